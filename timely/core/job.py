@@ -1,0 +1,256 @@
+"""Jobs and their segments, and the table that holds every job's numbers as columns.
+
+Disciplines look at all jobs at every scheduling point, so what they read lies in numpy columns (struct of
+arrays), one row a job, dense. Everything else about a job is in ``JobSpec`` and ``Job``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from timely.core.utility import NORMAL, TimeUtility
+
+JobId = Hashable
+"""Any hashable name: vLLM's request id in the live engine, the trace's job number in the simulator."""
+
+NEVER = math.inf
+"""A due or resume time that does not come by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What is known of a generation when it arrives.
+
+    Attributes:
+        job_id: unique among live jobs.
+        arrival_s: on the scheduler's clock, seconds.
+        prompt_tokens: length of the prompt, tokens.
+        cached_tokens: prompt tokens expected in the prefix cache at arrival.
+        max_tokens: most output tokens.
+        segment_tokens: longest segment of its skill set under this tokenizer (TimelyLLM section 4.4), tokens.
+        segmented: parks at segment boundaries. Ordinary requests and the modes ``stream`` and ``whole`` do not.
+        network_s: one-way delay from here to the robot, seconds.
+        priority: vLLM's own ``priority``; smaller is more important.
+        urgency: 0 (most) to 4, or None (semantic scheduling).
+        app: name of the LLM application the request belongs to (Justitia), or None.
+        app_requests: how many requests that application will send in all, if known.
+        expected_tokens: predicted output tokens, or None.
+        acceptance: draft acceptance rate 0..1 of speculative decoding, or None.
+        text: what predictors may read: the task, in words.
+    """
+
+    job_id: JobId
+    arrival_s: float
+    utility: TimeUtility = NORMAL
+    prompt_tokens: int = 1
+    cached_tokens: int = 0
+    max_tokens: int = 512
+    segment_tokens: int = 10
+    segmented: bool = True
+    network_s: float = 0.0
+    agent: str = ""
+    priority: float = 0.0
+    urgency: int | None = None
+    app: str | None = None
+    app_requests: int | None = None
+    expected_tokens: float | None = None
+    acceptance: float | None = None
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Segment:
+    """An executable piece of a plan and its times (all absolute, seconds, on the scheduler's clock).
+
+    The three latencies of TimelyLLM Fig. 3 follow: response time = start of segment 0 minus arrival; waiting
+    time of segment k = ``start_s`` minus the end of segment k-1 (or the arrival); completion = last ``end_s``.
+    """
+
+    index: int
+    text: str
+    tokens: int
+    ready_s: float
+    execution_s: float
+    """Expected execution time until a report says otherwise."""
+    blocking: bool = False
+    """Generation cannot go on before the robot returns a value."""
+    start_s: float = math.nan
+    end_s: float = math.nan
+    started: bool = False
+    done: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A live generation. Its numbers are in row ``row`` of ``table``; rows move, so ask each time."""
+
+    spec: JobSpec
+    table: JobTable
+    row: int
+    segments: list[Segment] = field(default_factory=list)
+    preemptions: int = 0
+    recomputed_tokens: int = 0
+    awaiting: int | None = None
+    """Index of the blocking segment whose value is awaited."""
+
+    @property
+    def job_id(self) -> JobId:
+        """Its unique name."""
+        return self.spec.job_id
+
+
+FLOAT_COLUMNS = (
+    "arrival_s",      # when the job arrived
+    "ert_s", "alpha", "beta",  # its time-utility function
+    "network_s",      # delay to the robot
+    "due_s",          # when the robot needs the segment in generation: arrival (k = 0) or end of segment k-1
+    "resume_s",       # runnable from then on; NEVER while it waits for a value; -inf when not parked
+    "priority",       # vLLM's own priority
+    "expected_tokens",  # predicted output tokens; nan when unknown
+    "attained_s",     # engine time spent on it so far
+)  # fmt: skip
+INT_COLUMNS = (
+    "sequence",       # arrival number: the last tie-breaker
+    "segment",        # k: index of the segment in generation
+    "segment_bound",  # longest segment, tokens
+    "segment_tokens",  # tokens already generated of segment k
+    "output_tokens",  # tokens generated in all
+    "prompt_tokens",
+    "context_tokens",  # tokens in its KV cache
+    "prefill_left",   # tokens to compute before the next one can be sampled (0 while decoding)
+    "blocks",         # KV blocks held
+    "urgency",        # 0..4; 5 when unknown
+)  # fmt: skip
+BOOL_COLUMNS = (
+    "resident",       # holds KV blocks
+    "active",         # in the execution pool: took part in a step since it was last parked
+    "segmented",
+)  # fmt: skip
+
+
+class JobTable:
+    """Columns of all live jobs; ``table.alpha`` is an array of shape ``(len(table),)``.
+
+    Rows are dense: removing a job moves the last row into its place.
+    """
+
+    arrival_s: np.ndarray
+    ert_s: np.ndarray
+    alpha: np.ndarray
+    beta: np.ndarray
+    network_s: np.ndarray
+    due_s: np.ndarray
+    resume_s: np.ndarray
+    priority: np.ndarray
+    expected_tokens: np.ndarray
+    attained_s: np.ndarray
+    sequence: np.ndarray
+    segment: np.ndarray
+    segment_bound: np.ndarray
+    segment_tokens: np.ndarray
+    output_tokens: np.ndarray
+    prompt_tokens: np.ndarray
+    context_tokens: np.ndarray
+    prefill_left: np.ndarray
+    blocks: np.ndarray
+    urgency: np.ndarray
+    resident: np.ndarray
+    active: np.ndarray
+    segmented: np.ndarray
+
+    def __init__(self, capacity: int = 64) -> None:
+        self._store: dict[str, np.ndarray] = {}
+        for names, kind in ((FLOAT_COLUMNS, np.float64), (INT_COLUMNS, np.int64), (BOOL_COLUMNS, np.bool_)):
+            for name in names:
+                self._store[name] = np.zeros(capacity, dtype=kind)
+        self._jobs: list[Job] = []
+        self._by_id: dict[JobId, Job] = {}
+        self._capacity = capacity
+        self._arrivals = 0
+        self._views()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self._jobs)
+
+    def __contains__(self, job_id: JobId) -> bool:
+        return job_id in self._by_id
+
+    def __getitem__(self, job_id: JobId) -> Job:
+        return self._by_id[job_id]
+
+    def get(self, job_id: JobId) -> Job | None:
+        """The job of that name, or None."""
+        return self._by_id.get(job_id)
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """Jobs in row order."""
+        return self._jobs
+
+    def add(self, spec: JobSpec) -> Job:
+        """Append a row for a new job; its prompt is wholly to be computed but for ``cached_tokens``.
+
+        Raises:
+            KeyError: a live job has that id.
+        """
+        if spec.job_id in self._by_id:
+            raise KeyError(f"job {spec.job_id!r} is already here")
+        row = len(self._jobs)
+        if row == self._capacity:
+            self._grow()
+        job = Job(spec, self, row)
+        self._jobs.append(job)
+        self._by_id[spec.job_id] = job
+        self._views()
+        self.arrival_s[row] = self.due_s[row] = spec.arrival_s
+        self.ert_s[row] = spec.utility.ert_s
+        self.alpha[row] = spec.utility.alpha
+        self.beta[row] = spec.utility.beta
+        self.network_s[row] = spec.network_s
+        self.resume_s[row] = -math.inf
+        self.priority[row] = spec.priority
+        self.expected_tokens[row] = math.nan if spec.expected_tokens is None else spec.expected_tokens
+        self.attained_s[row] = 0.0
+        self.sequence[row] = self._arrivals
+        self._arrivals += 1
+        self.segment[row] = self.segment_tokens[row] = self.output_tokens[row] = 0
+        self.segment_bound[row] = spec.segment_tokens
+        self.prompt_tokens[row] = spec.prompt_tokens
+        self.context_tokens[row] = self.blocks[row] = 0
+        self.prefill_left[row] = max(1, spec.prompt_tokens - spec.cached_tokens)
+        self.urgency[row] = 5 if spec.urgency is None else spec.urgency
+        self.resident[row] = self.active[row] = False
+        self.segmented[row] = spec.segmented
+        return job
+
+    def remove(self, job_id: JobId) -> Job:
+        """Take a job out; the last row moves into its place."""
+        job = self._by_id.pop(job_id)
+        last = self._jobs.pop()
+        if last is not job:
+            for column in self._store.values():
+                column[job.row] = column[last.row]
+            self._jobs[job.row] = last
+            last.row = job.row
+        job.row = -1
+        self._views()
+        return job
+
+    def _grow(self) -> None:
+        self._capacity *= 2
+        for name, column in self._store.items():
+            wider = np.zeros(self._capacity, dtype=column.dtype)
+            wider[: len(column)] = column
+            self._store[name] = wider
+
+    def _views(self) -> None:
+        rows = len(self._jobs)
+        for name, column in self._store.items():
+            setattr(self, name, column[:rows])

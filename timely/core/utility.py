@@ -1,0 +1,84 @@
+"""Time-utility functions: how the worth of an answer falls with the time it takes (TimelyLLM Eq. 1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timely.core.errors import InvalidInput
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUtility:
+    """``U(t) = min(beta, alpha (t - ert_s) + beta)`` (TimelyLLM, Eq. 1).
+
+    Attributes:
+        ert_s: expected response time, seconds; until then the answer keeps its full worth. Zero or more.
+        alpha: slope after ``ert_s``, utility per second. Zero or negative.
+        beta: initial utility. Positive.
+
+    Raises:
+        InvalidInput: a value is not finite or lies outside its range; the message names it.
+    """
+
+    ert_s: float = 1.0
+    alpha: float = -2.0
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("ert_s", "alpha", "beta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise InvalidInput(f"{name} must be a finite number, got {value!r}", where=f"tuf.{name}")
+        if self.ert_s < 0:
+            raise InvalidInput(f"ert_s must be zero or more, got {self.ert_s}", where="tuf.ert_s")
+        if self.alpha > 0:
+            raise InvalidInput(f"alpha must be zero or negative, got {self.alpha}", where="tuf.alpha")
+        if self.beta <= 0:
+            raise InvalidInput(f"beta must be positive, got {self.beta}", where="tuf.beta")
+
+    @classmethod
+    def from_cutoff(cls, ert_s: float, cutoff_s: float, beta: float) -> TimeUtility:
+        """The utility that reaches zero at ``cutoff_s``: ``alpha = -beta / (cutoff_s - ert_s)``."""
+        if not (math.isfinite(cutoff_s) and cutoff_s > ert_s):
+            raise InvalidInput(f"cutoff_s must be later than ert_s={ert_s}, got {cutoff_s}", where="tuf.cutoff_s")
+        return cls(ert_s, -beta / (cutoff_s - ert_s), beta)
+
+    @property
+    def cutoff_s(self) -> float:
+        """The latency at which the utility is zero, seconds; infinite when the slope is flat."""
+        return math.inf if self.alpha == 0 else self.ert_s - self.beta / self.alpha
+
+    @property
+    def urgent(self) -> bool:
+        """Class ``urgent`` of the reports: an expected response time under half a second."""
+        return self.ert_s < 0.5
+
+    def value(self, latency_s: float) -> float:
+        """Utility of an answer after ``latency_s`` seconds."""
+        return min(self.beta, self.alpha * (latency_s - self.ert_s) + self.beta)
+
+    def suspended(self) -> TimeUtility:
+        """TUF_1 of a suspended generation: same slope and worth, no grace (TimelyLLM section 4.2).
+
+        Its argument is the wait after the expected end of the previous segment: ``min(b, a max(t, 0) + b)``.
+        """
+        return TimeUtility(0.0, self.alpha, self.beta)
+
+
+NORMAL = TimeUtility(1.0, -2.0, 1.0)
+"""Defaults of a normal robot task (TimelyLLM section 7.1)."""
+
+URGENT = TimeUtility(0.2, -6.67, 2.0)
+"""Defaults of an urgent robot task (TimelyLLM section 7.1)."""
+
+
+def utilities(ert_s: Floats, alpha: Floats, beta: Floats, latency_s: Floats) -> Floats:
+    """Eq. 1 for many jobs at once; arrays of one shape ``(jobs,)``."""
+    value: Floats = np.minimum(beta, alpha * (latency_s - ert_s) + beta)
+    return value

@@ -1,0 +1,132 @@
+"""What a queue discipline is: from the table of jobs and a step's limits to who runs in that step.
+
+Pure: time is an argument, there is no clock, no I/O and no engine in here. The decision is plain data
+(``StepPlan``), so it can be printed, compared and replayed.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timely.core.job import Job, JobId, JobTable
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+
+class Speed(Protocol):
+    """What the engine has learned about its own step times."""
+
+    def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float) -> float:
+        """Predicted time of one step, seconds."""
+        ...
+
+    @property
+    def token_s(self) -> float:
+        """Time the most recent tokens took, each, seconds (TimelyLLM section 4.4)."""
+        ...
+
+    @property
+    def prefill_token_s(self) -> float:
+        """Predicted time a prompt token adds to a step, seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """What one step may hold.
+
+    Attributes:
+        now: seconds, the clock of the table.
+        token_budget: most tokens computed in the step.
+        max_batch: most sequences in the step.
+        max_resident: most jobs that may hold KV at once (parked ones included), a slot each.
+        prefill_chunk: most prompt tokens of one job in the step.
+        free_blocks: KV blocks that can be taken without an eviction.
+        block_tokens: tokens a KV block holds.
+        speed: step times as learned so far.
+    """
+
+    now: float
+    token_budget: int
+    max_batch: int
+    max_resident: int
+    prefill_chunk: int
+    free_blocks: int
+    block_tokens: int
+    speed: Speed
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """Who runs in a step.
+
+    Attributes:
+        tokens: job id -> tokens to compute for it in this step, most important first. 1 for a decoding job
+            (draft tokens of speculative decoding ride along).
+        evict: jobs that lose their KV cache before the step, in order.
+        wake_s: when nothing runs: the next time a decision may change by itself; ``inf`` if only an event can.
+    """
+
+    tokens: dict[JobId, int] = field(default_factory=dict)
+    evict: list[JobId] = field(default_factory=list)
+    wake_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class DisciplineInfo:
+    """How ``timely disciplines`` presents a discipline."""
+
+    name: str
+    summary: str
+    source: str
+    needs: tuple[str, ...] = ()
+    good_at: str = ""
+    starves: str = ""
+    """Empty, or who may starve and why its source accepts that."""
+
+
+class Discipline(ABC):
+    """Decides each step. Hooks keep a discipline's own structures; all are optional."""
+
+    info: ClassVar[DisciplineInfo]
+
+    @abstractmethod
+    def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
+        """Compose the next step. Must not change the table. Jobs with ``resume_s > now`` are not runnable."""
+
+    def arrived(self, job: Job, now: float) -> None:
+        """A job has joined the table."""
+
+    def progressed(self, job: Job, tokens: int, now: float) -> None:
+        """``tokens`` new output tokens exist for the job."""
+
+    def parked(self, job: Job, now: float) -> None:
+        """The job closed a segment and is suspended until its ``resume_s``."""
+
+    def due_changed(self, job: Job, now: float) -> None:
+        """A report or a value moved ``due_s`` or ``resume_s``."""
+
+    def evicted(self, job: Job, now: float) -> None:
+        """The job lost its KV cache."""
+
+    def finished(self, job: Job, now: float) -> None:
+        """The job is about to leave the table, for whatever reason."""
+
+    def lead_s(self, job: Job, speed: Speed) -> float:
+        """How long before the robot runs dry a parked generation becomes runnable, seconds.
+
+        Long enough for the longest segment of the skill set at the recent speed, twice over, and the way there.
+        """
+        bound = float(job.table.segment_bound[job.row])
+        return 2.0 * bound * speed.token_s + job.spec.network_s + 0.05
+
+    def state(self) -> dict[str, float | int | str]:
+        """A few numbers worth showing (queue lengths, virtual time ...)."""
+        return {}

@@ -1,0 +1,202 @@
+"""The interface every engine offers to the server, the replayer and the tests: requests in, segments out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from timely.core.reports import ExecutionReport
+from timely.core.utility import NORMAL, TimeUtility
+
+Mode = Literal["segmented", "stream", "whole"]
+"""``segmented``: park at each boundary (TimelyLLM). ``stream``: generate on, send each segment (vLLM-stream).
+``whole``: generate on, send the finished plan as one (vLLM)."""
+
+FinishReason = Literal["complete", "length", "cancelled", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One plan to generate.
+
+    Attributes:
+        task_id: unique among live tasks.
+        prompt: the full prompt text, chat template not yet applied.
+        system: the fixed part (skills, guidance, examples); kept in the prefix cache.
+        skill_set: name of the skill set: gives the grammar and the boundaries.
+        robot: name of the robot profile: gives the execution-time model.
+        constrained: decode under the skill set's grammar.
+        forced: for replays: the plan's segments as (text, tokens, execution_s), generated exactly so.
+        network_s: delay to the robot, seconds.
+    """
+
+    task_id: str
+    prompt: str
+    system: str = ""
+    skill_set: str = ""
+    robot: str = ""
+    utility: TimeUtility = NORMAL
+    agent: str = ""
+    app: str | None = None
+    urgency: int | None = None
+    priority: float = 0.0
+    max_tokens: int = 256
+    temperature: float = 0.0
+    seed: int | None = None
+    constrained: bool = True
+    network_s: float = 0.0
+    forced: tuple[tuple[str, int, float], ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReady:
+    """A closed segment, checked against nothing yet but its boundary.
+
+    Attributes:
+        ready_s: when it was complete in the engine, seconds on the engine's clock.
+        execution_s: expected execution time, seconds.
+        due_s: when the robot is expected to have finished it, seconds on the engine's clock.
+        blocking: the generation waits for a value report on this segment.
+    """
+
+    task_id: str
+    index: int
+    text: str
+    tokens: int
+    ready_s: float
+    execution_s: float
+    due_s: float
+    blocking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationDone:
+    """The last event of a generation.
+
+    Attributes:
+        text: everything generated. ``tail`` is what followed the last segment without completing one.
+        recomputed_tokens: tokens computed more than once (evictions); 0 without memory pressure.
+        suspensions: how often it was parked.
+    """
+
+    task_id: str
+    reason: FinishReason
+    text: str
+    tail: str = ""
+    tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    recomputed_tokens: int = 0
+    preemptions: int = 0
+    suspensions: int = 0
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+    error: str = ""
+
+
+EngineEvent = SegmentReady | GenerationDone
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One line of the live view. Times are seconds; ``slack_s`` is until the robot runs dry (or the ERT)."""
+
+    task_id: str
+    agent: str
+    state: Literal["waiting", "running", "parked", "blocked", "evicted"]
+    segment: int
+    slack_s: float
+    output_tokens: int
+    urgent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A snapshot of the engine; all counters since its start."""
+
+    engine: str
+    discipline: str
+    mode: Mode
+    now_s: float
+    waiting: int = 0
+    running: int = 0
+    parked: int = 0
+    blocked: int = 0
+    kv_usage: float = 0.0
+    """0..1."""
+    steps: int = 0
+    tokens: int = 0
+    segments: int = 0
+    evictions: int = 0
+    recomputed_tokens: int = 0
+    step_s: float = 0.0
+    """Time of a recent step."""
+    decide_s: float = 0.0
+    """Time of a recent scheduling decision."""
+    jobs: tuple[JobView, ...] = ()
+
+
+class Engine(ABC):
+    """Generates plans in segments. All methods are safe to call concurrently from one event loop."""
+
+    name: str
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Load what is needed; returns when requests can be taken.
+
+        Raises:
+            EngineFailed: it could not start; the message says why.
+        """
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """End all generations and release everything; safe to call twice."""
+
+    @abstractmethod
+    def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
+        """Generate: ``SegmentReady`` in order, each once, then one ``GenerationDone``.
+
+        Closing the iterator early cancels the generation and frees its KV cache. A reader that does not read
+        delays nobody else.
+
+        Raises:
+            InvalidInput: at the first ``anext``: the request cannot be served (prompt too long, unknown names).
+            EngineFailed: the engine died.
+        """
+
+    @abstractmethod
+    async def report(self, task_id: str, report: ExecutionReport) -> None:
+        """Tell what the robot did; replaces the estimate. Unknown or finished tasks are ignored.
+
+        Raises:
+            Conflict: the task has no such segment yet, or it awaits no value.
+        """
+
+    @abstractmethod
+    async def cancel(self, task_id: str) -> bool:
+        """End a generation now; its iterator yields ``GenerationDone`` with reason ``cancelled``. False if unknown."""
+
+    @abstractmethod
+    async def set_discipline(self, name: str) -> None:
+        """Switch the queue discipline while serving; nothing is lost or repeated.
+
+        Raises:
+            UnknownName: no such discipline.
+        """
+
+    @abstractmethod
+    async def stats(self) -> EngineStats:
+        """A snapshot, cheap enough to take several times a second."""
+
+    async def tokenize(self, text: str) -> list[int]:
+        """Token ids of ``text`` under the engine's tokenizer, or one id a word where there is none."""
+        return list(range(len(text.split())))
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """Longest prompt it takes, tokens."""
+        return 1 << 20
