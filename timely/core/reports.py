@@ -38,11 +38,15 @@ class ExecutionReport:
         if isinstance(self.segment, bool) or not isinstance(self.segment, int) or self.segment < 0:
             raise InvalidInput(f"segment must be an index from 0, got {self.segment!r}", where="segment")
         if self.kind not in REPORT_KINDS:
-            raise InvalidInput(f"kind must be one of {', '.join(REPORT_KINDS)}, got {self.kind!r}", where="kind")
+            raise InvalidInput(
+                f"kind must be one of {', '.join(REPORT_KINDS)}, got {self.kind!r}", where="kind"
+            )
         for name in ("elapsed_s", "remaining_s", "age_s"):
             seconds = getattr(self, name)
             if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
-                raise InvalidInput(f"{name} must be a finite number of seconds, zero or more, got {seconds!r}", where=name)
+                raise InvalidInput(
+                    f"{name} must be a finite number of seconds, zero or more, got {seconds!r}", where=name
+                )
         if self.kind == "progress" and self.remaining_s is None:
             raise InvalidInput("a progress report needs remaining_s", where="remaining_s")
         if self.kind == "value":

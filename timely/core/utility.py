@@ -46,7 +46,9 @@ class TimeUtility:
     def from_cutoff(cls, ert_s: float, cutoff_s: float, beta: float) -> TimeUtility:
         """The utility that reaches zero at ``cutoff_s``: ``alpha = -beta / (cutoff_s - ert_s)``."""
         if not (math.isfinite(cutoff_s) and cutoff_s > ert_s):
-            raise InvalidInput(f"cutoff_s must be later than ert_s={ert_s}, got {cutoff_s}", where="tuf.cutoff_s")
+            raise InvalidInput(
+                f"cutoff_s must be later than ert_s={ert_s}, got {cutoff_s}", where="tuf.cutoff_s"
+            )
         return cls(ert_s, -beta / (cutoff_s - ert_s), beta)
 
     @property

@@ -1,0 +1,62 @@
+"""The one list of queue disciplines: a name, where its class is, nothing else."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from timely.core.errors import UnknownName
+from timely.disciplines.base import Discipline, DisciplineInfo
+
+DEFAULT = "timely"
+
+_REGISTRY: dict[str, str] = {
+    "timely": "timely.disciplines.timely:Timely",
+    "pud": "timely.disciplines.pud:Pud",
+    "edf": "timely.disciplines.simple:Edf",
+    "fcfs": "timely.disciplines.simple:Fcfs",
+    "priority": "timely.disciplines.simple:Priority",
+}
+
+
+def register(name: str, target: str) -> None:
+    """Add a discipline: ``target`` is ``package.module:Class``.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    if name in _REGISTRY:
+        raise ValueError(f"discipline {name!r} is already registered as {_REGISTRY[name]}")
+    _REGISTRY[name] = target
+
+
+def names() -> list[str]:
+    """All registered names."""
+    return sorted(_REGISTRY)
+
+
+def load(name: str) -> type[Discipline]:
+    """The class of that name.
+
+    Raises:
+        UnknownName: not registered; the message lists those that are.
+    """
+    try:
+        module, _, attribute = _REGISTRY[name].partition(":")
+    except KeyError:
+        raise UnknownName("discipline", name, _REGISTRY, where="discipline") from None
+    return cast(type[Discipline], getattr(import_module(module), attribute))
+
+
+def create(name: str) -> Discipline:
+    """A fresh discipline of that name.
+
+    Raises:
+        UnknownName: not registered.
+    """
+    return load(name)()
+
+
+def infos() -> list[DisciplineInfo]:
+    """What ``timely disciplines`` prints, the default first."""
+    return [load(name).info for name in sorted(_REGISTRY, key=lambda n: (n != DEFAULT, n))]

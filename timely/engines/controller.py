@@ -1,0 +1,288 @@
+"""The scheduling state machine both engines run: jobs, parking, due times, reports, and the discipline on top.
+
+It knows no engine: an engine tells it what happened (arrived, computed, closed a segment, evicted, finished)
+and asks it what to run next. So the simulator and the live vLLM scheduler take the same decisions from the
+same code, and a test can compare them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from timely.core.errors import Conflict
+from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
+from timely.core.reports import ExecutionReport
+from timely.disciplines.base import Discipline, Speed, StepLimits, StepPlan
+from timely.disciplines.registry import create
+from timely.disciplines.step_time import LearnedSpeed
+
+Journal = Callable[[Mapping[str, Any]], None]
+"""Receives every event and decision as plain data."""
+
+
+class LearningSpeed(Speed, Protocol):
+    """A speed that learns from finished steps."""
+
+    def observe(self, sequences: int, prefill_tokens: int, step_s: float) -> None:
+        """One step of ``sequences`` with ``prefill_tokens`` prompt tokens took ``step_s`` seconds."""
+        ...
+
+
+class Controller:
+    """State of all live generations and the decisions about them.
+
+    Args:
+        discipline: decides each step; can be switched at any time.
+        speed: step times; learned online unless given.
+        journal: receives events and decisions; None to keep none.
+    """
+
+    def __init__(
+        self, discipline: Discipline, speed: LearningSpeed | None = None, journal: Journal | None = None
+    ) -> None:
+        self.table = JobTable()
+        self.discipline = discipline
+        self.speed: LearningSpeed = speed or LearnedSpeed()
+        self.journal = journal
+        self.steps = 0
+        self.tokens = 0
+        self.segments = 0
+        self.evictions = 0
+        self.recomputed_tokens = 0
+
+    # ------------------------------------------------------------------ what happened
+
+    def arrive(self, spec: JobSpec) -> Job:
+        """A generation joins.
+
+        Raises:
+            Conflict: a live job has that id.
+        """
+        if spec.job_id in self.table:
+            raise Conflict(f"job {spec.job_id!r} is already being served", where="job_id")
+        job = self.table.add(spec)
+        self.discipline.arrived(job, spec.arrival_s)
+        if self.journal:
+            self.journal({"event": "arrive", "t_s": spec.arrival_s, "job": spec.job_id})
+        return job
+
+    def progress(self, job: Job, tokens: int, now: float) -> None:
+        """``tokens`` new output tokens exist (context, blocks and prefill are the engine's to set)."""
+        table, row = job.table, job.row
+        table.output_tokens[row] += tokens
+        table.segment_tokens[row] += tokens
+        self.tokens += tokens
+        self.discipline.progressed(job, tokens, now)
+
+    def close_segment(
+        self,
+        job: Job,
+        text: str,
+        execution_s: float,
+        now: float,
+        *,
+        blocking: bool = False,
+        surplus_tokens: int = 0,
+        last: bool = False,
+    ) -> Segment:
+        """A segment is complete: note its times and park the generation until the robot runs dry.
+
+        Args:
+            execution_s: expected execution time, seconds.
+            surplus_tokens: tokens of the same step that already belong to the next segment.
+            last: nothing follows; the job is not parked, so that its end costs no wait.
+        """
+        table, row = job.table, job.row
+        segment = Segment(
+            index=len(job.segments),
+            text=text,
+            tokens=int(table.segment_tokens[row]) - surplus_tokens,
+            ready_s=now,
+            execution_s=execution_s,
+            blocking=blocking,
+        )
+        job.segments.append(segment)
+        self.segments += 1
+        table.segment[row] += 1
+        table.segment_tokens[row] = surplus_tokens
+        self._reflow(job, now)
+        if job.spec.segmented:
+            if blocking and not last:
+                job.awaiting = segment.index
+                table.resume_s[row] = NEVER
+                table.active[row] = False
+                self.discipline.parked(job, now)
+            elif not last:
+                self._park(job)
+                self.discipline.parked(job, now)
+        if self.journal:
+            self.journal(
+                {
+                    "event": "segment", "t_s": now, "job": job.job_id, "index": segment.index,
+                    "tokens": segment.tokens, "execution_s": execution_s, "due_s": float(table.due_s[row]),
+                    "resume_s": float(table.resume_s[row]),
+                }
+            )  # fmt: skip
+        return segment
+
+    def report(self, job_id: JobId, report: ExecutionReport, now: float) -> Job | None:
+        """What a robot did replaces the estimate; repeats and late-comers change nothing.
+
+        Returns the job, or None when it is not live (any more). A value report only checks and clears the
+        wait; appending the value to the context is the engine's.
+
+        Raises:
+            Conflict: that segment does not exist yet, or no value is awaited from it.
+        """
+        job = self.table.get(job_id)
+        if job is None:
+            return None
+        if report.segment >= len(job.segments):
+            raise Conflict(
+                f"segment {report.segment} has not been sent; {len(job.segments)} have", where="segment"
+            )
+        segment = job.segments[report.segment]
+        when = now - report.age_s
+        if report.kind == "value":
+            self._value(job, report, now)
+        elif not segment.done:
+            if report.kind == "started" and not segment.started:
+                segment.started, segment.start_s = True, when
+            elif report.kind == "progress" and report.remaining_s is not None:
+                segment.started = True
+                if math.isnan(segment.start_s):
+                    segment.start_s = when
+                segment.execution_s = max(0.0, when + report.remaining_s - segment.start_s)
+            elif report.kind in ("done", "failed"):
+                segment.started = segment.done = True
+                segment.end_s = when
+                if report.elapsed_s is not None:
+                    segment.start_s = when - report.elapsed_s
+                elif math.isnan(segment.start_s):
+                    segment.start_s = when
+            self._reflow(job, now)
+            if job.spec.segmented and job.table.resume_s[job.row] > now and job.awaiting is None:
+                self._park(job)
+            self.discipline.due_changed(job, now)
+        if self.journal:
+            self.journal({"event": "report", "t_s": now, "job": job_id, **report.to_dict()})
+        return job
+
+    def _value(self, job: Job, report: ExecutionReport, now: float) -> None:
+        if job.awaiting is None:
+            if job.segments[report.segment].blocking and job.segments[report.segment].done:
+                return  # a repeat
+            raise Conflict(f"no value is awaited from segment {report.segment}", where="segment")
+        if job.awaiting != report.segment:
+            raise Conflict(f"the value awaited is that of segment {job.awaiting}", where="segment")
+        segment = job.segments[report.segment]
+        segment.started = segment.done = True
+        segment.end_s = now - report.age_s
+        if math.isnan(segment.start_s):
+            segment.start_s = segment.end_s
+        job.awaiting = None
+        row = job.row
+        self._reflow(job, now)
+        job.table.resume_s[row] = -math.inf
+        self.discipline.due_changed(job, now)
+
+    def evict(self, job: Job, context_tokens: int, now: float) -> None:
+        """The job lost its KV cache; ``context_tokens`` are to be computed again before it can go on."""
+        table, row = job.table, job.row
+        job.preemptions += 1
+        self.evictions += 1
+        table.resident[row] = False
+        table.active[row] = False
+        table.blocks[row] = 0
+        table.context_tokens[row] = 0
+        table.prefill_left[row] = context_tokens
+        self.discipline.evicted(job, now)
+        if self.journal:
+            self.journal({"event": "evict", "t_s": now, "job": job.job_id, "context_tokens": context_tokens})
+
+    def recomputed(self, job: Job, tokens: int) -> None:
+        """``tokens`` were computed a second time."""
+        job.recomputed_tokens += tokens
+        self.recomputed_tokens += tokens
+
+    def finish(self, job_id: JobId, outcome: str, now: float) -> Job | None:
+        """The generation is over, for whatever reason; None when it is not live."""
+        job = self.table.get(job_id)
+        if job is None:
+            return None
+        self.discipline.finished(job, now)
+        self.table.remove(job_id)
+        if self.journal:
+            self.journal({"event": "finish", "t_s": now, "job": job_id, "outcome": outcome})
+        return job
+
+    def switch(self, name: str, now: float) -> None:
+        """Hand all live jobs to another discipline; nothing is lost or repeated.
+
+        Raises:
+            UnknownName: no such discipline; the current one stays.
+        """
+        fresh = create(name)
+        for job in self.table:
+            fresh.arrived(job, now)
+        self.discipline = fresh
+        for job in self.table:
+            # How early a parked generation becomes runnable is the discipline's choice.
+            if job.spec.segmented and job.awaiting is None and job.table.resume_s[job.row] > -math.inf:
+                self._park(job)
+        if self.journal:
+            self.journal({"event": "switch", "t_s": now, "discipline": name})
+
+    # ------------------------------------------------------------------ what to do
+
+    def compose(self, limits: StepLimits) -> StepPlan:
+        """The next step, from the discipline."""
+        plan = self.discipline.compose(self.table, limits)
+        if self.journal and (plan.tokens or plan.evict):
+            self.journal(
+                {"event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict)}
+            )
+        return plan
+
+    def started(self, job: Job) -> None:
+        """The job takes part in a step: it is in the execution pool until it parks."""
+        row = job.row
+        job.table.active[row] = True
+        job.table.resident[row] = True
+        job.table.resume_s[row] = -math.inf
+
+    def ran(self, sequences: int, prefill_tokens: int, step_s: float) -> None:
+        """A step is over: learn from its time."""
+        self.steps += 1
+        self.speed.observe(sequences, prefill_tokens, step_s)
+
+    def next_resume(self) -> float:
+        """The earliest time at which some job is runnable; ``-inf`` if one is now, ``inf`` if none by itself."""
+        column = self.table.resume_s
+        return float(column.min()) if column.size else NEVER
+
+    # ------------------------------------------------------------------ times
+
+    def _park(self, job: Job) -> None:
+        table, row = job.table, job.row
+        table.resume_s[row] = table.due_s[row] - self.discipline.lead_s(job, self.speed)
+        table.active[row] = False
+
+    def _reflow(self, job: Job, now: float) -> None:
+        """Expected start and end of every segment not done yet, and with them the due time of the next.
+
+        A segment starts when the previous ends and it has reached the robot (TimelyLLM Fig. 3); network delay
+        is hidden behind execution except for the first.
+        """
+        end = job.spec.arrival_s
+        network = job.spec.network_s
+        for segment in job.segments:
+            if segment.done:
+                end = segment.end_s
+                continue
+            if not segment.started:
+                segment.start_s = max(end, segment.ready_s + network)
+            end = segment.end_s = segment.start_s + segment.execution_s
+        job.table.due_s[job.row] = end
