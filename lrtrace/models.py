@@ -1,0 +1,188 @@
+"""Execution-time models of one robot skill: constant, linear in an argument, or sampled from recorded runs.
+
+All times are seconds. A model answers for its minimum, mean, any quantile and a random draw; ``estimate_s`` is
+the value a scheduler plans with: the mean of a simple skill, the minimum of one whose time depends on the scene,
+so that the next segment is there in time even then (TimelyLLM, section 4.3).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeFloat, model_validator
+
+from lrtrace.errors import BadInput
+
+Args = Mapping[str, object]
+"""Argument values of one skill call by name."""
+
+Quantiles = tuple[FiniteFloat, ...]
+"""An empirical distribution: its quantiles at evenly spaced levels from 0 (minimum) to 1 (maximum)."""
+
+MAX_EXECUTION_S = 86_400.0
+"""No single skill runs longer than a day; a model that says so was given a broken argument."""
+
+
+def at_level(quantiles: Sequence[float], level: float) -> float:
+    """Inverse distribution function of evenly spaced quantiles, linear in between; 0 for none."""
+    if not quantiles:
+        return 0.0
+    return float(np.interp(level, np.linspace(0.0, 1.0, len(quantiles)), quantiles))
+
+
+def mean_of(quantiles: Sequence[float]) -> float:
+    """Mean of the piecewise linear inverse distribution function (trapezoids); 0 for none."""
+    if not quantiles:
+        return 0.0
+    if len(quantiles) == 1:
+        return float(quantiles[0])
+    return float((sum(quantiles) - 0.5 * (quantiles[0] + quantiles[-1])) / (len(quantiles) - 1))
+
+
+def measure(value: object, how: Literal["value", "words", "chars"], name: str) -> float:
+    """The number a linear model multiplies: the argument itself, or the words or characters of its text.
+
+    Raises:
+        BadInput: not a finite number (``value``).
+    """
+    if how == "words":
+        return float(len(str(value).split()))
+    if how == "chars":
+        return float(len(str(value)))
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise BadInput(f"argument {name!r} must be a finite number, got {value!r}")
+    return number
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    variable: bool = False
+    """The time depends on the scene, not on the arguments: schedulers plan with its minimum."""
+    samples: int | None = Field(default=None, ge=1)
+    """Recorded runs behind it; None when taken from a publication or assumed."""
+    note: str = ""
+
+    def quantile_s(self, level: float, args: Args) -> float:
+        """Execution time that a share ``level`` (0..1) of runs does not exceed."""
+        raise NotImplementedError
+
+    def mean_s(self, args: Args) -> float:
+        """Expected execution time."""
+        raise NotImplementedError
+
+    def minimum_s(self, args: Args) -> float:
+        """Shortest execution time seen."""
+        return self.quantile_s(0.0, args)
+
+    def estimate_s(self, args: Args) -> float:
+        """What a scheduler plans with: the mean, or the minimum of a variable skill."""
+        return self.minimum_s(args) if self.variable else self.mean_s(args)
+
+    def sample_s(self, args: Args, rng: np.random.Generator) -> float:
+        """One random run (inverse transform; always takes exactly one number from ``rng``)."""
+        return self.quantile_s(float(rng.random()), args)
+
+
+def _sorted(name: str, values: Quantiles) -> None:
+    if any(later < earlier for earlier, later in itertools.pairwise(values)):
+        raise ValueError(f"{name} must not decrease")
+
+
+class ConstantModel(_Model):
+    """Always about ``seconds``; ``residual_s`` are quantiles of measured minus modelled time."""
+
+    model: Literal["constant"] = "constant"
+    seconds: NonNegativeFloat
+    residual_s: Quantiles = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> ConstantModel:
+        _sorted("residual_s", self.residual_s)
+        return self
+
+    def quantile_s(self, level: float, args: Args) -> float:
+        """See base class."""
+        return max(0.0, self.seconds + at_level(self.residual_s, level))
+
+    def mean_s(self, args: Args) -> float:
+        """See base class."""
+        return max(0.0, self.seconds + mean_of(self.residual_s))
+
+
+class LinearModel(_Model):
+    """``intercept_s + per_unit_s * measure(argument)``, never below ``floor_s``.
+
+    ``unit`` is what ``per_unit_s`` is per (cm, deg, s, word ...); ``residual_s`` are quantiles of measured minus
+    modelled time.
+    """
+
+    model: Literal["linear"] = "linear"
+    argument: str
+    unit: str
+    intercept_s: FiniteFloat
+    per_unit_s: FiniteFloat
+    measure: Literal["value", "words", "chars"] = "value"
+    floor_s: NonNegativeFloat = 0.0
+    residual_s: Quantiles = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> LinearModel:
+        _sorted("residual_s", self.residual_s)
+        return self
+
+    def line_s(self, args: Args) -> float:
+        """The fitted line at these arguments, before floor and residuals.
+
+        Raises:
+            BadInput: the argument is missing or not a number.
+        """
+        if self.argument not in args:
+            raise BadInput(f"argument {self.argument!r} is missing")
+        return self.intercept_s + self.per_unit_s * measure(args[self.argument], self.measure, self.argument)
+
+    def _bounded(self, seconds: float) -> float:
+        if not seconds <= MAX_EXECUTION_S:
+            raise BadInput(f"argument {self.argument!r} gives {seconds:g} s, over {MAX_EXECUTION_S:g} s")
+        return max(self.floor_s, seconds)
+
+    def quantile_s(self, level: float, args: Args) -> float:
+        """See base class."""
+        return self._bounded(self.line_s(args) + at_level(self.residual_s, level))
+
+    def mean_s(self, args: Args) -> float:
+        """See base class."""
+        return self._bounded(self.line_s(args) + mean_of(self.residual_s))
+
+
+class SampledModel(_Model):
+    """Drawn from recorded runs, whatever the arguments; ``quantiles_s`` at evenly spaced levels 0..1."""
+
+    model: Literal["sampled"] = "sampled"
+    quantiles_s: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=2)]
+    variable: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> SampledModel:
+        _sorted("quantiles_s", self.quantiles_s)
+        return self
+
+    def quantile_s(self, level: float, args: Args) -> float:
+        """See base class."""
+        return at_level(self.quantiles_s, level)
+
+    def mean_s(self, args: Args) -> float:
+        """See base class."""
+        return mean_of(self.quantiles_s)
+
+
+ExecutionModel = Annotated[ConstantModel | LinearModel | SampledModel, Field(discriminator="model")]
+"""Any of the three, told apart by ``model``."""

@@ -1,0 +1,123 @@
+"""YAML with positions: plain values, and for every key the line it came from, so that errors can name it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lrtrace.errors import BadInput
+
+MAX_BYTES = 4_000_000
+"""A profile is a few kilobytes; whatever is larger than this is not one."""
+
+MAX_DEPTH = 40
+
+MAX_VALUES = 100_000
+"""Aliases can multiply a small file without end."""
+
+PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+
+Loc = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """A parsed file: ``value`` and the 1-based line of every location in it."""
+
+    path: Path
+    value: Any
+    lines: dict[Loc, int]
+
+    def line(self, loc: Sequence[str | int]) -> int | None:
+        """Line of ``loc``, or of its nearest ancestor in the file; None if not even its first key is there."""
+        for end in range(len(loc), 0, -1):
+            if (found := self.lines.get(tuple(loc[:end]))) is not None:
+                return found
+        return None
+
+
+def read_yaml(path: Path) -> YamlFile:
+    """Parse a YAML file (safe tags only, no duplicate keys).
+
+    Raises:
+        BadInput: unreadable, too large, not YAML, a duplicate key, or not a mapping; names file and line.
+    """
+    try:
+        stat = path.stat()
+        if stat.st_size > MAX_BYTES:
+            raise BadInput(f"too large: {stat.st_size} bytes, limit {MAX_BYTES}", where=str(path))
+        return _read(str(path.resolve()), str(path), stat.st_mtime_ns, stat.st_size)
+    except OSError as error:
+        raise BadInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
+
+
+@lru_cache(maxsize=128)
+def _read(real: str, shown: str, _mtime_ns: int, _size: int) -> YamlFile:
+    """Parsed once per content: a server asks for the same profiles again and again."""
+    try:
+        text = Path(real).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput("not UTF-8 text", where=shown) from error
+    loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader = loader_type(text)
+    try:
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise BadInput("expected a mapping of fields", where=f"{shown}:1")
+        builder = _Builder(loader, shown)
+        value = builder.build(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{shown}:{mark.line + 1}" if mark is not None else shown
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise BadInput(f"not valid YAML: {reason}", where=where) from error
+    finally:
+        loader.dispose()
+    return YamlFile(Path(shown), value, builder.lines)
+
+
+class _Builder:
+    """Plain Python out of a node tree, with the line of everything."""
+
+    def __init__(self, loader: Any, shown: str) -> None:
+        self.loader = loader
+        self.shown = shown
+        self.lines: dict[Loc, int] = {}
+
+    def build(self, node: yaml.Node, loc: Loc = ()) -> Any:
+        """The value of a node. An alias may contain itself, or multiply: both are bounded."""
+        where = f"{self.shown}:{node.start_mark.line + 1}"
+        if len(loc) > MAX_DEPTH:
+            raise BadInput(f"nested deeper than {MAX_DEPTH} levels", where=where)
+        if len(self.lines) > MAX_VALUES:
+            raise BadInput(f"more than {MAX_VALUES} values", where=where)
+        self.lines.setdefault(loc, node.start_mark.line + 1)
+        if not isinstance(node, yaml.ScalarNode) and node.tag not in PLAIN_TAGS:
+            raise BadInput(f"tag {node.tag} is not plain data", where=where)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, loc)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*loc, index)) for index, item in enumerate(node.value)]
+        try:
+            return self.loader.construct_object(node)
+        except ValueError as error:
+            raise BadInput(f"not a value: {error}", where=where) from error
+
+    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[Any, Any]:
+        result: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise BadInput("a key must be a plain word", where=f"{self.shown}:{line}")
+            # As written: a skill called 'on' must not become True, nor one called '1' a number.
+            key = key_node.value
+            if key in result:
+                raise BadInput(f"{key!r} is given twice", where=f"{self.shown}:{line}")
+            self.lines[(*loc, key)] = line
+            result[key] = self.build(value_node, (*loc, key))
+        return result
