@@ -165,7 +165,7 @@ def test_extends_overrides_skill_by_skill(tmp_path: Path) -> None:
         (SMALL + "colour: red\n", 14, "colour: Extra inputs"),
         (SMALL + "extends: nope\n", 14, "unknown robot profile 'nope'"),
         (SMALL + "extends: unit\n", 14, "in a circle"),
-        (SMALL.replace("abbr: g", "abbr: [g"), 9, "not valid YAML"),
+        (SMALL.replace("abbr: g", "abbr: g]: x"), 6, "not valid YAML"),
         (SMALL.replace("name: unit", "name: other"), 1, "but the file is called unit.yaml"),
         ("- 1\n", 1, "expected a mapping"),
         ("", 1, "expected a mapping"),
@@ -199,7 +199,7 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_profiles_are_read_only() -> None:
     profile = find_profile("tello")
     with pytest.raises(Exception, match="frozen"):
-        profile.name = "x"  # type: ignore[misc]
+        profile.name = "x"
     assert isinstance(profile, RobotProfile)
 
 
