@@ -129,6 +129,9 @@ class KeyedDiscipline(Discipline):
     pool_first: ClassVar[bool] = True
     """Generations in the execution pool stay in it until their segment closes (TimelyLLM section 4.4)."""
 
+    heed_priority: ClassVar[bool] = False
+    """vLLM's ``priority`` stands above the keys; smaller is more important."""
+
     @abstractmethod
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """Priority of every row, shape ``(len(table),)``; larger is more important."""
@@ -147,10 +150,15 @@ class KeyedDiscipline(Discipline):
         keys = self.keys(table, limits)
         if runnable.size == 1:
             order = runnable
-        elif self.pool_first:
-            order = runnable[np.lexsort((table.sequence[runnable], -keys[runnable], ~table.active[runnable]))]
         else:
-            order = runnable[np.lexsort((table.sequence[runnable], -keys[runnable]))]
+            ranks = [table.sequence[runnable], -keys[runnable]]
+            if self.pool_first:
+                ranks.append(~table.active[runnable])
+            if self.heed_priority and table.priority.any():
+                # vLLM's own priority classes stand above everything, the pool included: a waiting request of
+                # a more important class displaces a running one.
+                ranks.append(table.priority[runnable])
+            order = runnable[np.lexsort(ranks)]
         builder = StepBuilder(table, limits, lambda: self._victims(table, limits, keys, order))
         active = table.active
         for row in order.tolist():
