@@ -1,0 +1,1 @@
+"""The command line: ``timely`` and its commands, one module each."""

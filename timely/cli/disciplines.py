@@ -1,0 +1,27 @@
+"""``timely disciplines``: the queue disciplines and what to know before choosing one."""
+
+from __future__ import annotations
+
+import typer
+
+from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.disciplines import registry
+
+
+def command(json_file: JsonFile = None) -> None:
+    """List the queue disciplines: what each needs, is good at, and who may starve."""
+    known = registry.infos()
+    write_json(json_file, {"default": registry.DEFAULT, "disciplines": known})
+    if json_file == STDOUT:
+        return
+
+    for info in known:
+        default = ", the default" if info.name == registry.DEFAULT else ""
+        typer.echo(f"{info.name}{default}: {info.summary}")
+        for heading, text in (
+            ("from", info.source),
+            ("needs", ", ".join(info.needs) or "nothing beyond the job itself"),
+            ("good at", info.good_at or "-"),
+            ("may starve", info.starves or "nobody"),
+        ):
+            typer.echo(f"    {heading:<11}{text}")

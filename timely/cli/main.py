@@ -1,0 +1,139 @@
+"""The command ``timely``: finds the module of the command asked for, runs it, turns errors into one line.
+
+A command is a module ``timely/cli/NAME.py`` and a line in ``COMMANDS``. The module exposes either ``command``, a
+function (with ``CONTEXT_SETTINGS``, if it wants any), or ``app``, a ``typer.Typer`` with commands of its own. Only
+the module of the command asked for is imported, so ``timely --help`` never waits for torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+import timely
+from lrtrace.errors import LRTraceError
+from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
+
+COMMANDS: dict[str, str] = {
+    "serve": "Serve robots over HTTP.",
+    "demo": "Two drones and an arm on the real model, watched live.",
+    "replay": "Run a trace through an engine and report what robots saw.",
+    "bench": "Measure claims of the papers, overheads, latencies.",
+    "calibrate": "Measure step times here and write them as a profile.",
+    "planner": "How many robots, how many accelerators?",
+    "emulate": "Emulate robots on loopback, to try drivers without one.",
+    "explain": "Tell why a job of a replay waited, decision by decision.",
+    "disciplines": "List the queue disciplines and what each is good at.",
+}
+"""Name and summary (short enough for one line of help), in that order. One without its module is not offered."""
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exits 0 on success, 2 on bad input, 1 when an engine failed, 130 on Ctrl-C."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; anything wrong with the input is one line on stderr."""
+    try:
+        result = _application(arguments)(
+            list(arguments) or ["--help"], prog_name="timely", standalone_mode=False
+        )
+    except (EngineFailed, Overloaded) as error:
+        return _complain(error, FAILED)
+    except (TimelyError, LRTraceError) as error:
+        return _complain(error, BAD_INPUT)
+    except typer.TyperException as error:
+        return _refuse(error)
+    except BrokenPipeError:
+        return _reader_gone()
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _complain(f"{error.filename}: {error.strerror}", BAD_INPUT)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    return result if isinstance(result, int) else OK
+
+
+def available() -> dict[str, str]:
+    """The commands whose modules are there: name and summary."""
+    return {name: summary for name, summary in COMMANDS.items() if find_spec(f"timely.cli.{name}")}
+
+
+def _application(arguments: Sequence[str]) -> typer.Typer:
+    """The command tree for this command line: every command by name, only the wanted one in full."""
+    app = typer.Typer(
+        name="timely",
+        help="LLM plans for robots, in segments, each in time.",
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    offered = available()
+    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if wanted is not None and wanted not in offered:
+        raise UnknownName("command", wanted, offered)
+    for name, summary in offered.items():
+        if name != wanted:
+            app.command(name, help=summary)(_not_loaded)
+            continue
+        module = import_module(f"timely.cli.{name}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name, short_help=summary)
+        else:
+            settings = getattr(module, "CONTEXT_SETTINGS", None)
+            app.command(name, short_help=summary, context_settings=settings)(module.command)
+    return app
+
+
+def _not_loaded() -> None:
+    """Stands for a command that this command line does not run."""
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"timely {timely.__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """LLM plans for robots, in segments, each in time."""
+
+
+def _complain(error: object, code: int) -> int:
+    print("timely: " + " ".join(str(error).split()), file=sys.stderr)
+    return code
+
+
+def _refuse(error: typer.TyperException) -> int:
+    """What the command line itself says of a wrong option or argument."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    if message.startswith("Usage:"):  # a group of commands, called without one
+        print(message, file=sys.stderr)
+        return BAD_INPUT
+    where = context.command_path.removeprefix("timely").strip() if context else ""
+    return _complain(f"{where}: {message}" if where else message, error.exit_code)
+
+
+def _reader_gone() -> int:
+    # Whoever read our output has left (`timely ... | head`); Python must not complain when it flushes at exit.
+    sys.stdout = open("/dev/null", "w")  # noqa: SIM115
+    return FAILED
+
+
+if __name__ == "__main__":
+    main()
