@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, TimeUtility
+from timely.disciplines import registry
+from timely.disciplines.base import DisciplineInfo
 
 Mode = Literal["segmented", "stream", "whole"]
 """``segmented``: park at each boundary (TimelyLLM). ``stream``: generate on, send each segment (vLLM-stream).
@@ -191,6 +193,10 @@ class Engine(ABC):
     @abstractmethod
     async def stats(self) -> EngineStats:
         """A snapshot, cheap enough to take several times a second."""
+
+    def disciplines(self) -> tuple[DisciplineInfo, ...]:
+        """What ``set_discipline`` takes, the default first. Imports every discipline: not for a hot path."""
+        return tuple(registry.infos())
 
     async def tokenize(self, text: str) -> list[int]:
         """Token ids of ``text`` under the engine's tokenizer, or one id a word where there is none."""
