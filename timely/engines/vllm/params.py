@@ -1,0 +1,125 @@
+"""What a request tells our scheduler through vLLM: nested from Python, flat keys over HTTP.
+
+Python: ``SamplingParams(extra_args={"timely": {"skill_set": "drone", "tuf": {"ert_s": 0.2, ...}}})``.
+Stock OpenAI server: ``"vllm_xargs": {"timely_skill_set": "drone", "timely_ert_s": 0.2, ...}`` (flat).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from timely.core.errors import InvalidInput
+from timely.core.utility import NORMAL, TimeUtility
+
+KEY = "timely"
+FLAT_PREFIX = "timely_"
+_TUF_FIELDS = ("ert_s", "alpha", "beta", "cutoff_s")
+
+
+class Tuf(BaseModel):
+    """A time-utility function on the wire; ``cutoff_s`` may stand for ``alpha``."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    ert_s: float = Field(NORMAL.ert_s, ge=0)
+    alpha: float | None = Field(None, le=0)
+    beta: float = Field(NORMAL.beta, gt=0)
+    cutoff_s: float | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Tuf:
+        if self.alpha is not None and self.cutoff_s is not None:
+            raise ValueError("give alpha or cutoff_s, not both")
+        return self
+
+    def build(self) -> TimeUtility:
+        """The checked time-utility function."""
+        if self.cutoff_s is not None:
+            return TimeUtility.from_cutoff(self.ert_s, self.cutoff_s, self.beta)
+        return TimeUtility(self.ert_s, NORMAL.alpha if self.alpha is None else self.alpha, self.beta)
+
+
+class TimelyParams(BaseModel):
+    """Everything a request may say to the scheduler. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    task_id: str | None = Field(None, max_length=200)
+    tuf: Tuf | None = None
+    skill_set: str = Field("", max_length=100)
+    robot: str = Field("", max_length=100)
+    agent: str = Field("", max_length=200)
+    app: str | None = Field(None, max_length=200)
+    app_requests: int | None = Field(None, ge=1)
+    urgency: int | None = Field(None, ge=0, le=4)
+    network_s: float = Field(0.0, ge=0, le=10)
+    expected_tokens: float | None = Field(None, ge=0)
+    acceptance: float | None = Field(None, ge=0, le=1)
+    priority: float | None = None
+    text: str = ""
+    arrival_s: float | None = None
+    """On the host's monotonic clock; set by our own server only."""
+    forced: list[tuple[str, int, float]] | None = None
+    """For replays: (text, tokens, execution_s) of each segment; boundaries follow the token counts."""
+    forced_ids: list[int] | None = None
+    """For replays: the exact output token ids."""
+
+    @property
+    def utility(self) -> TimeUtility:
+        """The request's time-utility function, the normal one by default."""
+        return NORMAL if self.tuf is None else self.tuf.build()
+
+
+def parse(extra_args: Mapping[str, Any] | None) -> TimelyParams | None:
+    """The parameters in ``SamplingParams.extra_args``; None when the request says nothing to us.
+
+    Raises:
+        InvalidInput: a field is unknown or out of range; the message names it.
+    """
+    if not extra_args:
+        return None
+    raw: dict[str, Any] = {}
+    nested = extra_args.get(KEY)
+    if nested is not None:
+        if not isinstance(nested, Mapping):
+            raise InvalidInput(f"must be an object, got {type(nested).__name__}", where=KEY)
+        raw.update(nested)
+    tuf: dict[str, Any] = dict(raw.get("tuf") or {})
+    for key, value in extra_args.items():
+        if key.startswith(FLAT_PREFIX):
+            name = key[len(FLAT_PREFIX) :]
+            if name in _TUF_FIELDS:
+                tuf[name] = value
+            else:
+                raw[name] = value
+    if not raw and not tuf:
+        return None
+    if tuf:
+        raw["tuf"] = tuf
+    try:
+        params = TimelyParams.model_validate(raw)
+        _ = params.utility
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join([KEY, *(str(part) for part in first["loc"])])
+        raise InvalidInput(first["msg"], where=where) from None
+    if params.arrival_s is not None and not math.isfinite(params.arrival_s):
+        raise InvalidInput("must be finite", where="timely.arrival_s")
+    return params
+
+
+def flatten(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The same parameters as flat keys that vLLM's HTTP field ``vllm_xargs`` takes (no nesting, no None)."""
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        if value is None:
+            continue
+        if name == "tuf":
+            flat.update({FLAT_PREFIX + key: v for key, v in dict(value).items() if v is not None})
+        else:
+            flat[FLAT_PREFIX + name] = value
+    return flat
