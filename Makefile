@@ -1,0 +1,56 @@
+# The commands of the house. `make` alone lists them.
+# Every command that needs the environment brings it up to date first; that is silent when there is nothing to do.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# Tests and benchmarks never look for a model hub, keep ROS 2 on this machine, and give vLLM's CPU build a small KV cache.
+export HF_HUB_OFFLINE ?= 1
+export VLLM_CPU_KVCACHE_SPACE ?= 1
+export VLLM_NO_USAGE_STATS ?= 1
+export DO_NOT_TRACK ?= 1
+export ROS_AUTOMATIC_DISCOVERY_RANGE ?= LOCALHOST
+# Options for pytest, for `timely demo` and for `timely bench`: make test-fast ARGS="-k profiles -x"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint format bench robots lock clean
+
+help: ## List these commands.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Make the environment .venv, or bring it up to date.
+	@$(PYTHON) scripts/setup_env.py main
+
+demo: setup ## A minute of drones and an arm planning with a real model over ROS 2.
+	@$(BIN)/timely demo $(ARGS)
+
+test: lint ## Lint, then every test: real engine, ROS 2 and all (15 minutes on two cores).
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (under a minute).
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+lint: setup ## Check style, formatting and types.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: setup ## Format the code, and fix what can be fixed.
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup ## Measure scheduling overhead and simulator speed, ROS 2 latency.
+	@$(BIN)/timely bench overhead $(ARGS)
+	@$(BIN)/timely bench ros $(ARGS)
+	@$(BIN)/timely bench sim-speed $(ARGS)
+
+robots: ## Make .venv-robots, the environment with the robots' vendor SDKs.
+	@$(PYTHON) scripts/setup_env.py robots
+
+lock: setup ## Resolve the dependencies anew into requirements/.
+	@$(PYTHON) scripts/setup_env.py lock
+
+clean: ## Remove the environments and everything built or cached in this folder.
+	rm -rf .venv .venv-robots build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf ros2_ws/build ros2_ws/install ros2_ws/log
+	find . -name __pycache__ -prune -exec rm -rf {} +
