@@ -96,6 +96,8 @@ class Job:
     recomputed_tokens: int = 0
     awaiting: int | None = None
     """Index of the blocking segment whose value is awaited."""
+    outcome: str = ""
+    """How it ended; set just before the discipline hears ``finished``, empty while it lives."""
 
     @property
     def job_id(self) -> JobId:
@@ -112,6 +114,7 @@ FLOAT_COLUMNS = (
     "priority",       # vLLM's own priority
     "expected_tokens",  # predicted output tokens; nan when unknown
     "attained_s",     # engine time spent on it so far
+    "rank",           # the discipline's own number for the job: written by its hooks, it moves with the row
 )  # fmt: skip
 INT_COLUMNS = (
     "sequence",       # arrival number: the last tie-breaker
@@ -148,6 +151,7 @@ class JobTable:
     priority: np.ndarray
     expected_tokens: np.ndarray
     attained_s: np.ndarray
+    rank: np.ndarray
     sequence: np.ndarray
     segment: np.ndarray
     segment_bound: np.ndarray
@@ -217,7 +221,7 @@ class JobTable:
         self.resume_s[row] = -math.inf
         self.priority[row] = spec.priority
         self.expected_tokens[row] = math.nan if spec.expected_tokens is None else spec.expected_tokens
-        self.attained_s[row] = 0.0
+        self.attained_s[row] = self.rank[row] = 0.0
         self.sequence[row] = self._arrivals
         self._arrivals += 1
         self.segment[row] = self.segment_tokens[row] = self.output_tokens[row] = 0

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from timely.core.job import Job, JobId, JobTable
+from timely.core.job import Job, JobId, JobSpec, JobTable
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -100,6 +100,13 @@ class Discipline(ABC):
     @abstractmethod
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
         """Compose the next step. Must not change the table. Jobs with ``resume_s > now`` are not runnable."""
+
+    def check(self, spec: JobSpec) -> None:
+        """Asked before a job joins: whether this discipline can take it. Changes nothing.
+
+        Raises:
+            InvalidInput: it cannot; the message names the field. The job never existed.
+        """
 
     def arrived(self, job: Job, now: float) -> None:
         """A job has joined the table."""

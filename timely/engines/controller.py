@@ -59,9 +59,11 @@ class Controller:
 
         Raises:
             Conflict: a live job has that id.
+            InvalidInput: the discipline cannot take it; nothing has changed.
         """
         if spec.job_id in self.table:
             raise Conflict(f"job {spec.job_id!r} is already being served", where="job_id")
+        self.discipline.check(spec)
         job = self.table.add(spec)
         self.discipline.arrived(job, spec.arrival_s)
         if self.journal:
@@ -212,6 +214,7 @@ class Controller:
         job = self.table.get(job_id)
         if job is None:
             return None
+        job.outcome = outcome
         self.discipline.finished(job, now)
         self.table.remove(job_id)
         if self.journal:
