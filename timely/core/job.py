@@ -96,6 +96,8 @@ class Job:
     recomputed_tokens: int = 0
     awaiting: int | None = None
     """Index of the blocking segment whose value is awaited."""
+    parked: bool = False
+    """Closed a segment and has not taken part in a step since (it may be runnable again)."""
     outcome: str = ""
     """How it ended; set just before the discipline hears ``finished``, empty while it lives."""
 

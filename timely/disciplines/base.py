@@ -51,6 +51,7 @@ class StepLimits:
         free_blocks: KV blocks that can be taken without an eviction.
         block_tokens: tokens a KV block holds.
         speed: step times as learned so far.
+        swap_s_per_token: to bring one token's KV back from host memory, seconds; ``inf`` where the engine cannot.
     """
 
     now: float
@@ -61,6 +62,7 @@ class StepLimits:
     free_blocks: int
     block_tokens: int
     speed: Speed
+    swap_s_per_token: float = math.inf
 
 
 @dataclass(slots=True)
@@ -71,11 +73,14 @@ class StepPlan:
         tokens: job id -> tokens to compute for it in this step, most important first. 1 for a decoding job
             (draft tokens of speculative decoding ride along).
         evict: jobs that lose their KV cache before the step, in order.
+        keep: evicted job id -> tokens of its context to save to host memory rather than compute again; jobs not
+            named, and engines that cannot, save none.
         wake_s: when nothing runs: the next time a decision may change by itself; ``inf`` if only an event can.
     """
 
     tokens: dict[JobId, int] = field(default_factory=dict)
     evict: list[JobId] = field(default_factory=list)
+    keep: dict[JobId, int] = field(default_factory=dict)
     wake_s: float = math.inf
 
 
@@ -114,6 +119,12 @@ class Discipline(ABC):
     def progressed(self, job: Job, tokens: int, now: float) -> None:
         """``tokens`` new output tokens exist for the job."""
 
+    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+        """Speculative decoding: of ``drafted`` draft tokens verified in one step ``accepted`` were right.
+
+        Heard before ``progressed`` of the same step; only from engines that speculate.
+        """
+
     def parked(self, job: Job, now: float) -> None:
         """The job closed a segment and is suspended until its ``resume_s``."""
 
@@ -126,13 +137,21 @@ class Discipline(ABC):
     def finished(self, job: Job, now: float) -> None:
         """The job is about to leave the table, for whatever reason."""
 
+    def maintain(self, table: JobTable, limits: StepLimits) -> None:
+        """Work that need not wait for the next scheduling point, done while the accelerator computes.
+
+        An engine may leave it out: ``compose`` decides the same without it. ``limits`` are the last step's.
+        """
+
     def lead_s(self, job: Job, speed: Speed) -> float:
         """How long before the robot runs dry a parked generation becomes runnable, seconds.
 
-        Long enough for the longest segment of the skill set at the recent speed, twice over, and the way there.
+        Long enough for the longest segment of the skill set at the recent speed, twice over, for computing its
+        context again if it was evicted, and for the way there.
         """
         bound = float(job.table.segment_bound[job.row])
-        return 2.0 * bound * speed.token_s + job.spec.network_s + 0.05
+        context_s = float(job.table.prefill_left[job.row]) * speed.prefill_token_s
+        return 2.0 * bound * speed.token_s + context_s + job.spec.network_s + 0.05
 
     def state(self) -> dict[str, float | int | str]:
         """A few numbers worth showing (queue lengths, virtual time ...)."""

@@ -24,8 +24,8 @@ class StepBuilder:
     """
 
     __slots__ = (
-        "_gone", "_members", "_residents", "_victim_rows", "_victims", "budget", "free", "limits",
-        "plan", "prefill_tokens", "rows", "slots", "table",
+        "_gone", "_members", "_more", "_ranked", "_residents", "_victims", "budget", "free",
+        "limits", "plan", "prefill_tokens", "rows", "slots", "table",
     )  # fmt: skip
 
     def __init__(
@@ -41,7 +41,8 @@ class StepBuilder:
         self.prefill_tokens = 0
         self._residents = int(np.count_nonzero(table.resident))
         self._victims = victims
-        self._victim_rows: Iterator[int] | None = None
+        self._more: Iterator[int] | None = None
+        self._ranked: list[int] = []
         self._gone: set[int] = set()
         self._members: set[int] = set()
 
@@ -58,8 +59,7 @@ class StepBuilder:
         return min(left, self.limits.prefill_chunk, self.budget)
 
     def add(self, row: int, tokens: int | None = None) -> bool:
-        """Let the row take part; ``tokens`` caps its prompt chunk. False when it does not fit (nothing changes,
-        except that evictions already decided stay decided)."""
+        """Let the row take part; ``tokens`` caps its prompt chunk. False when it does not fit: nothing changes."""
         if self.full or row in self._gone or row in self._members:
             return False
         share = self.tokens_for(row)
@@ -70,9 +70,8 @@ class StepBuilder:
         table = self.table
         resident = bool(table.resident[row])
         needed = self._blocks_needed(row, share, resident)
-        while needed > self.free or (not resident and self._residents >= self.limits.max_resident):
-            if not self._evict(row):
-                return False
+        if not self._make_room(row, needed, resident):
+            return False
         self.free -= needed
         if not resident:
             self._residents += 1
@@ -94,23 +93,39 @@ class StepBuilder:
         whole = int(table.prompt_tokens[row]) + int(table.output_tokens[row]) + 1
         return -(-whole // block)
 
-    def _evict(self, beneficiary: int) -> bool:
-        if self._victims is None:
-            return False
-        if self._victim_rows is None:
-            self._victim_rows = self._victims()
-        for row in self._victim_rows:
-            if row == beneficiary:
-                # Everything further ranks above the one that asks.
-                return False
-            if row in self._members or row in self._gone or not bool(self.table.resident[row]):
+    def _make_room(self, row: int, needed: int, resident: bool) -> bool:
+        """Evict until the row fits, or nobody: half an eviction would cost its victims and help no one."""
+        limits, table = self.limits, self.table
+        free, residents = self.free, self._residents
+        chosen: list[int] = []
+        victims = iter(()) if self._victims is None else self._in_turn(self._victims)
+        while needed > free or (not resident and residents >= limits.max_resident):
+            victim = next(victims, row)
+            if victim == row:
+                return False  # whatever follows ranks above the one that asks
+            if victim in self._members or victim in self._gone or not table.resident[victim]:
                 continue
-            self._gone.add(row)
-            self.free += int(self.table.blocks[row])
-            self._residents -= 1
-            self.plan.evict.append(self.table.jobs[row].job_id)
-            return True
-        return False
+            chosen.append(victim)
+            free += int(table.blocks[victim])
+            residents -= 1
+        self.free, self._residents = free, residents
+        self._gone.update(chosen)
+        self.plan.evict.extend(table.jobs[victim].job_id for victim in chosen)
+        return True
+
+    def _in_turn(self, victims: Callable[[], Iterator[int]]) -> Iterator[int]:
+        """The victims from the first; what the discipline yields is remembered, since each may ask again."""
+        if self._more is None:
+            self._more = victims()
+        at = 0
+        while True:
+            if at == len(self._ranked):
+                row = next(self._more, None)
+                if row is None:
+                    return
+                self._ranked.append(row)
+            yield self._ranked[at]
+            at += 1
 
 
 def next_wake(table: JobTable, now: float) -> float:
@@ -141,7 +156,7 @@ class KeyedDiscipline(Discipline):
         return True
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        """Runnable rows by key, the pool first; stops when the step is full or admission says no."""
+        """Runnable rows by key, the pool first, until the step is full or admission says no."""
         if len(table) == 0:
             return StepPlan()
         runnable: Rows = np.flatnonzero(table.resume_s <= limits.now)
@@ -160,18 +175,32 @@ class KeyedDiscipline(Discipline):
                 ranks.append(table.priority[runnable])
             order = runnable[np.lexsort(ranks)]
         builder = StepBuilder(table, limits, lambda: self._victims(table, limits, keys, order))
-        active = table.active
-        for row in order.tolist():
-            if builder.full:
-                break
-            if not active[row] and builder.rows and not self.may_join(table, limits, builder, row):
-                break
-            if not builder.add(row) and not table.resident[row]:
-                # Nothing less important may take the blocks this one is waiting for.
-                break
+        self._fill(builder, order)
         if not builder.plan.tokens:
             builder.plan.wake_s = next_wake(table, limits.now)
         return builder.plan
+
+    def _fill(self, builder: StepBuilder, order: Rows) -> None:
+        table = builder.table
+        rows, at = order.tolist(), 0
+        while at < len(rows) and not builder.full:
+            row = rows[at]
+            at += 1
+            later = order[at:]
+            if (
+                not table.active[row]
+                and builder.rows
+                and not self.may_join(table, builder.limits, builder, row)
+            ):
+                # Admission is closed; the pool goes on.
+                order = later[table.active[later]]
+            elif not builder.add(row) and not table.resident[row]:
+                # Nothing less important may take the room this one waits for, but those who have theirs go on:
+                # they give it back when they finish.
+                order = later[table.resident[later]]
+            else:
+                continue
+            rows, at = order.tolist(), 0
 
     def _victims(self, table: JobTable, limits: StepLimits, keys: Floats, order: Rows) -> Iterator[int]:
         """Parked generations that matter least first, then runnable ones from the end of the order."""

@@ -8,6 +8,10 @@ FORGET = 0.995
 TOKEN_SMOOTHING = 0.2
 """Weight of the newest step in ``token_s``: the most recent tokens count (TimelyLLM section 4.4)."""
 
+SURPRISE = 4.0
+"""A step counts as at most this many predictions longer than predicted: one stall (a compilation, a page fault)
+must not be learned as the machine's speed, while a machine that is slower is still found in a few steps."""
+
 
 class LearnedSpeed:
     """Recursive least squares of ``step = base + per_sequence * n + per_prefill_token * p``.
@@ -39,10 +43,11 @@ class LearnedSpeed:
         px = [p[i][0] * x[0] + p[i][1] * x[1] + p[i][2] * x[2] for i in range(3)]
         # The measurement is noisier the longer the step: weight by the prediction.
         predicted = w[0] * x[0] + w[1] * x[1] + w[2] * x[2]
-        noise = max(predicted, 1e-3) ** 2 * 0.04
+        scale = max(predicted, 1e-3)
+        noise = scale**2 * 0.04
         denominator = FORGET * noise + px[0] * x[0] + px[1] * x[1] + px[2] * x[2]
         gain = [value / denominator for value in px]
-        error = step_s - predicted
+        error = min(step_s - predicted, SURPRISE * scale)
         for i in range(3):
             w[i] += gain[i] * error
             for j in range(3):
@@ -54,8 +59,9 @@ class LearnedSpeed:
                 for j in range(3):
                     p[i][j] *= shrink
                     p[j][i] *= shrink
-        if prefill_tokens == 0:
-            self._token_s += TOKEN_SMOOTHING * (step_s - self._token_s)
+        decode_s = step_s - max(0.0, w[2]) * prefill_tokens
+        if decode_s > 0.0:
+            self._token_s += TOKEN_SMOOTHING * min(decode_s - self._token_s, SURPRISE * self._token_s)
 
     def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float = 0.0) -> float:
         """Predicted time of a step, seconds; never under a tenth of a millisecond."""
@@ -64,7 +70,7 @@ class LearnedSpeed:
 
     @property
     def token_s(self) -> float:
-        """Time of the most recent decoding steps, seconds a token."""
+        """Time of the most recent steps without what prompts added to them, seconds a token."""
         return self._token_s
 
     @property

@@ -8,6 +8,7 @@ same code, and a test can compare them.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -20,6 +21,10 @@ from timely.disciplines.step_time import LearnedSpeed
 
 Journal = Callable[[Mapping[str, Any]], None]
 """Receives every event and decision as plain data."""
+
+
+STEPS_IN_FLIGHT = 16
+"""Most composed steps remembered until their end is told; vLLM's pipeline holds fewer."""
 
 
 class LearningSpeed(Speed, Protocol):
@@ -51,6 +56,9 @@ class Controller:
         self.segments = 0
         self.evictions = 0
         self.recomputed_tokens = 0
+        self._limits: StepLimits | None = None
+        self._steps: deque[list[JobId]] = deque(maxlen=STEPS_IN_FLIGHT)
+        """Who took part in each step that is composed and not over: more than one with asynchronous scheduling."""
 
     # ------------------------------------------------------------------ what happened
 
@@ -77,6 +85,10 @@ class Controller:
         table.segment_tokens[row] += tokens
         self.tokens += tokens
         self.discipline.progressed(job, tokens, now)
+
+    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+        """Speculative decoding verified ``drafted`` tokens of the job; tell it before ``progress``."""
+        self.discipline.accepted(job, drafted, accepted, now)
 
     def close_segment(
         self,
@@ -109,10 +121,11 @@ class Controller:
         self.segments += 1
         table.segment[row] += 1
         table.segment_tokens[row] = surplus_tokens
-        self._reflow(job, now)
+        self._reflow(job)
         if job.spec.segmented:
             if blocking and not last:
                 job.awaiting = segment.index
+                job.parked = True
                 table.resume_s[row] = NEVER
                 table.active[row] = False
                 self.discipline.parked(job, now)
@@ -146,7 +159,8 @@ class Controller:
                 f"segment {report.segment} has not been sent; {len(job.segments)} have", where="segment"
             )
         segment = job.segments[report.segment]
-        when = now - report.age_s
+        # Nothing happened to a segment before it was there, whatever a robot's clock says.
+        when = max(segment.ready_s, now - report.age_s)
         if report.kind == "value":
             self._value(job, report, now)
         elif not segment.done:
@@ -161,11 +175,11 @@ class Controller:
                 segment.started = segment.done = True
                 segment.end_s = when
                 if report.elapsed_s is not None:
-                    segment.start_s = when - report.elapsed_s
+                    segment.start_s = max(segment.ready_s, when - report.elapsed_s)
                 elif math.isnan(segment.start_s):
                     segment.start_s = when
-            self._reflow(job, now)
-            if job.spec.segmented and job.table.resume_s[job.row] > now and job.awaiting is None:
+            self._reflow(job)
+            if job.parked and job.awaiting is None:
                 self._park(job)
             self.discipline.due_changed(job, now)
         if self.journal:
@@ -173,21 +187,20 @@ class Controller:
         return job
 
     def _value(self, job: Job, report: ExecutionReport, now: float) -> None:
-        if job.awaiting is None:
-            if job.segments[report.segment].blocking and job.segments[report.segment].done:
-                return  # a repeat
-            raise Conflict(f"no value is awaited from segment {report.segment}", where="segment")
-        if job.awaiting != report.segment:
-            raise Conflict(f"the value awaited is that of segment {job.awaiting}", where="segment")
         segment = job.segments[report.segment]
-        segment.started = segment.done = True
-        segment.end_s = now - report.age_s
-        if math.isnan(segment.start_s):
-            segment.start_s = segment.end_s
+        if job.awaiting != report.segment:
+            if segment.blocking:
+                return  # a repeat: the generation went past this segment, so its value has come
+            expected = "no value is awaited" if job.awaiting is None else f"awaited is that of {job.awaiting}"
+            raise Conflict(f"segment {report.segment} returns no value; {expected}", where="segment")
+        if not segment.done:
+            # The value is there: so the skill is over, unless a report of its end came first.
+            segment.started = segment.done = True
+            segment.end_s = max(segment.ready_s, now - report.age_s)
+            segment.start_s = min(segment.start_s, segment.end_s)
         job.awaiting = None
-        row = job.row
-        self._reflow(job, now)
-        job.table.resume_s[row] = -math.inf
+        self._reflow(job)
+        job.table.resume_s[job.row] = -math.inf
         self.discipline.due_changed(job, now)
 
     def evict(self, job: Job, context_tokens: int, now: float) -> None:
@@ -201,6 +214,10 @@ class Controller:
         table.context_tokens[row] = 0
         table.prefill_left[row] = context_tokens
         self.discipline.evicted(job, now)
+        if job.parked and job.awaiting is None:
+            # Computing its context again takes time: it has to be runnable earlier.
+            self._park(job)
+            self.discipline.due_changed(job, now)
         if self.journal:
             self.journal({"event": "evict", "t_s": now, "job": job.job_id, "context_tokens": context_tokens})
 
@@ -228,13 +245,17 @@ class Controller:
             UnknownName: no such discipline; the current one stays.
         """
         fresh = create(name)
-        for job in self.table:
+        jobs = sorted(self.table, key=lambda job: int(self.table.sequence[job.row]))
+        for job in jobs:
+            # The other discipline's number means nothing to this one.
+            self.table.rank[job.row] = 0.0
             fresh.arrived(job, now)
         self.discipline = fresh
-        for job in self.table:
+        for job in jobs:
             # How early a parked generation becomes runnable is the discipline's choice.
-            if job.spec.segmented and job.awaiting is None and job.table.resume_s[job.row] > -math.inf:
+            if job.parked and job.awaiting is None:
                 self._park(job)
+                fresh.due_changed(job, now)
         if self.journal:
             self.journal({"event": "switch", "t_s": now, "discipline": name})
 
@@ -242,6 +263,9 @@ class Controller:
 
     def compose(self, limits: StepLimits) -> StepPlan:
         """The next step, from the discipline."""
+        self._limits = limits
+        if not self._steps or self._steps[-1]:
+            self._steps.append([])
         plan = self.discipline.compose(self.table, limits)
         if self.journal and (plan.tokens or plan.evict):
             self.journal(
@@ -250,16 +274,28 @@ class Controller:
         return plan
 
     def started(self, job: Job) -> None:
-        """The job takes part in a step: it is in the execution pool until it parks."""
+        """The job takes part in the step just composed; from its first one it is in the pool until it parks."""
         row = job.row
+        if self._steps:
+            self._steps[-1].append(job.job_id)
+        job.parked = False
         job.table.active[row] = True
         job.table.resident[row] = True
         job.table.resume_s[row] = -math.inf
 
     def ran(self, sequences: int, prefill_tokens: int, step_s: float) -> None:
-        """A step is over: learn from its time."""
+        """The oldest step not over is: learn from its time, and charge it whole to each who took part."""
         self.steps += 1
         self.speed.observe(sequences, prefill_tokens, step_s)
+        for job_id in self._steps.popleft() if self._steps else ():
+            job = self.table.get(job_id)
+            if job is not None:
+                self.table.attained_s[job.row] += step_s
+
+    def maintain(self) -> None:
+        """While the accelerator computes: let the discipline do what need not wait for the next step."""
+        if self._limits is not None:
+            self.discipline.maintain(self.table, self._limits)
 
     def next_resume(self) -> float:
         """The earliest time at which some job is runnable; ``-inf`` if one is now, ``inf`` if none by itself."""
@@ -272,8 +308,9 @@ class Controller:
         table, row = job.table, job.row
         table.resume_s[row] = table.due_s[row] - self.discipline.lead_s(job, self.speed)
         table.active[row] = False
+        job.parked = True
 
-    def _reflow(self, job: Job, now: float) -> None:
+    def _reflow(self, job: Job) -> None:
         """Expected start and end of every segment not done yet, and with them the due time of the next.
 
         A segment starts when the previous ends and it has reached the robot (TimelyLLM Fig. 3); network delay
