@@ -1,0 +1,224 @@
+"""The architecture, checked: every import in the tree is a door drawn in the table of docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "docs" / "architecture.md"
+ROS_SOURCES = ROOT / "ros2_ws" / "src"
+NAMED_IN_TEXT = re.compile(r"(?:timely|lrtrace)(?:\.\w+)+(?::\w+)?")
+
+
+@dataclass(frozen=True)
+class Room:
+    """One row of the table."""
+
+    name: str
+    doors: frozenset[str]
+    libraries: frozenset[str]
+    in_functions: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import in one file: the dotted name, where it stands and how."""
+
+    name: str
+    path: Path
+    line: int
+    lazy: bool
+    typing_only: bool
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}"
+
+
+@cache
+def rooms() -> dict[str, Room]:
+    """The table of docs/architecture.md."""
+    found: dict[str, Room] = {}
+    for line in TABLE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) != 5 or not re.fullmatch(r"`[\w.]+`", cells[0]):
+            continue
+        name = cells[0].strip("`")
+        assert name not in found, f"two rows for {name}"
+        doors, libraries, lazy = (frozenset(re.findall(r"`([\w.]+)`", cell)) for cell in cells[2:])
+        found[name] = Room(name, doors, libraries, lazy)
+    return found
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the project by dotted name."""
+    found: dict[str, Path] = {}
+    roots = [ROOT, *(path for path in sorted(ROS_SOURCES.glob("*")) if path.is_dir())]
+    for root in roots:
+        for package in ("timely", "lrtrace") if root == ROOT else (root.name,):
+            for path in sorted((root / package).rglob("*.py")):
+                parts = path.relative_to(root).with_suffix("").parts
+                found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def room_of(module: str) -> Room | None:
+    """The innermost room that a module is in."""
+    while module:
+        if module in rooms():
+            return rooms()[module]
+        module = module.rpartition(".")[0]
+    return None
+
+
+def imports_of(module: str) -> list[Import]:
+    """All imports of a module, also those inside functions and those named in strings (registries, ``-m``)."""
+    path = modules()[module]
+    return list(_walk(ast.parse(path.read_text(), str(path)), module, path, lazy=False, typing_only=False))
+
+
+def _walk(node: ast.AST, module: str, path: Path, *, lazy: bool, typing_only: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for_types = typing_only or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
+        for name in _names(child, module, path):
+            yield Import(name, path, getattr(child, "lineno", 0), inside, for_types)
+        yield from _walk(child, module, path, lazy=inside, typing_only=for_types)
+
+
+def _names(node: ast.AST, module: str, path: Path) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        source = node.module or ""
+        if node.level:
+            package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+            base = package.split(".")[: len(package.split(".")) - node.level + 1]
+            source = ".".join([*base, source] if source else base)
+        # `from package import module` is an import of the module, not of the package.
+        whole = (f"{source}.{alias.name}" for alias in node.names)
+        yield from sorted({full if full in modules() else source for full in whole})
+    elif (
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and NAMED_IN_TEXT.fullmatch(node.value)
+    ):
+        name = node.value.partition(":")[0]
+        if name in modules():
+            yield name
+
+
+def test_the_table_is_read() -> None:
+    assert {"timely.core", "timely.engines.vllm", "lrtrace", "timely_bridge"} <= set(rooms())
+    assert rooms()["timely.client"] == Room(
+        "timely.client", frozenset({"timely.core"}), frozenset({"httpx"}), frozenset()
+    )
+    for room in rooms().values():
+        unknown = {door for door in room.doors if door not in {*rooms(), *modules(), "timely_interfaces"}}
+        assert not unknown, f"{room.name} has doors into rooms that are not drawn: {unknown}"
+
+
+def test_every_module_is_in_a_room() -> None:
+    assert len(modules()) > 20
+    homeless = [str(path.relative_to(ROOT)) for name, path in modules().items() if room_of(name) is None]
+    assert not homeless, f"no row in {TABLE.name} for {homeless}"
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_only_drawn_doors(name: str) -> None:
+    room = room_of(name)
+    assert room is not None
+    wrong = [complaint for found in imports_of(name) if (complaint := _complaint(room, found))]
+    assert not wrong, "\n".join(wrong)
+
+
+def _complaint(room: Room, found: Import) -> str:
+    top = found.name.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return ""
+    if found.name in modules() or top in {"timely", "lrtrace", "timely_interfaces"} | _ros_packages():
+        target = room_of(found.name)
+        wanted = target.name if target else top
+        if wanted == room.name or {wanted, found.name} & room.doors:
+            return ""
+        return f"{found}: {room.name} has no door to {wanted} ({found.name})"
+    if top in room.libraries or (top in room.in_functions and (found.lazy or found.typing_only)):
+        return ""
+    how = "may import it only inside functions" if top in room.in_functions else "does not have that library"
+    return f"{found}: {room.name} {how}: {found.name}"
+
+
+def _ros_packages() -> set[str]:
+    return {path.name for path in ROS_SOURCES.glob("*") if path.is_dir()}
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_every_module_says_what_it_is_for(name: str) -> None:
+    text = modules()[name].read_text()
+    empty_package = modules()[name].name == "__init__.py" and not text.strip()
+    assert empty_package or ast.get_docstring(ast.parse(text)), f"{modules()[name]} opens without a docstring"
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    graph = {
+        name: {found.name for found in imports_of(name) if found.name in modules() and not found.typing_only}
+        for name in modules()
+    }
+    circles = [circle for name in graph if (circle := _circle(graph, name))]
+    assert not circles, f"circular imports: {circles[0]}"
+
+
+def _circle(graph: dict[str, set[str]], start: str) -> list[str]:
+    """The shortest way from a module back to itself, or nothing."""
+    ways = [[start]]
+    seen: set[str] = set()
+    for way in ways:
+        for target in sorted(graph[way[-1]]):
+            if target == start:
+                return [*way, start]
+            if target not in seen:
+                seen.add(target)
+                ways.append([*way, target])
+    return []
+
+
+def test_rooms_do_not_lead_into_one_another_in_a_circle() -> None:
+    doors = {
+        room.name: {other.name for door in room.doors if (other := room_of(door))}
+        for room in rooms().values()
+    }
+    circles = [circle for name in doors if (circle := _circle(doors, name))]
+    assert not circles, f"doors in a circle: {circles[0]}"
+
+
+def test_a_door_that_is_not_drawn_is_found() -> None:
+    core = rooms()["timely.core"]
+    here = Path(__file__)
+    assert _complaint(core, Import("timely.engines.base", here, 1, False, False))
+    assert _complaint(core, Import("yaml", here, 1, False, False))
+    assert not _complaint(core, Import("numpy", here, 1, False, False))
+    server = rooms()["timely.server"]
+    assert _complaint(server, Import("timely.disciplines.pud", here, 1, False, False))
+    assert not _complaint(server, Import("timely.disciplines.registry", here, 1, False, False))
+    cli = rooms()["timely.cli"]
+    assert _complaint(cli, Import("rclpy", here, 1, False, False))
+    assert not _complaint(cli, Import("rclpy", here, 1, True, False))
+    assert _complaint(rooms()["lrtrace"], Import("timely.core.errors", here, 1, True, False))
+
+
+def test_only_the_vllm_room_knows_vllm() -> None:
+    heavy = {"vllm", "torch", "transformers"}
+    knowing = {room.name for room in rooms().values() if heavy & (room.libraries | room.in_functions)}
+    assert knowing == {"timely.engines.vllm"}
+
+
+def test_ros_stays_in_its_workspace() -> None:
+    at_import = {room.name for room in rooms().values() if "rclpy" in room.libraries}
+    assert at_import == {"timely_bridge", "timely_robots"}
+    assert {room.name for room in rooms().values() if "rclpy" in room.in_functions} == {"timely.cli"}
