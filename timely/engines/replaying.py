@@ -1,0 +1,201 @@
+"""What a replay hands to an engine and gets back: planned tasks in, one record a task out, engine-neutral.
+
+A planned task carries the plan its trace recorded, token count by token count, so that any engine generates
+exactly that plan and only the timing is its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from timely.core.utility import NORMAL, TimeUtility
+from timely.engines.base import Mode
+
+Outcome = Literal["complete", "refused", "unfinished", "cancelled", "failed"]
+"""``refused``: could never fit into the engine. ``unfinished``: the run ended (or was interrupted) before it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One segment of a recorded plan.
+
+    Attributes:
+        tokens: output tokens, one or more.
+        execution_s: how long the robot really takes, seconds.
+        estimate_s: what the server expects it to take, seconds; None: exactly ``execution_s``.
+        blocking: generation waits for the value the robot returns at its end.
+    """
+
+    text: str
+    tokens: int
+    execution_s: float
+    estimate_s: float | None = None
+    blocking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTask:
+    """One task of a trace. ``arrival_s`` is when the service receives it, seconds from the trace's origin.
+
+    ``prefix`` names the shared beginning of the prompt (skill set and robot); ``shared_prefix_tokens`` of the
+    ``prompt_tokens`` belong to it.
+    """
+
+    job: int | str
+    arrival_s: float
+    plan: tuple[PlannedSegment, ...]
+    prompt_tokens: int = 1
+    shared_prefix_tokens: int = 0
+    prefix: str = ""
+    utility: TimeUtility = NORMAL
+    network_s: float = 0.0
+    agent: str = ""
+    app: str | None = None
+    robot: str = ""
+    skill_set: str = ""
+    task: str = ""
+    scene: str = ""
+    urgency: int | None = None
+    priority: float = 0.0
+    acceptance: float | None = None
+    segment_bound: int | None = None
+    """Longest segment of its skill set, tokens; None: the replay's default."""
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of the whole plan."""
+        return sum(segment.tokens for segment in self.plan)
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """What happened to one task. Times are absolute seconds from the trace's origin; nan: never happened.
+
+    ``ready_s``, ``start_s`` and ``end_s`` hold one entry a segment that reached the robot.
+    """
+
+    task: PlannedTask
+    outcome: Outcome = "unfinished"
+    first_token_s: float = math.nan
+    last_token_s: float = math.nan
+    admitted_s: float = math.nan
+    """Start of the first step it took part in."""
+    preemptions: int = 0
+    recomputed_tokens: int = 0
+    cached_tokens: int = 0
+    """Prompt tokens found in the prefix cache at its first admission."""
+    output_tokens: int = 0
+    ready_s: list[float] = field(default_factory=list)
+    start_s: list[float] = field(default_factory=list)
+    end_s: list[float] = field(default_factory=list)
+    note: str = ""
+
+    @property
+    def response_time_s(self) -> float:
+        """Arrival to the start of the first action, seconds; nan before that."""
+        return self.start_s[0] - self.task.arrival_s if self.start_s else math.nan
+
+    @property
+    def waiting_time_s(self) -> float:
+        """Waits before each segment, summed: completion minus execution (TimelyLLM Fig. 3), seconds."""
+        waited, free = 0.0, self.task.arrival_s
+        for start, end in zip(self.start_s, self.end_s, strict=True):
+            waited += start - free
+            free = end
+        return waited if self.start_s else math.nan
+
+    def utility(self, now: float) -> float:
+        """Utility of its response time; a task without a response counts with its age at ``now``."""
+        response = self.response_time_s
+        return self.task.utility.value(
+            max(0.0, now - self.task.arrival_s) if response != response else response
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """How a trace is to be replayed; every engine understands all of it or refuses.
+
+    Attributes:
+        discipline: a registered name.
+        profile: name or file of a step-time profile (simulator), or of a model (live engine); None: its default.
+        max_batch: most sequences in a step; None: the profile's.
+        token_budget: most tokens in a step; None: the profile's.
+        kv_blocks: None: the profile's.
+        max_resident: most jobs that may hold KV at once, parked ones included; None: as many as blocks allow.
+        prefill_chunk: most prompt tokens of one job in a step; None: the token budget.
+        segment_bound: longest segment, tokens, where the trace does not say (TimelyLLM section 7.1: 10).
+        eviction: ``recompute``, ``swap`` to host memory, or ``auto``: whichever the profile makes cheaper.
+        estimate_factor: estimates of execution times are this times the truth ...
+        estimate_noise: ... times a log-normal factor of this sigma.
+        closed_loop: robots report when a segment starts and ends, which replaces estimates.
+        learned_speed: the discipline learns step times online, as in the live engine; False: it is given the
+            profile's own.
+        journal: keep the decisions (needed by ``timely explain``).
+        until_s: stop there; None: when all is done.
+    """
+
+    discipline: str = "timely"
+    mode: Mode = "segmented"
+    profile: str | None = None
+    max_batch: int | None = None
+    token_budget: int | None = None
+    kv_blocks: int | None = None
+    max_resident: int | None = None
+    prefill_chunk: int | None = None
+    seed: int = 0
+    segment_bound: int = 10
+    eviction: Literal["recompute", "swap", "auto"] = "recompute"
+    estimate_factor: float = 1.0
+    estimate_noise: float = 0.0
+    closed_loop: bool = True
+    learned_speed: bool = True
+    journal: bool = True
+    until_s: float | None = None
+
+
+@dataclass(slots=True)
+class BackendRun:
+    """What an engine gives back.
+
+    Attributes:
+        records: one per task, in the order of arrival.
+        end_s: time of the last event, seconds from the trace's origin.
+        profile: name of the profile or model that ran.
+        partial: the run was interrupted.
+        counters: steps, tokens and the like, all deterministic on the simulator.
+        series: columns over time (``t_s``, ``waiting``, ``running``, ``parked``, ``kv_used`` ...).
+        journal: decisions in the compact form of ``timely.engines.sim.journal``; None when none was kept.
+    """
+
+    records: list[JobRecord]
+    end_s: float
+    profile: str
+    partial: bool = False
+    counters: dict[str, float | int] = field(default_factory=dict)
+    series: dict[str, list[float]] = field(default_factory=dict)
+    journal: dict[str, Any] | None = None
+
+
+Progress = Callable[[float, int, int], None]
+"""Called now and then with (time in the trace, tasks arrived, tasks finished)."""
+
+
+class Backend(Protocol):
+    """An engine that can replay. ``KeyboardInterrupt`` ends a run early and gives what is done, ``partial``."""
+
+    name: str
+
+    def replay(
+        self, tasks: Iterable[PlannedTask], options: ReplayOptions, progress: Progress | None = None
+    ) -> BackendRun:
+        """Run all tasks, which come in order of arrival.
+
+        Raises:
+            InvalidInput: an option it cannot honour, a profile it cannot read.
+            EngineFailed: it died.
+        """
+        ...

@@ -1,0 +1,205 @@
+"""KV blocks of the simulated engine, counted as vLLM counts them: shared prefixes, references, LRU reuse.
+
+Blocks are counted, not named. What matters of vLLM's block pool is kept: a prompt's shared prefix is stored once
+and referenced by every job that uses it; blocks nobody references keep their content until they are needed for
+something else, the longest unused first and of one owner the last blocks first; so a job that was evicted finds
+again whatever has not been reused.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+
+class Prefix:
+    """A shared beginning of prompts: how many of its blocks are stored, and how many resident jobs use them."""
+
+    __slots__ = ("blocks", "key", "references")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.blocks = 0
+        self.references = 0
+
+
+class Holding:
+    """The blocks of one job: ``shared`` from its prefix, ``private`` its own."""
+
+    __slots__ = ("holder", "idle", "idle_shared", "prefix", "prefix_blocks", "private", "shared")
+
+    def __init__(self, prefix: Prefix | None, prefix_blocks: int) -> None:
+        self.prefix = prefix
+        self.prefix_blocks = prefix_blocks
+        """Whole blocks of its prompt that belong to the prefix."""
+        self.shared = 0
+        self.private = 0
+        self.holder = False
+        """It counts among the prefix's references."""
+        self.idle = 0
+        """Own blocks that outlived an eviction, as long as nobody has reused them."""
+        self.idle_shared = 0
+        """How deep into the prefix the job's own blocks began when it was evicted."""
+
+    @property
+    def blocks(self) -> int:
+        """All blocks it holds."""
+        return self.shared + self.private
+
+
+class BlockPool:
+    """All KV blocks of the engine.
+
+    Args:
+        capacity: blocks in all.
+        block_tokens: tokens a block holds.
+    """
+
+    __slots__ = ("_idle", "_idle_blocks", "_prefixes", "_unused", "block_tokens", "capacity")
+
+    def __init__(self, capacity: int, block_tokens: int) -> None:
+        self.capacity = capacity
+        self.block_tokens = block_tokens
+        self._unused = capacity
+        # Owner -> blocks, longest idle first. An owner is a Prefix, a Holding (evicted), or an object() for
+        # blocks whose content nobody can use again but which wait in the same queue.
+        self._idle: OrderedDict[object, int] = OrderedDict()
+        self._idle_blocks = 0
+        self._prefixes: dict[Hashable, Prefix] = {}
+
+    @property
+    def free(self) -> int:
+        """Blocks that can be taken without an eviction."""
+        return self._unused + self._idle_blocks
+
+    @property
+    def used(self) -> int:
+        """Blocks in use by jobs."""
+        return self.capacity - self._unused - self._idle_blocks
+
+    def holding(self, prefix_key: Hashable, prefix_tokens: int, prompt_tokens: int) -> Holding:
+        """An empty holding for a new job. As in vLLM at least the prompt's last token is always computed."""
+        whole = min(prefix_tokens, max(0, prompt_tokens - 1)) // self.block_tokens
+        if whole == 0:
+            return Holding(None, 0)
+        prefix = self._prefixes.get(prefix_key)
+        if prefix is None:
+            prefix = self._prefixes[prefix_key] = Prefix(prefix_key)
+        return Holding(prefix, whole)
+
+    def hit_blocks(self, holding: Holding) -> int:
+        """Blocks that an admission of this job would find stored now."""
+        prefix = holding.prefix
+        shared = min(holding.prefix_blocks, prefix.blocks) if prefix is not None else 0
+        return shared + (holding.idle if shared == holding.idle_shared else 0)
+
+    def admit(self, holding: Holding) -> int:
+        """Reference what is stored of the job's context; returns the tokens found."""
+        prefix = holding.prefix
+        if prefix is not None:
+            shared = min(holding.prefix_blocks, prefix.blocks)
+            self._reference(prefix)
+            holding.holder = True
+            holding.shared = shared
+        if holding.idle and holding.shared == holding.idle_shared:
+            # Its own blocks are still there and join on to the prefix it found.
+            holding.private = holding.idle
+            self._idle_blocks -= self._idle.pop(holding)
+        elif holding.idle:
+            self._idle[object()] = self._idle.pop(holding)
+        holding.idle = 0
+        return holding.blocks * self.block_tokens
+
+    def grow(self, holding: Holding, context_tokens: int) -> bool:
+        """Give the job blocks up to ``context_tokens``; False (nothing changed) when they are not there."""
+        needed = -(-context_tokens // self.block_tokens) - holding.shared - holding.private
+        if needed <= 0:
+            return True
+        if needed > self._unused + self._idle_blocks:
+            return False
+        self._take(needed)
+        holding.private += needed
+        return True
+
+    def publish(self, holding: Holding, context_tokens: int) -> bool:
+        """``context_tokens`` of the job are computed: whole blocks of its prefix become usable by others.
+
+        Only the job at the frontier publishes; what others compute of the same prefix meanwhile stays their own.
+        Returns whether more of the prefix is stored than before.
+        """
+        prefix = holding.prefix
+        if prefix is None or holding.shared != prefix.blocks:
+            return False
+        whole = min(holding.prefix_blocks, context_tokens // self.block_tokens)
+        gained = whole - holding.shared
+        if gained <= 0:
+            return False
+        prefix.blocks = whole
+        holding.shared = whole
+        holding.private -= gained
+        return True
+
+    def evict(self, holding: Holding, context_tokens: int) -> int:
+        """Take the job's blocks away; its whole blocks stay findable until reused. Returns blocks freed."""
+        before = self.free
+        whole = context_tokens // self.block_tokens - holding.shared
+        kept = max(0, min(holding.private, whole))
+        self._discard(holding.private - kept)
+        if kept:
+            self._idle[holding] = kept
+            self._idle_blocks += kept
+        holding.idle, holding.idle_shared = kept, holding.shared
+        holding.private = 0
+        self._unreference(holding)
+        return self.free - before
+
+    def release(self, holding: Holding) -> None:
+        """The job is over; nobody will look for its own blocks again."""
+        self._discard(holding.private)
+        holding.private = 0
+        if holding.idle:
+            self._idle[object()] = self._idle.pop(holding)
+            holding.idle = 0
+        self._unreference(holding)
+
+    def _discard(self, blocks: int) -> None:
+        if blocks:
+            self._idle[object()] = blocks
+            self._idle_blocks += blocks
+
+    def _reference(self, prefix: Prefix) -> None:
+        if prefix.references == 0 and prefix.blocks:
+            self._idle_blocks -= self._idle.pop(prefix)
+        prefix.references += 1
+
+    def _unreference(self, holding: Holding) -> None:
+        holding.shared = 0
+        if not holding.holder:
+            return
+        holding.holder = False
+        prefix = holding.prefix
+        if prefix is None:
+            return
+        prefix.references -= 1
+        if prefix.references == 0 and prefix.blocks:
+            self._idle[prefix] = prefix.blocks
+            self._idle_blocks += prefix.blocks
+
+    def _take(self, blocks: int) -> None:
+        fresh = min(blocks, self._unused)
+        self._unused -= fresh
+        blocks -= fresh
+        self._idle_blocks -= blocks
+        while blocks:
+            owner, stored = next(iter(self._idle.items()))
+            taken = min(blocks, stored)
+            blocks -= taken
+            left = stored - taken
+            if left:
+                self._idle[owner] = left
+            else:
+                del self._idle[owner]
+            if isinstance(owner, Prefix):
+                owner.blocks = left
+            elif isinstance(owner, Holding):
+                owner.idle = left

@@ -1,0 +1,1 @@
+"""The step-time profiles that come with the package, as YAML files."""

@@ -1,0 +1,73 @@
+"""The robots of a replay: when they start and end each segment, and what they report about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from timely.core.reports import ExecutionReport
+from timely.engines.replaying import JobRecord, PlannedTask, ReplayOptions
+
+Reports = Iterator[tuple[float, ExecutionReport]]
+
+
+class Robots:
+    """Execution on the robots' side. A robot runs its segments in order, each as soon as it has it.
+
+    Reports are sent only where they can tell the server something: while its estimates are exact, a report of
+    them would change nothing.
+    """
+
+    def __init__(self, options: ReplayOptions) -> None:
+        self._factor = options.estimate_factor
+        self._noise = options.estimate_noise
+        self._seed = options.seed
+        self._reports = options.closed_loop
+        self._drawn: dict[int | str, tuple[float, ...]] = {}
+
+    def estimate_s(self, task: PlannedTask, index: int) -> float:
+        """What the server expects segment ``index`` to take, seconds; the same in every run of one seed."""
+        segment = task.plan[index]
+        known = segment.execution_s if segment.estimate_s is None else segment.estimate_s
+        if self._noise == 0.0:
+            return known * self._factor
+        return known * self._factor * self._noise_of(task)[index]
+
+    def _noise_of(self, task: PlannedTask) -> tuple[float, ...]:
+        drawn = self._drawn.get(task.job)
+        if drawn is None:
+            # Keyed by the job, not by the order of events: a discipline that runs jobs in another order meets
+            # the very same robots.
+            name = task.job if isinstance(task.job, int) else int.from_bytes(task.job.encode()[:8], "little")
+            rng = np.random.default_rng((self._seed, name))
+            drawn = tuple(math.exp(self._noise * z) for z in rng.standard_normal(len(task.plan)))
+            self._drawn[task.job] = drawn
+        return drawn
+
+    def receive(self, record: JobRecord, index: int, ready_s: float, estimate_s: float) -> Reports:
+        """Segment ``index`` left the engine at ``ready_s``: note when it runs; yields (time, report) at the server."""
+        task = record.task
+        segment = task.plan[index]
+        free = record.end_s[-1] if record.end_s else task.arrival_s
+        start = max(free, ready_s + task.network_s)
+        end = start + segment.execution_s
+        record.ready_s.append(ready_s)
+        record.start_s.append(start)
+        record.end_s.append(end)
+        return self._tell(task, index, start, end, estimate_s)
+
+    def _tell(self, task: PlannedTask, index: int, start: float, end: float, estimate_s: float) -> Reports:
+        segment, network = task.plan[index], task.network_s
+        if segment.blocking:
+            yield (
+                end + network,
+                ExecutionReport(index, "value", elapsed_s=segment.execution_s, age_s=network, value=""),
+            )
+        elif self._reports and estimate_s != segment.execution_s:
+            yield start + network, ExecutionReport(index, "started", age_s=network)
+            yield (
+                end + network,
+                ExecutionReport(index, "done", elapsed_s=segment.execution_s, age_s=network),
+            )

@@ -1,0 +1,129 @@
+"""Results of a replay as plain data: the summary, one entry a job, and what is needed to explain them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from timely.engines.replaying import BackendRun, JobRecord, ReplayOptions
+
+DIGITS = 9
+"""Times are written in nanoseconds: exact enough for every sum, the same on every machine."""
+
+Result = dict[str, Any]
+
+
+def build(run: BackendRun, options: ReplayOptions, *, engine: str, trace: str, wall_s: float) -> Result:
+    """The result of one replay, in the form of ``timely replay --json``."""
+    return {
+        "discipline": options.discipline,
+        "mode": options.mode,
+        "engine": engine,
+        "profile": run.profile,
+        "trace": trace,
+        "seed": options.seed,
+        "wall_s": round(wall_s, 6),
+        "end_s": _number(run.end_s),
+        "partial": run.partial,
+        "summary": summary(run.records, run.end_s),
+        "counters": {name: _number(value) for name, value in run.counters.items()},
+        "jobs": [job(record, run.end_s) for record in run.records],
+        "series": {name: [_number(v) for v in column] for name, column in run.series.items()},
+        "journal": run.journal,
+    }
+
+
+def summary(records: Sequence[JobRecord], end_s: float) -> Result:
+    """Means and percentiles over all jobs and by class; ``urgent`` is an ERT under half a second."""
+    result = _group(records, end_s)
+    result["by_class"] = {
+        "urgent": _group([r for r in records if r.task.utility.urgent], end_s),
+        "normal": _group([r for r in records if not r.task.utility.urgent], end_s),
+    }
+    return result
+
+
+def _group(records: Sequence[JobRecord], end_s: float) -> Result:
+    served = sum(record.outcome == "complete" for record in records)
+    return {
+        "jobs": len(records),
+        "served": served,
+        "share_served": served / len(records) if records else None,
+        # A task without an answer counts with its utility at the end of the run.
+        "utility_mean": _mean(record.utility(end_s) for record in records),
+        "utility_max_mean": _mean(record.task.utility.beta for record in records),
+        "response_s": distribution([record.response_time_s for record in records]),
+        "waiting_s": distribution([record.waiting_time_s for record in records]),
+    }
+
+
+def distribution(values: Iterable[float]) -> dict[str, float | None]:
+    """Mean, median, 90th and 99th percentile of the finite values (linear interpolation), seconds."""
+    known = np.array([value for value in values if math.isfinite(value)])
+    if known.size == 0:
+        return {"mean": None, "p50": None, "p90": None, "p99": None}
+    p50, p90, p99 = np.percentile(known, (50, 90, 99))
+    return {"mean": _number(known.mean()), "p50": _number(p50), "p90": _number(p90), "p99": _number(p99)}
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return _number(math.fsum(known) / len(known)) if known else None
+
+
+def job(record: JobRecord, end_s: float) -> Result:
+    """One job's entry. ``_time_s`` are durations; other ``_s`` are absolute, from the trace's origin."""
+    task = record.task
+    segments = zip(task.plan, record.ready_s, record.start_s, record.end_s, strict=False)
+    return {
+        "job": task.job,
+        "agent": task.agent,
+        "app": task.app,
+        "class": "urgent" if task.utility.urgent else "normal",
+        "task": task.task,
+        "outcome": record.outcome,
+        "note": record.note,
+        "arrival_s": _number(task.arrival_s),
+        "admitted_s": _number(record.admitted_s),
+        "first_token_s": _number(record.first_token_s),
+        "last_token_s": _number(record.last_token_s),
+        "response_time_s": _number(record.response_time_s),
+        "waiting_time_s": _number(record.waiting_time_s),
+        "completion_s": _number(record.end_s[-1]) if record.outcome == "complete" else None,
+        "utility": _number(record.utility(end_s)),
+        "utility_max": task.utility.beta,
+        "prompt_tokens": task.prompt_tokens,
+        "cached_tokens": record.cached_tokens,
+        "output_tokens": record.output_tokens,
+        "preemptions": record.preemptions,
+        "recomputed_tokens": record.recomputed_tokens,
+        "segments": [
+            {
+                "index": index,
+                "tokens": planned.tokens,
+                "ready_s": _number(ready),
+                "start_s": _number(start),
+                "end_s": _number(end),
+            }
+            for index, (planned, ready, start, end) in enumerate(segments)
+        ],
+    }
+
+
+def _number(value: float) -> float | int | None:
+    if isinstance(value, int):
+        return value
+    value = float(value)
+    return round(value, DIGITS) if math.isfinite(value) else None
+
+
+def result_hash(result: Result) -> str:
+    """SHA-256 over everything that is determined by trace, options and seed: all but ``wall_s``."""
+    known = {name: value for name, value in result.items() if name != "wall_s"}
+    text = json.dumps(known, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

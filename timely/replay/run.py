@@ -1,0 +1,64 @@
+"""One replay from trace to result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import cast
+
+from timely.core.errors import UnknownName, Unsupported
+from timely.disciplines import registry
+from timely.engines.replaying import Backend, PlannedTask, Progress, ReplayOptions
+from timely.replay import results
+
+BACKENDS: dict[str, str] = {"sim": "timely.engines.sim.simulator", "vllm": "timely.engines.vllm.replay"}
+"""Engine name -> module whose ``backend()`` gives a ``Backend``. Only the one asked for is imported."""
+
+MODES = ("segmented", "stream", "whole")
+
+
+def load_backend(engine: str) -> Backend:
+    """The replay engine of that name.
+
+    Raises:
+        UnknownName: no such engine.
+        Unsupported: it is not installed; says how to get it.
+    """
+    if engine not in BACKENDS:
+        raise UnknownName("engine", engine, BACKENDS, where="engine")
+    try:
+        if engine == "vllm" and find_spec("vllm") is None:
+            raise ModuleNotFoundError("no module named 'vllm'", name="vllm")
+        module = import_module(BACKENDS[engine])
+    except ModuleNotFoundError as error:
+        raise Unsupported(
+            f"engine {engine!r} is not installed (missing {error.name}); install timely-serving[{engine}]",
+            where="engine",
+        ) from error
+    return cast(Backend, module.backend())
+
+
+def replay(
+    tasks: Iterable[PlannedTask],
+    options: ReplayOptions,
+    *,
+    engine: str = "sim",
+    trace: str = "",
+    progress: Progress | None = None,
+) -> results.Result:
+    """Run ``tasks`` through an engine and give the result as plain data (see ``results.build``).
+
+    Raises:
+        UnknownName: unknown engine, discipline, mode or profile.
+        InvalidInput: another option or the profile is unusable. EngineFailed: the engine died.
+    """
+    registry.load(options.discipline)
+    if options.mode not in MODES:
+        raise UnknownName("mode", options.mode, MODES, where="mode")
+    backend = load_backend(engine)
+    begun = time.perf_counter()
+    run = backend.replay(tasks, options, progress)
+    wall_s = time.perf_counter() - begun
+    return results.build(run, options, engine=engine, trace=trace, wall_s=wall_s)

@@ -1,0 +1,104 @@
+"""From a trace file to planned tasks, as a stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from lrtrace.trace import Job, PlanSegment, Trace
+from timely.core.errors import InvalidInput
+from timely.core.utility import TimeUtility
+from timely.engines.replaying import PlannedSegment, PlannedTask
+
+_ARRIVAL = re.compile(rb'"arrival_s"\s*:\s*([-+0-9.eE]+)')
+
+
+class Tasks:
+    """The tasks of a trace file in order of arrival; the file is read while they are taken.
+
+    Raises:
+        BadInput: (of lrtrace) unreadable, or a line is broken; the text says file, line, field and reason.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.trace = Trace(path)
+        self.name = self.trace.header.name or Path(path).name
+
+    def __iter__(self) -> Iterator[PlannedTask]:
+        network_s = self.trace.header.network_s
+        jobs = self.trace.jobs() if _in_order(self.trace.path) else self.trace.jobs_by_arrival()
+        return (planned(job, network_s) for job in jobs)
+
+
+def planned(job: Job, network_s: float = 0.0) -> PlannedTask:
+    """A trace's job as a planned task."""
+    tuf = job.tuf
+    extra = job.extra
+    return PlannedTask(
+        job=job.job,
+        arrival_s=job.arrival_s,
+        plan=tuple(_segment(segment) for segment in job.plan),
+        prompt_tokens=job.prompt_tokens,
+        shared_prefix_tokens=job.shared_prefix_tokens,
+        prefix=f"{job.skill_set}/{job.robot}",
+        utility=TimeUtility(tuf.ert_s, tuf.alpha, tuf.beta),
+        network_s=network_s,
+        agent=job.agent,
+        app=job.app,
+        robot=job.robot,
+        skill_set=job.skill_set,
+        task=job.task,
+        scene=job.scene,
+        urgency=job.urgency,
+        priority=float(extra.get("priority", 0.0)),
+        acceptance=job.acceptance,
+        segment_bound=extra.get("segment_tokens"),
+    )
+
+
+def _segment(segment: PlanSegment) -> PlannedSegment:
+    extra = segment.extra
+    return PlannedSegment(
+        segment.text,
+        segment.tokens,
+        segment.execution_s,
+        extra.get("estimate_s"),
+        bool(extra.get("blocking", False)),
+    )
+
+
+def _in_order(path: Path) -> bool:
+    """Whether arrivals never decrease, by a look at the text: full parsing comes later, once."""
+    previous = float("-inf")
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                found = _ARRIVAL.search(line)
+                if found is not None:
+                    arrival = float(found[1])
+                    if arrival < previous:
+                        return False
+                    previous = arrival
+    except (OSError, ValueError):
+        return True  # the reader proper says what is wrong, and where
+    return True
+
+
+def check_order(tasks: Iterable[PlannedTask]) -> Iterator[PlannedTask]:
+    """The same tasks; refuses those that are not in order of arrival or share a name.
+
+    Raises:
+        InvalidInput: names the task.
+    """
+    previous, seen = float("-inf"), set()
+    for task in tasks:
+        if task.arrival_s < previous:
+            raise InvalidInput(
+                f"arrives at {task.arrival_s} s, after one at {previous} s", where=f"job {task.job}"
+            )
+        if task.job in seen:
+            raise InvalidInput("appears twice", where=f"job {task.job}")
+        seen.add(task.job)
+        previous = task.arrival_s
+        yield task
