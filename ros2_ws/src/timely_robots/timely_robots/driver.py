@@ -1,0 +1,432 @@
+"""The base class of all robot drivers: the ROS 2 side of executing segments, the same for every robot."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from geometry_msgs.msg import Pose
+from lrtrace.errors import LRTraceError
+from lrtrace.profiles import RobotProfile, load_profile
+from rclpy.action import ActionServer, CancelResponse, GoalResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.context import Context
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.parameter import Parameter
+from std_srvs.srv import Trigger
+from timely_interfaces.action import ExecuteSegment
+from timely_interfaces.msg import ErrorCode, RobotState
+
+from timely_robots import language
+from timely_robots.execution import (
+    Motion,
+    MotionError,
+    SegmentDone,
+    SegmentExecutor,
+    SegmentOrder,
+    SkillCall,
+    Snapshot,
+)
+from timely_robots.language import Interpreter, Returned
+from timely_robots.pacing import Pacer, SystemPacer
+from timely_robots.rostools import LATCHED, described, finish_goal, mark_executing, to_time
+
+REMEMBERED_TASKS = 64
+"""Tasks whose variables and open blocks are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensed:
+    """What a robot knows of itself, in SI units: position in metres, quaternion (x, y, z, w); battery 0..1 or NaN."""
+
+    position: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    orientation: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 1.0)
+    battery: float = math.nan
+    detail: str = ""
+
+
+# mypy: disallow-subclassing-any=False
+class RobotDriver(LifecycleNode):
+    """A robot as a lifecycle node: action ``execute_segment``, topic ``state``, services ``~/stop`` and ``~/reset``.
+
+    One driver a robot, in the robot's namespace, with relative names. What holds for every driver, and is tested for
+    every registered one (``timely_robots.registry``):
+
+    * configure connects to the robot with a deadline; activate begins to take segments; deactivate and cleanup end all
+      motion first. A goal for a driver that is not active is aborted with DRIVER_INACTIVE.
+    * A segment is checked as a whole against skill set and profile before anything moves, and each call again before it
+      runs, because a plan can compute arguments. What must not run is aborted with a code of the 2000 range.
+    * Segments of a task are executed in order, each at most once, the next the moment the previous is done; they may be
+      sent ahead and wait here. A failure or cancellation ends the rest of the task.
+    * Feedback with progress 0 says that execution has begun. The result says what was *done*: the calls that began, when
+      the robot began and when it was at rest again, the value a query returned.
+    * Cancelling a goal stops the motion at once, whatever the robot is doing.
+    * ``~/stop`` works at any time and stops all motion; then nothing moves until ``~/reset``.
+    * ``state`` is published every ``state_period_s`` and at every change; whoever misses it for long may take the driver
+      for dead.
+
+    A new robot overrides ``connect``, ``disconnect``, ``perform``, ``halt`` and ``sense``, declares its own parameters
+    in ``declare``, and is entered in ``timely_robots.registry``. Those five know nothing of ROS.
+    Arguments of calls come in the units of the robot's profile (cm and degrees for a Tello); what leaves through ROS is
+    in metres, radians and seconds.
+
+    Args:
+        name: of the node, by convention ``driver``.
+        namespace: the robot's name.
+        overrides: parameter values.
+        pacer: time; virtual in tests.
+    """
+
+    kind: ClassVar[str] = ""
+    """What the registry calls it."""
+
+    def __init__(
+        self,
+        name: str = "driver",
+        *,
+        namespace: str = "",
+        context: Context | None = None,
+        overrides: dict[str, Any] | None = None,
+        pacer: Pacer | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            namespace=namespace,
+            context=context,
+            parameter_overrides=[Parameter(key, value=value) for key, value in (overrides or {}).items()],
+        )
+        self.pacer: Pacer = pacer or SystemPacer()
+        self.on_order: Callable[[SegmentOrder, float], None] | None = None
+        """Is told of each order and when it came (seconds on the monotonic clock): for measurements."""
+        self.on_perform: Callable[[SegmentOrder, float], None] | None = None
+        """Is told when the first call of a segment is about to run."""
+        self.declare_parameter("profile", "", described("robot profile: a name or a YAML file", read_only=True))
+        self.declare_parameter("skill_set", "", described("plan language of goals that name none", read_only=True))
+        self.declare_parameter(
+            "state_period_s", 0.5, described("how often the state is published [s]", low=0.05, high=2.0)
+        )
+        self.declare_parameter(
+            "progress_period_s", 0.5, described("at most one progress report in so long [s]", low=0.05, high=60.0)
+        )
+        self.declare_parameter("queue_limit", 64, described("most segments that wait", low=1, high=10_000))
+        self.declare_parameter(
+            "connect_timeout_s", 10.0, described("deadline of connecting to the robot [s]", low=0.1, high=300.0)
+        )
+        self.declare_parameter(
+            "autostart", False, described("configure and activate without being asked", read_only=True)
+        )
+        self.declare()
+        self._profile: RobotProfile | None = None
+        self._work: SegmentExecutor | None = None
+        self._server: ActionServer | None = None
+        self._interpreters: OrderedDict[str, Interpreter] = OrderedDict()
+        self._motion: tuple[Motion, list[str]] | None = None
+        self._fault = ""
+        self._connected = False
+        self._state_publisher = self.create_publisher(RobotState, "state", LATCHED)
+        self._state_timer: Any = None
+        self.create_service(Trigger, "~/stop", self._on_stop)
+        self.create_service(Trigger, "~/reset", self._on_reset)
+        self._autostart: Any = None
+        if self.get_parameter("autostart").value:
+            self._autostart = self.create_timer(0.0, self._start_by_itself)
+
+    # --- What a robot overrides -----------------------------------------------------------------------------------
+
+    def declare(self) -> None:
+        """Declare the parameters of this kind of robot."""
+
+    def connect(self, timeout_s: float) -> None:
+        """Connect to the robot within ``timeout_s``; raises MotionError (CONNECTION_LOST) if that fails."""
+
+    def disconnect(self) -> None:
+        """Let go of the robot; safe to call twice, and when never connected."""
+
+    def perform(self, call: SkillCall, motion: Motion) -> Returned:
+        """Execute one call and return when the robot is at rest; the value of a query, None for a motion.
+
+        On the motion thread, one at a time. Waits only through ``motion.sleep``, or looks at ``motion.check()`` often
+        enough to end within 50 ms of a cancellation. Raises MotionError if the robot did not do it.
+        """
+        raise NotImplementedError
+
+    def halt(self) -> None:
+        """Stop any motion now: from any thread, at any time, as often as wanted, and without waiting."""
+
+    def sense(self) -> Sensed:
+        """The robot's state as last known; must not block."""
+        return Sensed()
+
+    # --- For those that override ------------------------------------------------------------------------------------
+
+    @property
+    def profile(self) -> RobotProfile:
+        """The robot's limits and execution times; there once the node is configured."""
+        if self._profile is None:
+            raise MotionError("the driver is not configured", ErrorCode.DRIVER_INACTIVE)
+        return self._profile
+
+    # --- Robot, as the executor sees it -----------------------------------------------------------------------------
+
+    def check(self, order: SegmentOrder) -> None:
+        """See ``execution.Robot``."""
+        language.check(order, self.profile)
+
+    def execute(self, motion: Motion, executed: list[str]) -> str | None:
+        """See ``execution.Robot``."""
+        order = motion.order
+        self._motion = (motion, executed)
+        try:
+            if order.index == 0:
+                self._interpreters[order.task_id] = language.interpreter(order.skill_set, self._perform)
+                while len(self._interpreters) > REMEMBERED_TASKS:
+                    self._interpreters.popitem(last=False)
+            plan = self._interpreters.get(order.task_id)
+            if plan is None:
+                raise MotionError(f"task {order.task_id!r} is too old to go on with", ErrorCode.OUT_OF_ORDER)
+            value = plan.run(order.text)
+        finally:
+            self._motion = None
+        return None if value is None else str(value)
+
+    def _perform(self, call: SkillCall) -> Returned:
+        if self._motion is None:
+            raise MotionError("no segment is being executed", ErrorCode.DRIVER_INTERNAL)
+        motion, executed = self._motion
+        motion.check()
+        call = language.approve(call, language.skill_set(motion.order.skill_set), self.profile)
+        if self.on_perform is not None and not executed:
+            self.on_perform(motion.order, time.monotonic())
+        executed.append(call.text)
+        return self.perform(call, motion)
+
+    # --- Life cycle ---------------------------------------------------------------------------------------------------
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Load the profile, connect to the robot, offer the action."""
+        self._fault = ""
+        try:
+            self._profile = load_profile(str(self.get_parameter("profile").value))
+            if name := str(self.get_parameter("skill_set").value):
+                language.skill_set(name)
+            self.connect(float(self.get_parameter("connect_timeout_s").value))
+        except (LRTraceError, MotionError) as error:
+            self._fault = str(error)
+            self.get_logger().error(f"cannot configure: {error}")
+            self._publish_state()
+            return TransitionCallbackReturn.FAILURE
+        self._connected = True
+        self._server = ActionServer(
+            self,
+            ExecuteSegment,
+            "execute_segment",
+            execute_callback=lambda handle: ExecuteSegment.Result(),
+            goal_callback=lambda goal: GoalResponse.ACCEPT,
+            handle_accepted_callback=self._on_goal,
+            cancel_callback=self._on_cancel,
+        )
+        self._state_timer = self.create_timer(float(self.get_parameter("state_period_s").value), self._publish_state)
+        return super().on_configure(state)
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Begin to take segments."""
+        self._work = SegmentExecutor(
+            self,
+            self.pacer,
+            queue_limit=int(self.get_parameter("queue_limit").value),
+            report_every_s=float(self.get_parameter("progress_period_s").value),
+            name=self.get_namespace(),
+        )
+        self._publish_state()
+        return super().on_activate(state)
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """End all motion and take no more segments."""
+        self._end_work()
+        self._publish_state()
+        return super().on_deactivate(state)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Let go of the robot."""
+        self._release()
+        return super().on_cleanup(state)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """End all motion and let go of the robot."""
+        self._release()
+        return super().on_shutdown(state)
+
+    def destroy_node(self) -> None:
+        """As ``on_shutdown``, for a node that nobody shut down."""
+        self._release()
+        super().destroy_node()
+
+    def _end_work(self) -> None:
+        work, self._work = self._work, None
+        if work is not None and not work.close():
+            self.get_logger().error("a motion did not end within 5 s of the order to stop")
+        self._interpreters.clear()
+
+    def _release(self) -> None:
+        self._end_work()
+        if self._connected:
+            self._connected = False
+            self.disconnect()
+        if self._server is not None:
+            self._server.destroy()
+            self._server = None
+        if self._state_timer is not None:
+            self.destroy_timer(self._state_timer)
+            self._state_timer = None
+
+    def _start_by_itself(self) -> None:
+        self.destroy_timer(self._autostart)
+        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+            self.trigger_activate()
+
+    # --- Goals ----------------------------------------------------------------------------------------------------------
+
+    def _on_goal(self, handle: ServerGoalHandle) -> None:
+        goal = handle.request
+        order = SegmentOrder(
+            task_id=goal.task_id,
+            index=goal.index,
+            text=goal.text,
+            skill_set=goal.skill_set or str(self.get_parameter("skill_set").value),
+            execution_s=goal.execution_s if math.isfinite(goal.execution_s) else 0.0,
+            blocking=goal.blocking,
+        )
+        if self.on_order is not None:
+            self.on_order(order, time.monotonic())
+        listener = _GoalListener(self, handle, order)
+        work = self._work
+        if work is None:
+            listener.finished(SegmentDone("refused", ErrorCode.DRIVER_INACTIVE, "the driver is not active"))
+            return
+        mark_executing(handle)
+        work.submit(order, listener)
+
+    def _on_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
+        work = self._work
+        if work is not None:
+            # Not from here: the goal turns "canceling" only after this callback, and its end must come after that.
+            self.executor.create_task(work.cancel, handle.request.task_id, handle.request.index)
+        return CancelResponse.ACCEPT
+
+    def _finish(self, handle: ServerGoalHandle, done: SegmentDone) -> None:
+        result = ExecuteSegment.Result(
+            outcome=done.outcome,
+            error_code=int(done.code),
+            error_msg=done.message,
+            executed=done.executed,
+            start=self._stamp(done.start_s),
+            end=self._stamp(done.end_s),
+            elapsed_s=done.elapsed_s,
+            has_value=done.value is not None,
+            value=done.value or "",
+        )
+        server = self._server
+        if server is None:
+            return
+        ends = {"done": "succeeded", "cancelled": "canceled"}
+        finish_goal(server, handle, ends.get(done.outcome, "aborted"), result)
+        self._publish_state()
+
+    def _stamp(self, when_s: float) -> Any:
+        """ROS time of a moment on the pacer's clock."""
+        ago = self.pacer.now() - when_s
+        return to_time(self.get_clock().now().nanoseconds * 1e-9 - ago)
+
+    # --- Services and state ---------------------------------------------------------------------------------------------
+
+    def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        work = self._work
+        if work is not None:
+            work.stop("~/stop was called")
+        elif self._connected:
+            self.halt()
+        response.success = True
+        response.message = "stopped; call ~/reset to go on" if work is not None else "nothing to stop"
+        self._publish_state()
+        return response
+
+    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        work = self._work
+        if work is not None:
+            work.reset()
+        response.success = work is not None
+        response.message = "ready" if work is not None else "the driver is not active"
+        self._publish_state()
+        return response
+
+    def _publish_state(self) -> None:
+        work, profile = self._work, self._profile
+        now = work.snapshot() if work is not None else Snapshot()
+        sensed = self.sense() if self._connected else Sensed()
+        message = RobotState(
+            robot=profile.name if profile is not None else "",
+            driver=self.kind,
+            mode=self._mode(now),
+            task_id=now.task_id,
+            segment=now.segment,
+            progress=now.progress,
+            queued=now.queued,
+            pose=_pose(sensed),
+            battery=sensed.battery,
+            detail=self._fault or sensed.detail,
+        )
+        message.stamp = self.get_clock().now().to_msg()
+        self._state_publisher.publish(message)
+
+    def _mode(self, now: Snapshot) -> int:
+        if self._fault:
+            return int(RobotState.FAULT)
+        if self._work is None:
+            return int(RobotState.UNCONFIGURED)
+        if now.stopped:
+            return int(RobotState.STOPPED)
+        return int(RobotState.EXECUTING if now.executing else RobotState.READY)
+
+
+class _GoalListener:
+    """Takes what the executor says about one goal to the ROS thread."""
+
+    def __init__(self, driver: RobotDriver, handle: ServerGoalHandle, order: SegmentOrder) -> None:
+        self._driver = driver
+        self._handle = handle
+        self._order = order
+
+    def _soon(self, function: Callable[..., None], *args: Any) -> None:
+        executor = self._driver.executor
+        if executor is not None:
+            executor.create_task(function, *args)
+
+    def started(self) -> None:
+        """See ``execution.Listener``."""
+        self._soon(self._feedback, 0.0, 0.0, self._order.execution_s)
+        self._soon(self._driver._publish_state)
+
+    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
+        """See ``execution.Listener``."""
+        self._soon(self._feedback, fraction, elapsed_s, remaining_s)
+
+    def finished(self, done: SegmentDone) -> None:
+        """See ``execution.Listener``."""
+        self._soon(self._driver._finish, self._handle, done)
+
+    def _feedback(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
+        if self._handle.is_active:
+            self._handle.publish_feedback(
+                ExecuteSegment.Feedback(progress=fraction, elapsed_s=elapsed_s, remaining_s=remaining_s)
+            )
+
+
+def _pose(sensed: Sensed) -> Pose:
+    pose = Pose()
+    pose.position.x, pose.position.y, pose.position.z = sensed.position
+    pose.orientation.x, pose.orientation.y, pose.orientation.z, pose.orientation.w = sensed.orientation
+    return pose

@@ -1,0 +1,42 @@
+"""Run one robot driver as a ROS 2 node: ``timely_driver --kind sim --ros-args -r __ns:=/drone1 -p profile:=sim-drone``."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from timely.core.errors import TimelyError
+
+from timely_robots.registry import DRIVERS, driver_class
+from timely_robots.rostools import Spinner, isolated_context
+
+LOOK_EVERY_S = 0.5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until interrupted; 0, or 2 on bad input."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    at = given.index("--ros-args") if "--ros-args" in given else len(given)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(DRIVERS)}")
+    options = parser.parse_args(given[:at])
+    try:
+        kind = driver_class(options.kind)
+    except TimelyError as error:
+        sys.stderr.write(f"timely_driver: {error}\n")
+        return 2
+    ended = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: ended.set())
+    context = isolated_context(args=given[at:])
+    spinner = Spinner(context, [kind(context=context)], name="driver").start()
+    while not ended.wait(LOOK_EVERY_S) and context.ok():
+        pass
+    return 0 if spinner.close() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Time for drivers: a clock to read and a way to wait that a cancellation or a test can cut short."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from timely.core.clock import SystemClock
+
+
+class Pacer(Protocol):
+    """A monotonic clock (``timely.core.clock.Clock``) that can also be waited on."""
+
+    def now(self) -> float:
+        """The current time, seconds."""
+        ...
+
+    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
+        """Let ``seconds`` pass; True as soon as ``interrupted`` is set, False when the time is up."""
+        ...
+
+
+class SystemPacer(SystemClock):
+    """Real time."""
+
+    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
+        """See ``Pacer``."""
+        return interrupted.wait(max(0.0, seconds))
+
+
+class ManualPacer:
+    """Virtual time for tests: it stands still until ``advance`` is called."""
+
+    POLL_S = 0.002
+    """How often a waiting thread looks whether it was interrupted; real time, only here."""
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._now = start_s
+        self._changed = threading.Condition()
+        self._waiting = 0
+
+    def now(self) -> float:
+        """See ``Pacer``."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move on by ``seconds`` and wake whoever waited for that."""
+        with self._changed:
+            self._now += seconds
+            self._changed.notify_all()
+
+    def until_waiting(self, threads: int = 1, timeout_s: float = 5.0) -> bool:
+        """Block until that many threads wait for virtual time; False if they do not within real ``timeout_s``."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._waiting >= threads, timeout_s)
+
+    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
+        """See ``Pacer``."""
+        with self._changed:
+            deadline = self._now + seconds
+            self._waiting += 1
+            self._changed.notify_all()
+            try:
+                while self._now < deadline and not interrupted.is_set():
+                    self._changed.wait(self.POLL_S)
+            finally:
+                self._waiting -= 1
+        return interrupted.is_set()

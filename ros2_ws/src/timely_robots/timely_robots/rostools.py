@@ -1,0 +1,199 @@
+"""The few things every node here needs from rclpy: an executor that is right, deferred goals, ranged parameters."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import rclpy
+from action_msgs.msg import GoalStatus
+from builtin_interfaces.msg import Time
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+from rclpy.action import ActionServer
+from rclpy.action.server import ServerGoalHandle
+from rclpy.context import Context
+from rclpy.executors import Executor, SingleThreadedExecutor
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile
+from rclpy.task import Future
+
+EXECUTOR_VARIABLE = "TIMELY_ROS_EXECUTOR"
+"""``events`` or ``single`` in the environment overrides the choice."""
+
+FOREVER_S = 1e8
+LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
+"""Late subscribers get the last message: for state and status."""
+
+
+def isolated_context(domain_id: int | None = None, args: list[str] | None = None) -> Context:
+    """A context of its own, so that one process may hold several and none disturbs the default one.
+
+    ``domain_id`` None takes ROS_DOMAIN_ID.
+    """
+    context = Context()
+    rclpy.init(
+        args=args,
+        context=context,
+        domain_id=domain_id,
+        signal_handler_options=rclpy.signals.SignalHandlerOptions.NO,
+    )
+    return context
+
+
+def create_executor(context: Context, kind: str = "") -> Executor:
+    """The events executor where it exists (its tail latency is ten times better), else the single-threaded one."""
+    wanted = kind or os.environ.get(EXECUTOR_VARIABLE, "events")
+    if wanted not in ("events", "single"):
+        raise ValueError(f"{EXECUTOR_VARIABLE} must be events or single, got {wanted!r}")
+    if wanted == "events":
+        try:
+            from rclpy.experimental import EventsExecutor
+        except ImportError:
+            return SingleThreadedExecutor(context=context)
+        # It takes SIGINT and SIGTERM over when it is made; the program decides what those mean, so take them back.
+        names = (signal.SIGINT, signal.SIGTERM)
+        kept = {name: signal.getsignal(name) for name in names}
+        executor = EventsExecutor(context=context)
+        if threading.current_thread() is threading.main_thread():
+            for name, handler in kept.items():
+                if handler is not None:
+                    signal.signal(name, handler)
+        return executor
+    return SingleThreadedExecutor(context=context)
+
+
+class Spinner:
+    """Spins nodes on a thread of its own until closed. A callback that raises is logged and does not end it."""
+
+    def __init__(self, context: Context, nodes: Iterable[Any] = (), *, kind: str = "", name: str = "ros") -> None:
+        self.context = context
+        self.executor = create_executor(context, kind)
+        self.errors = 0
+        self._nodes = list(nodes)
+        for node in self._nodes:
+            self.executor.add_node(node)
+        self._stop = Future(executor=self.executor)
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=f"{name} executor", daemon=True)
+
+    def start(self) -> Spinner:
+        """Begin to spin."""
+        self._thread.start()
+        return self
+
+    def add(self, node: Any) -> None:
+        """Spin one more node."""
+        self._nodes.append(node)
+        self.executor.add_node(node)
+        self.executor.wake()
+
+    def call(self, function: Callable[..., None], *args: Any) -> None:
+        """Run ``function`` soon on the executor's thread; from any thread."""
+        self.executor.create_task(function, *args)
+
+    def call_and_wait(self, function: Callable[[], Any], timeout_s: float) -> Any:
+        """Run ``function`` on the executor's thread and return what it returns.
+
+        Raises:
+            TimeoutError: it did not end in time. Whatever ``function`` raises.
+        """
+        done = threading.Event()
+        answer: list[Any] = []
+        problem: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                answer.append(function())
+            except BaseException as error:
+                problem.append(error)
+            finally:
+                done.set()
+
+        self.call(work)
+        if not done.wait(timeout_s):
+            raise TimeoutError(f"the ROS executor did not run {function} within {timeout_s} s")
+        if problem:
+            raise problem[0]
+        return answer[0]
+
+    def _run(self) -> None:
+        while not self._closing and self.context.ok():
+            try:
+                # spin() without a deadline burns a core and fires no timers in the events executor of rclpy 9.1.
+                self.executor.spin_until_future_complete(self._stop, timeout_sec=FOREVER_S)
+            except Exception:
+                self.errors += 1
+                traceback.print_exc(file=sys.stderr)
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        """Stop spinning, destroy the nodes, shut the context down; False if the thread did not end in time."""
+        if not self._closing:
+            self._closing = True
+            self._stop.set_result(None)
+            self.executor.wake()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        ended = not self._thread.is_alive()
+        if ended:
+            for node in self._nodes:
+                self.executor.remove_node(node)
+                node.destroy_node()
+            self._nodes.clear()
+            self.executor.shutdown(timeout_sec=timeout_s)
+            self.context.try_shutdown()
+        return ended
+
+
+def mark_executing(handle: ServerGoalHandle) -> bool:
+    """Show a goal as executing although its result comes later, from elsewhere. True if that worked.
+
+    rclpy only offers "execute this callback and its return value is the result", which would need a thread or a
+    coroutine a goal; coroutines that wait are polled or never resumed, depending on the executor.
+    """
+    update = getattr(handle, "_update_state", None)
+    event = getattr(sys.modules[ActionServer.__module__], "GoalEvent", None)
+    if update is None or event is None or handle.status != GoalStatus.STATUS_ACCEPTED:
+        return False
+    update(event.EXECUTE)
+    return True
+
+
+def finish_goal(server: ActionServer, handle: ServerGoalHandle, state: str, result: Any) -> None:
+    """Give a goal its result: ``state`` is succeeded, aborted or canceled. On the executor's thread, once a goal."""
+
+    def settle(goal: ServerGoalHandle) -> Any:
+        if goal.is_active:
+            if state == "succeeded":
+                goal.succeed()
+            elif state == "canceled" and goal.is_cancel_requested:
+                goal.canceled()
+            else:
+                goal.abort()
+        return result
+
+    if handle.status == GoalStatus.STATUS_ACCEPTED:
+        handle.execute(settle)
+    else:
+        server.notify_execute(handle, settle)
+
+
+def described(text: str, *, read_only: bool = False, low: Any = None, high: Any = None) -> ParameterDescriptor:
+    """A parameter descriptor with an inclusive range, so that rclpy itself refuses values outside it."""
+    descriptor = ParameterDescriptor(description=text, read_only=read_only)
+    if isinstance(low, float):
+        descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=float(high), step=0.0)]
+    elif isinstance(low, int):
+        descriptor.integer_range = [IntegerRange(from_value=low, to_value=int(high), step=1)]
+    return descriptor
+
+
+def to_time(seconds: float) -> Time:
+    """ROS time of ``seconds`` since its epoch; zero for NaN or less."""
+    if not seconds > 0.0:
+        return Time()
+    whole = int(seconds)
+    return Time(sec=whole, nanosec=int((seconds - whole) * 1e9))

@@ -1,0 +1,120 @@
+"""The simulated robot's scene: where a drone is, what an arm holds, which things there are. Metres and radians."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+
+from timely_interfaces.msg import ErrorCode
+
+from timely_robots.execution import MotionError, SkillCall
+from timely_robots.language import Returned
+
+SEEN_AT_M = 1.5
+"""Every thing in the scene is this far away."""
+
+POSITION = re.compile(r"\[[^\]]*\]$")
+"""TypeFly writes an object with its horizontal position: ``chair[0.6]``."""
+
+_DIRECTIONS: dict[str, tuple[float, float, float]] = {
+    "move_forward": (1.0, 0.0, 0.0),
+    "move_backward": (-1.0, 0.0, 0.0),
+    "move_left": (0.0, 1.0, 0.0),
+    "move_right": (0.0, -1.0, 0.0),
+    "move_up": (0.0, 0.0, 1.0),
+    "move_down": (0.0, 0.0, -1.0),
+}
+_TURNS = {"turn_cw": -1.0, "turn_ccw": 1.0}
+_NEEDS_THING = ("goto", "orienting", "pick", "take", "look")
+
+
+class SimWorld:
+    """State of one simulated robot.
+
+    Args:
+        things: names of what there is; with none given, everything a plan asks for is there.
+    """
+
+    def __init__(self, things: Iterable[str] = ()) -> None:
+        self.things = {_name(thing) for thing in things}
+        self.anything = not self.things
+        self.position = [0.0, 0.0, 0.0]
+        self.yaw = 0.0
+        self.holding = ""
+        self.log: list[str] = []
+        """What ``log`` and ``say`` said, newest last, bounded."""
+
+    def has(self, thing: object) -> bool:
+        """It is in the scene."""
+        return self.anything or _name(thing) in self.things
+
+    def before(self, call: SkillCall) -> None:
+        """Refuse a motion towards a thing that is not there, or a grasp with a full hand.
+
+        Raises:
+            MotionError: MOTION_FAILED.
+        """
+        target = call.args[0] if call.args else ""
+        if call.skill in _NEEDS_THING and not self.has(target):
+            raise MotionError(f"there is no {target!r} here", ErrorCode.MOTION_FAILED)
+        if call.skill in ("pick", "take") and self.holding:
+            raise MotionError(f"cannot take {target!r}: the hand holds {self.holding!r}", ErrorCode.MOTION_FAILED)
+
+    def apply(self, call: SkillCall, share: float = 1.0) -> None:
+        """What a motion changes; ``share`` below 1 when it was cut short."""
+        if call.skill in _DIRECTIONS:
+            # Plans give centimetres.
+            metres = 0.01 * float(str(call.args[0])) * share
+            x, y, z = (metres * part for part in _DIRECTIONS[call.skill])
+            cos, sin = math.cos(self.yaw), math.sin(self.yaw)
+            self.position[0] += cos * x - sin * y
+            self.position[1] += sin * x + cos * y
+            self.position[2] = max(0.0, self.position[2] + z)
+        elif call.skill in _TURNS:
+            turned = self.yaw + _TURNS[call.skill] * math.radians(float(str(call.args[0]))) * share
+            self.yaw = math.remainder(turned, 2.0 * math.pi)
+        elif share < 1.0:
+            return
+        elif call.skill == "goto":
+            self.position[0] += math.cos(self.yaw) * (SEEN_AT_M - 0.5)
+            self.position[1] += math.sin(self.yaw) * (SEEN_AT_M - 0.5)
+        elif call.skill in ("pick", "take"):
+            self.holding = str(call.args[0])
+        elif call.skill in ("place", "drop", "open"):
+            self.holding = ""
+        elif call.skill in ("log", "say"):
+            self.log = [*self.log[-99:], str(call.args[0])]
+
+    def answer(self, call: SkillCall) -> Returned:
+        """What a query returns; None for a motion."""
+        query = _QUERIES.get(call.skill)
+        return None if query is None else query(self, call.args[0] if call.args else "")
+
+    def probe(self, question: object) -> str:
+        """An answer to a question in words: whether it names something that is there."""
+        words = str(question).lower()
+        return "yes" if self.anything or any(thing in words for thing in self.things) else "no"
+
+    @property
+    def orientation(self) -> tuple[float, float, float, float]:
+        """The yaw as a quaternion (x, y, z, w)."""
+        return (0.0, 0.0, math.sin(self.yaw / 2.0), math.cos(self.yaw / 2.0))
+
+
+def _name(thing: object) -> str:
+    return POSITION.sub("", str(thing)).strip().lower()
+
+
+_QUERIES: dict[str, Callable[[SimWorld, object], Returned]] = {
+    "is_visible": SimWorld.has,
+    "scan": SimWorld.has,
+    "scan_abstract": lambda world, question: world.probe(question) == "yes",
+    "look": SimWorld.has,
+    "object_x": lambda world, thing: 0.5,
+    "object_y": lambda world, thing: 0.5,
+    "object_width": lambda world, thing: 0.2,
+    "object_height": lambda world, thing: 0.2,
+    "object_distance": lambda world, thing: 100.0 * SEEN_AT_M,
+    "probe": SimWorld.probe,
+}
