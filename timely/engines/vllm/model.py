@@ -64,13 +64,13 @@ def resolve_model(name_or_path: str | None = None, *, progress: Progress | None 
     if name_or_path is None or name_or_path == DEFAULT_MODEL:
         return default_model(progress=progress)
     path = Path(name_or_path).expanduser()
-    if path.is_dir():
+    if name_or_path and path.is_dir():
         if not (path / "config.json").is_file():
             raise InvalidInput(f"{path} holds no model: no config.json in it", where="model")
         return path
     if path.is_file() and path.suffix == ".gguf":
         return path
-    if path.exists() or not _HUB_NAME.fullmatch(name_or_path):
+    if path.is_file() or not _HUB_NAME.fullmatch(name_or_path):
         raise InvalidInput(
             f"{name_or_path!r} is neither a model folder nor a Hugging Face name", where="model"
         )

@@ -1,0 +1,222 @@
+"""The command ``timely``: help without weight, errors as one line, results whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+
+import timely
+from lrtrace.errors import BadInput
+from timely.cli import main as shell
+from timely.cli.output import check_target, plain, write_json
+from timely.core.errors import EngineFailed, InvalidInput, UnknownName
+from timely.disciplines import registry
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A command ``replay`` that the test may fill."""
+    module = ModuleType("timely.cli.replay")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(shell, "available", lambda: {"replay": "To be tried."})
+    return module
+
+
+def raising(error: BaseException) -> Any:
+    def command() -> None:
+        raise error
+
+    return command
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"timely {timely.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_lists_every_command_there_is(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run(arguments) == 0
+    told = capsys.readouterr().out
+    assert "disciplines" in shell.available()
+    for name, summary in shell.available().items():
+        assert f"  {name}" in told
+        assert summary in told, f"the summary of {name} does not fit a line of help"
+
+
+def test_a_command_without_a_module_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(shell.COMMANDS, "teleport", "Not written.")
+    assert "teleport" not in shell.available()
+
+
+@pytest.mark.parametrize("name", sorted(shell.available()))
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run([name, "--help"]) == 0
+    assert f"Usage: timely {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["teleport"], "timely: unknown command 'teleport'; known: "),
+        (["--teleport"], "timely: No such option: --teleport"),
+        (["disciplines", "--teleport"], "timely: disciplines: No such option: --teleport"),
+        (["disciplines", "--json", "/no/such/folder/x"], "timely: /no/such/folder/x: there is no folder"),
+        (["disciplines", "--json", "/"], "timely: /: is a folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shell.run(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(line)
+    assert told.err.count("\n") == 1
+    assert told.err.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (InvalidInput("is NaN", where="tuf.alpha"), 2, "timely: tuf.alpha: is NaN\n"),
+        (UnknownName("robot", "r2d2", ["tello"]), 2, "timely: unknown robot 'r2d2'; known: tello\n"),
+        (BadInput("no header", where="x:1"), 2, "timely: x:1: no header\n"),
+        (EngineFailed("two\n  lines"), 1, "timely: two lines\n"),
+        (FileNotFoundError(2, "No such file", "a.jsonl"), 2, "timely: a.jsonl: No such file\n"),
+        (typer.BadParameter("too small"), 2, "timely: replay: Invalid value: too small\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (typer.Exit(3), 3, ""),
+    ],
+)
+def test_what_a_command_raises(
+    error: BaseException, code: int, line: str, command: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.command = raising(error)  # type: ignore[attr-defined]
+    assert shell.run(["replay"]) == code
+    assert capsys.readouterr().err == line
+
+
+def test_a_defect_is_not_hidden(command: ModuleType) -> None:
+    command.command = raising(ZeroDivisionError("ours"))  # type: ignore[attr-defined]
+    with pytest.raises(ZeroDivisionError):
+        shell.run(["replay"])
+
+
+def test_a_module_may_bring_commands_of_its_own(
+    command: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = typer.Typer()
+    app.command("one")(lambda: typer.echo("one ran"))
+    app.command("two")(lambda: typer.echo("two ran"))
+    command.app = app  # type: ignore[attr-defined]
+    assert shell.run(["replay", "two"]) == 0
+    assert capsys.readouterr().out == "two ran\n"
+    assert shell.run(["replay", "three"]) == 2
+    assert shell.run(["replay"]) == 2
+    assert shell.run(["replay", "--help"]) == 0
+
+
+def test_a_command_may_take_unknown_options(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    def passed_on(context: typer.Context) -> None:
+        typer.echo(" ".join(context.args))
+
+    command.command = passed_on  # type: ignore[attr-defined]
+    command.CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}  # type: ignore[attr-defined]
+    assert shell.run(["replay", "--tensor-parallel-size", "2"]) == 0
+    assert capsys.readouterr().out == "--tensor-parallel-size 2\n"
+
+
+def test_disciplines_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run(["disciplines"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"{registry.DEFAULT}, the default: ")
+    for info in registry.infos():
+        assert f"\n{info.name}" in f"\n{told}"
+        assert info.summary in told
+        assert info.source in told
+
+
+def test_disciplines_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "d.json"
+    assert shell.run(["disciplines", "--json", str(target)]) == 0
+    assert capsys.readouterr().out != ""
+    assert shell.run(["disciplines", "--json", "-"]) == 0
+    assert json.loads(target.read_text()) == json.loads(capsys.readouterr().out)
+    written = json.loads(target.read_text())
+    assert written["default"] == registry.DEFAULT
+    assert {entry["name"] for entry in written["disciplines"]} == set(registry.names())
+
+
+def test_plain_forms() -> None:
+    @dataclass
+    class Point:
+        x: float
+        y: np.ndarray
+
+    data = {
+        1: Point(math.nan, np.array([1.0, math.inf])),
+        "n": np.int64(3),
+        "t": (True, None, "s"),
+        "set": {2, 1},
+        "path": Path("a/b"),
+        "flag": np.bool_(True),
+    }
+    assert plain(data) == {
+        "1": {"x": None, "y": [1.0, None]},
+        "n": 3,
+        "t": [True, None, "s"],
+        "set": [1, 2],
+        "path": "a/b",
+        "flag": True,
+    }
+    with pytest.raises(TypeError, match="object"):
+        plain({"x": object()})
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "r.json"
+    write_json(target, {"run": 1})
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device", str(target))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_json(target, {"run": 2})
+    assert json.loads(target.read_text()) == {"run": 1}
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_targets_that_cannot_be_written(tmp_path: Path) -> None:
+    assert check_target(None) is None
+    assert check_target(tmp_path / "new.json") == tmp_path / "new.json"
+    with pytest.raises(InvalidInput, match="is a folder"):
+        check_target(tmp_path)
+    with pytest.raises(InvalidInput, match="there is no folder"):
+        check_target(tmp_path / "no" / "r.json")
+
+
+@pytest.mark.slow
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from timely.cli.main import run; run(['--help']);"
+        "heavy = {'torch', 'vllm', 'transformers', 'rclpy', 'fastapi', 'matplotlib', 'scipy', 'sklearn'};"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or None)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
