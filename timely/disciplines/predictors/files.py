@@ -1,0 +1,77 @@
+"""Predictor files: an ``npz`` of plain numbers with a JSON record; nothing in them is ever executed.
+
+No pickle: a file from a stranger can be wrong, but it cannot run code. Sizes are checked before anything is
+unpacked.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timely.core.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+MAX_BYTES = 512 * 1024 * 1024
+"""Most bytes a predictor file may unpack to."""
+
+_VERSION = 1
+
+
+class ArrayFile(dict[str, Array]):
+    """The arrays of a predictor file, and its record in ``meta``."""
+
+    meta: dict[str, object]
+
+
+def write_arrays(path: Path, kind: str, meta: Mapping[str, object], arrays: Mapping[str, Array]) -> None:
+    """Write ``arrays`` (numbers only) with the record ``meta``, which is JSON.
+
+    Raises:
+        InvalidInput: an array does not hold numbers.
+    """
+    for name, array in arrays.items():
+        if np.asarray(array).dtype.kind not in "fiu":
+            raise InvalidInput(f"array {name!r} holds no numbers", where=str(path))
+    record = json.dumps({**meta, "format": kind, "version": _VERSION}).encode()
+    with path.open("wb") as file:
+        np.savez_compressed(file, meta=np.frombuffer(record, dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+
+
+def read_arrays(path: Path, kind: str, names: tuple[str, ...] | None = None) -> ArrayFile:
+    """Read what ``write_arrays`` wrote.
+
+    Args:
+        kind: the ``format`` its record must name.
+        names: arrays it must hold; None takes whatever there is.
+
+    Raises:
+        InvalidInput: missing, too large, damaged, of another kind, or an array is missing, not of numbers or
+            not finite.
+    """
+    out = ArrayFile()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > MAX_BYTES:
+            raise InvalidInput(f"a {kind} file of {size} bytes is too large", where=str(path))
+        with np.load(path, allow_pickle=False) as data:
+            meta = json.loads(data["meta"].tobytes())
+            for name in names if names is not None else [n for n in data.files if n != "meta"]:
+                out[name] = data[name]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidInput(f"not a {kind} file ({error})", where=str(path)) from error
+    if not isinstance(meta, dict) or meta.get("format") != kind or meta.get("version") != _VERSION:
+        raise InvalidInput(f"not a {kind} file of version {_VERSION}", where=str(path))
+    for name, array in out.items():
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise InvalidInput(f"array {name!r} of this {kind} file holds no finite numbers", where=str(path))
+    out.meta = meta
+    return out

@@ -1,0 +1,242 @@
+"""Output lengths from the recent past: similar prompts got answers of similar length (SageSched section 3.1).
+
+No training: a request that ends is remembered with its prompt's embedding, a request that arrives is told the
+output lengths of the remembered ones that are similar. It yields a distribution, not a number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timely.core.errors import InvalidInput
+from timely.core.job import JobSpec
+from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, Vectors
+from timely.disciplines.predictors.files import read_arrays, write_arrays
+from timely.disciplines.predictors.index import FlatIndex, flat_index
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+WINDOW = 10_000
+"""Requests remembered (the paper's footnote 3)."""
+
+ENOUGH = 8
+"""Similar requests from which on their lengths stand alone; fewer are filled up from the overall history."""
+
+MOST = 1_000
+"""Similar requests used at most, the newest ones: more change nothing and cost time."""
+
+_RECENT = 256
+_PRIOR_SHAPE = (0.25, 0.5, 0.75, 1.0, 1.3, 1.8, 2.5)
+_FORMAT = "timely-length-history"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is believed of a request's output length.
+
+    Attributes:
+        lengths: output tokens, shape ``(k,)``, each at least 1 and at most the request's ``max_tokens``.
+        weights: their weights, shape ``(k,)``, not negative, not all zero.
+        similar: how many similar requests it rests on; 0 when it is a fallback altogether.
+        vector: the prompt's embedding, to be remembered with the outcome; None when the source needs none.
+    """
+
+    lengths: Floats
+    weights: Floats
+    similar: int = 0
+    vector: Vectors | None = None
+
+    @property
+    def mean(self) -> float:
+        """Expected output tokens."""
+        return float(self.lengths @ self.weights / self.weights.sum())
+
+
+class LengthPredictor(Protocol):
+    """Tells the output length of a request as a distribution, at arrival."""
+
+    def predict(self, spec: JobSpec) -> Prediction:
+        """The belief about a request that has just arrived."""
+        ...
+
+    def learn(self, spec: JobSpec, prediction: Prediction, output_tokens: int) -> None:
+        """A request ended after ``output_tokens``."""
+        ...
+
+
+def prior(spec: JobSpec) -> Prediction:
+    """The belief when there is no history: around ``expected_tokens`` if the request brings it, else anything.
+
+    Without any hint: powers of two up to ``max_tokens``, equally likely.
+    """
+    top = float(max(1, spec.max_tokens))
+    if spec.expected_tokens is not None and spec.expected_tokens > 0:
+        lengths = np.asarray(_PRIOR_SHAPE) * spec.expected_tokens
+    else:
+        lengths = np.append(2.0 ** np.arange(3, max(4, int(np.log2(top)) + 1)), top)
+    clipped = np.clip(lengths, 1.0, top)
+    return Prediction(clipped, np.ones_like(clipped))
+
+
+class HistoryPredictor:
+    """Lengths of past requests that are similar to the new one.
+
+    Args:
+        embedder: for ``by="prompt"``: where prompts lie. Hashed words when left out.
+        threshold: cosine from which a past request counts as similar; the embedder's own when left out. For
+            ``by="length"`` the ratio of the shorter to the longer prompt.
+        window: requests remembered, first in first out.
+        enough: similar requests from which on their lengths stand alone.
+        by: ``prompt`` (the paper's predictor), or ``length``: similar means an input of similar length (the
+            paper's semantic-unaware baseline, section 4.3.1).
+        index: ``numpy`` or ``faiss``; same answers.
+        public: output lengths of a public dataset to draw on while the history is short, tokens.
+
+    Raises:
+        ValueError: the window, threshold or ``enough`` make no sense.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder | None = None,
+        *,
+        threshold: float | None = None,
+        window: int = WINDOW,
+        enough: int = ENOUGH,
+        by: Literal["prompt", "length"] = "prompt",
+        index: str = "numpy",
+        public: tuple[int, ...] = (),
+    ) -> None:
+        self.embedder = embedder or HashEmbedder()
+        default = self.embedder.threshold if by == "prompt" else 0.8
+        self.threshold = default if threshold is None else threshold
+        if not 0.01 <= self.threshold <= 1.0:
+            raise ValueError(f"a similarity threshold lies within 0.01..1, got {self.threshold}")
+        if window < 1 or enough < 0:
+            raise ValueError(f"window must be positive and enough not negative, got {window} and {enough}")
+        self.by = by
+        self.window = window
+        self.enough = enough
+        self.seen = 0
+        """Requests remembered so far, forgotten ones included."""
+        self._public: Floats = np.asarray(public, dtype=np.float64)
+        self._outputs: Floats = np.zeros(window)
+        self._inputs: Floats = np.zeros(window)
+        self._index: FlatIndex | None = (
+            flat_index(index, window, self.embedder.dim) if by == "prompt" else None
+        )
+        self._vectors: Vectors | None = (
+            np.zeros((window, self.embedder.dim), dtype=np.float32) if by == "prompt" else None
+        )
+
+    def __len__(self) -> int:
+        return min(self.seen, self.window)
+
+    # ------------------------------------------------------------------ the two doors
+
+    def predict(self, spec: JobSpec) -> Prediction:
+        """See ``LengthPredictor.predict``."""
+        vector = self.embedder.embed([spec.text])[0] if self.by == "prompt" else None
+        slots = self._similar(spec, vector)
+        top = float(max(1, spec.max_tokens))
+        lengths = np.clip(self._outputs[slots], 1.0, top)
+        weights = np.ones_like(lengths)
+        missing = self.enough - lengths.size
+        if missing > 0:
+            other = self._overall(spec)
+            share = missing / float(other.weights.sum())
+            lengths = np.concatenate((lengths, np.clip(other.lengths, 1.0, top)))
+            weights = np.concatenate((weights, other.weights * share))
+        return Prediction(lengths, weights, int(slots.size), vector)
+
+    def learn(self, spec: JobSpec, prediction: Prediction, output_tokens: int) -> None:
+        """See ``LengthPredictor.learn``; the oldest is forgotten once the window is full."""
+        self.remember(prediction.vector, spec.prompt_tokens, output_tokens)
+
+    # ------------------------------------------------------------------ the history
+
+    def remember(self, vector: Vectors | None, prompt_tokens: int, output_tokens: int) -> None:
+        """Store one outcome; a missing or empty vector is kept as one that is similar to nothing."""
+        slot = self.seen % self.window
+        self._outputs[slot] = max(1, output_tokens)
+        self._inputs[slot] = max(1, prompt_tokens)
+        if self._index is not None and self._vectors is not None:
+            self._vectors[slot] = 0.0 if vector is None else vector
+            self._index.put(slot, self._vectors[slot])
+        self.seen += 1
+
+    def _similar(self, spec: JobSpec, vector: Vectors | None) -> Places:
+        if not len(self):
+            return np.zeros(0, dtype=np.int64)
+        if self._index is not None and vector is not None:
+            slots = self._index.search(vector, self.threshold)
+        else:
+            inputs, mine = self._inputs[: len(self)], float(max(1, spec.prompt_tokens))
+            ratio = np.minimum(inputs, mine) / np.maximum(inputs, mine)
+            slots = np.flatnonzero(ratio >= self.threshold)
+        if slots.size > MOST:
+            age = (self.seen - 1 - slots) % self.window
+            slots = slots[np.argpartition(age, MOST)[:MOST]]
+        return slots
+
+    def _overall(self, spec: JobSpec) -> Prediction:
+        if self._public.size:
+            return Prediction(self._public, np.ones_like(self._public))
+        # A hint about this very request is worth more than the mix of all others.
+        if spec.expected_tokens is not None or len(self) < self.enough:
+            return prior(spec)
+        newest = (self.seen - 1 - np.arange(min(len(self), _RECENT))) % self.window
+        return Prediction(self._outputs[newest], np.ones(newest.size))
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: Path) -> None:
+        """Write the history as an ``npz`` of plain numbers, oldest first.
+
+        Raises:
+            InvalidInput: ``by="length"`` has no vectors to keep.
+        """
+        if self._vectors is None:
+            raise InvalidInput("only a history of prompts can be saved", where=str(path))
+        order = (self.seen - len(self) + np.arange(len(self))) % self.window
+        write_arrays(
+            path,
+            _FORMAT,
+            {"space": self.embedder.name},
+            {
+                "vectors": self._vectors[order],
+                "inputs": self._inputs[order],
+                "outputs": self._outputs[order],
+            },
+        )
+
+    def load(self, path: Path) -> int:
+        """Remember what ``save`` wrote; returns how many requests that were.
+
+        Raises:
+            InvalidInput: the file is missing, is no such history, is damaged, or belongs to another embedder.
+        """
+        if self._vectors is None:
+            raise InvalidInput("only a history of prompts can be loaded", where=str(path))
+        arrays = read_arrays(path, _FORMAT, ("vectors", "inputs", "outputs"))
+        vectors, inputs, outputs = arrays["vectors"], arrays["inputs"], arrays["outputs"]
+        if arrays.meta.get("space") != self.embedder.name:
+            raise InvalidInput(
+                f"this history was embedded by {arrays.meta.get('space')!r}, not by {self.embedder.name!r}",
+                where=str(path),
+            )
+        rows = len(outputs) if outputs.ndim == 1 else -1
+        if vectors.shape != (rows, self.embedder.dim) or inputs.shape != (rows,):
+            raise InvalidInput(
+                f"damaged history: arrays of {vectors.shape}, {inputs.shape} and {outputs.shape}",
+                where=str(path),
+            )
+        for vector, prompt_tokens, output_tokens in zip(vectors, inputs, outputs, strict=True):
+            self.remember(vector.astype(np.float32), int(prompt_tokens), int(output_tokens))
+        return rows
