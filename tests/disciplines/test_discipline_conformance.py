@@ -1,0 +1,295 @@
+"""The contract every registered discipline keeps: parametrised over the registry, so nothing registered skips it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from step_driver import Machine, StepDriver, Work, check_plan, random_works, snapshot
+
+from timely.core.job import JobSpec, JobTable
+from timely.core.utility import NORMAL, URGENT, TimeUtility
+from timely.disciplines import registry
+from timely.disciplines.base import Discipline, StepLimits
+from timely.disciplines.step_time import FixedSpeed
+
+NAMES = registry.names()
+ROOMY = Machine()
+TIGHT = Machine(blocks=60, max_batch=4, max_resident=6, token_budget=96, prefill_chunk=64)
+"""Room for about three prompts: parked generations and running ones have to give way."""
+SWAPPING = replace(TIGHT, swap_s_per_token=1e-5)
+
+
+def finish_all(driver: StepDriver) -> None:
+    driver.run()
+    for job_id, fate in driver.fates.items():
+        work = fate.work
+        assert fate.outcome in ("complete", "cancelled"), f"{job_id} was lost"
+        if work.cancel_s == math.inf:
+            assert fate.outcome == "complete"
+        if fate.outcome == "complete":
+            assert fate.emitted == [tokens for tokens, _, _ in work.segments], "lost or repeated tokens"
+    assert len(driver.table) == 0
+
+
+# ---------------------------------------------------------------- every run, under every condition
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("machine", [ROOMY, TIGHT, SWAPPING], ids=["roomy", "tight", "swapping"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_job_is_lost_and_every_plan_keeps_the_contract(name: str, machine: Machine, seed: int) -> None:
+    """Parking, blocking skills, reports late and twice, cancels, speculation, memory pressure."""
+    finish_all(StepDriver(name, random_works(seed, 24), machine, seed=seed))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_spike_all_at_once(name: str) -> None:
+    works = random_works(3, 60, span_s=0.0)
+    finish_all(StepDriver(name, works, TIGHT, twice=False))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_for_one_job_only_still_serves_all(name: str) -> None:
+    """Each context needs nearly all blocks: whoever runs has evicted the others, and all get there."""
+    machine = Machine(blocks=24, max_batch=4, max_resident=8, token_budget=512, prefill_chunk=512)
+    works = [
+        replace(work, spec=replace(work.spec, prompt_tokens=250))
+        for work in random_works(4, 8, span_s=0.5)
+        if work.tokens <= 100
+    ]
+    finish_all(StepDriver(name, works, machine))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_switching_at_any_time_loses_and_repeats_nothing(name: str) -> None:
+    driver = StepDriver(name, random_works(5, 30), TIGHT, seed=5)
+    rng = np.random.default_rng(5)
+    for when in np.sort(rng.uniform(0.0, 12.0, size=12)):
+        driver.switch_at(float(when), str(rng.choice(NAMES)))
+    driver.switch_at(12.5, name)
+    finish_all(driver)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_run_decides_the_same_with_and_without_maintenance(name: str) -> None:
+    def decisions(maintain: bool) -> list[object]:
+        driver = StepDriver(name, random_works(6, 20), TIGHT, seed=6, maintain=maintain, twice=False).run()
+        return [(t, list(plan.tokens.items()), plan.evict, plan.wake_s) for t, plan in driver.plans]
+
+    first = decisions(True)
+    assert first == decisions(False)
+    assert first == decisions(True)
+
+
+# ---------------------------------------------------------------- single plans on arbitrary states
+
+
+def state(draw_seed: int, jobs: int, machine: Machine) -> tuple[JobTable, list[JobSpec], np.random.Generator]:
+    rng = np.random.default_rng(draw_seed)
+    table = JobTable(capacity=1)
+    specs = [work.spec for work in random_works(draw_seed, jobs, span_s=4.0)]
+    free, residents = machine.blocks, machine.max_resident
+    for spec in specs:
+        job = table.add(spec)
+        row = job.row
+        blocks = -(-spec.prompt_tokens // machine.block_tokens)
+        if rng.random() < 0.6 and blocks + 1 <= free and residents:
+            residents -= 1
+            table.resident[row] = True
+            output = int(rng.integers(0, 12))
+            table.output_tokens[row] = table.segment_tokens[row] = output
+            table.context_tokens[row] = spec.prompt_tokens + output
+            table.blocks[row] = -(-int(table.context_tokens[row]) // machine.block_tokens)
+            free -= int(table.blocks[row])
+            table.prefill_left[row] = 0 if rng.random() < 0.8 else int(rng.integers(1, 60))
+            kind = rng.random()
+            if kind < 0.4:
+                table.active[row] = True
+            elif kind < 0.8:
+                table.resume_s[row] = rng.uniform(0.0, 10.0)
+                table.segment[row] = 1
+                table.due_s[row] = table.resume_s[row] + 0.5
+                table.segment_tokens[row] = 0
+            else:
+                table.resume_s[row] = math.inf
+    return table, specs, rng
+
+
+def limits_for(table: JobTable, machine: Machine, now: float) -> StepLimits:
+    return StepLimits(
+        now, machine.token_budget, machine.max_batch, machine.max_resident, machine.prefill_chunk,
+        machine.blocks - int(table.blocks.sum()), machine.block_tokens, FixedSpeed(), machine.swap_s_per_token,
+    )  # fmt: skip
+
+
+def told(name: str, table: JobTable) -> Discipline:
+    """A discipline that has heard of the jobs in the order they arrived, as after a switch."""
+    discipline = registry.create(name)
+    for job in sorted(table, key=lambda job: int(table.sequence[job.row])):
+        discipline.arrived(job, 5.0)
+    return discipline
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 10_000), jobs=st.integers(0, 40), now=st.floats(4.0, 11.0), tight=st.booleans())
+def test_any_state_gives_a_lawful_plan_twice(
+    name: str, seed: int, jobs: int, now: float, tight: bool
+) -> None:
+    machine = TIGHT if tight else ROOMY
+    table, _, _ = state(seed, jobs, machine)
+    discipline = told(name, table)
+    limits = limits_for(table, machine, now)
+    before = snapshot(table)
+    plan = discipline.compose(table, limits)
+    again = discipline.compose(table, limits)
+    assert (list(plan.tokens.items()), plan.evict, plan.keep, plan.wake_s) == (
+        list(again.tokens.items()), again.evict, again.keep, again.wake_s,
+    )  # fmt: skip
+    for column, values in snapshot(table).items():
+        np.testing.assert_array_equal(before[column], values, err_msg=f"compose changed {column}")
+    check_plan(table, limits, plan)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_do_not_matter(name: str) -> None:
+    """The same jobs in other rows of the table: the same decision. Rows move whenever a job leaves."""
+    specs = [work.spec for work in random_works(7, 20, span_s=0.0)]
+
+    def plan(decoys: int) -> list[tuple[object, int]]:
+        table = JobTable(capacity=2)
+        discipline = registry.create(name)
+        for index, spec in enumerate(specs):
+            if index < decoys:
+                table.add(JobSpec(job_id=("decoy", index), arrival_s=0.0))
+            discipline.arrived(table.add(spec), 0.0)
+        for index in range(decoys):
+            table.remove(("decoy", index))
+        return list(discipline.compose(table, limits_for(table, ROOMY, 0.5)).tokens.items())
+
+    assert plan(0) == plan(6) == plan(13)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_jobs_run_in_order_of_arrival(name: str) -> None:
+    table = JobTable()
+    discipline = registry.create(name)
+    for index in (3, 0, 2, 1, 5, 4, 6, 7):
+        spec = JobSpec(
+            job_id=index, arrival_s=0.0, prompt_tokens=16, urgency=2, app="a", app_requests=8, expected_tokens=20.0,
+            text="the same",
+        )  # fmt: skip
+        discipline.arrived(table.add(spec), 0.0)
+    machine = replace(ROOMY, max_batch=3)
+    assert list(discipline.compose(table, limits_for(table, machine, 0.0)).tokens) == [3, 0, 2]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_table_and_one_where_all_are_parked(name: str) -> None:
+    table = JobTable()
+    discipline = registry.create(name)
+    plan = discipline.compose(table, limits_for(table, ROOMY, 0.0))
+    assert (plan.tokens, plan.evict, plan.wake_s) == ({}, [], math.inf)
+    for index, resume in enumerate((7.0, 3.5, math.inf)):
+        job = table.add(JobSpec(job_id=index, arrival_s=0.0, urgency=1))
+        table.resume_s[job.row] = resume
+        discipline.arrived(job, 0.0)
+    assert discipline.compose(table, limits_for(table, ROOMY, 1.0)).wake_s == 3.5
+    table.resume_s[:] = math.inf
+    for job in table:
+        discipline.due_changed(job, 1.0)
+    assert discipline.compose(table, limits_for(table, ROOMY, 1.0)).wake_s == math.inf
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parked_job_comes_back_when_it_is_due(name: str) -> None:
+    """Runnable from ``resume_s`` on, not before, without anybody saying so."""
+    table = JobTable()
+    discipline = registry.create(name)
+    job = table.add(JobSpec(job_id="r", arrival_s=0.0, prompt_tokens=40, urgency=1, expected_tokens=30.0))
+    discipline.arrived(job, 0.0)
+    row = job.row
+    table.resident[row] = True
+    table.context_tokens[row], table.blocks[row], table.prefill_left[row] = 45, 3, 0
+    table.segment[row], table.output_tokens[row] = 1, 5
+    table.due_s[row], table.resume_s[row] = 4.0, 3.0
+    job.parked = True
+    discipline.parked(job, 1.0)
+    early = discipline.compose(table, limits_for(table, ROOMY, 2.9))
+    assert (early.tokens, early.wake_s) == ({}, 3.0)
+    assert list(discipline.compose(table, limits_for(table, ROOMY, 3.0)).tokens) == ["r"]
+    table.resume_s[row] = 5.0
+    discipline.due_changed(job, 3.1)
+    assert not discipline.compose(table, limits_for(table, ROOMY, 3.2)).tokens
+    table.resume_s[row] = -math.inf
+    discipline.due_changed(job, 3.3)
+    assert list(discipline.compose(table, limits_for(table, ROOMY, 3.4)).tokens) == ["r"]
+
+
+# ---------------------------------------------------------------- starvation
+
+
+PATIENT = TimeUtility(20.0, -0.01, 0.1)
+VICTIMS: dict[str, JobSpec] = {
+    "patient": JobSpec("v", 0.0, PATIENT, prompt_tokens=64, urgency=2, expected_tokens=40.0, app="v", app_requests=1),
+    "long": JobSpec("v", 0.0, prompt_tokens=64, urgency=2, expected_tokens=400.0, app="v", app_requests=1),
+    "unimportant": JobSpec(
+        "v", 0.0, prompt_tokens=64, urgency=4, priority=3.0, expected_tokens=40.0, app="v", app_requests=1
+    ),
+    "late": JobSpec("v", 0.0, URGENT, prompt_tokens=64, urgency=2, expected_tokens=40.0, app="v", app_requests=1),
+    "stranger": JobSpec("v", 0.0, prompt_tokens=64),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not registry.load(name).info.starves])
+@pytest.mark.parametrize("kind", VICTIMS)
+def test_nobody_starves_unless_the_discipline_says_so(name: str, kind: str) -> None:
+    """An endless stream takes more than the machine has; the one who was there first must get through."""
+    victim = replace(VICTIMS[kind], segmented=False, max_tokens=500)
+    works = [Work(victim, [(300 if kind == "long" else 40, 0.0, False)])]
+    rng = np.random.default_rng(11)
+    for index in range(900):
+        spec = JobSpec(
+            job_id=index, arrival_s=0.02 + 0.03 * index, utility=NORMAL if index % 3 else URGENT,
+            prompt_tokens=int(rng.integers(8, 64)), urgency=1, segmented=False, expected_tokens=12.0,
+            app=f"stream{index // 3}", app_requests=3, acceptance=0.6,
+        )  # fmt: skip
+        works.append(Work(spec, [(int(rng.integers(8, 16)), 0.0, False)]))
+    driver = StepDriver(name, works, replace(TIGHT, max_batch=2), twice=False, maintain=False)
+    driver.run(until_s=27.0)
+    assert driver.fates["v"].outcome == "complete"
+    assert len(driver.table) > 50, "the stream was not endless enough to show anything"
+
+
+# ---------------------------------------------------------------- how it presents itself
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_presents_itself(name: str) -> None:
+    info = registry.load(name).info
+    assert info.name == name
+    assert info.summary
+    assert info.source
+    assert info.good_at
+    assert isinstance(info.needs, tuple)
+
+
+def test_the_registry_names_what_it_knows() -> None:
+    from timely.core.errors import UnknownName
+
+    with pytest.raises(UnknownName, match=r"unknown discipline 'nope'; known: .*\bfcfs\b"):
+        registry.create("nope")
+    with pytest.raises(ValueError, match="already registered"):
+        registry.register("fcfs", "somewhere:Else")
+    assert registry.infos()[0].name == registry.DEFAULT
+    assert sorted(info.name for info in registry.infos()) == NAMES
