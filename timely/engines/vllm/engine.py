@@ -1,0 +1,409 @@
+"""The live engine: vLLM with our scheduler plugged in, behind the ``Engine`` interface.
+
+vLLM runs unmodified, its engine loop in a process (or several) of its own; this class is its front-end in the
+server's event loop. Everything that vLLM's command line takes may be given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError, TooLarge, UnknownName
+from timely.core.reports import ExecutionReport
+from timely.disciplines import registry
+from timely.engines.base import (
+    Engine,
+    EngineEvent,
+    EngineStats,
+    FinishReason,
+    GenerationDone,
+    GenerationRequest,
+    JobView,
+    Mode,
+    SegmentReady,
+)
+from timely.engines.vllm.model import resolve_model
+from timely.plans import find_skill_set, grammar
+
+SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
+CONTROL_DEADLINE_S = 10.0
+"""A control event is answered within one engine step; longer means that the engine is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class VllmOptions:
+    """How to run vLLM.
+
+    Attributes:
+        model: folder, Hugging Face name, or None for the packaged small model.
+        arguments: any further arguments of ``vllm serve``, as on its command line.
+        journal: file for every event and decision (JSON lines), or None.
+    """
+
+    model: str | None = None
+    discipline: str = registry.DEFAULT
+    mode: Mode = "segmented"
+    max_batch: int | None = None
+    prefill_chunk: int | None = None
+    journal: str | None = None
+    arguments: tuple[str, ...] = ()
+
+
+class VllmEngine(Engine):
+    """Timely on vLLM."""
+
+    name = "vllm"
+
+    def __init__(self, options: VllmOptions | None = None) -> None:
+        self.options = options or VllmOptions()
+        registry.load(self.options.discipline)  # an unknown name fails here, not in the engine process
+        self.openai_app: Any = None
+        self._llm: Any = None
+        self._args: Any = None
+        self._tokenizer: Any = None
+        self._grammars: dict[str, str] = {}
+        self._live: set[str] = set()
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Load the model and start vLLM's engine process; about half a minute for the small model."""
+        _environment(self.options)
+        # Imported late: it takes seconds, and the command line must not wait for it.
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        from timely.engines.vllm.plugin import register
+
+        register()
+        self._args = parse_arguments(self.options)
+        engine_args = AsyncEngineArgs.from_cli_args(self._args)
+        try:
+            config = engine_args.create_engine_config()
+            self._llm = AsyncLLM.from_vllm_config(
+                vllm_config=config,
+                enable_log_requests=engine_args.enable_log_requests,
+                disable_log_stats=engine_args.disable_log_stats,
+            )
+        except (ValueError, RuntimeError, OSError) as error:
+            raise EngineFailed(f"vLLM did not start: {_first_line(error)}", where="vllm") from error
+        self._tokenizer = self._llm.get_tokenizer()
+        from timely.engines.vllm.openai import build_openai_app
+
+        self.openai_app = await build_openai_app(self._llm, self._args)
+
+    async def stop(self) -> None:
+        """End the engine process; safe to call twice."""
+        llm, self._llm, self.openai_app = self._llm, None, None
+        if llm is not None:
+            await asyncio.get_running_loop().run_in_executor(None, llm.shutdown)
+
+    # ------------------------------------------------------------------ generating
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
+        """See ``Engine.generate``."""
+        llm = self._running()
+        if request.task_id in self._live:
+            raise Conflict(f"task {request.task_id!r} is already being served", where="task_id")
+        token_ids = self._prompt_ids(request)
+        parameters = self._sampling_parameters(request)
+        whole = self.options.mode == "whole"
+        sent = 0
+        account: dict[str, Any] = {"segments": []}
+        last: Any = None
+        self._live.add(request.task_id)
+        stream = llm.generate(
+            {"prompt_token_ids": token_ids},
+            parameters,
+            request_id=request.task_id,
+            priority=int(request.priority) if self._args.scheduling_policy == "priority" else 0,
+        )
+        try:
+            async for output in stream:
+                last = output
+                timely = (output.kv_transfer_params or {}).get("timely")
+                if timely is None:
+                    continue
+                account = timely
+                if whole and not output.finished:
+                    continue
+                for segment in account["segments"][sent:] if not whole else ():
+                    yield _segment(request.task_id, segment)
+                    sent += 1
+        except (InvalidInput, GeneratorExit, asyncio.CancelledError):
+            raise
+        except ValueError as error:
+            raise InvalidInput(_first_line(error), where="request") from error
+        except Exception as error:
+            # vLLM raises EngineDeadError and kin from many places: all mean that the engine is gone.
+            raise EngineFailed(_first_line(error), where="vllm") from error
+        finally:
+            self._live.discard(request.task_id)
+        text = last.outputs[0].text if last is not None and last.outputs else ""
+        if whole and account["segments"]:
+            yield _merged(request.task_id, account["segments"], text)
+        yield _done(request, last, account, text)
+
+    def _prompt_ids(self, request: GenerationRequest) -> list[int]:
+        messages = []
+        if request.system:
+            messages.append({"role": "system", "content": request.system})
+        messages.append({"role": "user", "content": request.prompt})
+        if getattr(self._tokenizer, "chat_template", None):
+            text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        else:
+            text = "\n\n".join(message["content"] for message in messages)
+        token_ids = list(self._tokenizer.encode(text, add_special_tokens=not text.startswith("<")))
+        limit = self.max_prompt_tokens
+        if len(token_ids) > limit:
+            raise TooLarge(f"the prompt has {len(token_ids)} tokens; at most {limit} fit", where="task")
+        return token_ids
+
+    def _sampling_parameters(self, request: GenerationRequest) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+        rules = self._grammar(request.skill_set) if request.constrained and not request.forced else ""
+        tuf = request.utility
+        timely: dict[str, Any] = {
+            "task_id": request.task_id,
+            "tuf": {"ert_s": tuf.ert_s, "alpha": tuf.alpha, "beta": tuf.beta},
+            "skill_set": request.skill_set,
+            "robot": request.robot,
+            "agent": request.agent,
+            "app": request.app,
+            "urgency": request.urgency,
+            "network_s": request.network_s,
+            "priority": request.priority,
+            "text": request.prompt[:2000],
+        }
+        for name in ("app_requests", "expected_tokens", "arrival_s", "forced_ids"):
+            if name in request.extra:
+                timely[name] = request.extra[name]
+        if request.forced:
+            timely["forced"] = [list(segment) for segment in request.forced]
+        return SamplingParams(
+            temperature=request.temperature,
+            max_tokens=request.max_tokens,
+            seed=request.seed,
+            ignore_eos=bool(request.forced),
+            structured_outputs=StructuredOutputsParams(grammar=rules) if rules else None,
+            extra_args={"timely": timely},
+            output_kind=RequestOutputKind.CUMULATIVE,
+        )
+
+    def _grammar(self, skill_set: str) -> str:
+        if not skill_set:
+            return ""
+        if skill_set not in self._grammars:
+            self._grammars[skill_set] = grammar(find_skill_set(skill_set))
+        return self._grammars[skill_set]
+
+    # ------------------------------------------------------------------ control
+
+    async def report(self, task_id: str, report: ExecutionReport) -> None:
+        """See ``Engine.report``; with several engines it reaches the one that holds the task."""
+        await self._control({"kind": "report", "task_id": task_id, "report": report.to_dict()})
+
+    async def cancel(self, task_id: str) -> bool:
+        """See ``Engine.cancel``."""
+        answers = await self._control({"kind": "cancel", "task_id": task_id})
+        return any(answer.get("known") for answer in answers)
+
+    async def set_discipline(self, name: str) -> None:
+        """See ``Engine.set_discipline``; all engines switch."""
+        registry.load(name)
+        await self._control({"kind": "discipline", "name": name})
+
+    async def stats(self) -> EngineStats:
+        """Sums over all engines; step and decision times are the largest."""
+        answers = await self._control({"kind": "stats"})
+        first = answers[0]
+        total = {
+            key: sum(answer[key] for answer in answers)
+            for key in (
+                "waiting", "running", "parked", "blocked", "steps", "tokens", "segments", "evictions",
+                "recomputed_tokens",
+            )
+        }  # fmt: skip
+        return EngineStats(
+            engine=self.name,
+            discipline=first["discipline"],
+            mode=first["mode"],
+            now_s=max(answer["now_s"] for answer in answers),
+            kv_usage=max(answer["kv_usage"] for answer in answers),
+            step_s=max(answer["step_s"] for answer in answers),
+            decide_s=max(answer["decide_s"] for answer in answers),
+            jobs=tuple(JobView(**job) for answer in answers for job in answer["jobs"]),
+            **total,
+        )
+
+    async def _control(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+        llm = self._running()
+        try:
+            answers: list[dict[str, Any]] = await asyncio.wait_for(
+                llm.engine_core.call_utility_all_async("timely_control", dict(event)), CONTROL_DEADLINE_S
+            )
+        except TimeoutError:
+            raise EngineFailed(f"no answer within {CONTROL_DEADLINE_S:.0f} s", where="vllm") from None
+        except TimelyError:
+            raise
+        except Exception as error:
+            raise EngineFailed(_first_line(error), where="vllm") from error
+        for answer in answers:
+            if "error" in answer:
+                raise _rebuilt(answer["error"])
+        return answers
+
+    # ------------------------------------------------------------------ facts
+
+    async def tokenize(self, text: str) -> list[int]:
+        """Token ids under the model's tokenizer, no special tokens."""
+        self._running()
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The model's context less room for a short plan."""
+        if self._llm is None:
+            return super().max_prompt_tokens
+        return int(self._llm.model_config.max_model_len) - 64
+
+    def _running(self) -> Any:
+        if self._llm is None:
+            raise EngineFailed("the engine is not running", where="vllm")
+        return self._llm
+
+
+def parse_arguments(options: VllmOptions) -> Any:
+    """vLLM's own argument parser over our defaults and then the caller's arguments.
+
+    Raises:
+        InvalidInput: vLLM does not know an argument; its message says which.
+    """
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc]
+        def error(self, message: str) -> Any:
+            raise InvalidInput(message, where="vllm arguments")
+
+    given = list(options.arguments)
+    model = str(resolve_model(options.model))
+    arguments = [*_defaults(given, model), *given, "--model", model, "--scheduler-cls", SCHEDULER]
+    parsed = make_arg_parser(Parser()).parse_args(arguments)
+    extra = dict(parsed.additional_config or {})
+    extra["timely"] = {
+        **dict(extra.get("timely") or {}),
+        "discipline": options.discipline,
+        "mode": options.mode,
+        **({"journal": options.journal} if options.journal else {}),
+        **({"max_batch": options.max_batch} if options.max_batch else {}),
+        **({"prefill_chunk": options.prefill_chunk} if options.prefill_chunk else {}),
+    }
+    parsed.additional_config = extra
+    return parsed
+
+
+def _defaults(given: Sequence[str], model: str) -> list[str]:
+    """Our defaults where the caller says nothing: a small machine without a GPU, robots' short plans."""
+    from vllm.platforms import current_platform
+
+    defaults = {"--max-num-seqs": "64", "--disable-uvicorn-access-log": None}
+    if Path(model).is_dir():
+        defaults["--served-model-name"] = Path(model).name
+    if current_platform.is_cpu():
+        # Blocks of 32 are the finest the CPU backend takes: finer prefix reuse and eviction.
+        defaults |= {
+            "--block-size": "32", "--enforce-eager": None, "--max-model-len": "4096",
+            "--max-num-batched-tokens": "1024", "--dtype": "bfloat16",
+        }  # fmt: skip
+    present = {argument.split("=", 1)[0] for argument in given}
+    result: list[str] = []
+    for flag, value in defaults.items():
+        if flag not in present and f"--no-{flag[2:]}" not in present:
+            result.append(flag)
+            if value is not None:
+                result.append(value)
+    return result
+
+
+def _environment(options: VllmOptions) -> None:
+    """Settings vLLM takes from the environment only; the caller's own always win."""
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    if options.model is None or Path(options.model).is_dir():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def _segment(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
+    return SegmentReady(
+        task_id=task_id,
+        index=data["index"],
+        text=data["text"],
+        tokens=data["tokens"],
+        ready_s=data["ready_s"],
+        execution_s=data["execution_s"],
+        due_s=data["due_s"],
+        blocking=data["blocking"],
+    )
+
+
+def _merged(task_id: str, segments: Sequence[Mapping[str, Any]], text: str) -> SegmentReady:
+    """Mode ``whole``: the finished plan as one segment."""
+    return SegmentReady(
+        task_id=task_id,
+        index=0,
+        text=text,
+        tokens=sum(segment["tokens"] for segment in segments),
+        ready_s=segments[-1]["ready_s"],
+        execution_s=sum(segment["execution_s"] for segment in segments),
+        due_s=segments[-1]["due_s"],
+    )
+
+
+def _done(request: GenerationRequest, last: Any, account: Mapping[str, Any], text: str) -> GenerationDone:
+    finish = last.outputs[0].finish_reason if last is not None and last.outputs else "abort"
+    reasons: dict[str, FinishReason] = {"stop": "complete", "length": "length", "abort": "cancelled"}
+    reason = reasons.get(str(finish), "failed")
+    if request.forced and finish == "length":
+        reason = "complete"
+    return GenerationDone(
+        task_id=request.task_id,
+        reason=reason,
+        text=text,
+        tail=account.get("tail", ""),
+        tokens=account.get("tokens", 0),
+        prompt_tokens=account.get("prompt_tokens", 0),
+        cached_tokens=int(getattr(last, "num_cached_tokens", 0) or 0),
+        recomputed_tokens=account.get("recomputed_tokens", 0),
+        preemptions=account.get("preemptions", 0),
+        suspensions=account.get("suspensions", 0),
+        first_token_s=account.get("first_token_s"),
+        last_token_s=account.get("last_token_s"),
+        error="the engine failed this request" if reason == "failed" else "",
+    )
+
+
+def _rebuilt(error: Mapping[str, str]) -> TimelyError:
+    kinds: dict[str, type[TimelyError]] = {kind.code: kind for kind in (Conflict, EngineFailed)}
+    if error["code"] == UnknownName.code:
+        return InvalidInput(error["message"], where=error["where"])
+    return kinds.get(error["code"], InvalidInput)(error["message"], where=error["where"])
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:500]
+
+
+def dump_arguments(options: VllmOptions) -> str:
+    """The arguments as ``vllm serve`` would take them, for reports and the documentation."""
+    return json.dumps({"model": options.model, "arguments": list(options.arguments)})

@@ -1,0 +1,134 @@
+"""vLLM's own OpenAI-compatible app, with the time-utility function under ``timely`` in the body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from timely.core.errors import TimelyError
+from timely.engines.vllm.params import KEY, TimelyParams, flatten
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MAX_BODY = 8 << 20
+
+
+async def build_openai_app(llm: Any, args: Any) -> App:
+    """vLLM's app for this engine: every field that vLLM takes, plus ``timely``.
+
+    Args:
+        llm: a running ``AsyncLLM``.
+        args: vLLM's parsed command line.
+    """
+    from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+    from vllm.entrypoints.launchers.app import build_app
+
+    tasks = await llm.get_supported_tasks()
+    app = build_app(args, tasks, llm.model_config)
+    await init_app_state(llm, app.state, args, tasks)
+    return TimelyField(app)
+
+
+class TimelyField:
+    """Translates the body's ``timely`` object into the flat fields that vLLM passes to the scheduler."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > MAX_BODY:
+                await _problem(send, 413, "too_large", f"the body is over {MAX_BODY} bytes", "body")
+                return
+        try:
+            body = translate(body)
+        except TimelyError as error:
+            await _problem(send, 400, error.code, error.message, error.where)
+            return
+        headers = [(k, v) for k, v in scope["headers"] if k != b"content-length"]
+        headers.append((b"content-length", str(len(body)).encode()))
+        replayed = False
+
+        async def replay() -> MutableMapping[str, Any]:
+            nonlocal replayed
+            if replayed:
+                return await receive()
+            replayed = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app({**scope, "headers": headers}, replay, send)
+
+
+def translate(body: bytes) -> bytes:
+    """The body with ``timely`` moved into ``vllm_xargs``; bodies without it stay as they are.
+
+    Raises:
+        InvalidInput: the ``timely`` object has an unknown field or one out of range.
+    """
+    from timely.core.errors import InvalidInput
+
+    if b'"timely"' not in body:
+        return body
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return body  # vLLM's own answer to broken JSON
+    if not isinstance(data, dict) or KEY not in data:
+        return body
+    given = data.pop(KEY)
+    if not isinstance(given, dict):
+        raise InvalidInput("must be an object", where=KEY)
+    fields = dict(given)
+    tuf = fields.pop("tuf", {})
+    for name in ("ert_s", "alpha", "beta", "cutoff_s"):
+        if name in fields:
+            tuf = {**tuf, name: fields.pop(name)}
+    if tuf:
+        fields["tuf"] = tuf
+    for reserved in ("forced", "forced_ids", "arrival_s"):
+        if reserved in fields:
+            raise InvalidInput("not for clients", where=f"{KEY}.{reserved}")
+    try:
+        _ = TimelyParams.model_validate(fields).utility
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join([KEY, *(str(part) for part in first["loc"])])
+        raise InvalidInput(first["msg"], where=where) from None
+    data["vllm_xargs"] = {**(data.get("vllm_xargs") or {}), **flatten(fields)}
+    return json.dumps(data).encode()
+
+
+async def _problem(send: Send, status: int, code: str, detail: str, where: str) -> None:
+    payload = json.dumps(
+        {
+            "type": f"urn:timely:{code}",
+            "title": code,
+            "status": status,
+            "code": code,
+            "detail": detail,
+            "where": where,
+        }
+    ).encode()
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", str(len(payload)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": payload})

@@ -1,0 +1,69 @@
+"""Options of the scheduler, from ``--additional-config '{"timely": {...}}'`` or ``TIMELY_*`` variables."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from timely.core.errors import InvalidInput
+from timely.disciplines.registry import DEFAULT
+from timely.engines.base import Mode
+from timely.engines.controller import Journal
+
+
+class SchedulerSettings(BaseModel):
+    """What can be set about the scheduler."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    discipline: str = DEFAULT
+    mode: Mode = "segmented"
+    max_batch: int | None = Field(None, ge=1)
+    """Most sequences in one step; vLLM's ``--max-num-seqs`` counts parked ones too, this does not."""
+    prefill_chunk: int | None = Field(None, ge=1)
+    """Most prompt tokens of one request in one step."""
+    plain_segment_tokens: int = Field(32, ge=1)
+    """How far ahead an ordinary request is judged, in tokens: it has no segments of its own."""
+    journal: str | None = None
+    """File that receives every event and decision as JSON lines."""
+
+    @classmethod
+    def from_vllm(cls, vllm_config: Any) -> SchedulerSettings:
+        """Read from vLLM's ``additional_config``, then fill in from the environment.
+
+        Raises:
+            InvalidInput: an unknown or unusable option; the message names it.
+        """
+        extra = getattr(vllm_config, "additional_config", None)
+        given: dict[str, Any] = {}
+        if isinstance(extra, Mapping):
+            given = dict(extra.get("timely") or {})
+        for name in ("discipline", "mode", "journal"):
+            value = os.environ.get(f"TIMELY_{name.upper()}")
+            if value and name not in given:
+                given[name] = value
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(["additional_config", "timely", *(str(part) for part in first["loc"])])
+            raise InvalidInput(first["msg"], where=where) from None
+
+
+def open_journal(path: str | None) -> Journal | None:
+    """A journal that appends JSON lines to ``path`` (one file a process: ``{pid}`` is replaced); None for none."""
+    if path is None:
+        return None
+    target = Path(path.replace("{pid}", str(os.getpid())))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    stream = target.open("a", encoding="utf-8", buffering=1)
+
+    def write(event: Mapping[str, Any]) -> None:
+        stream.write(json.dumps(event, default=str, separators=(",", ":")) + "\n")
+
+    return write

@@ -1,0 +1,53 @@
+"""Appending what a robot returned to a live context, without computing anything again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vllm.v1.request import Request
+
+
+def append_value(scheduler: Any, request: Request, token_ids: list[int], overshoot: int) -> None:
+    """Append ``token_ids`` to the context of a resident, parked request; its KV cache is kept.
+
+    vLLM has a way to extend a session with further input; it drops the last sampled token, whose KV is not
+    computed yet, so that token goes in again in front of the value. The request leaves ``running`` for the
+    queue of waiting requests that hold KV blocks, and is scheduled as a short prefill.
+
+    Args:
+        overshoot: output tokens sampled past the blocking skill, to be dropped (asynchronous scheduling).
+    """
+    from vllm.v1.request import RequestStatus, StreamingUpdate
+
+    if overshoot:
+        del request._all_token_ids[-overshoot:]
+        del request._output_token_ids[-overshoot:]
+        request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
+    generated = request.num_output_tokens
+    pending = list(request._all_token_ids[request.num_computed_tokens :])
+    structured = request.structured_output_request
+    if structured is not None and structured.grammar is not None:
+        # The grammar foresees the value; its matcher has to walk over it.
+        structured.grammar.accept_tokens(request.request_id, token_ids)
+    resident = request.status == RequestStatus.RUNNING
+    if not resident:
+        # Evicted while it waited: it is in the waiting queue and starts from its tokens anyway.
+        request._all_token_ids.extend(token_ids)
+        request._output_token_ids.extend(token_ids)
+        request.update_block_hashes()
+        return
+    scheduler.running.remove(request)
+    request.num_output_placeholders = 0
+    request.next_decode_eligible_step = 0
+    scheduler._update_request_as_session(
+        request,
+        StreamingUpdate(
+            mm_features=None,
+            prompt_token_ids=pending + token_ids,
+            max_tokens=max(1, request.max_tokens - generated),
+            arrival_time=request.arrival_time,
+            sampling_params=request.sampling_params,
+        ),
+    )
+    scheduler._enqueue_waiting_request(request)
