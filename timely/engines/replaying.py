@@ -41,7 +41,10 @@ class PlannedTask:
     """One task of a trace. ``arrival_s`` is when the service receives it, seconds from the trace's origin.
 
     ``prefix`` names the shared beginning of the prompt (skill set and robot); ``shared_prefix_tokens`` of the
-    ``prompt_tokens`` belong to it.
+    ``prompt_tokens`` belong to it. A request of an application that needs the answers of others of its
+    application first names them in ``after``: it is sent ``after_s`` seconds after the last of them ended, never before
+    ``arrival_s``. ``expected_tokens`` is a length prediction that came with the request; ``max_tokens`` is the limit it
+    asked for (None: exactly what the plan needs, which tells a discipline its true length).
     """
 
     job: int | str
@@ -63,6 +66,11 @@ class PlannedTask:
     acceptance: float | None = None
     segment_bound: int | None = None
     """Longest segment of its skill set, tokens; None: the replay's default."""
+    app_requests: int | None = None
+    expected_tokens: float | None = None
+    max_tokens: int | None = None
+    after: tuple[int | str, ...] = ()
+    after_s: float = 0.0
 
     @property
     def output_tokens(self) -> int:

@@ -54,6 +54,11 @@ def planned(job: Job, network_s: float = 0.0) -> PlannedTask:
         priority=float(extra.get("priority", 0.0)),
         acceptance=job.acceptance,
         segment_bound=extra.get("segment_tokens"),
+        app_requests=extra.get("app_requests"),
+        expected_tokens=extra.get("expected_tokens"),
+        max_tokens=extra.get("max_tokens"),
+        after=tuple(extra.get("after", ())),
+        after_s=float(extra.get("after_s", 0.0)),
     )
 
 

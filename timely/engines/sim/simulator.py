@@ -103,6 +103,10 @@ class Simulator:
         self._tasks: Iterator[PlannedTask] = iter(())
         self._stepping = False
         self._wake_s = math.inf
+        self._over: set[JobId] = set()
+        """Requests of applications that have ended: others may wait for their answers."""
+        self._followers: dict[JobId, list[JobRecord]] = {}
+        self._awaited: dict[JobId, int] = {}
         self._segmented = options.mode == "segmented"
         self._whole = options.mode == "whole"
 
@@ -185,6 +189,18 @@ class Simulator:
         self._next_arrival()
         record = JobRecord(task)
         self.records.append(record)
+        awaited = [job_id for job_id in task.after if job_id not in self._over]
+        if awaited:
+            self._awaited[task.job] = len(awaited)
+            record.note = f"waits for {', '.join(map(str, awaited))}"
+            for job_id in awaited:
+                self._followers.setdefault(job_id, []).append(record)
+        else:
+            self._submit(now, record)
+
+    def _submit(self, now: float, record: JobRecord) -> None:
+        task = record.task
+        record.note = ""
         # All that the job will ever hold must fit into an empty cache, or it would wait for ever.
         whole = task.prompt_tokens + task.output_tokens
         if -(-whole // self.pool.block_tokens) > self.pool.capacity:
@@ -192,7 +208,7 @@ class Simulator:
             record.note = (
                 f"needs {whole} tokens of KV cache, there are {self.pool.capacity * self.pool.block_tokens}"
             )
-            self.finished += 1
+            self._ended(task, now)
             return
         holding = self.pool.holding(task.prefix, task.shared_prefix_tokens, task.prompt_tokens)
         spec = JobSpec(
@@ -201,7 +217,7 @@ class Simulator:
             utility=task.utility,
             prompt_tokens=task.prompt_tokens,
             cached_tokens=self.pool.hit_blocks(holding) * self.pool.block_tokens,
-            max_tokens=task.output_tokens,
+            max_tokens=task.output_tokens if task.max_tokens is None else task.max_tokens,
             segment_tokens=task.segment_bound or self.options.segment_bound,
             segmented=self._segmented,
             network_s=task.network_s,
@@ -209,10 +225,17 @@ class Simulator:
             priority=task.priority,
             urgency=task.urgency,
             app=task.app,
+            app_requests=task.app_requests,
+            expected_tokens=task.expected_tokens,
             acceptance=task.acceptance,
             text=task.task,
         )
-        job = self.controller.arrive(spec)
+        try:
+            job = self.controller.arrive(spec)
+        except InvalidInput as error:
+            record.outcome, record.note = "refused", str(error)
+            self._ended(task, now)
+            return
         self.live[task.job] = live = Live(task, job, record, holding)
         self._share(live)
 
@@ -347,8 +370,22 @@ class Simulator:
         self.controller.finish(task.job, "complete", now)
         self.pool.release(live.holding)
         del self.live[task.job]
-        self.finished += 1
+        self._ended(task, now)
         self._prefix_shared(live)
+
+    def _ended(self, task: PlannedTask, now: float) -> None:
+        """Served or refused: those of its application that wait for it may go on."""
+        self.finished += 1
+        if task.app is None:
+            return
+        self._over.add(task.job)
+        for record in self._followers.pop(task.job, ()):
+            follower = record.task
+            self._awaited[follower.job] -= 1
+            if not self._awaited[follower.job]:
+                del self._awaited[follower.job]
+                when = max(now + follower.after_s, follower.arrival_s)
+                self.agenda.at(when, ARRIVAL, self._submit, record)
 
     def _note(self, live: Live) -> None:
         record, job = live.record, live.job
