@@ -84,13 +84,18 @@ class VllmEngine(Engine):
         register()
         self._args = parse_arguments(self.options)
         engine_args = AsyncEngineArgs.from_cli_args(self._args)
-        try:
+
+        def launch() -> Any:
             config = engine_args.create_engine_config()
-            self._llm = AsyncLLM.from_vllm_config(
+            return AsyncLLM.from_vllm_config(
                 vllm_config=config,
                 enable_log_requests=engine_args.enable_log_requests,
                 disable_log_stats=engine_args.disable_log_stats,
             )
+
+        try:
+            # In a thread: half a minute in which the event loop must still hear a signal.
+            self._llm = await asyncio.get_running_loop().run_in_executor(None, launch)
         except (ValueError, RuntimeError, OSError) as error:
             raise EngineFailed(f"vLLM did not start: {_first_line(error)}", where="vllm") from error
         self._tokenizer = self._llm.get_tokenizer()
@@ -151,6 +156,10 @@ class VllmEngine(Engine):
         yield _done(request, last, account, text)
 
     def _prompt_ids(self, request: GenerationRequest) -> list[int]:
+        given = request.extra.get("prompt_token_ids")
+        return self._fitting(list(given) if given is not None else self._templated(request))
+
+    def _templated(self, request: GenerationRequest) -> list[int]:
         messages = []
         if request.system:
             messages.append({"role": "system", "content": request.system})
@@ -159,7 +168,11 @@ class VllmEngine(Engine):
             text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         else:
             text = "\n\n".join(message["content"] for message in messages)
-        token_ids = list(self._tokenizer.encode(text, add_special_tokens=not text.startswith("<")))
+        # A chat template writes its own special tokens.
+        templated = bool(getattr(self._tokenizer, "chat_template", None))
+        return list(self._tokenizer.encode(text, add_special_tokens=not templated))
+
+    def _fitting(self, token_ids: list[int]) -> list[int]:
         limit = self.max_prompt_tokens
         if len(token_ids) > limit:
             raise TooLarge(f"the prompt has {len(token_ids)} tokens; at most {limit} fit", where="task")

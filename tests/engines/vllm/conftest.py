@@ -1,0 +1,137 @@
+"""The real engine in this process, small and in float32, shared by the tests of this folder."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "engines/vllm" in str(item.path):
+            # vLLM and torch warn about themselves; our own warnings stay errors.
+            item.add_marker(pytest.mark.filterwarnings("ignore"))
+            item.add_marker(pytest.mark.filterwarnings("error:::timely"))
+
+
+@dataclass
+class LocalEngine:
+    """vLLM's own offline front-end with our scheduler inside, stepped by the test."""
+
+    llm: Any
+
+    @property
+    def scheduler(self) -> Any:
+        return self.llm.llm_engine.engine_core.engine_core.scheduler
+
+    @property
+    def core(self) -> Any:
+        return self.llm.llm_engine.engine_core.engine_core
+
+    def add(
+        self, request_id: str, prompt: str, max_tokens: int, timely: dict[str, Any] | None = None, **more: Any
+    ) -> None:
+        """Queue one request; greedy, runs to ``max_tokens``."""
+        from vllm import SamplingParams
+
+        priority = more.pop("priority", 0)
+        parameters = SamplingParams(
+            temperature=0.0,
+            max_tokens=max_tokens,
+            ignore_eos=True,
+            extra_args={"timely": timely} if timely is not None else None,
+            **more,
+        )
+        self.llm.llm_engine.add_request(request_id, prompt, parameters, priority=priority)
+
+    def run(self, steps: int = 20_000, until: Callable[[], bool] | None = None) -> dict[str, Any]:
+        """Step until all is done (or ``until``); the finished outputs by request id."""
+        done: dict[str, Any] = {}
+        engine = self.llm.llm_engine
+        for _ in range(steps * 100):
+            if not engine.has_unfinished_requests() or (until is not None and until()):
+                return done
+            for output in engine.step():
+                if output.finished:
+                    done[output.request_id] = output
+        raise AssertionError("the engine did not finish in time")
+
+    def texts(
+        self, count: int, max_tokens: int, timely: Callable[[int], dict[str, Any] | None]
+    ) -> dict[str, Any]:
+        """Run ``count`` different prompts together."""
+        for number in range(count):
+            self.add(
+                f"r{number}",
+                f"Tell me a story about number {number} and a robot.",
+                max_tokens,
+                timely(number),
+            )
+        return self.run()
+
+
+def make_engine(*, asynchronous: bool = False, **options: Any) -> LocalEngine:
+    """An engine in this process. The CPU platform turns asynchronous scheduling off; the test turns it on again."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    from vllm import LLM
+    from vllm.platforms.cpu import CpuPlatform
+
+    from timely.engines.vllm.model import default_model
+
+    original = CpuPlatform.check_and_update_config.__func__
+
+    def check(cls: Any, config: Any) -> None:
+        original(cls, config)
+        config.scheduler_config.async_scheduling = asynchronous
+
+    CpuPlatform.check_and_update_config = classmethod(check)
+    try:
+        llm = LLM(
+            str(default_model()),
+            dtype="float32",
+            enforce_eager=True,
+            scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler",
+            block_size=32,
+            **{"max_num_seqs": 16, "max_model_len": 256, "seed": 0, **options},
+        )
+    finally:
+        CpuPlatform.check_and_update_config = classmethod(original)
+        del os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"]
+    assert llm.llm_engine.vllm_config.scheduler_config.async_scheduling is asynchronous
+    return LocalEngine(llm)
+
+
+def _engine(**options: Any) -> Iterator[LocalEngine]:
+    engine = make_engine(**options)
+    yield engine
+    engine.core.shutdown()
+    del engine.llm
+    gc.collect()
+
+
+@pytest.fixture(scope="session")
+def sync_engine() -> Iterator[LocalEngine]:
+    """Synchronous scheduling, ample KV cache."""
+    yield from _engine()
+
+
+@pytest.fixture(scope="session")
+def async_engine() -> Iterator[LocalEngine]:
+    """Asynchronous scheduling, ample KV cache."""
+    yield from _engine(asynchronous=True)
+
+
+@pytest.fixture(scope="session")
+def tight_engine() -> Iterator[LocalEngine]:
+    """Asynchronous scheduling and room for about four of eight requests."""
+    yield from _engine(asynchronous=True, num_gpu_blocks_override=14)

@@ -1,0 +1,147 @@
+"""Parking on the real engine: nothing changes in the text, nothing is computed twice, memory pressure is survived."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SEGMENTS = 10
+
+
+def parked(execution_s: float = 0.05) -> Any:
+    """Ten segments of six tokens each, and a robot that needs ``execution_s`` for each."""
+    return lambda number: {
+        "task_id": f"task-{number}",
+        "agent": f"robot-{number}",
+        "forced": [["move", 6, execution_s]] * SEGMENTS,
+    }
+
+
+def plain(number: int) -> None:
+    return None
+
+
+def tokens(outputs: dict[str, Any]) -> dict[str, list[int]]:
+    return {name: list(output.outputs[0].token_ids) for name, output in outputs.items()}
+
+
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("engine_name", ["sync_engine", "async_engine"])
+def test_parked_text_equals_unparked_text(
+    request: pytest.FixtureRequest, engine_name: str, count: int
+) -> None:
+    engine = request.getfixturevalue(engine_name)
+    unparked = engine.texts(count, 60, plain)
+    outputs = engine.texts(count, 60, parked())
+    assert tokens(outputs) == tokens(unparked)
+    for output in outputs.values():
+        account = output.kv_transfer_params["timely"]
+        assert [segment["index"] for segment in account["segments"]] == list(range(SEGMENTS))
+        assert account["suspensions"] == SEGMENTS - 1
+        assert account["recomputed_tokens"] == 0
+        assert account["preemptions"] == 0
+
+
+def test_tokens_computed_are_prompt_plus_output_less_one(sync_engine: Any) -> None:
+    scheduler = sync_engine.scheduler
+    computed: list[int] = []
+    schedule = scheduler.schedule
+
+    def counting(*args: Any) -> Any:
+        output = schedule(*args)
+        computed.append(output.total_num_scheduled_tokens)
+        return output
+
+    scheduler.schedule = counting
+    try:
+        sync_engine.add("count", "Count my tokens, please.", 60, parked()(0))
+        done = sync_engine.run()["count"]
+    finally:
+        del scheduler.schedule
+    assert sum(computed) == len(done.prompt_token_ids) + 60 - 1
+
+
+def test_under_pressure_everything_finishes_with_the_same_text(tight_engine: Any) -> None:
+    unparked = tight_engine.texts(8, 60, plain)
+    before = tight_engine.scheduler.controller.evictions
+    outputs = tight_engine.texts(8, 60, parked(0.3))
+    assert tokens(outputs) == tokens(unparked)
+    assert tight_engine.scheduler.controller.evictions > before
+    assert sum(o.kv_transfer_params["timely"]["recomputed_tokens"] for o in outputs.values()) > 0
+    assert tight_engine.scheduler.kv_cache_manager.usage == 0.0
+
+
+def test_a_parked_engine_has_nothing_to_do_until_due(sync_engine: Any) -> None:
+    scheduler = sync_engine.scheduler
+    sync_engine.add("sleeper", "Sleep.", 60, parked(30.0)(0))
+    sync_engine.run(until=lambda: scheduler._stats(0.0)["parked"] == 1)
+    assert not scheduler.has_requests()
+    wait = scheduler.seconds_to_resume()
+    assert 20.0 < wait < 30.0
+    sync_engine.llm.llm_engine.abort_request(["sleeper"])
+    sync_engine.run()
+    assert scheduler.kv_cache_manager.usage == 0.0
+    assert scheduler.seconds_to_resume() is None
+    assert len(scheduler.controller.table) == 0
+
+
+def test_a_report_makes_a_parked_generation_due(sync_engine: Any) -> None:
+    scheduler = sync_engine.scheduler
+    sync_engine.add("early", "Be early.", 60, parked(30.0)(0))
+    sync_engine.run(until=lambda: scheduler._stats(0.0)["parked"] == 1)
+    answer = scheduler.control(
+        {"kind": "report", "task_id": "task-0", "report": {"segment": 0, "kind": "done", "elapsed_s": 0.1}}
+    )
+    assert answer == {"known": True}
+    assert scheduler.has_requests()
+    again = scheduler.control(
+        {"kind": "report", "task_id": "task-0", "report": {"segment": 0, "kind": "done", "elapsed_s": 0.1}}
+    )
+    assert again == {"known": True}
+    ahead = scheduler.control(
+        {"kind": "report", "task_id": "task-0", "report": {"segment": 9, "kind": "done"}}
+    )
+    assert ahead["error"]["code"] == "conflict"
+    stranger = scheduler.control(
+        {"kind": "report", "task_id": "nobody", "report": {"segment": 0, "kind": "done"}}
+    )
+    assert stranger == {"known": False}
+    sync_engine.llm.llm_engine.abort_request(["early"])
+    sync_engine.run()
+
+
+def test_switching_the_discipline_while_serving_loses_and_repeats_nothing(sync_engine: Any) -> None:
+    scheduler = sync_engine.scheduler
+    unparked = sync_engine.texts(6, 60, plain)
+    names = ["fcfs", "edf", "pud", "priority", "timely"]
+    for number in range(6):
+        sync_engine.add(
+            f"r{number}", f"Tell me a story about number {number} and a robot.", 60, parked(0.05)(number)
+        )
+    done: dict[str, Any] = {}
+    for name in names:
+        steps = scheduler.controller.steps
+        done |= sync_engine.run(until=lambda steps=steps: scheduler.controller.steps >= steps + 12)
+        assert scheduler.control({"kind": "discipline", "name": name}) == {"known": True}
+    done |= sync_engine.run()
+    assert tokens(done) == tokens(unparked)
+    wrong = scheduler.control({"kind": "discipline", "name": "nonsense"})
+    assert wrong["error"]["code"] == "unknown_name"
+    assert scheduler.controller.discipline.info.name == "timely"
+
+
+def test_a_more_important_plain_request_displaces_a_running_one_when_all_slots_are_taken() -> None:
+    """vLLM's own priority policy does not (its issue 40004); shown beside it in docs/vllm.md."""
+
+
+def test_bad_parameters_fail_their_request_alone(sync_engine: Any) -> None:
+    with pytest.raises(ValueError, match=r"timely\.tuf\.alpha"):
+        sync_engine.add("bad", "x", 4, {"tuf": {"ert_s": 1.0, "alpha": 2.0, "beta": 1.0}})
+    with pytest.raises(ValueError, match="unknown skill set"):
+        sync_engine.add("bad", "x", 4, {"skill_set": "nonsense"})
+    with pytest.raises(ValueError, match=r"timely\.surprise"):
+        sync_engine.add("bad", "x", 4, {"surprise": 1})
+    assert len(sync_engine.texts(1, 4, plain)) == 1

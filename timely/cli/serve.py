@@ -1,0 +1,122 @@
+"""``timely serve``: the server, on vLLM or without a model; every argument of ``vllm serve`` passes through."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.disciplines import registry
+from timely.engines.base import Engine, Mode
+
+MODES: tuple[Mode, ...] = ("segmented", "stream", "whole")
+ENGINES = ("vllm", "scripted")
+
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def command(
+    context: typer.Context,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or Hugging Face name; the packaged SmolLM2-135M unless given.")
+    ] = None,
+    discipline: Annotated[
+        str, typer.Option(help="Queue discipline; `timely disciplines` lists them.")
+    ] = registry.DEFAULT,
+    mode: Annotated[str, typer.Option(help="segmented, or for comparison stream or whole.")] = "segmented",
+    engine: Annotated[str, typer.Option(help="vllm; or scripted: no model, to try a fleet.")] = "vllm",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    max_batch: Annotated[
+        int | None, typer.Option(min=1, help="Most sequences in one step, parked ones not counted.")
+    ] = None,
+    prefill_chunk: Annotated[
+        int | None, typer.Option(min=1, help="Most prompt tokens of one request in one step.")
+    ] = None,
+    event_log: Annotated[
+        Path | None, typer.Option(help="Append every task event as a JSON line; `lrtrace record` reads it.")
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="Append every scheduling decision as a JSON line ({pid} is replaced).")
+    ] = None,
+) -> None:
+    """Serve robots over HTTP. Arguments that are not listed here go to vLLM as they are.
+
+    Example: timely serve --discipline pud --max-model-len 2048 --data-parallel-size 2
+    """
+    from timely.server.app import create_app
+    from timely.server.run import serve
+    from timely.server.settings import ServerSettings
+
+    made = make_engine(
+        engine,
+        model=model,
+        discipline=discipline,
+        mode=mode,
+        max_batch=max_batch,
+        prefill_chunk=prefill_chunk,
+        journal=journal,
+        arguments=tuple(context.args),
+    )
+    app = create_app(made, ServerSettings(event_log=event_log))
+    typer.echo(f"timely: starting engine {engine} ...", err=True)
+
+    def ready(url: str) -> None:
+        typer.echo(f"timely: serving on {url} (live page there; robots ask at {url}/v1/tasks)", err=True)
+
+    asyncio.run(serve(app, host=host, port=port, on_ready=ready))
+
+
+def make_engine(
+    name: str,
+    *,
+    model: str | None = None,
+    discipline: str = registry.DEFAULT,
+    mode: str = "segmented",
+    max_batch: int | None = None,
+    prefill_chunk: int | None = None,
+    journal: Path | None = None,
+    arguments: tuple[str, ...] = (),
+) -> Engine:
+    """An engine that is not started yet.
+
+    Raises:
+        UnknownName: unknown engine, discipline or mode.
+        Unsupported: vLLM is not installed.
+        InvalidInput: vLLM does not take these arguments.
+    """
+    registry.load(discipline)
+    if mode not in MODES:
+        raise UnknownName("mode", mode, MODES, where="--mode")
+    if name == "scripted":
+        from timely.engines.scripted import ScriptedEngine
+
+        if arguments:
+            raise InvalidInput(f"no such option: {arguments[0]}", where="serve")
+        return ScriptedEngine(discipline=discipline)
+    if name != "vllm":
+        raise UnknownName("engine", name, ENGINES, where="--engine")
+    try:
+        import vllm  # noqa: F401
+    except ImportError as error:
+        raise Unsupported(
+            f"vLLM is not installed ({error.name}); install timely-serving[vllm] or use --engine scripted",
+            where="--engine",
+        ) from error
+    from timely.engines.vllm.engine import VllmEngine, VllmOptions, parse_arguments
+
+    options = VllmOptions(
+        model=model,
+        discipline=discipline,
+        mode=mode,
+        max_batch=max_batch,
+        prefill_chunk=prefill_chunk,
+        journal=str(journal) if journal is not None else None,
+        arguments=arguments,
+    )
+    # A wrong argument is told now, in one line, not after the model has loaded.
+    parse_arguments(options)
+    return VllmEngine(options)

@@ -1,0 +1,281 @@
+"""Replaying a trace through the real engine in real time: real steps, recorded plans, robots that report.
+
+Every task's plan is forced token by token, its prompt has the recorded length and shares the recorded prefix,
+and a simulated robot executes each segment for its recorded time and reports start and end, as in the field.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from timely.core.errors import InvalidInput
+from timely.core.reports import ExecutionReport
+from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.replaying import Backend, BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
+from timely.engines.vllm.engine import VllmEngine, VllmOptions
+
+FORCED = "timely.engines.vllm.forced:ForcedTokens"
+ALPHABET = range(1000, 9000)
+"""Token ids for made-up prompts and plans: ordinary words in any vocabulary this size or larger."""
+SAMPLE_S = 0.25
+"""How often queue and KV are sampled, seconds."""
+DRAIN_S = 600.0
+"""Longest wait after the last arrival."""
+
+
+class VllmBackend:
+    """Replays on vLLM; ``options.profile`` is a model folder or name, None the packaged small model.
+
+    Args:
+        engine: a running engine to use (and leave running); started and stopped by itself otherwise.
+        arguments: further arguments for vLLM.
+    """
+
+    name = "vllm"
+
+    def __init__(self, engine: VllmEngine | None = None, arguments: tuple[str, ...] = ()) -> None:
+        self._engine = engine
+        self._arguments = arguments
+
+    def replay(
+        self, tasks: Iterable[PlannedTask], options: ReplayOptions, progress: Progress | None = None
+    ) -> BackendRun:
+        """See ``Backend.replay``; takes as long as the trace does."""
+        return asyncio.run(self.run(list(tasks), options, progress))
+
+    async def run(
+        self, tasks: list[PlannedTask], options: ReplayOptions, progress: Progress | None = None
+    ) -> BackendRun:
+        """The same inside a running event loop."""
+        if options.eviction == "swap":
+            raise InvalidInput("the live engine recomputes; use eviction=recompute", where="eviction")
+        engine = self._engine
+        if engine is None:
+            engine = VllmEngine(replay_options(options, self._arguments))
+            await engine.start()
+        try:
+            return await _Run(engine, tasks, options, progress).go()
+        finally:
+            if self._engine is None:
+                await engine.stop()
+
+
+def replay_options(options: ReplayOptions, arguments: tuple[str, ...] = ()) -> VllmOptions:
+    """How to start an engine that can replay with these options."""
+    extra = ["--logits-processors", FORCED]
+    if options.token_budget is not None:
+        extra += ["--max-num-batched-tokens", str(options.token_budget)]
+    if options.kv_blocks is not None:
+        extra += ["--num-gpu-blocks-override", str(options.kv_blocks)]
+    if options.max_resident is not None:
+        extra += ["--max-num-seqs", str(options.max_resident)]
+    return VllmOptions(
+        model=options.profile,
+        discipline=options.discipline,
+        mode=options.mode,
+        max_batch=options.max_batch,
+        prefill_chunk=options.prefill_chunk,
+        arguments=(*extra, *arguments),
+    )
+
+
+def backend() -> Backend:
+    """The backend behind ``timely replay --engine vllm``."""
+    return VllmBackend()
+
+
+class _Run:
+    """One replay in progress. Times inside are on the monotonic clock, in the records from the origin."""
+
+    def __init__(
+        self, engine: VllmEngine, tasks: list[PlannedTask], options: ReplayOptions, progress: Progress | None
+    ) -> None:
+        self.engine = engine
+        self.tasks = tasks
+        self.options = options
+        self.progress = progress
+        self.records = [JobRecord(task) for task in tasks]
+        self.origin = 0.0
+        self.finished = 0
+        self.series: dict[str, list[float]] = {
+            key: [] for key in ("t_s", "waiting", "running", "parked", "kv_used")
+        }
+
+    async def go(self) -> BackendRun:
+        await self._warm_up()
+        before = await self.engine.stats()
+        self.origin = time.monotonic() + 0.2
+        robots = [asyncio.create_task(self._serve(record)) for record in self.records]
+        sampler = asyncio.create_task(self._sample())
+        partial = False
+        last = self.tasks[-1].arrival_s if self.tasks else 0.0
+        deadline = self.options.until_s if self.options.until_s is not None else last + DRAIN_S
+        try:
+            if robots:
+                _, pending = await asyncio.wait(robots, timeout=self.origin + deadline - time.monotonic())
+                partial = bool(pending)
+        except asyncio.CancelledError:
+            partial = True
+        finally:
+            for waiting in (*robots, sampler):
+                waiting.cancel()
+            outcomes = await asyncio.gather(*robots, sampler, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+        after = await self.engine.stats()
+        ends = [end for record in self.records for end in record.end_s]
+        return BackendRun(
+            records=self.records,
+            end_s=max([time.monotonic() - self.origin, *ends]),
+            profile=Path(self.options.profile).name if self.options.profile else "smollm2-135m-instruct",
+            partial=partial,
+            counters={
+                key: getattr(after, key) - getattr(before, key)
+                for key in ("steps", "tokens", "segments", "evictions", "recomputed_tokens")
+            },
+            series=self.series,
+        )
+
+    async def _warm_up(self) -> None:
+        """First steps of an engine are slow, and shared prefixes are in the cache of any server that runs."""
+        prefixes = {(task.prefix, task.shared_prefix_tokens): task for task in self.tasks}
+        for number, task in enumerate(prefixes.values()):
+            request = self._request(task, f"warm-up-{number}-{self.origin}", 0.0)
+            async for _ in self.engine.generate(request):
+                pass
+
+    def _request(self, task: PlannedTask, task_id: str, arrival_s: float) -> GenerationRequest:
+        factor = self.options.estimate_factor
+        noise = self.options.estimate_noise
+        plan = []
+        for index, segment in enumerate(task.plan):
+            estimate = segment.execution_s if segment.estimate_s is None else segment.estimate_s
+            wobble = math.exp(noise * _gauss(f"{self.options.seed}/{task.job}/{index}")) if noise else 1.0
+            plan.append((segment.text, segment.tokens, estimate * factor * wobble))
+        extra: dict[str, object] = {
+            "prompt_token_ids": _prompt(task),
+            "forced_ids": _ids(f"plan/{task.job}", task.output_tokens),
+        }
+        if arrival_s:
+            extra["arrival_s"] = arrival_s
+        return GenerationRequest(
+            task_id=task_id,
+            prompt=task.task,
+            utility=task.utility,
+            agent=task.agent,
+            app=task.app,
+            urgency=task.urgency,
+            priority=task.priority,
+            max_tokens=task.output_tokens,
+            network_s=task.network_s,
+            forced=tuple(plan),
+            extra=extra,
+        )
+
+    async def _serve(self, record: JobRecord) -> None:
+        task = record.task
+        arrival = self.origin + task.arrival_s
+        await _sleep_until(arrival)
+        task_id = f"{task.job}-{self.origin:.3f}"
+        segments: asyncio.Queue[SegmentReady | None] = asyncio.Queue()
+        robot = asyncio.create_task(self._robot(record, task_id, segments))
+        try:
+            async for event in self.engine.generate(self._request(task, task_id, arrival)):
+                if isinstance(event, SegmentReady):
+                    record.ready_s.append(event.ready_s - self.origin)
+                    segments.put_nowait(event)
+                elif isinstance(event, GenerationDone):
+                    self._note(record, event)
+            segments.put_nowait(None)
+            await robot
+        finally:
+            robot.cancel()
+            self.finished += 1
+            if self.progress:
+                arrived = sum(other.arrival_s <= time.monotonic() - self.origin for other in self.tasks)
+                self.progress(time.monotonic() - self.origin, arrived, self.finished)
+
+    def _note(self, record: JobRecord, done: GenerationDone) -> None:
+        record.outcome = "complete" if done.reason == "complete" else "failed"
+        record.note = done.error
+        record.preemptions = done.preemptions
+        record.recomputed_tokens = done.recomputed_tokens
+        record.cached_tokens = done.cached_tokens
+        record.output_tokens = done.tokens
+        if done.first_token_s is not None:
+            record.first_token_s = done.first_token_s - self.origin
+        if done.last_token_s is not None:
+            record.last_token_s = done.last_token_s - self.origin
+
+    async def _robot(
+        self, record: JobRecord, task_id: str, segments: asyncio.Queue[SegmentReady | None]
+    ) -> None:
+        """Executes segment after segment and reports; a segment is at the robot ``network_s`` after it is ready."""
+        task = record.task
+        free = self.origin + task.arrival_s
+        pending: list[asyncio.Task[None]] = []
+        while (event := await segments.get()) is not None:
+            actual = (
+                sum(segment.execution_s for segment in task.plan)
+                if self.options.mode == "whole"
+                else task.plan[event.index].execution_s
+            )
+            start = max(free, event.ready_s + task.network_s, time.monotonic() if not record.start_s else 0.0)
+            free = start + actual
+            record.start_s.append(start - self.origin)
+            record.end_s.append(free - self.origin)
+            if self.options.closed_loop and self.options.mode == "segmented":
+                for kind, when in (("started", start), ("done", free)):
+                    report = ExecutionReport(event.index, kind)  # type: ignore[arg-type]
+                    pending.append(asyncio.create_task(self._tell(task_id, report, when + task.network_s)))
+        for telling in pending:
+            telling.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    async def _tell(self, task_id: str, report: ExecutionReport, when: float) -> None:
+        await _sleep_until(when)
+        await self.engine.report(task_id, report)
+
+    async def _sample(self) -> None:
+        while True:
+            stats = await self.engine.stats()
+            row = (time.monotonic() - self.origin, stats.waiting, stats.running, stats.parked, stats.kv_usage)
+            for key, value in zip(self.series, row, strict=True):
+                self.series[key].append(float(value))
+            await asyncio.sleep(SAMPLE_S)
+
+
+async def _sleep_until(when: float) -> None:
+    delay = when - time.monotonic()
+    if delay > 0:
+        await asyncio.sleep(delay)
+
+
+def _prompt(task: PlannedTask) -> list[int]:
+    """A prompt of the recorded length that shares exactly the recorded prefix."""
+    shared = min(task.shared_prefix_tokens, task.prompt_tokens)
+    own = task.prompt_tokens - shared
+    return _ids(f"prefix/{task.prefix}", shared) + _ids(f"prompt/{task.job}", own)
+
+
+def _ids(name: str, count: int) -> list[int]:
+    """``count`` token ids that depend on the name alone."""
+    state = zlib.crc32(name.encode())
+    ids: list[int] = []
+    for _ in range(count):
+        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+        ids.append(ALPHABET[(state >> 8) % len(ALPHABET)])
+    return ids
+
+
+def _gauss(name: str) -> float:
+    """A standard normal that depends on the name alone (Box-Muller on its hash)."""
+    first = (zlib.crc32(name.encode()) + 1) / 4294967297.0
+    second = zlib.crc32(name[::-1].encode()) / 4294967296.0
+    return math.sqrt(-2.0 * math.log(first)) * math.cos(2.0 * math.pi * second)
