@@ -51,6 +51,10 @@ class StepBuilder:
         """No further row can join."""
         return self.slots <= 0 or self.budget <= 0
 
+    def lost(self, row: int) -> bool:
+        """The row loses its KV cache in this step."""
+        return row in self._gone
+
     def tokens_for(self, row: int) -> int:
         """Tokens the row would compute in this step: one to decode, else its prompt chunk (0: no budget)."""
         left = int(self.table.prefill_left[row])
@@ -194,7 +198,7 @@ class KeyedDiscipline(Discipline):
             ):
                 # Admission is closed; the pool goes on.
                 order = later[table.active[later]]
-            elif not builder.add(row) and not table.resident[row]:
+            elif not builder.add(row) and (not table.resident[row] or builder.lost(row)):
                 # Nothing less important may take the room this one waits for, but those who have theirs go on:
                 # they give it back when they finish.
                 order = later[table.resident[later]]
