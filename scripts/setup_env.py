@@ -13,6 +13,7 @@ failure goes on with the step that failed. From the environment: ``PYTHON`` (the
 from __future__ import annotations
 
 import ast
+import contextlib
 import ctypes.util
 import fcntl
 import glob
@@ -21,6 +22,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -124,7 +126,8 @@ class Environment:
         lines: list[str] = []
         with self.log.open("a") as log:
             log.write(f"$ {' '.join(words)}\n")
-            process = subprocess.Popen(
+            # In a session of its own, so that everything it starts can be ended with it.
+            with subprocess.Popen(
                 words,
                 cwd=str(ROOT),
                 env=environment,
@@ -132,22 +135,22 @@ class Environment:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-            )
-            alarm = threading.Timer(STEP_TIMEOUT_S, process.kill)
-            alarm.start()
-            try:
-                assert process.stdout is not None  # for the type checker: it is a pipe
-                for line in process.stdout:
-                    log.write(line)
-                    lines.append(line.rstrip())
-                    if SHOWN.match(line):
-                        say("    " + line.strip())
-                status = process.wait()
-            finally:
-                alarm.cancel()
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
+                start_new_session=True,
+            ) as process:
+                alarm = threading.Timer(STEP_TIMEOUT_S, end_session, [process.pid])
+                alarm.start()
+                try:
+                    assert process.stdout is not None  # for the type checker: it is a pipe
+                    for line in process.stdout:
+                        log.write(line)
+                        lines.append(line.rstrip())
+                        if SHOWN.match(line):
+                            say("    " + line.strip())
+                    status = process.wait()
+                finally:
+                    alarm.cancel()
+                    if process.poll() is None:
+                        end_session(process.pid)
         if status != 0:
             for line in lines[-15:]:
                 print("    " + line, file=sys.stderr)
@@ -155,6 +158,17 @@ class Environment:
                 f"`{' '.join(words[:4])} ...` ended with status {status}; all it said is in {self.log}; "
                 "the next run goes on from here"
             )
+
+
+def end_session(leader: int) -> None:
+    """Kill a process and all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def interrupted(*_: object) -> None:
+    """A polite end from outside is treated as Ctrl-C is."""
+    raise KeyboardInterrupt
 
 
 class Step:
@@ -393,7 +407,9 @@ def package_source(env: Environment) -> dict[str, str]:
     )
     settings: dict[str, str] = {}
     for line in told.stdout.splitlines():
-        name, _, value = line.partition("=")
+        name, sign, value = line.partition("=")
+        if not sign:
+            continue
         # The environment's settings (":env:.") come first in the list, and go before those of files.
         key = name.rsplit(".", 1)[-1]
         if key not in settings:
@@ -545,4 +561,5 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, interrupted)
     sys.exit(main(sys.argv[1:]))
