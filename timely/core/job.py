@@ -128,6 +128,7 @@ INT_COLUMNS = (
     "context_tokens",  # tokens in its KV cache
     "prefill_left",   # tokens to compute before the next one can be sampled (0 while decoding)
     "blocks",         # KV blocks held
+    "shared_blocks",  # of its context's blocks, those that other jobs hold anyway: free to join, nothing gained by leaving
     "urgency",        # 0..4; 5 when unknown
 )  # fmt: skip
 BOOL_COLUMNS = (
@@ -163,6 +164,7 @@ class JobTable:
     context_tokens: np.ndarray
     prefill_left: np.ndarray
     blocks: np.ndarray
+    shared_blocks: np.ndarray
     urgency: np.ndarray
     resident: np.ndarray
     active: np.ndarray
@@ -229,7 +231,7 @@ class JobTable:
         self.segment[row] = self.segment_tokens[row] = self.output_tokens[row] = 0
         self.segment_bound[row] = spec.segment_tokens
         self.prompt_tokens[row] = spec.prompt_tokens
-        self.context_tokens[row] = self.blocks[row] = 0
+        self.context_tokens[row] = self.blocks[row] = self.shared_blocks[row] = 0
         self.prefill_left[row] = max(1, spec.prompt_tokens - spec.cached_tokens)
         self.urgency[row] = 5 if spec.urgency is None else spec.urgency
         self.resident[row] = self.active[row] = False

@@ -95,7 +95,7 @@ class StepBuilder:
             return max(0, -(-reach // block) - int(table.blocks[row]))
         # Admission asks for the whole context: half-admitted prompts would deadlock on each other's blocks.
         whole = int(table.prompt_tokens[row]) + int(table.output_tokens[row]) + 1
-        return -(-whole // block)
+        return max(0, -(-whole // block) - int(table.shared_blocks[row]))
 
     def _make_room(self, row: int, needed: int, resident: bool) -> bool:
         """Evict until the row fits, or nobody: half an eviction would cost its victims and help no one."""
@@ -110,7 +110,7 @@ class StepBuilder:
             if victim in self._members or victim in self._gone or not table.resident[victim]:
                 continue
             chosen.append(victim)
-            free += int(table.blocks[victim])
+            free += int(table.blocks[victim]) - int(table.shared_blocks[victim])
             residents -= 1
         self.free, self._residents = free, residents
         self._gone.update(chosen)
