@@ -9,6 +9,8 @@ Where the paper is silent, this is decided here:
 * Late beyond the cutoff utility turns negative, and dividing by a small slack would order the least late last.
   Such jobs rank below all that still have something to gain, and among themselves by ``|alpha| / G``: the
   steepest loss per second of work first (Smith's rule), since each second of delay costs ``|alpha|`` for ever.
+* A flat utility (``alpha`` zero) loses nothing by waiting: its slack stays at its ERT instead of running out,
+  which would put it above every deadline for ever, and admission holds nobody back for it.
 * The admission rule protects the most urgent member of the pool while it can still gain, not afterwards.
 * A parked generation is runnable from ``lead_s`` before its robot runs dry; the paper leaves open when.
 """
@@ -62,7 +64,8 @@ class Pud(KeyedDiscipline):
         grace = np.where(table.segment == 0, table.ert_s, 0.0)
         wait = np.maximum(0.0, ready - table.due_s)
         utility = utilities(grace, table.alpha, table.beta, wait)
-        slack = np.maximum(limits.speed.token_s, table.due_s + grace - ready)
+        left = np.where(table.alpha < 0.0, table.due_s + grace - ready, table.ert_s)
+        slack = np.maximum(limits.speed.token_s, left)
         hopeless = -1.0 / (1e-9 + np.abs(table.alpha) / generation)
         result: Floats = np.where(utility > 0.0, utility / (generation * slack), hopeless)
         return result
@@ -73,8 +76,8 @@ class Pud(KeyedDiscipline):
         grace = float(table.ert_s[urgent]) if table.segment[urgent] == 0 else 0.0
         remaining = float(table.due_s[urgent]) + grace - limits.now - float(table.network_s[urgent])
         alpha, beta = float(table.alpha[urgent]), float(table.beta[urgent])
-        if alpha < 0 and remaining < beta / alpha:
-            return True  # past its cutoff: holding others back gains it nothing the paper counts
+        if alpha == 0.0 or remaining < beta / alpha:
+            return True  # flat, or past its cutoff: holding others back gains it nothing the paper counts
         speed = limits.speed
         worst = (
             max(1, int(table.segment_bound[urgent]) - int(table.segment_tokens[urgent])) * speed.token_s
