@@ -1,0 +1,160 @@
+"""The live terminal view of the demonstration: per robot what it executes, what its generation does, its slack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+STATE_STYLES = {
+    "running": "bold green",
+    "parked": "cyan",
+    "blocked": "magenta",
+    "waiting": "yellow",
+    "evicted": "red",
+}
+
+
+def render(
+    status: Mapping[str, Any], robots: Sequence[str], elapsed_s: float, total_s: float
+) -> RenderableType:
+    """One frame.
+
+    Args:
+        status: the server's ``GET /v1/status``.
+        robots: agents to show, idle ones too.
+        elapsed_s, total_s: of the demonstration, seconds.
+    """
+    return Group(
+        _head(status["engine"], elapsed_s, total_s),
+        Panel(_robots(status["robots"], robots), title="robots", border_style="dim"),
+        Panel(_recent(status["recent"]), title="done", border_style="dim"),
+    )
+
+
+def _head(engine: Mapping[str, Any], elapsed_s: float, total_s: float) -> RenderableType:
+    bar = Table.grid(padding=(0, 2))
+    bar.add_row(
+        Text(f"{elapsed_s:4.0f} s of {total_s:.0f}"),
+        ProgressBar(total=total_s, completed=min(elapsed_s, total_s), width=24),
+        Text.assemble("discipline ", (str(engine["discipline"]), "bold")),
+        Text(f"step {1000 * engine['step_s']:.1f} ms"),
+        Text(f"decision {1e6 * engine['decide_s']:.0f} µs"),
+        Text(f"KV {100 * engine['kv_usage']:.0f}%"),
+        Text(f"running {engine['running']}", style=STATE_STYLES["running"]),
+        Text(f"parked {engine['parked']}", style=STATE_STYLES["parked"]),
+        Text(f"waiting {engine['waiting']}", style=STATE_STYLES["waiting"]),
+        Text(f"recomputed {engine['recomputed_tokens']}"),
+    )
+    return bar
+
+
+def _robots(lines: Sequence[Mapping[str, Any]], robots: Sequence[str]) -> Table:
+    table = Table(box=None, expand=True, pad_edge=False)
+    for name, options in (
+        ("robot", {"width": 9}),
+        ("class", {"width": 7}),
+        ("task", {"ratio": 3, "no_wrap": True, "overflow": "ellipsis"}),
+        ("executes", {"ratio": 2, "no_wrap": True, "overflow": "ellipsis"}),
+        ("", {"width": 14}),
+        ("generation", {"width": 10}),
+        ("slack", {"width": 8, "justify": "right"}),
+        ("segments", {"width": 8, "justify": "right"}),
+    ):
+        table.add_column(name, **options)
+    by_agent: dict[str, list[Mapping[str, Any]]] = {robot: [] for robot in robots}
+    for line in lines:
+        by_agent.setdefault(str(line["agent"]), []).append(line)
+    for agent, tasks in by_agent.items():
+        if not tasks:
+            table.add_row(agent, *[""] * 7, style="dim")
+        for line in tasks:
+            table.add_row(agent, *_robot(line))
+    return table
+
+
+def _robot(line: Mapping[str, Any]) -> list[RenderableType]:
+    executing = line["executing"]
+    progress: RenderableType = ""
+    if executing:
+        progress = ProgressBar(
+            total=max(executing["execution_s"], 1e-3), completed=executing["elapsed_s"], width=12
+        )
+    generation = line["generation"] or ("finished" if line["state"] != "generating" else "")
+    slack = line["slack_s"]
+    urgent = line["class"] == "urgent"
+    return [
+        Text(line["class"], style="bold red" if urgent else ""),
+        Text(line["task"]),
+        Text(executing["text"] if executing else ("holds: dry" if line["dry"] else "")),
+        progress,
+        Text(generation, style=STATE_STYLES.get(generation, "dim")),
+        Text(
+            "" if slack is None else f"{slack:+.2f} s", style="red" if slack is not None and slack < 0 else ""
+        ),
+        Text(str(line["segments"])),
+    ]
+
+
+def _recent(lines: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, expand=True, pad_edge=False)
+    for name in ("robot", "class", "task", "outcome"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for name in ("response", "waiting", "utility", "segments"):
+        table.add_column(name, justify="right")
+    for line in lines[:8]:
+        table.add_row(
+            line["agent"],
+            line["class"],
+            line["task"],
+            Text(line["outcome"], style="green" if line["outcome"] == "complete" else "red"),
+            _seconds(line["response_time_s"]),
+            _seconds(line["waiting_time_s"]),
+            "" if line["utility"] is None else f"{line['utility']:.2f} of {line['utility_max']:g}",
+            str(line["segments"]),
+        )
+    return table
+
+
+def summary(tasks: Sequence[Mapping[str, Any]]) -> Table:
+    """The table at the end: response, waiting, utility and share served per class.
+
+    Args:
+        tasks: views of all tasks (``GET /v1/tasks/{id}``).
+    """
+    table = Table(title="What the robots saw")
+    table.add_column("class")
+    for name in ("tasks", "served", "response (median)", "waiting (median)", "utility (mean)", "of maximum"):
+        table.add_column(name, justify="right")
+    for kind in ("urgent", "normal"):
+        group = [task for task in tasks if (task["tuf"]["ert_s"] < 0.5) == (kind == "urgent")]
+        if not group:
+            continue
+        served = [task for task in group if task["outcome"] == "complete"]
+        utilities = [task["utility"] for task in group if task["utility"] is not None]
+        best = sum(task["tuf"]["beta"] for task in group) / len(group)
+        mean = sum(utilities) / len(utilities) if utilities else float("nan")
+        table.add_row(
+            kind,
+            str(len(group)),
+            f"{100 * len(served) / len(group):.0f}%",
+            _seconds(_median([task["response_time_s"] for task in group])),
+            _seconds(_median([task["waiting_time_s"] for task in group])),
+            f"{mean:.2f}",
+            f"{100 * mean / best:.0f}%",
+        )
+    return table
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = sorted(value for value in values if value is not None)
+    return known[len(known) // 2] if known else None
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f} s"
