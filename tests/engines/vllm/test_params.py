@@ -1,0 +1,91 @@
+"""What a request may tell the scheduler, nested, flat and through the OpenAI body."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from timely.core.errors import InvalidInput
+from timely.core.utility import NORMAL, TimeUtility
+from timely.engines.vllm.params import flatten, parse
+
+
+def test_nothing_said_is_none() -> None:
+    assert parse(None) is None
+    assert parse({}) is None
+    assert parse({"kv_transfer_params": {"x": 1}}) is None
+
+
+def test_nested_and_flat_say_the_same() -> None:
+    nested = parse({"timely": {"skill_set": "drone", "tuf": {"ert_s": 0.2, "alpha": -6.67, "beta": 2.0}}})
+    flat = parse(
+        {"timely_skill_set": "drone", "timely_ert_s": 0.2, "timely_alpha": -6.67, "timely_beta": 2.0}
+    )
+    assert nested == flat
+    assert nested is not None
+    assert nested.utility == TimeUtility(0.2, -6.67, 2.0)
+
+
+def test_a_flattened_body_parses_back() -> None:
+    fields = {
+        "robot": "tello",
+        "urgency": 1,
+        "tuf": {"ert_s": 0.5, "cutoff_s": 1.0, "beta": 3.0},
+        "app": None,
+    }
+    params = parse(flatten(fields))
+    assert params is not None
+    assert params.utility == TimeUtility.from_cutoff(0.5, 1.0, 3.0)
+    assert params.app is None
+
+
+def test_defaults_are_the_normal_task() -> None:
+    params = parse({"timely_robot": "tello"})
+    assert params is not None
+    assert params.utility == NORMAL
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ({"timely": {"tuf": {"alpha": 1.0}}}, "timely.tuf.alpha"),
+        ({"timely": {"tuf": {"beta": 0.0}}}, "timely.tuf.beta"),
+        ({"timely": {"tuf": {"ert_s": float("nan")}}}, "timely.tuf.ert_s"),
+        ({"timely": {"tuf": {"alpha": -1.0, "cutoff_s": 3.0}}}, "timely.tuf"),
+        ({"timely": {"tuf": {"ert_s": 1.0, "cutoff_s": 0.5}}}, "tuf.cutoff_s"),
+        ({"timely": {"urgency": 5}}, "timely.urgency"),
+        ({"timely": {"colour": "red"}}, "timely.colour"),
+        ({"timely": "drone"}, "timely"),
+        ({"timely_network_s": -1.0}, "timely.network_s"),
+    ],
+)
+def test_unusable_parameters_name_their_field(given: dict[str, object], where: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse(given)
+    assert caught.value.where == where
+
+
+class TestOpenAIBody:
+    def test_timely_moves_into_vllm_xargs(self) -> None:
+        from timely.engines.vllm.openai import translate
+
+        body = {"model": "m", "messages": [], "vllm_xargs": {"x": 1}, "timely": {"ert_s": 0.2, "agent": "a"}}
+        data = json.loads(translate(json.dumps(body).encode()))
+        assert "timely" not in data
+        assert data["vllm_xargs"] == {"x": 1, "timely_agent": "a", "timely_ert_s": 0.2}
+
+    def test_other_bodies_stay_as_they_are(self) -> None:
+        from timely.engines.vllm.openai import translate
+
+        for body in (b'{"model": "m"}', b"{broken", b'"timely"', b'["timely"]', b""):
+            assert translate(body) == body
+
+    @pytest.mark.parametrize(
+        "timely", [{"alpha": 3}, {"arrival_s": 1.0}, {"forced_ids": [1]}, {"what": 1}, 7, {"tuf": {"x": 1}}]
+    )
+    def test_unusable_timely_is_refused(self, timely: object) -> None:
+        from timely.engines.vllm.openai import translate
+
+        with pytest.raises(InvalidInput, match=r"."):
+            translate(json.dumps({"timely": timely}).encode())
