@@ -63,15 +63,17 @@ def story_plan(
     Raises:
         UnknownName: the profile is not one of a reader.
     """
-    sentences: list[str] = []
-    for paragraph in paragraphs:
-        spaced = [f"{text} " for text in paragraph[:-1]]
-        sentences += (
-            [*spaced, f"{paragraph[-1]}\n\n"]
-            if unit == "sentence"
-            else ["".join(spaced) + paragraph[-1] + "\n\n"]
-        )
-    sentences[-1] = sentences[-1].rstrip()
+    # A line break ends a sentence, the empty line after it a paragraph: so the second break of a pair is the last
+    # character of a paragraph, but the first of the sentence that follows.
+    if unit == "paragraph":
+        pieces = [" ".join(paragraph) + "\n\n" for paragraph in paragraphs]
+    else:
+        pieces = []
+        for number, paragraph in enumerate(paragraphs):
+            spaced = [f"{text} " for text in paragraph[:-1]] + [f"{paragraph[-1]}\n"]
+            spaced[0] = ("\n" if number else "") + spaced[0]
+            pieces += spaced
+    pieces[-1] = pieces[-1].rstrip()
     return tuple(
-        PlanSegment(text, count(text), round(profile.estimate_s(unit, [text]), 6)) for text in sentences
+        PlanSegment(text, count(text), round(profile.estimate_s(unit, [text]), 6)) for text in pieces
     )

@@ -6,21 +6,19 @@ valid: their constructors check every field. Fields that are not known here are 
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from lrtrace.errors import BadInput
+from lrtrace.lines import decode, encode, open_input, open_output, raw_lines, read_lines
 
 VERSION = 1
-MAX_LINE_BYTES = 8_000_000
-"""The longest line that is read; a line holds one job."""
 MAX_NUMBER = 2**53
 """The largest integer that every JSON reader keeps exactly."""
 URGENT_BELOW_S = 0.5
@@ -354,8 +352,8 @@ class Trace:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        with self._open() as file:
-            for number, _, raw in self._records(file):
+        with closing(read_lines(self.path)) as lines:
+            for number, raw in lines:
                 try:
                     self.header = Header.from_dict(raw)
                 except BadInput as error:
@@ -374,10 +372,9 @@ class Trace:
             BadInput: see the class. Unordered files can be read with ``jobs_by_arrival``.
         """
         seen, previous = _Seen(), 0.0
-        with self._open() as file:
-            records = self._records(file)
-            next(records, None)
-            for number, _, raw in records:
+        with closing(read_lines(self.path)) as lines:
+            next(lines, None)
+            for number, raw in lines:
                 job = self._job(number, raw, seen)
                 if job.arrival_s < previous:
                     raise BadInput(
@@ -394,18 +391,19 @@ class Trace:
         Raises:
             BadInput: see the class.
         """
-        arrivals, offsets, lines = array("d"), array("q"), array("q")
+        arrivals, offsets, numbers = array("d"), array("q"), array("q")
         seen = _Seen()
-        with self._open() as file:
-            records = self._records(file)
+        with open_input(self.path) as file:
+            records = raw_lines(self.path, file)
             next(records, None)
-            for number, offset, raw in records:
-                arrivals.append(self._job(number, raw, seen).arrival_s)
+            for number, offset, line in records:
+                arrivals.append(self._job(number, decode(self.path, number, line), seen).arrival_s)
                 offsets.append(offset)
-                lines.append(number)
+                numbers.append(number)
             for index in sorted(range(len(arrivals)), key=arrivals.__getitem__):
                 file.seek(offsets[index])
-                yield self._job(lines[index], self._decode(lines[index], file.readline()), None)
+                number = numbers[index]
+                yield self._job(number, decode(self.path, number, file.readline()), None)
 
     def _job(self, number: int, raw: Mapping[str, Any], seen: _Seen | None) -> Job:
         try:
@@ -416,44 +414,8 @@ class Trace:
             raise BadInput(error.message, where=self._where(number)) from error
         return job
 
-    def _records(self, file: IO[bytes]) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """(line number, byte offset, object) of every line that is not blank."""
-        number, offset = 0, 0
-        while line := file.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            if len(line) > MAX_LINE_BYTES:
-                raise BadInput(f"longer than {MAX_LINE_BYTES} bytes", where=self._where(number))
-            if line.strip():
-                yield number, offset, self._decode(number, line)
-            offset += len(line)
-
-    def _decode(self, number: int, line: bytes) -> dict[str, Any]:
-        try:
-            value = json.loads(line, parse_constant=_no_constant)
-        except UnicodeDecodeError as error:
-            raise BadInput("not UTF-8 text", where=self._where(number)) from error
-        except RecursionError as error:
-            raise BadInput("not valid JSON: nested too deeply", where=self._where(number)) from error
-        except ValueError as error:
-            reason = getattr(error, "msg", None)
-            column = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-            raise BadInput(f"not valid JSON: {reason or error}{column}", where=self._where(number)) from error
-        if not isinstance(value, dict):
-            raise BadInput(f"must be an object, got {type(value).__name__}", where=self._where(number))
-        return value
-
-    def _open(self) -> IO[bytes]:
-        try:
-            return self.path.open("rb")
-        except OSError as error:
-            raise BadInput(f"cannot read it: {error.strerror or error}", where=str(self.path)) from error
-
     def _where(self, number: int) -> str:
         return f"{self.path}:{number}"
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number in JSON")
 
 
 class TraceWriter:
@@ -468,23 +430,17 @@ class TraceWriter:
     def __init__(self, path: str | Path, header: Header) -> None:
         self.path = Path(path)
         self.jobs = 0
-        self._partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
         self._seen = _Seen()
-        try:
-            self._file = self._partial.open("w", encoding="utf-8", newline="\n")
-            self._line(header.to_dict())
-        except OSError as error:
-            raise BadInput(f"cannot write it: {error.strerror or error}", where=str(self.path)) from error
+        self._output = open_output(self.path)
+        self._file = self._output.__enter__()
+        self._file.write(encode(header.to_dict()))
 
     def write(self, job: Job) -> None:
         """Append one job."""
         if not self._seen.add(job.job):
             raise BadInput(f"job: {job.job} was written before", where=str(self.path))
-        self._line(job.to_dict())
+        self._file.write(encode(job.to_dict()))
         self.jobs += 1
-
-    def _line(self, values: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n")
 
     def __enter__(self) -> TraceWriter:
         return self
@@ -492,11 +448,7 @@ class TraceWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
-        if kind is None:
-            os.replace(self._partial, self.path)
-        else:
-            self._partial.unlink(missing_ok=True)
+        self._output.__exit__(kind, error, trace)
 
 
 def read_trace(path: str | Path) -> Trace:

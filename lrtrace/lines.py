@@ -1,0 +1,104 @@
+"""JSON lines of any kind, read as a stream with file and line in every error, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from lrtrace.errors import BadInput
+
+MAX_LINE_BYTES = 8_000_000
+"""The longest line that is read."""
+
+
+def read_lines(path: Path) -> Generator[tuple[int, dict[str, Any]], None, None]:
+    """(line number from 1, object) of every line that is not blank.
+
+    Raises:
+        BadInput: unreadable, a line is too long, not UTF-8, not JSON or no object; names file and line.
+    """
+    with open_input(path) as file:
+        for number, _, line in raw_lines(path, file):
+            yield number, decode(path, number, line)
+
+
+def raw_lines(path: Path, file: IO[bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """(line number, byte offset, bytes) of every line that is not blank. Raises BadInput on one too long."""
+    number, offset = 0, 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise BadInput(f"longer than {MAX_LINE_BYTES} bytes", where=f"{path}:{number}")
+        if line.strip():
+            yield number, offset, line
+        offset += len(line)
+
+
+def decode(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    """One line's object. Raises BadInput as ``read_lines``."""
+    where = f"{path}:{number}"
+    try:
+        value = json.loads(line, parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise BadInput("not UTF-8 text", where=where) from error
+    except RecursionError as error:
+        raise BadInput("not valid JSON: nested too deeply", where=where) from error
+    except json.JSONDecodeError as error:
+        raise BadInput(f"not valid JSON: {error.msg} at column {error.colno}", where=where) from error
+    except ValueError as error:
+        raise BadInput(f"not valid JSON: {error}", where=where) from error
+    if not isinstance(value, dict):
+        raise BadInput(f"must be an object, got {type(value).__name__}", where=where)
+    return value
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def open_input(path: Path) -> IO[bytes]:
+    """The file, opened for reading. Raises BadInput."""
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise BadInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[IO[str]]:
+    """A text file that appears under its name only when the block ends well.
+
+    Raises:
+        BadInput: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        file = partial.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise BadInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
+    try:
+        with file:
+            yield file
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def encode(values: Mapping[str, Any]) -> str:
+    """An object as one line."""
+    return json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
+    """Write objects, one a line; returns how many. Raises BadInput."""
+    count = 0
+    with open_output(path) as file:
+        for values in lines:
+            file.write(encode(values))
+            count += 1
+    return count

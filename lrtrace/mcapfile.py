@@ -1,0 +1,158 @@
+"""Reads ROS 2 recordings (MCAP) of the bridge's topics into recorded tasks; needs no ROS 2 installation.
+
+Messages are told apart by type, not by topic: ``Segment`` (or the feedback of ``ExecuteTask``), ``SegmentReport``,
+``RobotState`` and ``Task`` of ``timely_interfaces``. The robot's namespace, the first part of a topic, is the agent
+unless its task says another. Without ``Task`` messages a task is taken to have arrived with its first segment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lrtrace.errors import BadInput
+from lrtrace.lines import open_input
+from lrtrace.recorded import RecordedSegment, RecordedTask
+from lrtrace.trace import NORMAL, Tuf
+
+PACKAGE = "timely_interfaces/"
+DONE, FAILED = 2, 3
+"""``SegmentReport.kind``."""
+
+
+def read_mcap(path: str | Path) -> list[RecordedTask]:
+    """Every task of a recording. A recording that was cut off is read as far as it goes.
+
+    Raises:
+        BadInput: no MCAP file, nothing of ours in it, or the reader is not installed.
+    """
+    recording = _Recording(Path(path))
+    for topic, kind, at_s, message in _messages(recording.path):
+        handler = recording.handlers.get(kind)
+        if handler is not None:
+            try:
+                handler(topic, at_s, message)
+            except AttributeError as error:
+                raise BadInput(
+                    f"{kind} has another form than expected: {error}", where=f"{path}, {topic}"
+                ) from error
+    if not recording.tasks:
+        raise BadInput("no Segment or Task message of timely_interfaces in it", where=str(path))
+    return recording.finish()
+
+
+def _messages(path: Path) -> Iterator[tuple[str, str, float, Any]]:
+    """(topic, type without package, log time in seconds, message) of every message of ours, in file order."""
+    try:
+        from mcap.exceptions import EndOfFile, McapError
+        from mcap.reader import NonSeekingReader
+        from mcap_ros2.decoder import DecoderFactory
+    except ImportError as error:
+        raise BadInput(
+            "MCAP files need mcap-ros2-support: install the extra 'ros'", where=str(path)
+        ) from error
+    with open_input(path) as stream:
+        reader = NonSeekingReader(stream, decoder_factories=[DecoderFactory()])
+        try:
+            for schema, channel, message in reader.iter_messages(log_time_order=False):
+                if schema is None or not schema.name.startswith(PACKAGE):
+                    continue
+                decode = DecoderFactory().decoder_for(channel.message_encoding, schema)
+                if decode is None:
+                    continue
+                kind = schema.name.rpartition("/")[2]
+                yield channel.topic, kind, message.log_time / 1e9, decode(message.data)
+        except EndOfFile:
+            return
+        except McapError as error:
+            raise BadInput(f"not a readable MCAP file: {error}", where=str(path)) from error
+
+
+class _Recording:
+    """Tasks as they take shape."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tasks: dict[str, RecordedTask] = {}
+        self.arrived: set[str] = set()
+        self.robots: dict[str, str] = {}
+        self.namespaces: dict[str, str] = {}
+        self.handlers: dict[str, Callable[[str, float, Any], None]] = {
+            "Task": self.on_task,
+            "Segment": self.on_segment,
+            "ExecuteTask_FeedbackMessage": lambda topic, at_s, m: self.on_segment(
+                topic, at_s, m.feedback.segment
+            ),
+            "SegmentReport": self.on_report,
+            "RobotState": self.on_state,
+        }
+
+    def task(self, topic: str, at_s: float, task_id: str) -> RecordedTask:
+        """The task of that name, made when it is first heard of."""
+        task = self.tasks.get(task_id)
+        if task is None:
+            task = self.tasks[task_id] = RecordedTask(task_id, at_s, f"{self.path}, task {task_id}")
+            self.namespaces[task_id] = _namespace(topic)
+        elif task_id not in self.arrived:
+            task.arrival_s = min(task.arrival_s, at_s)
+        return task
+
+    def on_task(self, topic: str, at_s: float, message: Any) -> None:
+        """A goal that was accepted."""
+        task = self.task(topic, at_s, message.task_id)
+        task.arrival_s = at_s
+        self.arrived.add(message.task_id)
+        task.task, task.scene, task.skill_set = message.task, message.scene, message.skill_set
+        task.agent, task.app = message.agent, message.app or None
+        task.robot = getattr(message, "robot", "")
+        task.urgency = message.urgency if message.urgency >= 0 else None
+        task.tuf = _tuf(message.tuf)
+
+    def on_segment(self, topic: str, at_s: float, message: Any) -> None:
+        """A segment on its way to the driver."""
+        task = self.task(topic, at_s, message.task_id)
+        segment = RecordedSegment(message.index, message.text, message.tokens, _positive(message.execution_s))
+        task.segments.setdefault(message.index, segment)
+
+    def on_report(self, topic: str, at_s: float, message: Any) -> None:
+        """What the robot did."""
+        segment = self.task(topic, at_s, message.task_id).segments.get(message.segment)
+        if segment is None:
+            return
+        if message.kind == DONE and math.isfinite(message.elapsed_s):
+            segment.elapsed_s = max(0.0, message.elapsed_s)
+        segment.failed = segment.failed or message.kind == FAILED
+        segment.executed = getattr(message, "executed", None) or segment.executed
+
+    def on_state(self, topic: str, at_s: float, message: Any) -> None:
+        """Tells which robot a namespace is."""
+        self.robots[_namespace(topic)] = message.robot
+
+    def finish(self) -> list[RecordedTask]:
+        """The tasks, with what only the whole recording tells."""
+        for task_id, task in self.tasks.items():
+            namespace = self.namespaces[task_id]
+            task.agent = task.agent or namespace
+            task.robot = task.robot or self.robots.get(namespace, "")
+        return sorted(self.tasks.values(), key=lambda task: task.arrival_s)
+
+
+def _namespace(topic: str) -> str:
+    parts = [part for part in topic.split("/") if part]
+    return parts[0] if len(parts) > 1 else ""
+
+
+def _positive(value: float) -> float:
+    return value if math.isfinite(value) and value > 0 else 0.0
+
+
+def _tuf(message: Any) -> Tuf:
+    try:
+        if message.cutoff_s > 0:
+            return Tuf.from_dict({"ert_s": message.ert_s, "cutoff_s": message.cutoff_s, "beta": message.beta})
+        return Tuf(message.ert_s, message.alpha, message.beta)
+    except BadInput:
+        # A goal with a broken utility was refused; it has no segments and does not reach the trace.
+        return NORMAL

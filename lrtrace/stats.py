@@ -1,0 +1,199 @@
+"""Summarises a trace: how much arrives when, how long plans are and take, how many robots are busy at once."""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lrtrace.compose import RESPONSE_S
+from lrtrace.plots import new_figure, save
+from lrtrace.trace import Header, Job, Trace
+
+
+def _doubles() -> array[float]:
+    return array("d")
+
+
+@dataclass(slots=True)
+class Numbers:
+    """One column of numbers, 8 bytes each."""
+
+    values: array[float] = field(default_factory=_doubles)
+
+    def add(self, value: float) -> None:
+        """Append."""
+        self.values.append(value)
+
+    def array(self) -> np.ndarray:
+        """As numpy, shape ``(n,)``."""
+        return np.frombuffer(self.values, dtype=np.float64) if self.values else np.zeros(0)
+
+    def summary(self) -> dict[str, float] | None:
+        """Mean and quantiles; None without values."""
+        if not self.values:
+            return None
+        values = self.array()
+        p50, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
+        found = {
+            "mean": values.mean(),
+            "min": values.min(),
+            "p50": p50,
+            "p90": p90,
+            "p99": p99,
+            "max": values.max(),
+        }
+        return {name: round(float(value), 6) for name, value in found.items()}
+
+
+COLUMNS = {
+    "prompt_tokens": "tokens of a prompt",
+    "plan_tokens": "tokens of a plan",
+    "segments": "segments of a plan",
+    "segment_tokens": "tokens of a segment",
+    "execution_s": "execution of a plan [s]",
+    "segment_execution_s": "execution of a segment [s]",
+    "tasks_per_event": "tasks arriving together",
+    "interarrival_s": "time between events [s]",
+}
+"""What is measured, in words."""
+
+
+@dataclass(slots=True)
+class Stats:
+    """Everything measured of one trace."""
+
+    header: Header
+    jobs: int = 0
+    arrivals_s: Numbers = field(default_factory=Numbers)
+    busy: list[tuple[float, int]] = field(default_factory=list)
+    """(time in seconds, tasks in progress from then on), at most ``BUSY_POINTS``."""
+    columns: dict[str, Numbers] = field(default_factory=lambda: {name: Numbers() for name in COLUMNS})
+    classes: Counter[str] = field(default_factory=Counter)
+    skill_sets: Counter[str] = field(default_factory=Counter)
+    agents: set[str] = field(default_factory=set)
+    busy_peak: int = 0
+    busy_mean: float = 0.0
+
+    @property
+    def duration_s(self) -> float:
+        """Last arrival minus first, seconds."""
+        times = self.arrivals_s.values
+        return times[-1] - times[0] if times else 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON. ``busy`` is how many tasks are in progress if each takes ``RESPONSE_S`` and its execution."""
+        duration = self.duration_s
+        return {
+            "name": self.header.name,
+            "seed": self.header.seed,
+            "network_s": self.header.network_s,
+            "jobs": self.jobs,
+            "duration_s": round(duration, 6),
+            "jobs_per_s": round(self.jobs / duration, 6) if duration > 0 else None,
+            "agents": len(self.agents),
+            "by_class": dict(sorted(self.classes.items())),
+            "by_skill_set": dict(sorted(self.skill_sets.items())),
+            "busy": {"peak": self.busy_peak, "mean": round(self.busy_mean, 6)},
+            **{name: numbers.summary() for name, numbers in self.columns.items()},
+        }
+
+
+BUSY_POINTS = 20_000
+
+
+def measure(header: Header, jobs: Iterable[Job]) -> Stats:
+    """Measure jobs that come by arrival; memory grows by some hundred bytes a job."""
+    stats = Stats(header)
+    ends: list[float] = []
+    together, previous, busy_time, last_change = 0, None, 0.0, 0.0
+    for job in jobs:
+        _add(stats, job)
+        now = job.arrival_s
+        while ends and ends[0] <= now:
+            busy_time += len(ends) * (ends[0] - last_change)
+            last_change = heapq.heappop(ends)
+            _mark(stats, last_change, len(ends))
+        busy_time += len(ends) * (now - last_change)
+        last_change = now
+        heapq.heappush(ends, now + RESPONSE_S + job.execution_s)
+        _mark(stats, now, len(ends))
+        stats.busy_peak = max(stats.busy_peak, len(ends))
+        if previous is not None and now > previous:
+            stats.columns["tasks_per_event"].add(together)
+            stats.columns["interarrival_s"].add(now - previous)
+            together = 0
+        together += 1
+        previous = now
+    if together:
+        stats.columns["tasks_per_event"].add(together)
+    while ends:
+        busy_time += len(ends) * (ends[0] - last_change)
+        last_change = heapq.heappop(ends)
+        _mark(stats, last_change, len(ends))
+    start = stats.arrivals_s.values[0] if stats.jobs else 0.0
+    stats.busy_mean = busy_time / (last_change - start) if last_change > start else 0.0
+    return stats
+
+
+def _add(stats: Stats, job: Job) -> None:
+    columns = stats.columns
+    stats.jobs += 1
+    stats.arrivals_s.add(job.arrival_s)
+    columns["prompt_tokens"].add(job.prompt_tokens)
+    columns["plan_tokens"].add(job.tokens)
+    columns["segments"].add(len(job.plan))
+    columns["execution_s"].add(job.execution_s)
+    for segment in job.plan:
+        columns["segment_tokens"].add(segment.tokens)
+        columns["segment_execution_s"].add(segment.execution_s)
+    stats.classes["urgent" if job.tuf.urgent else "normal"] += 1
+    stats.skill_sets[job.skill_set or "none"] += 1
+    if job.agent:
+        stats.agents.add(job.agent)
+
+
+def _mark(stats: Stats, at_s: float, count: int) -> None:
+    if len(stats.busy) < BUSY_POINTS:
+        stats.busy.append((at_s, count))
+
+
+def stats_of(path: str | Path) -> Stats:
+    """Measure a trace file.
+
+    Raises:
+        BadInput: it is broken; names file, line and field.
+    """
+    trace = Trace(path)
+    return measure(trace.header, trace)
+
+
+def plot_stats(stats: Stats, path: str | Path) -> None:
+    """Draw arrivals, tokens, execution times and parallelism as one picture.
+
+    Raises:
+        BadInput: matplotlib is not installed, or the file cannot be written.
+    """
+    figure = new_figure(11.0, 7.0)
+    figure.suptitle(f"{stats.header.name}: {stats.jobs} jobs in {stats.duration_s:.0f} s", fontsize=11)
+    arrivals, tokens, execution, busy = (figure.add_subplot(2, 2, index) for index in range(1, 5))
+    arrivals.hist(stats.arrivals_s.array(), bins=60)
+    arrivals.set(title="arrivals", xlabel="time [s]", ylabel="jobs")
+    tokens.hist(stats.columns["plan_tokens"].array(), bins=40, alpha=0.7, label="plan")
+    tokens.hist(stats.columns["segment_tokens"].array(), bins=40, alpha=0.7, label="segment")
+    tokens.set(title="tokens", xlabel="tokens", ylabel="count")
+    tokens.legend(fontsize=8)
+    execution.hist(stats.columns["execution_s"].array(), bins=40, alpha=0.7, label="plan")
+    execution.hist(stats.columns["segment_execution_s"].array(), bins=40, alpha=0.7, label="segment")
+    execution.set(title="execution", xlabel="seconds", ylabel="count")
+    execution.legend(fontsize=8)
+    times, counts = zip(*stats.busy, strict=True) if stats.busy else ((), ())
+    busy.step(times, counts, where="post")
+    busy.set(title="tasks in progress", xlabel="time [s]", ylabel="tasks")
+    save(figure, Path(path))
