@@ -181,7 +181,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
 def test_an_endless_line_is_refused_without_reading_it_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lrtrace.trace.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("lrtrace.lines.MAX_LINE_BYTES", 1000)
     with pytest.raises(BadInput, match=r":2: longer than 1000 bytes"):
         list(Trace(write(tmp_path, edit(task="x" * 1000))))
 
