@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -99,13 +100,10 @@ def make_engine(
         return ScriptedEngine(discipline=discipline)
     if name != "vllm":
         raise UnknownName("engine", name, ENGINES, where="--engine")
-    try:
-        import vllm  # noqa: F401
-    except ImportError as error:
+    if find_spec("vllm") is None:
         raise Unsupported(
-            f"vLLM is not installed ({error.name}); install timely-serving[vllm] or use --engine scripted",
-            where="--engine",
-        ) from error
+            "vLLM is not installed; install timely-serving[vllm] or use --engine scripted", where="--engine"
+        )
     from timely.engines.vllm.engine import VllmEngine, VllmOptions, parse_arguments
 
     options = VllmOptions(
