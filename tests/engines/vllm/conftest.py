@@ -16,6 +16,9 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
+SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "engines/vllm" in str(item.path):
@@ -100,9 +103,8 @@ def make_engine(*, asynchronous: bool = False, **options: Any) -> LocalEngine:
             str(default_model()),
             dtype="float32",
             enforce_eager=True,
-            scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler",
             block_size=32,
-            **{"max_num_seqs": 16, "max_model_len": 256, "seed": 0, **options},
+            **{"max_num_seqs": 16, "max_model_len": 256, "seed": 0, "scheduler_cls": SCHEDULER, **options},
         )
     finally:
         CpuPlatform.check_and_update_config = classmethod(original)
@@ -135,3 +137,25 @@ def async_engine() -> Iterator[LocalEngine]:
 def tight_engine() -> Iterator[LocalEngine]:
     """Asynchronous scheduling and room for about four of eight requests."""
     yield from _engine(asynchronous=True, num_gpu_blocks_override=14)
+
+
+@pytest.fixture
+def new_engine() -> Iterator[Callable[..., LocalEngine]]:
+    """Makes engines with options of the test's own; each is shut down when the next is made or the test ends."""
+    made: list[LocalEngine] = []
+
+    def close() -> None:
+        for engine in made:
+            engine.core.shutdown()
+            del engine.llm
+        made.clear()
+        gc.collect()
+
+    def make(**options: Any) -> LocalEngine:
+        close()
+        engine = make_engine(**options)
+        made.append(engine)
+        return engine
+
+    yield make
+    close()

@@ -133,10 +133,6 @@ def test_switching_the_discipline_while_serving_loses_and_repeats_nothing(sync_e
     assert scheduler.controller.discipline.info.name == "timely"
 
 
-def test_a_more_important_plain_request_displaces_a_running_one_when_all_slots_are_taken() -> None:
-    """vLLM's own priority policy does not (its issue 40004); shown beside it in docs/vllm.md."""
-
-
 def test_bad_parameters_fail_their_request_alone(sync_engine: Any) -> None:
     with pytest.raises(ValueError, match=r"timely\.tuf\.alpha"):
         sync_engine.add("bad", "x", 4, {"tuf": {"ert_s": 1.0, "alpha": 2.0, "beta": 1.0}})
