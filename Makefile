@@ -36,6 +36,7 @@ lint: setup ## Check style, formatting and types.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy scripts/setup_env.py scripts/build_interfaces.py
 
 format: setup ## Format the code, and fix what can be fixed.
 	@$(BIN)/ruff check --fix .

@@ -467,13 +467,16 @@ def find_python() -> str:
         SetupFailed: there is none.
     """
     own = getattr(sys, "_base_executable", sys.executable)
-    candidates = [os.environ["PYTHON"]] if os.environ.get("PYTHON") else [own, "python3"]
-    candidates += [f"python3.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
+    chosen = os.environ.get("PYTHON")
+    newer = [f"python3.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
+    candidates = [chosen] if chosen else [own, "python3", *newer]
     for candidate in candidates:
         path = shutil.which(candidate)
         version = python_version(path) if path else None
         if path and version and OLDEST <= version <= NEWEST:
             return path
+    if chosen:
+        raise SetupFailed(f"PYTHON is {chosen!r}, which is no Python 3.11 to 3.14 with venv")
     raise SetupFailed(
         "no Python 3.11 to 3.14 with venv here; on Debian or Ubuntu: apt-get install python3 python3-venv python3-dev"
     )

@@ -237,6 +237,14 @@ def test_an_unknown_accelerator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert capsys.readouterr().err == "setup: TIMELY_ACCEL is 'tpu'; it may be cpu or cuda\n"
 
 
+def test_a_python_that_will_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHON", "/bin/true")
+    with pytest.raises(script.SetupFailed, match="PYTHON is '/bin/true'"):
+        script.find_python()
+    monkeypatch.setenv("PYTHON", sys.executable)
+    assert script.find_python() == sys.executable
+
+
 def test_unknown_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert script.main(["teleport"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
