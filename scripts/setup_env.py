@@ -495,8 +495,8 @@ def python_version(path: str) -> tuple[int, int] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    major, minor = said.stdout.split()
-    return int(major), int(minor)
+    found = re.fullmatch(r"(\d+) (\d+)\s*", said.stdout)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def names(lock_file: Path) -> set[str]:
