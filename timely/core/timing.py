@@ -113,3 +113,19 @@ async def settle() -> None:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+async def wait_until(event: asyncio.Event, clock: AsyncClock, when_s: float) -> bool:
+    """Wait for ``event`` or until ``when_s`` on ``clock``, whichever is first; True if the event is set."""
+    if event.is_set() or when_s <= clock.now():
+        return event.is_set()
+    if math.isinf(when_s):
+        return await event.wait()
+    waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(when_s - clock.now()))]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    return event.is_set()

@@ -1,0 +1,13 @@
+"""The task service and its HTTP door.
+
+``create_app`` makes the application for an engine, ``serve`` runs it in the foreground until a signal,
+``ServerThread`` in the background of a program or a test. Errors leave as problem details with a stable ``code``.
+"""
+
+from __future__ import annotations
+
+from timely.server.app import create_app
+from timely.server.run import ServerThread, serve
+from timely.server.settings import ServerSettings
+
+__all__ = ["ServerSettings", "ServerThread", "create_app", "serve"]

@@ -1,0 +1,366 @@
+"""Tasks over real HTTP: the happy path, reports, cancellation, resumption, readers that leave or do not read."""
+
+from __future__ import annotations
+
+import socket
+
+import httpx
+import pytest
+from fleet import WAIT_S, Fleet, Reader, body, events_of, fleet
+
+LIMIT = pytest.mark.timeout(30)
+
+
+def test_a_plan_comes_in_segments_each_when_the_robot_needs_it(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body(tuf="urgent")) as response:
+        reader = Reader(response)
+        assert response.headers["content-type"].startswith("text/event-stream")
+        event_id, name, accepted = reader.next()
+        assert (event_id, name) == (1, "accepted")
+        assert accepted["robot"] == "tiny"
+        assert accepted["tuf"] == {"ert_s": 0.2, "alpha": -6.67, "beta": 2.0}
+        assert len(accepted["report_token"]) >= 16
+        task_id = accepted["task_id"]
+
+        served.run_for(0.5)
+        event_id, name, first = reader.next()
+        assert (event_id, name, first["index"], first["text"]) == (2, "segment", 0, "mu(50);")
+        assert first["calls"] == [{"skill": "move_up", "args": [50]}]
+        assert first["execution_s"] == 2.0
+        assert first["due_s"] == pytest.approx(first["ready_s"] + 0.01 + 2.0, abs=1e-5)
+
+        view = served.http.get(f"/v1/tasks/{task_id}").json()
+        assert view["state"] == "generating"
+        assert view["outcome"] is None
+        assert served.stats().parked == 1
+
+        served.run_for(3.0)
+        _, name, second = reader.next()
+        assert (name, second["index"], second["text"]) == ("segment", 1, "tc(90);")
+        _, name, result = reader.next()
+        assert (name, result["outcome"], result["plan"]) == ("result", "complete", "mu(50);tc(90);")
+        assert result["recomputed_tokens"] == 0
+        assert reader.rest() == []
+
+    assert result["response_time_s"] == pytest.approx(first["ready_s"] + 0.01, abs=1e-5)
+    assert result["utility"] == pytest.approx(
+        min(2.0, -6.67 * (result["response_time_s"] - 0.2) + 2.0), abs=1e-4
+    )
+    assert not result["measured"]
+
+
+def test_reports_replace_estimates_and_decide_when_generation_goes_on(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body()) as response:
+        reader = Reader(response)
+        task_id = reader.next()[2]["task_id"]
+        served.run_for(0.2)
+        reader.next()
+        url = f"/v1/tasks/{task_id}/reports"
+        # Half a second late, then much faster than estimated.
+        served.run_for(0.3)
+        answer = served.http.post(url, json={"segment": 0, "kind": "started", "agent": "drone-1"})
+        assert answer.json()["news"] == 1
+        started_s = served.clock.now() - 100.0
+        served.run_for(0.4)
+        served.http.post(url, json=[{"segment": 0, "kind": "done", "elapsed_s": 0.4, "agent": "drone-1"}])
+        served.run_for(0.3)
+        assert reader.next()[2]["index"] == 1
+        name, result = reader.next()[1:]
+        assert name == "result"
+        assert result["measured"]
+        assert result["response_time_s"] == pytest.approx(started_s, abs=1e-3)
+    served.http.post(url, json={"segment": 1, "kind": "done", "elapsed_s": 0.1, "agent": "drone-1"})
+    served.until(lambda: served.service.get(task_id).state == "ended", "settled")
+    view = served.http.get(f"/v1/tasks/{task_id}").json()
+    assert [segment["done"] for segment in view["segments"]] == [True, True]
+    spent = sum(segment["end_s"] - segment["start_s"] for segment in view["segments"])
+    assert view["waiting_time_s"] == pytest.approx(view["completion_time_s"] - spent, abs=1e-5)
+
+
+def test_duplicate_and_out_of_order_reports_change_nothing(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body()) as response:
+        reader = Reader(response)
+        task_id = reader.next()[2]["task_id"]
+        url = f"/v1/tasks/{task_id}/reports"
+
+        def tell(*reports: dict[str, object]) -> dict[str, object]:
+            answer = served.http.post(url, json=[{**report, "agent": "drone-1"} for report in reports])
+            assert answer.status_code == 200, answer.text
+            return dict(answer.json())
+
+        served.run_for(0.2)
+        done = {"segment": 0, "kind": "done", "elapsed_s": 0.1}
+        assert tell(done)["news"] == 1
+        before = served.http.get(f"/v1/tasks/{task_id}").json()["segments"][0]
+        late = [{"segment": 0, "kind": "started"}, {"segment": 0, "kind": "progress", "remaining_s": 9.0}]
+        assert tell(*late, done, done)["news"] == 0
+        assert served.http.get(f"/v1/tasks/{task_id}").json()["segments"][0] == before
+        served.run_for(4.0)
+        names = [(name, data.get("index")) for _, name, data in reader.rest()]
+        assert names == [("segment", 0), ("segment", 1), ("result", None)]
+
+
+def test_a_report_for_a_segment_that_was_not_sent_is_a_conflict(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body()) as response:
+        task_id = Reader(response).next()[2]["task_id"]
+        answer = served.http.post(
+            f"/v1/tasks/{task_id}/reports", json={"segment": 5, "kind": "done", "agent": "drone-1"}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+        served.run_for(0.2)
+        answer = served.http.post(
+            f"/v1/tasks/{task_id}/reports",
+            json={"segment": 0, "kind": "value", "value": "x", "agent": "drone-1"},
+        )
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+
+
+def test_only_the_tasks_own_robot_may_report(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body()) as response:
+        accepted = Reader(response).next()[2]
+        url = f"/v1/tasks/{accepted['task_id']}/reports"
+        served.run_for(0.2)
+        report = {"segment": 0, "kind": "started"}
+        for stranger in (report, {**report, "agent": "drone-2"}):
+            answer = served.http.post(url, json=stranger)
+            assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
+        wrong = served.http.post(
+            url, json=report, headers={"Authorization": "Bearer wrong-token-wrong-token"}
+        )
+        assert (wrong.status_code, wrong.json()["where"]) == (403, "report_token")
+        nowhere = served.http.post("/v1/tasks/none/reports", json={**report, "agent": "drone-1"})
+        assert (nowhere.status_code, nowhere.json()["code"]) == (404, "unknown_name")
+        token = {"Authorization": f"Bearer {accepted['report_token']}"}
+        assert served.http.post(url, json=report, headers=token).json()["news"] == 1
+        # Whoever reads the events later does not learn the token.
+        with served.http.stream("GET", f"/v1/tasks/{accepted['task_id']}/events") as again:
+            assert "report_token" not in Reader(again).next()[2]
+
+
+def test_with_required_tokens_a_name_is_not_enough() -> None:
+    with fleet(require_report_token=True) as served:
+        with served.http.stream("POST", "/v1/tasks", json=body()) as response:
+            task_id = Reader(response).next()[2]["task_id"]
+            served.run_for(0.2)
+            report = {"segment": 0, "kind": "started", "agent": "drone-1"}
+            assert served.http.post(f"/v1/tasks/{task_id}/reports", json=report).status_code == 403
+
+
+def test_a_blocking_segment_waits_for_its_value_and_goes_on_with_it(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body("ask")) as response:
+        reader = Reader(response)
+        task_id = reader.next()[2]["task_id"]
+        served.run_for(0.2)
+        assert reader.next()[2]["blocking"]
+        served.run_for(60.0)
+        assert served.stats().blocked == 1
+        value = {"segment": 0, "kind": "value", "value": "True", "agent": "drone-1"}
+        url = f"/v1/tasks/{task_id}/reports"
+        assert served.http.post(url, json=value).json()["news"] == 1
+        assert served.http.post(url, json=value).json()["news"] == 0
+        other = served.http.post(url, json={**value, "value": "False"})
+        assert (other.status_code, other.json()["code"]) == (409, "conflict")
+        served.run_for(0.5)
+        assert [event[1] for event in reader.rest()] == ["segment", "result"]
+
+
+def test_a_failed_segment_ends_the_plan(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body("long")) as response:
+        reader = Reader(response)
+        task_id = reader.next()[2]["task_id"]
+        served.run_for(0.2)
+        reader.next()
+        report = {"segment": 0, "kind": "failed", "reason": "a wall", "agent": "drone-1"}
+        answer = served.http.post(f"/v1/tasks/{task_id}/reports", json=report).json()
+        assert answer["outcome"] == "failed"
+        _, name, error = reader.next()
+        assert (name, error["code"], error["outcome"]) == ("error", "execution_failed", "failed")
+        assert "a wall" in error["detail"]
+    assert served.stats().jobs == ()
+
+
+def test_delete_ends_the_generation_at_once_and_twice_is_harmless(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body("long")) as response:
+        reader = Reader(response)
+        task_id = reader.next()[2]["task_id"]
+        served.run_for(0.2)
+        reader.next()
+        for _ in range(2):
+            answer = served.http.delete(f"/v1/tasks/{task_id}")
+            assert (answer.status_code, answer.json()["outcome"]) == (200, "cancelled")
+        assert served.stats().jobs == ()
+        assert served.stats().kv_usage == 0.0
+        assert [(name, data["outcome"]) for _, name, data in reader.rest()] == [("result", "cancelled")]
+    assert served.http.delete("/v1/tasks/none").status_code == 404
+
+
+def test_resumption_is_exactly_once_and_in_order_from_every_event(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body("long")) as response:
+        whole = [(task := Reader(response)).next()]
+        served.run_for(30.0)
+        whole += task.rest()
+    task_id = whole[0][2]["task_id"]
+    assert [event[0] for event in whole] == list(range(1, 15))
+    del whole[0][2]["report_token"]
+    url = f"/v1/tasks/{task_id}/events"
+    for after in range(len(whole) + 1):
+        answer = served.http.get(url, headers={"Last-Event-ID": str(after)})
+        assert events_of(answer.text) == whole[after:]
+    for wrong in ("15", "-1", "one", "٣", "1e3"):
+        answer = served.http.get(url, headers={"Last-Event-ID": wrong.encode()})
+        assert (answer.status_code, answer.json()["where"]) == (422, "Last-Event-ID")
+
+
+def test_a_dropped_connection_in_the_middle_loses_and_repeats_nothing(served: Fleet) -> None:
+    seen = []
+    with served.http.stream("POST", "/v1/tasks", json=body("long")) as response:
+        reader = Reader(response)
+        seen.append(reader.next())
+        task_id = seen[0][2]["task_id"]
+        served.run_for(2.5)
+        seen.append(reader.next())
+    served.until(lambda: served.service.get(task_id).readers == 0, "the reader has left")
+    served.run_for(3.0)  # segments go on within the grace time, unread
+    headers = {"Last-Event-ID": str(seen[-1][0])}
+    with served.http.stream("GET", f"/v1/tasks/{task_id}/events", headers=headers) as response:
+        reader = Reader(response)
+        seen.append(reader.next())
+        served.run_for(30.0)
+        seen += reader.rest()
+    assert [event[0] for event in seen] == list(range(1, 15))
+    assert [event[2]["index"] for event in seen[1:-1]] == list(range(12))
+    assert seen[-1][2]["outcome"] == "complete"
+
+
+def test_a_reader_that_leaves_for_good_frees_the_generation(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body("long")) as response:
+        reader = Reader(response)
+        task_id = reader.next()[2]["task_id"]
+        served.run_for(0.3)
+        reader.next()
+        assert served.stats().kv_usage > 0.0
+    served.until(lambda: served.service.get(task_id).readers == 0, "the reader has left")
+    served.run_for(served.service.settings.grace_s - 0.1)
+    assert len(served.stats().jobs) == 1
+    served.run_for(0.2)
+    assert served.stats().jobs == ()
+    assert served.stats().kv_usage == 0.0
+    assert served.http.get(f"/v1/tasks/{task_id}").json()["outcome"] == "cancelled"
+
+
+def test_a_reader_that_never_reads_delays_nobody(served: Fleet) -> None:
+    host, port = served.url.removeprefix("http://").split(":")
+    deaf = socket.create_connection((host, int(port)), timeout=WAIT_S)
+    try:
+        content = httpx.Request("POST", served.url, json=body("long", agent="deaf")).content
+        head = f"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        deaf.sendall(head.encode() + content)
+        served.until(lambda: len(served.service.generating()) == 1, "the deaf robot's task is there")
+        with served.http.stream("POST", "/v1/tasks", json=body("long", agent="other")) as response:
+            reader = Reader(response)
+            served.run_for(30.0)
+            assert [event[1] for event in reader.rest()] == ["accepted"] + 12 * ["segment"] + ["result"]
+        # Its plan was written and released too, and holds nothing any more.
+        assert served.stats().jobs == ()
+        assert served.service.generating() == []
+    finally:
+        deaf.close()
+
+
+def test_the_same_id_twice_is_a_conflict(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body(id="mine")) as response:
+        assert Reader(response).next()[2]["task_id"] == "mine"
+        assert response.headers["timely-task-id"] == "mine"
+        answer = served.http.post("/v1/tasks", json=body(id="mine"))
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+
+
+def test_over_the_limit_of_live_tasks_a_robot_is_told_when_to_come_back() -> None:
+    with (
+        fleet(max_live_tasks=1, retry_after_s=3.0) as served,
+        served.http.stream("POST", "/v1/tasks", json=body()) as response,
+    ):
+        Reader(response).next()
+        answer = served.http.post("/v1/tasks", json=body())
+        assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
+        assert answer.headers["retry-after"] == "3"
+        served.run_for(10.0)
+        with served.http.stream("POST", "/v1/tasks", json=body()) as again:
+            assert Reader(again).next()[1] == "accepted"
+
+
+@pytest.mark.parametrize("task", ["too high", "forbidden", "gibberish"])
+def test_an_unsafe_segment_is_never_sent(served: Fleet, task: str) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body(task)) as response:
+        reader = Reader(response)
+        task_id = reader.next()[2]["task_id"]
+        served.run_for(10.0)
+        events = reader.rest()
+    *segments, (_, name, error) = events
+    assert (name, error["code"], error["outcome"]) == ("error", "unsafe_segment", "unsafe_segment")
+    assert [data["text"] for _, _, data in segments] == (["tc(90);"] if task == "too high" else [])
+    assert served.stats().jobs == ()
+    view = served.http.get(f"/v1/tasks/{task_id}").json()
+    assert len(view["segments"]) == len(segments)
+
+
+def test_a_task_ends_at_its_own_deadline(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body("ask", deadline_s=4.0)) as response:
+        reader = Reader(response)
+        reader.next()
+        served.run_for(3.9)
+        reader.next()
+        assert len(served.stats().jobs) == 1
+        served.run_for(0.2)
+        assert [(name, data["code"]) for _, name, data in reader.rest()] == [("error", "expired")]
+    assert served.stats().jobs == ()
+
+
+def test_when_the_engine_dies_every_robot_is_told(served: Fleet) -> None:
+    with (
+        served.http.stream("POST", "/v1/tasks", json=body("long", agent="a")) as first,
+        served.http.stream("POST", "/v1/tasks", json=body("long", agent="b")) as second,
+    ):
+        readers = [Reader(first), Reader(second)]
+        for reader in readers:
+            reader.next()
+        served.run_for(0.1)
+        served.call(lambda: served.engine.crash("out of memory"))
+        for reader in readers:
+            *_, (_, name, error) = reader.rest()
+            assert (name, error["code"], error["detail"]) == ("error", "engine_failed", "out of memory")
+    answer = served.http.post("/v1/tasks", json=body())
+    assert (answer.status_code, answer.json()["code"]) == (502, "engine_failed")
+    assert served.http.get("/healthz").status_code == 503
+    assert served.http.get("/metrics").status_code == 200
+
+
+def test_silence_is_filled_with_comments() -> None:
+    with (
+        fleet(keepalive_s=0.02) as served,
+        served.http.stream("POST", "/v1/tasks", json=body()) as response,
+    ):
+        lines = response.iter_lines()
+        assert next(line for line in lines if line.startswith(":")) == ": keep-alive"
+
+
+def test_ended_tasks_are_kept_for_a_while_and_then_forgotten() -> None:
+    with fleet(retention_s=50.0) as served:
+        with served.http.stream("POST", "/v1/tasks", json=body()) as response:
+            reader = Reader(response)
+            task_id = reader.next()[2]["task_id"]
+            served.run_for(20.0)
+        assert served.http.get(f"/v1/tasks/{task_id}").json()["state"] == "ended"
+        served.run_for(51.0)
+        assert served.http.get(f"/v1/tasks/{task_id}").status_code == 404
+
+
+def test_only_so_many_ended_tasks_are_kept() -> None:
+    with fleet(max_retained_tasks=2) as served:
+        ids = []
+        for _ in range(4):
+            with served.http.stream("POST", "/v1/tasks", json=body()) as response:
+                reader = Reader(response)
+                ids.append(reader.next()[2]["task_id"])
+                served.run_for(20.0)
+        assert [served.http.get(f"/v1/tasks/{task}").status_code for task in ids] == [404, 404, 200, 200]

@@ -1,0 +1,336 @@
+"""The wire without the wires: bodies, events, results and errors as data, for the sync and the async client."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from timely.core import errors
+from timely.core.errors import EngineFailed, InvalidInput, Overloaded, TimelyError
+from timely.core.reports import ExecutionReport, ReportKind
+from timely.core.utility import NORMAL, URGENT, TimeUtility
+
+Utility = TimeUtility | Literal["normal", "urgent"]
+MAX_EVENT_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of a skill; ``args`` are literals, or objects for what only the robot can evaluate."""
+
+    skill: str
+    args: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """An executable piece of a plan.
+
+    Attributes:
+        index: from 0, without gaps.
+        text: the plan text; ``calls`` the skills in it.
+        execution_s: how long the server expects it to take, seconds.
+        ready_s: when it was complete, seconds after the task arrived at the server.
+        due_s: when the server expects it to have been executed, on the same axis.
+        blocking: the plan goes on only after ``report_value``.
+    """
+
+    task_id: str
+    index: int
+    text: str
+    calls: tuple[Call, ...]
+    tokens: int
+    ready_s: float
+    execution_s: float
+    due_s: float
+    blocking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """How a plan ended. Times ending in ``_time_s`` are durations, None where there is nothing to measure.
+
+    Attributes:
+        outcome: ``complete`` or ``cancelled``; every other outcome is raised as an error.
+        tail: text after the last segment that executes nothing (closing braces, a return).
+        utility: of the response time, as far as known when the plan was complete.
+        measured: the response time is from a report, not from an estimate.
+        data: everything the server said.
+    """
+
+    task_id: str
+    outcome: str
+    plan: str
+    tail: str
+    segments: int
+    response_time_s: float | None
+    waiting_time_s: float | None
+    completion_time_s: float | None
+    utility: float
+    measured: bool
+    data: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One server-sent event."""
+
+    event_id: int
+    name: str
+    data: Mapping[str, Any]
+
+
+class EventDecoder:
+    """Server-sent events out of bytes, however they are cut."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> Iterator[ServerEvent]:
+        """The events that ``data`` completes.
+
+        Raises:
+            EngineFailed: it is no event stream.
+        """
+        self._buffer += data
+        if len(self._buffer) > MAX_EVENT_BYTES:
+            raise EngineFailed(f"an event of more than {MAX_EVENT_BYTES} bytes", where="events")
+        *blocks, self._buffer = self._buffer.replace(b"\r\n", b"\n").split(b"\n\n")
+        for block in blocks:
+            event = _event(block)
+            if event is not None:
+                yield event
+
+
+def _event(block: bytes) -> ServerEvent | None:
+    fields: dict[bytes, list[bytes]] = {}
+    for line in block.split(b"\n"):
+        key, _, value = line.partition(b":")
+        if key:  # a line that starts with a colon is a comment
+            fields.setdefault(key, []).append(value.removeprefix(b" "))
+    if b"data" not in fields:
+        return None
+    try:
+        data = json.loads(b"\n".join(fields[b"data"]))
+        event_id = int(fields.get(b"id", [b"0"])[-1])
+        name = fields.get(b"event", [b"message"])[-1].decode()
+    except ValueError as error:
+        raise EngineFailed(
+            f"the server sent an event that cannot be read: {error}", where="events"
+        ) from error
+    if not isinstance(data, dict):
+        raise EngineFailed("the server sent an event that is no object", where="events")
+    return ServerEvent(event_id, name, data)
+
+
+class PlanState:
+    """What a reader of a plan has seen; repeats are dropped, so that segments come exactly once and in order.
+
+    Args:
+        after: the last event already seen.
+        next_index: index of the next segment; None takes whatever comes first.
+    """
+
+    def __init__(self, *, after: int = 0, next_index: int | None = 0) -> None:
+        self.last_id = after
+        self.result: TaskResult | None = None
+        self.token: str | None = None
+        self._next = next_index
+
+    def take(self, event: ServerEvent) -> Segment | None:
+        """The segment of an event, if it is a new one.
+
+        Raises:
+            TimelyError: the event is an error of the server, or a segment is missing.
+        """
+        if event.event_id <= self.last_id:
+            return None
+        self.last_id = event.event_id
+        if event.name == "segment":
+            segment = _segment(event.data)
+            if self._next is not None and segment.index != self._next:
+                raise EngineFailed(f"segment {segment.index} came instead of {self._next}", where="events")
+            self._next = segment.index + 1
+            return segment
+        if event.name == "accepted":
+            self.token = event.data.get("report_token", self.token)
+        elif event.name == "result":
+            self.result = _result(event.data)
+        elif event.name == "error":
+            raise error_from_problem(event.data, 500)
+        return None
+
+
+def _segment(data: Mapping[str, Any]) -> Segment:
+    try:
+        return Segment(
+            task_id=data["task_id"],
+            index=data["index"],
+            text=data["text"],
+            calls=tuple(Call(call["skill"], tuple(call["args"])) for call in data["calls"]),
+            tokens=data["tokens"],
+            ready_s=data["ready_s"],
+            execution_s=data["execution_s"],
+            due_s=data["due_s"],
+            blocking=data["blocking"],
+        )
+    except (KeyError, TypeError) as error:
+        raise EngineFailed(f"a segment that cannot be read: {error}", where="events") from error
+
+
+def _result(data: Mapping[str, Any]) -> TaskResult:
+    try:
+        return TaskResult(
+            task_id=data["task_id"],
+            outcome=data["outcome"],
+            plan=data["plan"],
+            tail=data["tail"],
+            segments=data["segments"],
+            response_time_s=data["response_time_s"],
+            waiting_time_s=data["waiting_time_s"],
+            completion_time_s=data["completion_time_s"],
+            utility=data["utility"],
+            measured=data["measured"],
+            data=data,
+        )
+    except KeyError as error:
+        raise EngineFailed(f"a result that cannot be read: {error} is missing", where="events") from error
+
+
+class Backoff:
+    """How long to wait before each attempt to get a lost connection back.
+
+    Args:
+        limit_s: after so long without one it is given up, seconds.
+    """
+
+    FIRST_S, LONGEST_S = 0.05, 2.0
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._since_s: float | None = None
+        self._next_s = self.FIRST_S
+
+    def delay_s(self, now: float, why: object, where: str) -> float:
+        """Seconds to wait before the next attempt.
+
+        Raises:
+            EngineFailed: ``limit_s`` has passed since the connection was lost.
+        """
+        if self._since_s is None:
+            self._since_s = now
+        if now - self._since_s >= self._limit_s:
+            raise EngineFailed(
+                f"connection lost for {self._limit_s:g} s: {type(why).__name__}: {why}", where=where
+            )
+        delay, self._next_s = self._next_s, min(2 * self._next_s, self.LONGEST_S)
+        return delay
+
+    def reset(self) -> None:
+        """There is a connection again."""
+        self._since_s, self._next_s = None, self.FIRST_S
+
+
+def task_body(
+    task: str,
+    *,
+    skill_set: str,
+    robot: str | None,
+    scene: str,
+    history: str,
+    utility: Utility,
+    agent: str,
+    app: str | None,
+    urgency: int | None,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The body of ``POST /v1/tasks``; id and report token are chosen here, so that asking twice is harmless."""
+    body: dict[str, Any] = {"task": task, "skill_set": skill_set, "tuf": _tuf(utility), "agent": agent}
+    body |= {"id": f"task-{secrets.token_hex(12)}", "report_token": secrets.token_urlsafe(24)}
+    optional = {"robot": robot, "scene": scene, "history": history, "app": app, "urgency": urgency}
+    body |= {name: value for name, value in optional.items() if value not in (None, "")}
+    body |= {name: value for name, value in options.items() if value is not None}
+    return body
+
+
+def _tuf(utility: Utility) -> object:
+    if isinstance(utility, TimeUtility):
+        if utility in (NORMAL, URGENT):
+            return "normal" if utility == NORMAL else "urgent"
+        return {"ert_s": utility.ert_s, "alpha": utility.alpha, "beta": utility.beta}
+    return utility
+
+
+def index_of(segment: Segment | int) -> int:
+    """A segment, or its index."""
+    return segment.index if isinstance(segment, Segment) else segment
+
+
+def report_of(kind: ReportKind, segment: Segment | int, **fields: Any) -> ExecutionReport:
+    """A report of that kind.
+
+    Raises:
+        InvalidInput: a field is unusable.
+    """
+    return ExecutionReport(segment=index_of(segment), kind=kind, **fields)
+
+
+def reports_body(
+    reports: ExecutionReport | Iterable[ExecutionReport], agent: str | None
+) -> list[dict[str, Any]]:
+    """The body of ``POST /v1/tasks/{id}/reports``."""
+    items: Sequence[ExecutionReport] = [reports] if isinstance(reports, ExecutionReport) else list(reports)
+    who = {} if agent is None else {"agent": agent}
+    return [{**report.to_dict(), **who} for report in items]
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """The header that proves whose task it is."""
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+def _by_code(kind: type[TimelyError]) -> dict[str, type[TimelyError]]:
+    found = {kind.code: kind}
+    for child in kind.__subclasses__():
+        found |= {code: cls for code, cls in _by_code(child).items() if cls.__module__ == errors.__name__}
+    return found
+
+
+CODES: Mapping[str, type[TimelyError]] = _by_code(TimelyError)
+"""Stable code -> class of ``timely.core.errors``."""
+
+TASK_ENDINGS = ("expired", "execution_failed", "truncated")
+"""Codes of tasks that ended without anybody's mistake: raised as plain ``TimelyError``."""
+
+
+def error_from_problem(data: Mapping[str, Any], status: int) -> TimelyError:
+    """The error that a problem document stands for; ``error.code`` is the server's."""
+    code = str(data.get("code", "")) or f"http_{status}"
+    kind = CODES.get(code) or _kind_of(code, status)
+    error = kind.__new__(kind)
+    TimelyError.__init__(error, str(data.get("detail", "no reason given")), where=str(data.get("where", "")))
+    error.code = code
+    return error
+
+
+def _kind_of(code: str, status: int) -> type[TimelyError]:
+    """The class for a code that no class of the tree has."""
+    if code in TASK_ENDINGS:
+        return TimelyError
+    if code == "shutting_down" or status == 503:
+        return Overloaded
+    return InvalidInput if status < 500 else EngineFailed
+
+
+def error_from_response(status: int, body: bytes) -> TimelyError:
+    """The error of a response that is no success."""
+    try:
+        data = json.loads(body)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        data = {"detail": f"HTTP {status}: {body[:200].decode(errors='replace')}"}
+    return error_from_problem(data, status)

@@ -1,0 +1,498 @@
+"""An engine without a model: plans come from a script, everything else (steps, parking, KV, reports) behaves.
+
+It ships with the engine interface: the server, the ROS 2 bridge and the client are tested against it, and
+``timely serve --engine scripted`` is a dry run of a fleet. The scheduling is the real one (``Controller`` and a
+discipline); only tokens are made up, and each step takes the time that a simple cost formula gives, on a clock
+that a test may own. It knows no grammar and reads no model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError, TooLarge
+from timely.core.job import Job, JobSpec
+from timely.core.reports import ExecutionReport
+from timely.core.timing import AsyncClock, SystemTime, wait_until
+from timely.disciplines import registry
+from timely.disciplines.base import StepLimits, StepPlan
+from timely.disciplines.step_time import FixedSpeed
+from timely.engines.base import (
+    Engine,
+    EngineEvent,
+    EngineStats,
+    FinishReason,
+    GenerationDone,
+    GenerationRequest,
+    JobView,
+    Mode,
+    SegmentReady,
+)
+from timely.engines.controller import Controller
+from timely.plans.library import find_skill_set
+from timely.plans.profiles import find_profile
+from timely.plans.segmenter import Segmenter
+
+log = logging.getLogger(__name__)
+
+CHARS_A_TOKEN = 3.0
+"""Rough length of a token of plan text, characters."""
+
+DEFAULT_EXECUTION_S = 2.0
+"""Execution time of a scripted segment that names none, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedSegment:
+    """One segment of a script.
+
+    Attributes:
+        text: what the model would write.
+        execution_s: expected execution time, seconds.
+        tokens: its length; None: from the length of the text.
+        blocking: the plan goes on only when the robot has returned a value.
+    """
+
+    text: str
+    execution_s: float = DEFAULT_EXECUTION_S
+    tokens: int | None = None
+    blocking: bool = False
+
+    @property
+    def length(self) -> int:
+        """Tokens, at least one."""
+        return self.tokens or max(1, math.ceil(len(self.text) / CHARS_A_TOKEN))
+
+
+Script = Sequence[ScriptedSegment | str]
+Planner = Callable[[GenerationRequest], Script]
+
+
+@dataclass(eq=False, slots=True)
+class _Live:
+    """A generation in progress: what the job table does not hold."""
+
+    request: GenerationRequest
+    script: list[ScriptedSegment]
+    prompt_tokens: int
+    cached_tokens: int
+    events: asyncio.Queue[EngineEvent | TimelyError] = field(default_factory=asyncio.Queue)
+    closed: int = 0
+    suspensions: int = 0
+    recompute_left: int = 0
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+
+
+class ScriptedEngine(Engine):
+    """Plays scripts through the real scheduling.
+
+    Args:
+        plans: task text -> its segments. A task that is not listed goes to ``planner``.
+        planner: request -> its segments; None: the example of the skill set that is nearest to the task.
+        clock: seconds that steps and waits take; a ``ManualTime`` in tests.
+        discipline: name of the queue discipline.
+        mode: how segments leave, see ``timely.engines.base.Mode``.
+        token_s: time of a decoding step with one sequence, seconds.
+        sequence_s: what one more sequence adds to a step, seconds.
+        prefill_token_s: what one prompt token adds to a step, seconds.
+        max_batch, max_resident: sequences in a step, and with KV at once.
+        kv_blocks, block_tokens: size of the KV cache.
+        token_budget, prefill_chunk: most tokens of a step, and most of one prompt in it.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        plans: Mapping[str, Script] | None = None,
+        *,
+        planner: Planner | None = None,
+        clock: AsyncClock | None = None,
+        discipline: str = registry.DEFAULT,
+        mode: Mode = "segmented",
+        token_s: float = 0.02,
+        sequence_s: float = 0.0005,
+        prefill_token_s: float = 0.0003,
+        max_batch: int = 32,
+        max_resident: int = 256,
+        kv_blocks: int = 4096,
+        block_tokens: int = 16,
+        token_budget: int = 2048,
+        prefill_chunk: int = 256,
+        max_prompt_tokens: int = 8192,
+    ) -> None:
+        self._plans = dict(plans or {})
+        self._planner: Planner = planner or nearest_example
+        self.clock: AsyncClock = clock or SystemTime()
+        self._speed = FixedSpeed(token_s, sequence_s, prefill_token_s)
+        self._controller = Controller(registry.create(discipline), self._speed)
+        self._mode: Mode = mode
+        self._max_batch, self._max_resident = max_batch, max_resident
+        self._kv_blocks, self._block_tokens = kv_blocks, block_tokens
+        self._token_budget, self._prefill_chunk = token_budget, prefill_chunk
+        self._max_prompt_tokens = max_prompt_tokens
+        self._live: dict[str, _Live] = {}
+        self._prefixes: set[str] = set()
+        self._wake = asyncio.Event()
+        self._loop_task: asyncio.Task[None] | None = None
+        self._failure: EngineFailed | None = None
+        self._step_s = self._decide_s = 0.0
+
+    # ------------------------------------------------------------------ the interface
+
+    async def start(self) -> None:
+        """Start stepping; a second call changes nothing."""
+        if self._loop_task is None:
+            self._loop_task = asyncio.create_task(self._live_on(), name="scripted-engine")
+
+    async def stop(self) -> None:
+        """End every generation and the stepping; safe to call twice."""
+        for task_id in list(self._live):
+            self._finish(task_id, "cancelled")
+        task, self._loop_task = self._loop_task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
+        """See ``Engine.generate``."""
+        live = self._admit(request)
+        try:
+            while True:
+                event = await live.events.get()
+                if isinstance(event, TimelyError):
+                    raise event
+                yield event
+                if isinstance(event, GenerationDone):
+                    return
+        finally:
+            if self._live.get(request.task_id) is live:
+                del self._live[request.task_id]
+                self._controller.finish(request.task_id, "closed", self.clock.now())
+                self._wake.set()
+
+    async def report(self, task_id: str, report: ExecutionReport) -> None:
+        """See ``Engine.report``."""
+        if self._failure is not None:
+            raise self._failure
+        self._controller.report(task_id, report, self.clock.now())
+        self._wake.set()
+
+    async def cancel(self, task_id: str) -> bool:
+        """See ``Engine.cancel``."""
+        if task_id not in self._live:
+            return False
+        self._finish(task_id, "cancelled")
+        return True
+
+    async def set_discipline(self, name: str) -> None:
+        """See ``Engine.set_discipline``."""
+        self._controller.switch(name, self.clock.now())
+        self._wake.set()
+
+    async def stats(self) -> EngineStats:
+        """See ``Engine.stats``."""
+        if self._failure is not None:
+            raise self._failure
+        now = self.clock.now()
+        views = tuple(self._view(job, now) for job in self._controller.table)
+        states = [view.state for view in views]
+        return EngineStats(
+            engine=self.name,
+            discipline=self._controller.discipline.info.name,
+            mode=self._mode,
+            now_s=now,
+            waiting=states.count("waiting") + states.count("evicted"),
+            running=states.count("running"),
+            parked=states.count("parked"),
+            blocked=states.count("blocked"),
+            kv_usage=1.0 - self._free_blocks() / self._kv_blocks,
+            steps=self._controller.steps,
+            tokens=self._controller.tokens,
+            segments=self._controller.segments,
+            evictions=self._controller.evictions,
+            recomputed_tokens=self._controller.recomputed_tokens,
+            step_s=self._step_s,
+            decide_s=self._decide_s,
+            jobs=views,
+        )
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """Longest prompt it takes, tokens."""
+        return self._max_prompt_tokens
+
+    def crash(self, reason: str) -> None:
+        """Die as an engine process would: every generation and every later call raises ``EngineFailed``."""
+        self._failure = EngineFailed(reason, where="engine")
+        for task_id, live in list(self._live.items()):
+            self._controller.finish(task_id, "failed", self.clock.now())
+            live.events.put_nowait(self._failure)
+        self._live.clear()
+
+    # ------------------------------------------------------------------ joining and leaving
+
+    def _admit(self, request: GenerationRequest) -> _Live:
+        if self._failure is not None:
+            raise self._failure
+        if self._loop_task is None:
+            raise EngineFailed("it has not been started", where="engine")
+        if request.task_id in self._live:
+            raise Conflict(f"task {request.task_id!r} is already being served", where="task_id")
+        system, prompt = _tokens(request.system), _tokens(request.prompt)
+        if system + prompt > self._max_prompt_tokens:
+            raise TooLarge(
+                f"the prompt has about {system + prompt} tokens; the limit is {self._max_prompt_tokens}",
+                where="prompt",
+            )
+        script = self._script(request)
+        longest = max(segment.length for segment in script)
+        whole = system + prompt + sum(segment.length for segment in script) + 1
+        if math.ceil(whole / self._block_tokens) > self._kv_blocks:
+            raise TooLarge(f"{whole} tokens do not fit into the KV cache", where="prompt")
+        live = _Live(request, script, system + prompt, system if request.system in self._prefixes else 0)
+        self._controller.arrive(
+            JobSpec(
+                job_id=request.task_id,
+                arrival_s=self.clock.now(),
+                utility=request.utility,
+                prompt_tokens=max(1, live.prompt_tokens),
+                cached_tokens=live.cached_tokens,
+                max_tokens=request.max_tokens,
+                segment_tokens=longest,
+                segmented=self._mode == "segmented",
+                network_s=request.network_s,
+                agent=request.agent,
+                priority=request.priority,
+                urgency=request.urgency,
+                app=request.app,
+                text=request.prompt,
+            )
+        )
+        self._live[request.task_id] = live
+        self._wake.set()
+        return live
+
+    def _script(self, request: GenerationRequest) -> list[ScriptedSegment]:
+        if request.forced:
+            return [ScriptedSegment(text, seconds, tokens) for text, tokens, seconds in request.forced]
+        task = str(request.extra.get("task", request.prompt))
+        script = self._plans.get(task)
+        if script is None:
+            # A prompt holds more than the task: take the longest listed task that occurs in it.
+            known = [name for name in self._plans if name in request.prompt]
+            script = self._plans[max(known, key=len)] if known else self._planner(request)
+        segments = [ScriptedSegment(part) if isinstance(part, str) else part for part in script]
+        if not segments:
+            raise InvalidInput("the script of this task has no segments", where="task")
+        return segments
+
+    def _finish(self, task_id: str, reason: FinishReason) -> None:
+        live = self._live.pop(task_id)
+        job = self._controller.finish(task_id, reason, self.clock.now())
+        if job is None:
+            raise EngineFailed(f"task {task_id!r} is not in the job table", where="engine")
+        live.events.put_nowait(
+            GenerationDone(
+                task_id=task_id,
+                reason=reason,
+                text="".join(segment.text for segment in live.script[: live.closed]),
+                tokens=sum(segment.length for segment in live.script[: live.closed]),
+                prompt_tokens=live.prompt_tokens,
+                cached_tokens=live.cached_tokens,
+                recomputed_tokens=job.recomputed_tokens,
+                preemptions=job.preemptions,
+                suspensions=live.suspensions,
+                first_token_s=live.first_token_s,
+                last_token_s=live.last_token_s,
+            )
+        )
+        self._wake.set()
+
+    # ------------------------------------------------------------------ stepping
+
+    async def _live_on(self) -> None:
+        try:
+            await self._run()
+        except Exception as error:
+            log.exception("the scripted engine died")
+            self.crash(f"{type(error).__name__}: {error}")
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            now = self.clock.now()
+            before = time.perf_counter()
+            plan = self._controller.compose(self._limits(now))
+            self._decide_s = time.perf_counter() - before
+            for job_id in plan.evict:
+                self._evict(self._controller.table[job_id], now)
+            if plan.tokens:
+                await self._step(plan)
+            else:
+                await wait_until(self._wake, self.clock, plan.wake_s)
+
+    def _limits(self, now: float) -> StepLimits:
+        return StepLimits(
+            now=now,
+            token_budget=self._token_budget,
+            max_batch=self._max_batch,
+            max_resident=self._max_resident,
+            prefill_chunk=self._prefill_chunk,
+            free_blocks=self._free_blocks(),
+            block_tokens=self._block_tokens,
+            speed=self._speed,
+        )
+
+    def _free_blocks(self) -> int:
+        return self._kv_blocks - int(self._controller.table.blocks.sum())
+
+    async def _step(self, plan: StepPlan) -> None:
+        table = self._controller.table
+        prefill = 0
+        for job_id, share in plan.tokens.items():
+            job = table[job_id]
+            row = job.row
+            if table.prefill_left[row] > 0:
+                prefill += share
+            if table.resident[row]:
+                reach = int(table.context_tokens[row]) + share
+            else:
+                reach = int(table.prompt_tokens[row]) + int(table.output_tokens[row]) + 1
+            table.blocks[row] = max(int(table.blocks[row]), math.ceil(reach / self._block_tokens))
+            self._controller.started(job)
+        self._step_s = self._speed.step_s(len(plan.tokens), prefill)
+        await self.clock.sleep(self._step_s)
+        now = self.clock.now()
+        self._controller.ran(len(plan.tokens), prefill, self._step_s)
+        for job_id, share in plan.tokens.items():
+            computed = table.get(job_id)
+            if computed is not None:  # it may have been cancelled during the step
+                self._compute(computed, share, now)
+
+    def _compute(self, job: Job, share: int, now: float) -> None:
+        table, row, live = job.table, job.row, self._live[str(job.job_id)]
+        table.attained_s[row] += self._step_s
+        if table.prefill_left[row] > 0:
+            table.prefill_left[row] -= share
+            again = min(share, live.recompute_left)
+            live.recompute_left -= again
+            self._controller.recomputed(job, again)
+            if table.prefill_left[row] > 0:
+                table.context_tokens[row] += share
+                return
+            self._prefixes.add(live.request.system)
+        table.context_tokens[row] = table.prompt_tokens[row] + table.output_tokens[row]
+        self._controller.progress(job, 1, now)
+        live.last_token_s = now
+        if live.first_token_s is None:
+            live.first_token_s = now
+        if table.segment_tokens[row] >= live.script[live.closed].length:
+            self._close(job, live, now)
+
+    def _close(self, job: Job, live: _Live, now: float) -> None:
+        part = live.script[live.closed]
+        live.closed += 1
+        last = live.closed == len(live.script)
+        if self._mode == "whole":
+            if not last:
+                job.table.segment_tokens[job.row] = 0
+                return
+            job.table.segment_tokens[job.row] = sum(segment.length for segment in live.script)
+            part = ScriptedSegment(
+                "".join(segment.text for segment in live.script),
+                sum(segment.execution_s for segment in live.script),
+            )
+        segment = self._controller.close_segment(
+            job, part.text, part.execution_s, now, blocking=part.blocking, last=last
+        )
+        if self._mode == "segmented" and not last:
+            live.suspensions += 1
+        live.events.put_nowait(
+            SegmentReady(
+                task_id=live.request.task_id,
+                index=segment.index,
+                text=segment.text,
+                tokens=segment.tokens,
+                ready_s=segment.ready_s,
+                execution_s=segment.execution_s,
+                due_s=segment.end_s,
+                blocking=job.awaiting == segment.index,
+            )
+        )
+        if last:
+            self._finish(live.request.task_id, "complete")
+
+    def _evict(self, job: Job, now: float) -> None:
+        live = self._live[str(job.job_id)]
+        live.recompute_left = int(job.table.context_tokens[job.row])
+        whole = int(job.table.prompt_tokens[job.row]) + int(job.table.output_tokens[job.row])
+        self._controller.evict(job, whole, now)
+
+    def _view(self, job: Job, now: float) -> JobView:
+        table, row = job.table, job.row
+        if job.awaiting is not None:
+            state = "blocked"
+        elif table.resume_s[row] > now:
+            state = "parked"
+        elif table.resident[row]:
+            state = "running" if table.active[row] else "waiting"
+        else:
+            state = "evicted" if job.preemptions else "waiting"
+        grace = float(table.ert_s[row]) if table.segment[row] == 0 else 0.0
+        return JobView(
+            task_id=str(job.job_id),
+            agent=job.spec.agent,
+            state=state,  # type: ignore[arg-type]
+            segment=int(table.segment[row]),
+            slack_s=float(table.due_s[row]) + grace - now,
+            output_tokens=int(table.output_tokens[row]),
+            urgent=job.spec.utility.urgent,
+        )
+
+
+def _tokens(text: str) -> int:
+    return math.ceil(len(text) / CHARS_A_TOKEN)
+
+
+def nearest_example(request: GenerationRequest) -> Script:
+    """The plan of the skill set's example whose task shares most words with the request's, cut into segments.
+
+    Raises:
+        UnknownName: no such skill set or robot. InvalidInput: the skill set has no example to play.
+    """
+    from timely.plans import segment_execution_s
+
+    skill_set = find_skill_set(request.skill_set)
+    robot = request.robot or skill_set.profile
+    profile = find_profile(robot) if robot else None
+    if not skill_set.examples:
+        raise InvalidInput(
+            f"skill set {skill_set.name} has no examples and no plan was scripted", where="skill_set"
+        )
+    wanted = _words(str(request.extra.get("task", request.prompt)))
+    example = max(
+        skill_set.examples,
+        key=lambda example: len(wanted & _words(example.task)) / (1 + len(wanted | _words(example.task))),
+    )
+    segmenter = Segmenter(skill_set)
+    boundaries = [*segmenter.feed(example.plan), *segmenter.close()]
+    return [
+        ScriptedSegment(
+            boundary.text,
+            segment_execution_s(boundary.text, skill_set, profile) if profile else DEFAULT_EXECUTION_S,
+            blocking=boundary.blocking,
+        )
+        for boundary in boundaries
+    ]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.lower()))

@@ -1,0 +1,61 @@
+"""Puts the server together: one FastAPI application for one engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+import timely
+from timely.core.timing import AsyncClock, SystemTime
+from timely.engines.base import Engine
+from timely.server import info_routes, problems, task_routes
+from timely.server.body import BoundedBody
+from timely.server.catalogue import Catalogue, FileCatalogue
+from timely.server.openai import OpenAIDoor
+from timely.server.settings import ServerSettings
+from timely.server.tasks import TaskService
+
+
+def create_app(
+    engine: Engine,
+    settings: ServerSettings | None = None,
+    clock: AsyncClock | None = None,
+    catalogue: Catalogue | None = None,
+) -> FastAPI:
+    """The application; ``app.state.service`` is its ``TaskService``.
+
+    Args:
+        engine: started with the application and stopped with it.
+        settings: limits and times.
+        clock: the engine's own axis of seconds; the machine's monotonic clock unless a test owns time.
+        catalogue: skill sets and robot profiles; those in the folders unless given.
+    """
+    settings = settings or ServerSettings()
+    service = TaskService(engine, settings, clock or SystemTime(), catalogue or FileCatalogue())
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(
+        title="Timely",
+        version=timely.__version__,
+        description="Plans for robots from a shared LLM, in segments, each in time.",
+        lifespan=lifespan,
+        # The built-in documentation pages load scripts from elsewhere; /openapi.json stays.
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.service = service
+    problems.install(app, settings.retry_after_s)
+    app.include_router(task_routes.router(service))
+    app.include_router(info_routes.router(service))
+    app.add_middleware(OpenAIDoor, engine=engine)
+    app.add_middleware(BoundedBody, settings=settings)
+    return app

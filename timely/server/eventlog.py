@@ -1,0 +1,78 @@
+"""The events of one task as they go over the wire, kept so that any reader can start anywhere and miss nothing.
+
+The log is the only buffer between engine and readers: it is bounded by the length of a plan, and a reader that
+does not read delays neither the engine nor other readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from timely.core.errors import EngineFailed
+
+KEEPALIVE = b": keep-alive\n\n"
+
+
+def encode(event_id: int, name: str, data: Mapping[str, Any]) -> bytes:
+    """One server-sent event; ASCII only, so that no reader splits lines where there are none."""
+    body = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return f"id: {event_id}\nevent: {name}\ndata: {body}\n\n".encode("ascii")
+
+
+class EventLog:
+    """Events numbered from 1, without gaps.
+
+    Args:
+        limit: most events; one more is a broken promise of the engine.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._events: list[bytes] = []
+        self._closed = False
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @property
+    def closed(self) -> bool:
+        """The last event is there."""
+        return self._closed
+
+    def append(self, name: str, data: Mapping[str, Any], *, last: bool = False) -> int:
+        """Add an event and return its id.
+
+        Raises:
+            EngineFailed: the log is full.
+        """
+        if self._closed:
+            raise EngineFailed("an event after the last one", where="events")
+        if len(self._events) >= self._limit and not last:
+            raise EngineFailed(f"more than {self._limit} events for one task", where="events")
+        self._events.append(encode(len(self._events) + 1, name, data))
+        self._closed = last
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        return len(self._events)
+
+    async def follow(self, after: int, keepalive_s: float) -> AsyncIterator[bytes]:
+        """Events with ids over ``after``, as they come, until the last; a comment after each silence."""
+        position = after
+        while True:
+            changed = self._changed
+            while position < len(self._events):
+                position += 1
+                yield self._events[position - 1]
+            if self._closed:
+                return
+            if changed is not self._changed:
+                continue
+            try:
+                async with asyncio.timeout(keepalive_s):
+                    await changed.wait()
+            except TimeoutError:
+                yield KEEPALIVE

@@ -1,0 +1,120 @@
+"""What Prometheus scrapes: tasks by outcome, latencies, utility by class, and the engine's own numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from timely.engines.base import EngineStats
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+LATENCY_BUCKETS_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
+
+
+class _EngineCollector(Collector):
+    """Shows the latest snapshot of the engine."""
+
+    def __init__(self) -> None:
+        self.stats: EngineStats | None = None
+
+    def collect(self) -> Iterable[Metric]:
+        stats = self.stats
+        if stats is None:
+            return
+        states = GaugeMetricFamily("timely_engine_generations", "Live generations by state", labels=["state"])
+        for state in ("waiting", "running", "parked", "blocked"):
+            states.add_metric([state], getattr(stats, state))
+        yield states
+        for name, text, value in (
+            ("timely_engine_kv_usage_ratio", "KV cache in use, 0 to 1", stats.kv_usage),
+            ("timely_engine_step_seconds", "Time of a recent engine step", stats.step_s),
+            ("timely_engine_decision_seconds", "Time of a recent scheduling decision", stats.decide_s),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)
+        for name, text, value in (
+            ("timely_engine_steps", "Engine steps", stats.steps),
+            ("timely_engine_tokens", "Output tokens", stats.tokens),
+            ("timely_engine_segments", "Closed segments", stats.segments),
+            ("timely_engine_evictions", "Generations that lost their KV cache", stats.evictions),
+            ("timely_engine_recomputed_tokens", "Tokens computed more than once", stats.recomputed_tokens),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+        info = GaugeMetricFamily(
+            "timely_engine_info", "1 for the engine that runs", labels=["engine", "discipline", "mode"]
+        )
+        info.add_metric([stats.engine, stats.discipline, stats.mode], 1)
+        yield info
+
+
+class ServerMetrics:
+    """All metrics of one application, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._engine = _EngineCollector()
+        self.registry.register(self._engine)
+        by_class = ["class"]
+        self.arrived = Counter(
+            "timely_tasks_arrived", "Tasks that arrived, refused ones included", registry=self.registry
+        )
+        self.tasks = Counter("timely_tasks", "Ended tasks", ["outcome", "class"], registry=self.registry)
+        self.live = Gauge("timely_tasks_live", "Tasks in generation", registry=self.registry)
+        self.readers = Gauge("timely_event_readers", "Open event streams", registry=self.registry)
+        self.segments = Counter(
+            "timely_segments_released", "Segments released to robots", registry=self.registry
+        )
+        self.reports = Counter(
+            "timely_reports", "Execution reports", ["kind", "news"], registry=self.registry
+        )
+        self.response = Histogram(
+            "timely_response_time_seconds",
+            "Arrival to the start of the first action",
+            by_class,
+            buckets=LATENCY_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.waiting = Histogram(
+            "timely_waiting_time_seconds",
+            "Completion minus execution of plans that were completed",
+            by_class,
+            buckets=LATENCY_BUCKETS_S,
+            registry=self.registry,
+        )
+        # Utility may be negative, so its sum is a gauge: a counter must not fall.
+        self.utility_sum = Gauge(
+            "timely_utility_sum", "Sum of the utility of settled tasks", by_class, registry=self.registry
+        )
+        self.utility_max_sum = Gauge(
+            "timely_utility_max_sum", "Sum of the most they could have had", by_class, registry=self.registry
+        )
+
+    def settled(
+        self,
+        outcome: str,
+        kind: str,
+        *,
+        response_s: float = math.nan,
+        waiting_s: float = math.nan,
+        utility: float = 0.0,
+        utility_max: float = 0.0,
+    ) -> None:
+        """A task is over; ``kind`` is its class, nan latencies are left out."""
+        self.tasks.labels(outcome, kind).inc()
+        if outcome == "refused":
+            return  # nobody waited for it: it counts in the share served, not in the mean utility
+        if not math.isnan(response_s):
+            self.response.labels(kind).observe(response_s)
+        if outcome == "complete" and not math.isnan(waiting_s):
+            self.waiting.labels(kind).observe(waiting_s)
+        self.utility_sum.labels(kind).inc(utility)
+        self.utility_max_sum.labels(kind).inc(utility_max)
+
+    def page(self, stats: EngineStats | None) -> bytes:
+        """The exposition text with the engine's latest snapshot."""
+        self._engine.stats = stats
+        return generate_latest(self.registry)

@@ -1,0 +1,148 @@
+"""The one place where errors become HTTP: RFC 9457 problem details with a stable ``code``.
+
+A body looks like ``{"type": "urn:timely:problem:unknown_name", "title": "...", "status": 422, "code":
+"unknown_name", "detail": "unknown skill set 'x'; known: ...", "where": "skill_set"}``. Clients go by ``code``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from timely.core.errors import InvalidInput, Overloaded, TimelyError, UnknownName
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+PROBLEMS: Mapping[str, tuple[int, str]] = {
+    "invalid_input": (422, "The request cannot be used"),
+    "unknown_name": (422, "There is nothing of that name"),
+    "too_large": (413, "Over a size limit"),
+    "not_allowed": (403, "Not allowed"),
+    "conflict": (409, "Contradicts the current state"),
+    "unsafe_segment": (422, "The model wrote a segment that must not reach the robot"),
+    "unsupported": (501, "This engine cannot do that"),
+    "overloaded": (503, "No capacity at the moment"),
+    "shutting_down": (503, "The server is shutting down"),
+    "engine_failed": (502, "The engine failed"),
+    # How a task can end apart from the above; only in an ``error`` event, where the status is informative.
+    "expired": (504, "The task was not finished in time"),
+    "execution_failed": (409, "The robot reported a failed segment"),
+    "truncated": (422, "The plan was cut off at its token limit"),
+}
+"""code -> (HTTP status, title)."""
+
+RETRY_CODES = ("overloaded", "shutting_down")
+
+_HTTP_CODES: Mapping[int, str] = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    415: "unsupported_media_type",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One error as data."""
+
+    code: str
+    detail: str
+    where: str = ""
+    status: int = 500
+    title: str = ""
+
+    def body(self) -> dict[str, Any]:
+        """The members of the problem document."""
+        return {
+            "type": f"urn:timely:problem:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+            "where": self.where,
+        }
+
+    def with_status(self, status: int) -> Problem:
+        """The same problem under another HTTP status."""
+        return replace(self, status=status)
+
+    def response(self, headers: Mapping[str, str] | None = None) -> JSONResponse:
+        """The HTTP response."""
+        return JSONResponse(self.body(), self.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def problem(code: str, detail: str, where: str = "") -> Problem:
+    """The problem of a known code."""
+    status, title = PROBLEMS.get(code, (500, "Internal error"))
+    return Problem(code, detail, where, status, title)
+
+
+def from_error(error: TimelyError) -> Problem:
+    """The problem of an error; what a URL names and is not there is 404, a body that is no JSON is 400."""
+    result = problem(error.code, error.message, error.where)
+    if isinstance(error, UnknownName) and error.where.startswith("path"):
+        return result.with_status(404)
+    if type(error) is InvalidInput and error.where == "body":
+        return result.with_status(400)
+    return result
+
+
+def from_validation(
+    error: ValidationError | RequestValidationError, *, skip: tuple[str, ...] = ()
+) -> InvalidInput:
+    """The first complaint of a validation as one line that says what and where."""
+    complaints = error.errors()
+    first = complaints[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in skip)
+    message = str(first["msg"]).removeprefix("Value error, ")
+    if len(complaints) > 1:
+        message += f" (and {len(complaints) - 1} more)"
+    return InvalidInput(message, where=where or "body")
+
+
+def install(app: FastAPI, retry_after_s: float) -> None:
+    """Make every error of the application a problem."""
+    retry = {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
+
+    async def timely_error(request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, TimelyError):
+            raise error
+        result = from_error(error)
+        return result.response(retry if isinstance(error, Overloaded) else None)
+
+    async def validation_error(request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, RequestValidationError):
+            raise error
+        return from_error(from_validation(error, skip=("query", "header"))).response()
+
+    async def http_error(request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, HTTPException):
+            raise error
+        code = _HTTP_CODES.get(error.status_code, f"http_{error.status_code}")
+        title = HTTPStatus(error.status_code).phrase
+        result = Problem(code, str(error.detail), request.url.path, error.status_code, title)
+        return result.response(error.headers)
+
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        log.error("%s %s", request.method, request.url.path, exc_info=error)
+        title = "Internal error"
+        return Problem(
+            "internal_error", f"{type(error).__name__}; see the server's log", "", 500, title
+        ).response()
+
+    app.add_exception_handler(TimelyError, timely_error)
+    app.add_exception_handler(RequestValidationError, validation_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Exception, unexpected)

@@ -1,0 +1,273 @@
+"""Runs the application with uvicorn: in the foreground until a signal, or in a thread of a program or a test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+import uvicorn
+from fastapi import FastAPI
+
+from timely.core.errors import EngineFailed, InvalidInput
+from timely.server.tasks import TaskService
+
+log = logging.getLogger(__name__)
+
+HANDLED = (signal.SIGINT, signal.SIGTERM)
+DEFAULT_PORT = 8000
+READY_TIMEOUT_S = 30.0
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn that tells live streams why they end, and leaves signals to whoever runs it."""
+
+    def __init__(self, config: uvicorn.Config, service: TaskService) -> None:
+        super().__init__(config)
+        self._service = service
+        self.ready = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Uvicorn waits for open responses before it shuts the application down: end them first.
+        await self._service.drain()
+        await super().shutdown(sockets)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that is bound and not listening yet; port 0 takes a free one.
+
+    Raises:
+        InvalidInput: the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidInput(f"cannot listen there: {reason}", where=f"{host}:{port}") from error
+    if not _is_loopback(host):
+        log.warning(
+            "listening on %s: whoever reaches it can move your robots; there is no authentication", host
+        )
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """``http://HOST:PORT`` of a bound socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _server(app: FastAPI, stop_timeout_s: float, log_level: str) -> _Server:
+    service: TaskService = app.state.service
+    config = uvicorn.Config(
+        app,
+        log_level=log_level,
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
+    )
+    return _Server(config, service)
+
+
+async def serve(
+    app: FastAPI,
+    *,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    on_ready: Callable[[str], None] | None = None,
+    stop_timeout_s: float = 5.0,
+    log_level: str = "warning",
+) -> int | None:
+    """Serve until SIGINT or SIGTERM, or until cancelled; returns the signal's number (None without one).
+
+    The first signal ends live streams with the error ``shutting_down`` and stops the engine; a second one does
+    not wait for readers. Either way this returns within ``stop_timeout_s`` plus the engine's own deadline.
+
+    Args:
+        on_ready: called with the URL once requests are answered.
+
+    Raises:
+        InvalidInput: the address cannot be had. EngineFailed: the engine could not start, or uvicorn could not.
+    """
+    service: TaskService = app.state.service
+    listener = bind(host, port)
+    stopped = asyncio.Event()
+    received: list[int] = []
+    server = _server(app, stop_timeout_s, log_level)
+
+    def on_signal(number: int) -> None:
+        server.force_exit = bool(received)
+        received.append(number)
+        stopped.set()
+
+    loop = asyncio.get_running_loop()
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main:
+        for number in HANDLED:
+            loop.add_signal_handler(number, on_signal, number)
+    serving: asyncio.Task[None] | None = None
+    try:
+        if not await _start(service, stopped):
+            return received[0]
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        await _until_ready(server, serving)
+        if on_ready is not None:
+            on_ready(url_of(listener))
+        waiter = asyncio.create_task(stopped.wait())
+        await asyncio.wait((serving, waiter), return_when=asyncio.FIRST_COMPLETED)
+        waiter.cancel()
+        if serving.done():
+            serving.result()
+        return received[0] if received else None
+    finally:
+        if serving is not None:
+            server.should_exit = True
+            await asyncio.gather(serving, return_exceptions=True)
+        await service.stop()
+        listener.close()
+        if in_main:
+            for number in HANDLED:
+                loop.remove_signal_handler(number)
+
+
+async def _start(service: TaskService, stopped: asyncio.Event) -> bool:
+    """Start the engine unless a signal comes first."""
+    starting = asyncio.create_task(service.start())
+    waiter = asyncio.create_task(stopped.wait())
+    try:
+        await asyncio.wait((starting, waiter), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return False
+        starting.result()
+        return True
+    finally:
+        for task in (starting, waiter):
+            task.cancel()
+        await asyncio.gather(starting, waiter, return_exceptions=True)
+
+
+async def _until_ready(server: _Server, serving: asyncio.Task[None]) -> None:
+    ready = asyncio.create_task(server.ready.wait())
+    try:
+        await asyncio.wait((ready, serving), timeout=READY_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ready.cancel()
+    if not server.started:
+        error = serving.exception() if serving.done() else f"not within {READY_TIMEOUT_S:g} s"
+        raise EngineFailed(f"the HTTP server did not start: {error}", where="server")
+
+
+class ServerThread:
+    """The application on a free loopback port, in a thread of this process.
+
+    ::
+
+        with ServerThread(create_app(engine)) as server:
+            client = TimelyClient(server.url)
+
+    Args:
+        start_timeout_s: longest start of the engine, seconds.
+        stop_timeout_s: how long live requests may take to end, seconds.
+
+    Raises:
+        EngineFailed: it did not start.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        start_timeout_s: float = 30.0,
+        stop_timeout_s: float = 2.0,
+        log_level: str = "warning",
+    ) -> None:
+        self.app = app
+        self.service: TaskService = app.state.service
+        self._listener = bind(host, port)
+        self.url = url_of(self._listener)
+        self._server = _server(app, stop_timeout_s, log_level)
+        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="timely-server", daemon=True)
+
+    def __enter__(self) -> ServerThread:
+        self._thread.start()
+        if not self._ready.wait(self._start_timeout_s):
+            self.stop()
+            raise EngineFailed(f"the server did not start within {self._start_timeout_s:g} s", where="server")
+        if self._failure is not None:
+            self.stop()
+            raise EngineFailed(
+                f"the server did not start: {self._failure}", where="server"
+            ) from self._failure
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the server and wait for its thread; safe to call twice.
+
+        Raises:
+            EngineFailed: the thread did not end in time.
+        """
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join(self._stop_timeout_s + self.service.settings.engine_timeout_s + 5.0)
+            if self._thread.is_alive():
+                raise EngineFailed("the server's thread did not end", where="server")
+        self._listener.close()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            self._failure = error
+            self._ready.set()
+
+    async def _main(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        try:
+            await self.service.start()
+            serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+            await _until_ready(self._server, serving)
+            self._ready.set()
+            await serving
+        finally:
+            await self.service.stop()

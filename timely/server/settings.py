@@ -1,0 +1,57 @@
+"""Limits and times of the server, in one place, each with its unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What an operator may choose.
+
+    Attributes:
+        max_live_tasks: tasks in generation at once; more are refused with ``overloaded``.
+        max_retained_tasks: ended tasks kept for late readers; the oldest go first.
+        retention_s: how long an ended task can still be read and resumed, seconds.
+        grace_s: how long a generation goes on without a reader before it is cancelled, seconds.
+        max_task_s: longest life of a generation, seconds; then it ends as ``expired``.
+        settle_s: after the expected end of a plan, how long to wait for its last reports, seconds.
+        retry_after_s: what a refused client is told to wait, seconds.
+        keepalive_s: silence after which an event stream carries a comment, seconds.
+        send_timeout_s: how long a reader may leave a full connection unread, seconds.
+        body_timeout_s: how long a request body may take to arrive, seconds.
+        engine_timeout_s: longest answer of the engine to a report, a cancel or a question, seconds.
+        admission_wait_s: how long to wait for the engine's own refusal before a stream is opened, seconds.
+        max_body_bytes: of a request body; ``max_openai_body_bytes`` of those that go to the engine's OpenAI API.
+        max_task_chars, max_scene_chars, max_history_chars: lengths of the texts of a task.
+        max_tokens: most output tokens a client may ask for.
+        max_reports: most reports in one request.
+        require_report_token: accept reports only with the task's token. Off, the agent name is enough: that keeps
+            robots from confusing their tasks, not strangers from lying.
+        prompt_examples: put the skill set's worked cases into the prompt; a model trained for it needs none.
+        event_log: file to append one JSON line an event to, or None. Schema: ``timely.server.journal``.
+    """
+
+    max_live_tasks: int = 512
+    max_retained_tasks: int = 2000
+    retention_s: float = 300.0
+    grace_s: float = 5.0
+    max_task_s: float = 900.0
+    settle_s: float = 5.0
+    retry_after_s: float = 1.0
+    keepalive_s: float = 10.0
+    send_timeout_s: float = 30.0
+    body_timeout_s: float = 10.0
+    engine_timeout_s: float = 5.0
+    admission_wait_s: float = 0.02
+    max_body_bytes: int = 256 * 1024
+    max_openai_body_bytes: int = 16 * 1024 * 1024
+    max_task_chars: int = 8_000
+    max_scene_chars: int = 32_000
+    max_history_chars: int = 32_000
+    max_tokens: int = 4096
+    max_reports: int = 256
+    require_report_token: bool = False
+    prompt_examples: bool = True
+    event_log: Path | None = None

@@ -1,0 +1,123 @@
+"""What an operator sees at a glance: per robot what it does and what its generation does, totals, recent tasks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import timely
+from timely.core.job import Segment
+from timely.engines.base import EngineStats, JobView
+from timely.server.record import Task
+from timely.server.tasks import TaskService
+
+MAX_TASK_CHARS = 160
+MAX_ROBOTS = 200
+
+
+async def snapshot(service: TaskService) -> dict[str, Any]:
+    """Plain data for the live page and for ``GET /v1/status``; times are seconds from now unless named otherwise.
+
+    Raises:
+        EngineFailed: the engine is gone.
+    """
+    stats = await service.stats()
+    now = service.clock.now()
+    jobs = {job.task_id: job for job in stats.jobs}
+    open_tasks = service.open_tasks()
+    return {
+        "server": {
+            "version": timely.__version__,
+            "uptime_s": round(service.uptime_s, 1),
+            "stopping": service.stopping,
+            "arrived": service.arrived,
+            "generating": len(service.generating()),
+            "max_live_tasks": service.settings.max_live_tasks,
+        },
+        "engine": _engine(stats),
+        "robots": [_robot(task, jobs.get(task.task_id), now) for task in open_tasks[-MAX_ROBOTS:]],
+        "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
+        "classes": _classes(service),
+        "recent": [_recent(task, now) for task in reversed(service.recent)],
+    }
+
+
+def _engine(stats: EngineStats) -> dict[str, Any]:
+    return {
+        "engine": stats.engine,
+        "discipline": stats.discipline,
+        "mode": stats.mode,
+        "waiting": stats.waiting,
+        "running": stats.running,
+        "parked": stats.parked,
+        "blocked": stats.blocked,
+        "kv_usage": stats.kv_usage,
+        "steps": stats.steps,
+        "tokens": stats.tokens,
+        "segments": stats.segments,
+        "evictions": stats.evictions,
+        "recomputed_tokens": stats.recomputed_tokens,
+        "step_s": stats.step_s,
+        "decide_s": stats.decide_s,
+    }
+
+
+def _robot(task: Task, job: JobView | None, now: float) -> dict[str, Any]:
+    track = task.track
+    current = track.executing(now)
+    queued = [segment for segment in track.segments if not segment.done and segment.start_s > now]
+    return {
+        "agent": task.request.agent,
+        "robot": task.profile.name,
+        "task_id": task.task_id,
+        "task": _short(task.request.task),
+        "class": task.kind,
+        "age_s": round(now - task.arrival_s, 2),
+        "state": task.state,
+        "generation": job.state if job else None,
+        "slack_s": round(job.slack_s, 2) if job and math.isfinite(job.slack_s) else None,
+        "output_tokens": job.output_tokens if job else None,
+        "segments": len(track.segments),
+        "executing": _segment(current, now) if current else None,
+        "queued": [_short(segment.text) for segment in queued],
+        "dry": bool(track.segments) and current is None and not queued and task.state == "generating",
+    }
+
+
+def _segment(segment: Segment, now: float) -> dict[str, Any]:
+    length_s = segment.end_s - segment.start_s
+    return {
+        "index": segment.index,
+        "text": _short(segment.text),
+        "elapsed_s": round(now - segment.start_s, 2),
+        "execution_s": round(length_s, 2),
+        "reported": segment.started,
+        "blocking": segment.blocking,
+    }
+
+
+def _classes(service: TaskService) -> dict[str, Any]:
+    return {name: totals.data() for name, totals in sorted(service.totals.items())}
+
+
+def _recent(task: Task, now: float) -> dict[str, Any]:
+    numbers = task.numbers(now)
+    return {
+        "task_id": task.task_id,
+        "agent": task.request.agent,
+        "task": _short(task.request.task),
+        "class": task.kind,
+        "outcome": task.outcome,
+        "detail": task.ending.detail if task.ending else "",
+        "ended_ago_s": round(now - task.settled_s, 1),
+        "segments": len(task.track.segments),
+        "response_time_s": numbers["response_time_s"],
+        "waiting_time_s": numbers["waiting_time_s"],
+        "utility": numbers["utility"],
+        "utility_max": task.request.utility.beta,
+        "measured": numbers["measured"],
+    }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_TASK_CHARS else text[: MAX_TASK_CHARS - 1] + "…"
