@@ -259,7 +259,7 @@ class Composition:
             plan,
             agent=f"{_PREFIXES[kind]}-{agent}",
             robot=profile.name,
-            skill_set=kind,
+            skill_set="story" if kind == "chat" and options.unit == "paragraph" else kind,
             task=task,
             scene=scene,
             shared_prefix_tokens=workload.shared_prefix_tokens,

@@ -103,7 +103,11 @@ def _task(raw: dict[str, Any], at_s: float, where: str) -> RecordedTask:
 def _segment(task: RecordedTask, raw: dict[str, Any]) -> None:
     index = _count(raw, "index")
     task.segments[index] = RecordedSegment(
-        index, _text(raw, "text"), _count(raw, "tokens"), _time(raw, "execution_s")
+        index,
+        _text(raw, "text"),
+        _count(raw, "tokens"),
+        max(0.0, _time(raw, "execution_s")),
+        blocking=raw.get("blocking") is True,
     )
 
 

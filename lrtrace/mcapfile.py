@@ -113,7 +113,13 @@ class _Recording:
     def on_segment(self, topic: str, at_s: float, message: Any) -> None:
         """A segment on its way to the driver."""
         task = self.task(topic, at_s, message.task_id)
-        segment = RecordedSegment(message.index, message.text, message.tokens, _positive(message.execution_s))
+        segment = RecordedSegment(
+            message.index,
+            message.text,
+            message.tokens,
+            _positive(message.execution_s),
+            blocking=message.blocking,
+        )
         task.segments.setdefault(message.index, segment)
 
     def on_report(self, topic: str, at_s: float, message: Any) -> None:

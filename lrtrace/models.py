@@ -31,7 +31,13 @@ def at_level(quantiles: Sequence[float], level: float) -> float:
     """Inverse distribution function of evenly spaced quantiles, linear in between; 0 for none."""
     if not quantiles:
         return 0.0
-    return float(np.interp(level, np.linspace(0.0, 1.0, len(quantiles)), quantiles))
+    position = level * (len(quantiles) - 1)
+    index = min(int(position), len(quantiles) - 1)
+    low = float(quantiles[index])
+    if index == len(quantiles) - 1:
+        return low
+    high = float(quantiles[index + 1])
+    return min(high, low + (high - low) * (position - index))
 
 
 def mean_of(quantiles: Sequence[float]) -> float:

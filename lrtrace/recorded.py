@@ -23,7 +23,8 @@ class RecordedSegment:
     """A segment that went to a robot.
 
     ``elapsed_s`` is the measured execution time (nan when the robot did not say), ``expected_s`` the estimate,
-    seconds; ``executed`` the calls the robot says it ran, as text (None when it did not say).
+    seconds; ``executed`` the calls the robot says it ran, as text (None when it did not say);
+    ``blocking``: the generation waited for what it returned.
     """
 
     index: int
@@ -32,6 +33,7 @@ class RecordedSegment:
     expected_s: float = 0.0
     elapsed_s: float = math.nan
     failed: bool = False
+    blocking: bool = False
     executed: str | None = None
 
     @property
@@ -120,10 +122,7 @@ def _job(task: RecordedTask, number: int, arrival_s: float, prompt: int, prefix:
         number,
         round(arrival_s, 6),
         prompt,
-        tuple(
-            PlanSegment(segment.text, max(1, segment.tokens), round(segment.execution_s, 6))
-            for _, segment in sorted(task.segments.items())
-        ),
+        tuple(_plan_segment(segment) for _, segment in sorted(task.segments.items())),
         agent=task.agent,
         robot=task.robot,
         skill_set=task.skill_set,
@@ -137,6 +136,14 @@ def _job(task: RecordedTask, number: int, arrival_s: float, prompt: int, prefix:
         if task.outcome
         else {"task_id": task.task_id},
     )
+
+
+def _plan_segment(segment: RecordedSegment) -> PlanSegment:
+    execution, estimate = round(segment.execution_s, 6), round(segment.expected_s, 6)
+    extra: dict[str, Any] = {} if execution == estimate else {"estimate_s": estimate}
+    if segment.blocking:
+        extra["blocking"] = True
+    return PlanSegment(segment.text, max(1, segment.tokens), execution, extra)
 
 
 def to_samples(

@@ -70,18 +70,20 @@ class BenchmarkTask:
     ) -> tuple[PlanSegment, ...]:
         """One plan as segments of a trace; execution times (seconds) come from ``profile``.
 
+        Where the time differs from what a scheduler would have estimated, the segment's extra field
+        ``estimate_s`` says the estimate: for a run drawn at random, and for a branch that is not taken.
+
         Raises:
             IndexError: no such variant. UnknownName: the robot lacks a skill of the plan.
         """
         chosen = self.variants[variant]
-        return tuple(
-            PlanSegment(
-                text,
-                count(text),
-                0.0 if index in chosen.untaken else round(execution_s(text, profile, how, rng), 6),
-            )
-            for index, text in enumerate(chosen.segments)
-        )
+        segments = []
+        for index, text in enumerate(chosen.segments):
+            estimate = round(execution_s(text, profile, "estimate"), 6)
+            actual = 0.0 if index in chosen.untaken else round(execution_s(text, profile, how, rng), 6)
+            extra = {} if actual == estimate else {"estimate_s": estimate}
+            segments.append(PlanSegment(text, count(text), actual, extra))
+        return tuple(segments)
 
 
 def _drone(
