@@ -16,6 +16,9 @@ _REGISTRY: dict[str, str] = {
     "edf": "timely.disciplines.simple:Edf",
     "fcfs": "timely.disciplines.simple:Fcfs",
     "priority": "timely.disciplines.simple:Priority",
+    "semantic": "timely.disciplines.semantic:Semantic",
+    "sjf": "timely.disciplines.semantic_baselines:Sjf",
+    "hpjf": "timely.disciplines.semantic_baselines:Hpjf",
 }
 
 

@@ -1,0 +1,60 @@
+"""What disciplines need from the engine and from requests, and the errors that say so at start and at the door."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from timely.core.errors import InvalidInput, Unsupported
+from timely.core.job import JobSpec
+from timely.disciplines.base import DisciplineInfo
+
+LEVELS = 5
+"""Urgency levels 0 (most) to 4, as the Emergency Severity Index has five."""
+
+SPECULATION = "speculation"
+"""Draft tokens and their acceptance, seen by the scheduler."""
+
+_REMEDIES = {
+    SPECULATION: (
+        "start the engine with speculative decoding (vLLM: --speculative-config), or replay a trace whose jobs give"
+        " their acceptance"
+    ),
+}
+"""Needs without which a discipline is pointless. The others (urgency, length, app) have fallbacks."""
+
+
+def check_needs(info: DisciplineInfo, available: Collection[str]) -> None:
+    """Called at start and when the discipline is switched.
+
+    Args:
+        available: what this engine can give, such as ``speculation``.
+
+    Raises:
+        Unsupported: the discipline is pointless without something that is not there; says what to do about it.
+    """
+    for need in info.needs:
+        if need in _REMEDIES and need not in available:
+            raise Unsupported(f"{info.name!r} needs {need}: {_REMEDIES[need]}", where="discipline")
+
+
+def check_urgency(urgency: object) -> None:
+    """An urgency is a whole number from 0 (most) to 4, or None.
+
+    Raises:
+        InvalidInput: it is something else.
+    """
+    if urgency is None:
+        return
+    if isinstance(urgency, bool) or not isinstance(urgency, int) or not 0 <= urgency < LEVELS:
+        raise InvalidInput(f"urgency must be 0 (most) to {LEVELS - 1}, got {urgency!r}", where="urgency")
+
+
+def check_acceptance(spec: JobSpec) -> None:
+    """A draft acceptance rate lies within 0..1, or is None.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    rate = spec.acceptance
+    if rate is not None and not 0.0 <= rate <= 1.0:
+        raise InvalidInput(f"acceptance must lie within 0..1, got {rate!r}", where="acceptance")
