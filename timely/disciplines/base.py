@@ -76,12 +76,17 @@ class StepPlan:
         keep: evicted job id -> tokens of its context to save to host memory rather than compute again; jobs not
             named, and engines that cannot, save none.
         wake_s: when nothing runs: the next time a decision may change by itself; ``inf`` if only an event can.
+        held: why runnable jobs were left out (``batch``, ``tokens``, ``memory``, ``admission`` ...); empty: none were.
+        steady: as long as everybody in it decodes, nothing joins, closes a segment, becomes runnable or runs short of
+            blocks, the next steps are bound to be this one again.
     """
 
     tokens: dict[JobId, int] = field(default_factory=dict)
     evict: list[JobId] = field(default_factory=list)
     keep: dict[JobId, int] = field(default_factory=dict)
     wake_s: float = math.inf
+    held: str = ""
+    steady: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,13 +179,21 @@ class KeyedDiscipline(Discipline):
                 ranks.append(table.priority[runnable])
             order = runnable[np.lexsort(ranks)]
         builder = StepBuilder(table, limits, lambda: self._victims(table, limits, keys, order))
-        self._fill(builder, order)
-        if not builder.plan.tokens:
-            builder.plan.wake_s = next_wake(table, limits.now)
-        return builder.plan
+        held = self._fill(builder, order)
+        plan = builder.plan
+        if not plan.tokens:
+            plan.wake_s = next_wake(table, limits.now)
+        if len(plan.tokens) < runnable.size:
+            plan.held = held or ("batch" if builder.slots <= 0 else "tokens")
+        else:
+            # Whoever can run does, whatever the order: only an event changes that.
+            plan.steady = builder.prefill_tokens == 0 and not plan.evict
+        return plan
 
-    def _fill(self, builder: StepBuilder, order: Rows) -> None:
+    def _fill(self, builder: StepBuilder, order: Rows) -> str:
+        """Fill the step in this order; why rows were passed over, if not for want of slots or tokens."""
         table = builder.table
+        held = ""
         rows, at = order.tolist(), 0
         while at < len(rows) and not builder.full:
             row = rows[at]
@@ -198,13 +206,16 @@ class KeyedDiscipline(Discipline):
             ):
                 # Admission is closed; the pool goes on.
                 order = later[table.active[later]]
+                held = held or "admission"
             elif not builder.add(row) and (not table.resident[row] or builder.lost(row)):
                 # Nothing less important may take the room this one waits for, but those who have theirs go on:
                 # they give it back when they finish.
                 order = later[table.resident[later]]
+                held = held or "memory"
             else:
                 continue
             rows, at = order.tolist(), 0
+        return held
 
     def _victims(self, table: JobTable, limits: StepLimits, keys: Floats, order: Rows) -> Iterator[int]:
         """Parked generations that matter least first, then runnable ones from the end of the order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from timely.core.errors import Conflict
@@ -288,6 +288,15 @@ class Controller:
         self.steps += 1
         self.speed.observe(sequences, prefill_tokens, step_s)
         for job_id in self._steps.popleft() if self._steps else ():
+            job = self.table.get(job_id)
+            if job is not None:
+                self.table.attained_s[job.row] += step_s
+
+    def ran_again(self, job_ids: Sequence[JobId], step_s: float) -> None:
+        """One more step like the last is over, which was not composed because that one's plan is steady."""
+        self.steps += 1
+        self.speed.observe(len(job_ids), 0, step_s)
+        for job_id in job_ids:
             job = self.table.get(job_id)
             if job is not None:
                 self.table.attained_s[job.row] += step_s

@@ -82,11 +82,13 @@ class PlannedTask:
 class JobRecord:
     """What happened to one task. Times are absolute seconds from the trace's origin; nan: never happened.
 
+    ``arrived_s`` is the trace's arrival, or later for a task that waits for others (``PlannedTask.after``).
     ``ready_s``, ``start_s`` and ``end_s`` hold one entry a segment that reached the robot.
     """
 
     task: PlannedTask
     outcome: Outcome = "unfinished"
+    arrived_s: float = math.nan
     first_token_s: float = math.nan
     last_token_s: float = math.nan
     admitted_s: float = math.nan
@@ -101,15 +103,19 @@ class JobRecord:
     end_s: list[float] = field(default_factory=list)
     note: str = ""
 
+    def __post_init__(self) -> None:
+        if math.isnan(self.arrived_s):
+            self.arrived_s = self.task.arrival_s
+
     @property
     def response_time_s(self) -> float:
         """Arrival to the start of the first action, seconds; nan before that."""
-        return self.start_s[0] - self.task.arrival_s if self.start_s else math.nan
+        return self.start_s[0] - self.arrived_s if self.start_s else math.nan
 
     @property
     def waiting_time_s(self) -> float:
         """Waits before each segment, summed: completion minus execution (TimelyLLM Fig. 3), seconds."""
-        waited, free = 0.0, self.task.arrival_s
+        waited, free = 0.0, self.arrived_s
         for start, end in zip(self.start_s, self.end_s, strict=True):
             waited += start - free
             free = end
@@ -117,10 +123,8 @@ class JobRecord:
 
     def utility(self, now: float) -> float:
         """Utility of its response time; a task without a response counts with its age at ``now``."""
-        response = self.response_time_s
-        return self.task.utility.value(
-            max(0.0, now - self.task.arrival_s) if response != response else response
-        )
+        latency = self.response_time_s if self.start_s else max(0.0, now - self.arrived_s)
+        return self.task.utility.value(latency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,9 @@ class ReplayOptions:
         max_resident: most jobs that may hold KV at once, parked ones included; None: as many as blocks allow.
         prefill_chunk: most prompt tokens of one job in a step; None: the token budget.
         segment_bound: longest segment, tokens, where the trace does not say (TimelyLLM section 7.1: 10).
-        eviction: ``recompute``, ``swap`` to host memory, or ``auto``: whichever the profile makes cheaper.
+        eviction: what becomes of an evicted job's context: ``discipline`` (what the discipline asks to keep moves to
+            host memory, if the profile has a rate for that; the rest is computed again), ``recompute`` everything,
+            ``swap`` everything, or ``auto``: whichever the profile makes cheaper.
         estimate_factor: estimates of execution times are this times the truth ...
         estimate_noise: ... times a log-normal factor of this sigma.
         closed_loop: robots report when a segment starts and ends, which replaces estimates.
@@ -156,7 +162,7 @@ class ReplayOptions:
     prefill_chunk: int | None = None
     seed: int = 0
     segment_bound: int = 10
-    eviction: Literal["recompute", "swap", "auto"] = "recompute"
+    eviction: Literal["discipline", "recompute", "swap", "auto"] = "discipline"
     estimate_factor: float = 1.0
     estimate_noise: float = 0.0
     closed_loop: bool = True

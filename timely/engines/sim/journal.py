@@ -1,36 +1,146 @@
-"""What a run leaves behind about its decisions: who took part in which steps, compactly, and state over time."""
+"""What a run leaves behind about its decisions: who took part in which steps, who was left out, state over time.
+
+Compact on purpose: a job's participation is kept as runs of steps, not step by step, and who was left out is
+noted only when that changes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from timely.disciplines.base import StepLimits, StepPlan
+from timely.disciplines.composition import KeyedDiscipline
 
 if TYPE_CHECKING:
     from timely.core.job import JobId, JobTable
+    from timely.engines.controller import Controller
     from timely.engines.sim.kv import BlockPool
-    from timely.engines.sim.simulator import Member
+    from timely.engines.sim.memory import Live
+
+DECODE, PREFILL = 0, 1
+
+MAX_CHOICES = 20_000
+"""Choices kept; a longer run notes that the rest is missing."""
+
+MAX_LEFT_OUT = 8
+"""Jobs left out that are named in a choice, the most important first."""
+
+MAX_SAMPLES = 4_000
+"""Samples over time; when there are more, every other one goes and the interval doubles."""
 
 
 class Journal:
-    """Placeholder."""
+    """Runs, evictions and choices of one replay.
+
+    ``to_dict`` gives ``{"t_s", "step_s", "runs", "evictions", "choices"}``: begin and duration of every step;
+    ``runs[job]`` as ``[kind, first step, last step, tokens a step]`` with kind 0 decode and 1 prompt; evictions as
+    ``[step, job]``; choices as ``{"step", "held", "left", "served", "out"}`` with ``[job, key]`` pairs.
+    """
 
     def __init__(self) -> None:
-        self.steps = 0
+        self._t_s: list[float] = []
+        self._step_s: list[float] = []
+        self._runs: dict[JobId, list[list[int]]] = {}
+        self._evictions: list[tuple[int, JobId]] = []
+        self._choices: list[dict[str, Any]] = []
+        self._members: tuple[JobId, ...] = ()
+        self._held = ""
+        self._missing = 0
 
-    def step(self, now: float, step_s: float, members: list[Member], evicted: list[JobId]) -> None:
-        """One step."""
-        self.steps += 1
+    def choice(self, plan: StepPlan, controller: Controller, limits: StepLimits) -> None:
+        """A plan was composed; noted when it leaves somebody out and differs from the one before."""
+        step = len(self._t_s)
+        for job_id in plan.evict:
+            self._evictions.append((step, job_id))
+        members = tuple(plan.tokens)
+        if not plan.held or (plan.held == self._held and members == self._members):
+            self._members, self._held = members, plan.held
+            return
+        self._members, self._held = members, plan.held
+        if len(self._choices) >= MAX_CHOICES:
+            self._missing += 1
+            return
+        table = controller.table
+        runnable = np.flatnonzero(table.resume_s <= limits.now)
+        discipline = controller.discipline
+        keys = discipline.keys(table, limits) if isinstance(discipline, KeyedDiscipline) else None
+        out = [row for row in runnable.tolist() if table.jobs[row].job_id not in plan.tokens]
+        if keys is not None:
+            out.sort(key=lambda row: (-keys[row], table.sequence[row]))
+        else:
+            out.sort(key=lambda row: table.sequence[row])
+
+        def pair(row: int) -> list[Any]:
+            return [table.jobs[row].job_id, None if keys is None else float(f"{keys[row]:.6g}")]
+
+        self._choices.append(
+            {
+                "step": step,
+                "held": plan.held,
+                "left": len(out),
+                "served": [pair(table[job_id].row) for job_id in members],
+                "out": [pair(row) for row in out[:MAX_LEFT_OUT]],
+            }
+        )
+
+    def steps(self, now: float, times: list[float], members: list[tuple[Live, int, bool]]) -> None:
+        """One step, or several with the same members."""
+        first = len(self._t_s)
+        for time_s in times:
+            self._t_s.append(now)
+            self._step_s.append(time_s)
+            now += time_s
+        last = first + len(times) - 1
+        for live, tokens, prefill in members:
+            run = live.run
+            if run is not None and run[2] == first - 1 and run[0] == prefill and run[3] == tokens:
+                run[2] = last
+            else:
+                live.run = run = [int(prefill), first, last, tokens]
+                self._runs.setdefault(live.task.job, []).append(run)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        return {"steps": self.steps}
+        return {
+            "t_s": [round(t, 9) for t in self._t_s],
+            "step_s": [round(t, 9) for t in self._step_s],
+            "runs": {str(job): runs for job, runs in self._runs.items()},
+            "evictions": [list(eviction) for eviction in self._evictions],
+            "choices": self._choices,
+            "choices_missing": self._missing,
+        }
 
 
 class Series:
-    """Placeholder."""
+    """State over time: ``waiting`` (hold no KV cache), ``running`` (in the step), ``parked``, ``kv_used`` (0..1)."""
 
-    def step(self, now: float, table: JobTable, pool: BlockPool, batch: int) -> None:
-        """Sample."""
+    def __init__(self) -> None:
+        self._rows: list[tuple[float, int, int, int, float]] = []
+        self._interval_s = 0.05
+        self._next_s = 0.0
+
+    def sample(self, now: float, table: JobTable, pool: BlockPool, running: int) -> None:
+        """A step begins; sampled when the last sample is old enough."""
+        if now < self._next_s:
+            return
+        resident = int(np.count_nonzero(table.resident))
+        parked = int(np.count_nonzero(table.resident & (table.resume_s > now)))
+        self._rows.append((now, len(table) - resident, running, parked, pool.used / pool.capacity))
+        if len(self._rows) > MAX_SAMPLES:
+            self._rows = self._rows[::2]
+            self._interval_s *= 2.0
+        self._next_s = now + self._interval_s
 
     def columns(self) -> dict[str, list[float]]:
-        """Columns by name."""
-        return {}
+        """Columns by name, ``t_s`` first."""
+        names = ("t_s", "waiting", "running", "parked", "kv_used")
+        return {name: [row[index] for row in self._rows] for index, name in enumerate(names)}
+
+
+def run_of(journal: Mapping[str, Any], job: object) -> list[list[int]]:
+    """A job's runs in a journal as ``to_dict`` gives it (also after a detour through JSON)."""
+    runs: list[list[int]] = journal["runs"].get(str(job), [])
+    return runs

@@ -8,59 +8,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from timely.core.errors import EngineFailed, InvalidInput
-from timely.core.job import Job, JobId, JobSpec
+from timely.core.job import JobId, JobSpec
 from timely.core.reports import ExecutionReport
-from timely.disciplines.base import StepLimits, StepPlan
+from timely.disciplines.base import Discipline, StepLimits, StepPlan
 from timely.disciplines.registry import create
 from timely.disciplines.step_time import LearnedSpeed
 from timely.engines.controller import Controller
 from timely.engines.replaying import BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
 from timely.engines.sim.events import ARRIVAL, REPORT, STEP_END, WAKE, Agenda
 from timely.engines.sim.journal import Journal, Series
-from timely.engines.sim.kv import BlockPool, Holding
-from timely.engines.sim.profile import ProfileSpeed, StepTime, StepTimeProfile, load_profile
+from timely.engines.sim.memory import Live, Memory
 from timely.engines.sim.profile import DEFAULT as DEFAULT_PROFILE
+from timely.engines.sim.profile import ProfileSpeed, StepTime, StepTimeProfile, load_profile
 from timely.engines.sim.robots import Robots
 
-PROGRESS_STEPS = 2000
-"""Steps between two calls of the progress function."""
+PROGRESS_EVENTS = 4096
+"""Events between two calls of the progress function."""
 
 
-class Live:
-    """A task in the engine: what the job table does not hold."""
+@dataclass(slots=True)
+class Step:
+    """The step in flight, or several like it in a row.
 
-    __slots__ = (
-        "boundary", "computed", "holding", "index", "job", "output", "record", "swapped", "target", "task",
-    )  # fmt: skip
+    Attributes:
+        members: (live job, tokens in each step, whether they are prompt tokens).
+        times: seconds of each.
+    """
 
-    def __init__(self, task: PlannedTask, job: Job, record: JobRecord, holding: Holding) -> None:
-        self.task = task
-        self.job = job
-        self.record = record
-        self.holding = holding
-        self.index = 0
-        """Segment in generation."""
-        self.boundary = task.plan[0].tokens
-        """Output tokens at which it closes."""
-        self.output = 0
-        self.target = task.output_tokens
-        self.computed = 0
-        """Most context tokens that were ever in the KV cache: what is computed below is computed again."""
-        self.swapped = 0
-        """Context tokens in host memory."""
-
-
-class Member:
-    """A job's share of the step in flight."""
-
-    __slots__ = ("live", "prefill", "tokens")
-
-    def __init__(self, live: Live, tokens: int, prefill: bool) -> None:
-        self.live = live
-        self.tokens = tokens
-        self.prefill = prefill
+    members: list[tuple[Live, int, bool]]
+    prefill_tokens: int
+    times: list[float]
 
 
 class Simulator:
@@ -69,26 +49,31 @@ class Simulator:
     Args:
         options: how; see ``ReplayOptions``.
         profile: step times and sizes; loaded by ``options.profile`` unless given.
+        repeat_steps: take steps that decide nothing new without asking; off, every step is composed. The result
+            is the same, sooner.
 
     Raises:
         UnknownName: no such discipline or profile.
         InvalidInput: a broken profile or a nonsensical option.
     """
 
-    def __init__(self, options: ReplayOptions, profile: StepTimeProfile | None = None) -> None:
+    def __init__(
+        self, options: ReplayOptions, profile: StepTimeProfile | None = None, *, repeat_steps: bool = True
+    ) -> None:
         self.options = options
         self.profile = profile or load_profile(options.profile or DEFAULT_PROFILE)
         kv, limits = self.profile.kv, self.profile.limits
-        self.max_batch = _positive("max_batch", options.max_batch, limits.max_batch)
-        self.token_budget = _positive("token_budget", options.token_budget, limits.token_budget)
-        self.prefill_chunk = _positive("prefill_chunk", options.prefill_chunk, self.token_budget)
-        self.pool = BlockPool(_positive("kv_blocks", options.kv_blocks, kv.blocks), kv.block_tokens)
-        self.max_resident = _positive("max_resident", options.max_resident, 1 << 30)
-        self.step_time = StepTime(self.profile.step_s)
+        self._max_batch = _positive("max_batch", options.max_batch, limits.max_batch)
+        self._token_budget = _positive("token_budget", options.token_budget, limits.token_budget)
+        self._prefill_chunk = _positive("prefill_chunk", options.prefill_chunk, self._token_budget)
+        self._max_resident = _positive("max_resident", options.max_resident, 1 << 30)
+        self._step_time = StepTime(self.profile.step_s)
         speed = LearnedSpeed() if options.learned_speed else ProfileSpeed(self.profile.step_s)
+        self.controller = Controller(create(options.discipline), speed)
+        capacity = _positive("kv_blocks", options.kv_blocks, kv.blocks)
+        self.memory = Memory(capacity, self.profile, options.eviction, self.controller)
         self.journal = Journal() if options.journal else None
         self.series = Series()
-        self.controller = Controller(create(options.discipline), speed)
         self.agenda = Agenda()
         self.robots = Robots(options)
         self.now = 0.0
@@ -97,18 +82,22 @@ class Simulator:
         self.finished = 0
         self.computed_tokens = 0
         self.prefill_tokens = 0
-        self.cached_tokens = 0
-        self.swapped_tokens = 0
         self.busy_s = 0.0
         self._tasks: Iterator[PlannedTask] = iter(())
         self._stepping = False
+        self._composed_s = -math.inf
         self._wake_s = math.inf
+        self._bounds: dict[str, int] = {}
+        """Longest segment met so far, by skill set."""
         self._over: set[JobId] = set()
         """Requests of applications that have ended: others may wait for their answers."""
         self._followers: dict[JobId, list[JobRecord]] = {}
         self._awaited: dict[JobId, int] = {}
         self._segmented = options.mode == "segmented"
         self._whole = options.mode == "whole"
+        # A discipline that listens to every token must hear each by itself.
+        hears = type(self.controller.discipline).progressed is not Discipline.progressed
+        self._repeats = repeat_steps and not hears
 
     # ------------------------------------------------------------------ running
 
@@ -123,35 +112,27 @@ class Simulator:
         until = math.inf if self.options.until_s is None else self.options.until_s
         agenda = self.agenda
         partial = False
-        reported = 0
         try:
-            while True:
-                upcoming = agenda.next_s()
-                if not self._stepping and upcoming > self.now and self._begin_step():
-                    if progress is not None and self.controller.steps >= reported + PROGRESS_STEPS:
-                        reported = self.controller.steps
-                        progress(self.now, len(self.records), self.finished)
-                    continue
-                upcoming = agenda.next_s()
-                if upcoming == math.inf:
-                    break
-                if upcoming > until:
+            while (when := agenda.next_s()) < math.inf:
+                if when > until:
                     self.now = until
                     break
-                self.now = upcoming
+                self.now = when
                 agenda.run_next()
+                if not self._stepping and agenda.next_s() > when:
+                    self._begin_step(when)
+                if progress is not None and agenda.handled % PROGRESS_EVENTS == 0:
+                    progress(when, len(self.records), self.finished)
+            else:
+                self._check_all_done()
         except KeyboardInterrupt:
             partial = True
-        if self.live and not partial and agenda.next_s() == math.inf:
-            raise EngineFailed(
-                f"discipline {self.options.discipline!r} runs nothing at {self.now:.6f} s although"
-                f" {len(self.live)} jobs are left"
-            )
         for live in self.live.values():
             self._note(live)
+        ends = [record.end_s[-1] for record in self.records if record.end_s]
         return BackendRun(
             records=self.records,
-            end_s=self._end_s(),
+            end_s=max([self.now, *ends]),
             profile=self.profile.name,
             partial=partial,
             counters=self._counters(),
@@ -159,9 +140,15 @@ class Simulator:
             journal=self.journal.to_dict() if self.journal is not None else None,
         )
 
-    def _end_s(self) -> float:
-        ends = [record.end_s[-1] for record in self.records if record.end_s]
-        return max([self.now, *ends])
+    def _check_all_done(self) -> None:
+        if self.live:
+            raise EngineFailed(
+                f"discipline {self.options.discipline!r} runs nothing at {self.now:.6f} s although"
+                f" {len(self.live)} jobs are left, and nothing further will happen"
+            )
+        for job_id in self._awaited:
+            missing = ", ".join(str(j) for j, waiting in self._followers.items() if waiting)
+            raise InvalidInput(f"waits for {missing}, which never end", where=f"job {job_id}: after")
 
     def _counters(self) -> dict[str, float | int]:
         controller = self.controller
@@ -170,9 +157,9 @@ class Simulator:
             "tokens": controller.tokens,
             "computed_tokens": self.computed_tokens,
             "prefill_tokens": self.prefill_tokens,
-            "cached_tokens": self.cached_tokens,
+            "cached_tokens": self.memory.cached_tokens,
             "recomputed_tokens": controller.recomputed_tokens,
-            "swapped_tokens": self.swapped_tokens,
+            "swapped_tokens": self.memory.swapped_tokens,
             "segments": controller.segments,
             "evictions": controller.evictions,
             "busy_s": self.busy_s,
@@ -201,24 +188,35 @@ class Simulator:
     def _submit(self, now: float, record: JobRecord) -> None:
         task = record.task
         record.note = ""
+        record.arrived_s = now
         # All that the job will ever hold must fit into an empty cache, or it would wait for ever.
-        whole = task.prompt_tokens + task.output_tokens
-        if -(-whole // self.pool.block_tokens) > self.pool.capacity:
+        if not self.memory.fits(task.prompt_tokens + task.output_tokens):
             record.outcome = "refused"
             record.note = (
-                f"needs {whole} tokens of KV cache, there are {self.pool.capacity * self.pool.block_tokens}"
+                f"needs {task.prompt_tokens + task.output_tokens} tokens of KV cache, there are"
+                f" {self.memory.pool.capacity * self.memory.block_tokens}"
             )
             self._ended(task, now)
             return
-        holding = self.pool.holding(task.prefix, task.shared_prefix_tokens, task.prompt_tokens)
-        spec = JobSpec(
+        holding, cached = self.memory.holding(task)
+        try:
+            job = self.controller.arrive(self._spec(task, now, cached))
+        except InvalidInput as error:
+            record.outcome, record.note = "refused", str(error)
+            self._ended(task, now)
+            return
+        self.live[task.job] = live = Live(task, job, record, holding)
+        self.memory.arrive(live)
+
+    def _spec(self, task: PlannedTask, now: float, cached: int) -> JobSpec:
+        return JobSpec(
             job_id=task.job,
             arrival_s=now,
             utility=task.utility,
             prompt_tokens=task.prompt_tokens,
-            cached_tokens=self.pool.hit_blocks(holding) * self.pool.block_tokens,
+            cached_tokens=cached,
             max_tokens=task.output_tokens if task.max_tokens is None else task.max_tokens,
-            segment_tokens=task.segment_bound or self.options.segment_bound,
+            segment_tokens=self._segment_bound(task),
             segmented=self._segmented,
             network_s=task.network_s,
             agent=task.agent,
@@ -230,14 +228,15 @@ class Simulator:
             acceptance=task.acceptance,
             text=task.task,
         )
-        try:
-            job = self.controller.arrive(spec)
-        except InvalidInput as error:
-            record.outcome, record.note = "refused", str(error)
-            self._ended(task, now)
-            return
-        self.live[task.job] = live = Live(task, job, record, holding)
-        self._share(live)
+
+    def _segment_bound(self, task: PlannedTask) -> int:
+        """The longest segment of the task's skill set: given, or the longest met so far."""
+        if task.segment_bound is not None:
+            return task.segment_bound
+        longest = max(segment.tokens for segment in task.plan)
+        bound = max(longest, self._bounds.get(task.skill_set, self.options.segment_bound))
+        self._bounds[task.skill_set] = bound
+        return bound
 
     def _report(self, now: float, payload: tuple[JobId, ExecutionReport]) -> None:
         self.controller.report(payload[0], payload[1], now)
@@ -247,19 +246,22 @@ class Simulator:
 
     # ------------------------------------------------------------------ a step
 
-    def _begin_step(self) -> bool:
-        """Compose a step and put its end on the agenda; False when nothing runs now."""
+    def _begin_step(self, now: float) -> None:
+        """Compose a step and put its end on the agenda, if anything runs now."""
         if not self.live:
-            return False
-        controller, pool, now = self.controller, self.pool, self.now
+            return
+        controller, memory = self.controller, self.memory
         limits = StepLimits(
-            now, self.token_budget, self.max_batch, self.max_resident, self.prefill_chunk, pool.free,
-            pool.block_tokens, controller.speed,
+            now, self._token_budget, self._max_batch, self._max_resident, self._prefill_chunk, memory.pool.free,
+            memory.block_tokens, controller.speed, memory.swap_s_per_token,
         )  # fmt: skip
         plan = controller.compose(limits)
-        moved = self._evict(plan, now) if plan.evict else 0
-        table = controller.table
-        members: list[Member] = []
+        if self.journal is not None:
+            self.journal.choice(plan, controller, limits)
+        if plan.evict:
+            memory.evict(plan, [self.live[job_id] for job_id in plan.evict], now)
+        table, pool = controller.table, memory.pool
+        members: list[tuple[Live, int, bool]] = []
         decodes = prefill_tokens = context = 0
         squares = 0.0
         for job_id, share in plan.tokens.items():
@@ -267,49 +269,89 @@ class Simulator:
             job = live.job
             row = job.row
             if not table.resident[row]:
-                moved += self._admit(live, now)
+                memory.admit(live, now)
             left = int(table.prefill_left[row])
             begin = int(table.context_tokens[row])
             tokens = min(share, left) if left else 1
-            if not pool.grow(live.holding, begin + tokens):
+            end = begin + tokens
+            if not pool.grow(live.holding, end):
+                # Held in the table's count, gone in the pool's: the job takes part once there is room.
+                table.resident[row] = True
+                table.blocks[row] = live.holding.blocks
                 continue
             controller.started(job)
             table.blocks[row] = live.holding.blocks
-            end = begin + tokens
             if left:
                 prefill_tokens += tokens
                 squares += end * end - begin * begin
-                if end < live.computed:
-                    again = tokens
-                else:
-                    again = max(0, live.computed - begin)
-                    live.computed = end
-                if again:
+                again = min(tokens, live.computed - begin)
+                if again > 0:
                     controller.recomputed(job, again)
-                if pool.publish(live.holding, end):
-                    self._prefix_grew(live)
+                live.computed = max(live.computed, end)
+                memory.publish(live, end)
+                members.append((live, tokens, True))
             else:
                 decodes += 1
                 context += end
                 live.computed = end
-            members.append(Member(live, tokens, left > 0))
+                members.append((live, 1, False))
+        moved = memory.moved()
         if not members:
             self._sleep(plan, now)
-            return False
-        step_s = self.step_time(decodes, len(members) - decodes, prefill_tokens, squares, context)
-        if moved:
-            step_s += moved * self.profile.kv.swap_s_per_token
-        if step_s <= 0.0:
-            raise InvalidInput(f"a step takes {step_s} s", where=f"profile {self.profile.name}: step_s")
+            return
+        time_s = self._step_time(decodes, len(members) - decodes, prefill_tokens, squares, context)
+        time_s += moved * self.profile.kv.swap_s_per_token
+        if time_s <= 0.0:
+            raise InvalidInput(f"a step takes {time_s} s", where=f"profile {self.profile.name}: step_s")
+        times = [time_s]
+        if plan.steady and self._repeats and not prefill_tokens:
+            self._repeat(now, decodes, context, members, times)
         self._stepping = True
-        self.busy_s += step_s
         self.prefill_tokens += prefill_tokens
-        self.computed_tokens += prefill_tokens + decodes
+        self.computed_tokens += prefill_tokens + decodes * len(times)
         if self.journal is not None:
-            self.journal.step(now, step_s, members, plan.evict)
-        self.series.step(now, table, pool, len(members))
-        self.agenda.at(now + step_s, STEP_END, self._end_step, (members, prefill_tokens, step_s))
-        return True
+            self.journal.steps(now, times, members)
+        self.series.sample(now, table, pool, len(members))
+        end_s = now
+        for time_s in times:
+            end_s += time_s
+            self.busy_s += time_s
+        self.agenda.at(end_s, STEP_END, self._end_step, Step(members, prefill_tokens, times))
+
+    def _repeat(
+        self, now: float, decodes: int, context: int, members: list[tuple[Live, int, bool]], times: list[float]
+    ) -> None:
+        """Append the steps that are bound to follow: everybody decodes on, and nothing happens in between.
+
+        A steady plan holds until a segment closes, an event comes, a parked job becomes runnable or blocks run
+        short; the last step counted here is the one in which one of that does.
+        """
+        most = min(live.boundary - live.output for live, _, _ in members)
+        if most < 2:
+            return
+        block = self.memory.block_tokens
+        needed = 0
+        table = self.controller.table
+        for live, _, _ in members:
+            reach = int(table.context_tokens[live.job.row]) + most
+            needed += max(0, -(-reach // block) - live.holding.blocks)
+        if needed > self.memory.pool.free:
+            return
+        column = table.resume_s
+        later = column[column > now]
+        horizon = min(self.agenda.next_s(), float(later.min()) if later.size else math.inf)
+        now += times[0]
+        while len(times) < most and now < horizon:
+            context += decodes
+            times.append(self._step_time(decodes, 0, 0, 0.0, context))
+            now += times[-1]
+        if len(times) > 1:
+            for live, _, _ in members:
+                row = live.job.row
+                reach = int(table.context_tokens[row]) + len(times)
+                self.memory.pool.grow(live.holding, reach)
+                table.blocks[row] = live.holding.blocks
+                live.computed = reach
 
     def _sleep(self, plan: StepPlan, now: float) -> None:
         """Nothing runs: come back when the discipline wants to, unless something happens before."""
@@ -318,35 +360,46 @@ class Simulator:
             self._wake_s = wake
             self.agenda.at(wake, WAKE, self._wake)
 
-    def _end_step(self, now: float, payload: tuple[list[Member], int, float]) -> None:
-        members, prefill_tokens, step_s = payload
+    def _end_step(self, now: float, step: Step) -> None:
         self._stepping = False
         controller = self.controller
         table = controller.table
-        for member in members:
-            live = member.live
+        steps, members = len(step.times), len(step.members)
+        if steps > 1:
+            # Each step is learned from before the next one's tokens appear.
+            job_ids = [live.task.job for live, _, _ in step.members]
+            controller.ran(members, 0, step.times[0])
+            for time_s in step.times[1:-1]:
+                controller.ran_again(job_ids, time_s)
+        for live, tokens, prefill in step.members:
             job = live.job
             row = job.row
-            table.context_tokens[row] += member.tokens
-            if member.prefill:
-                table.prefill_left[row] -= member.tokens
-                if table.prefill_left[row] > 0:
+            if prefill:
+                table.context_tokens[row] += tokens
+                left = table.prefill_left[row] - tokens
+                table.prefill_left[row] = left
+                if left > 0:
                     continue
+            else:
+                table.context_tokens[row] += steps
             record = live.record
             if live.output == 0:
                 record.first_token_s = now
             record.last_token_s = now
-            live.output += 1
-            controller.progress(job, 1, now)
+            live.output += steps
+            controller.progress(job, steps, now)
             if live.output == live.boundary:
                 self._close(live, now)
-        controller.ran(len(members), prefill_tokens, step_s)
+        if steps > 1:
+            controller.ran_again(job_ids, step.times[-1])
+        else:
+            controller.ran(members, step.prefill_tokens, step.times[0])
 
     def _close(self, live: Live, now: float) -> None:
         task, index = live.task, live.index
-        segment = task.plan[index]
         last = live.output == live.target
         if not self._whole:
+            segment = task.plan[index]
             estimate = self.robots.estimate_s(task, index)
             self.controller.close_segment(
                 live.job, segment.text, estimate, now, blocking=segment.blocking, last=last
@@ -367,11 +420,10 @@ class Simulator:
                 self.robots.receive(live.record, index, now, task.plan[index].execution_s)
         live.record.outcome = "complete"
         self._note(live)
+        self.memory.release(live)
         self.controller.finish(task.job, "complete", now)
-        self.pool.release(live.holding)
         del self.live[task.job]
         self._ended(task, now)
-        self._prefix_shared(live)
 
     def _ended(self, task: PlannedTask, now: float) -> None:
         """Served or refused: those of its application that wait for it may go on."""
@@ -392,80 +444,6 @@ class Simulator:
         record.preemptions = job.preemptions
         record.recomputed_tokens = job.recomputed_tokens
         record.output_tokens = live.output
-
-    # ------------------------------------------------------------------ KV cache
-
-    def _admit(self, live: Live, now: float) -> int:
-        """Give a job its slot and whatever of its context is still stored; returns tokens moved in from the host."""
-        table, row, record = self.controller.table, live.job.row, live.record
-        found = self.pool.admit(live.holding)
-        if record.admitted_s != record.admitted_s:
-            record.admitted_s = now
-            record.cached_tokens = found
-            self.cached_tokens += found
-        self._prefix_shared(live)
-        if live.swapped:
-            context, live.swapped = live.swapped, 0
-            if self.pool.grow(live.holding, context):
-                moved = max(0, context - found)
-                self.swapped_tokens += moved
-                table.context_tokens[row] = context
-                return moved
-        # All known tokens have to be in the cache before the next one can be sampled.
-        known = live.task.prompt_tokens + live.output
-        found = min(found, known - 1)
-        table.context_tokens[row] = found
-        table.prefill_left[row] = known - found
-        live.computed = max(live.computed, found)
-        return 0
-
-    def _evict(self, plan: StepPlan, now: float) -> int:
-        """Take KV caches away; returns tokens moved out to the host."""
-        moved = 0
-        table = self.controller.table
-        for job_id in plan.evict:
-            live = self.live[job_id]
-            row = live.job.row
-            context, left = int(table.context_tokens[row]), int(table.prefill_left[row])
-            known = live.task.prompt_tokens + live.output
-            if self._swaps(context):
-                self.pool.evict(live.holding, context)
-                live.swapped = context
-                self.swapped_tokens += context
-                moved += context
-                self.controller.evict(live.job, left, now)
-            else:
-                self.pool.evict(live.holding, context)
-                hit = self.pool.hit_blocks(live.holding) * self.pool.block_tokens
-                self.controller.evict(live.job, known - min(hit, known - 1), now)
-            self._prefix_shared(live)
-        return moved
-
-    def _swaps(self, context: int) -> bool:
-        """Moving out and in again, or computing again? (The semantic paper's Eq. 3, the right way round.)"""
-        cost = self.profile.kv.swap_s_per_token
-        if self.options.eviction == "auto":
-            terms = self.profile.step_s
-            again = terms.per_prefill_token * context + terms.per_prefill_token_sq * context * context
-            return 0.0 < cost and 2.0 * cost * context < again
-        return self.options.eviction == "swap"
-
-    def _share(self, live: Live) -> None:
-        """Tell the table which of the job's blocks cost nobody anything, because others hold them too."""
-
-    def _prefix_shared(self, live: Live) -> None:
-        """The prefix gained or lost a user."""
-
-    def _prefix_grew(self, live: Live) -> None:
-        """More of the prefix is stored: whoever waits for it has less to compute."""
-        prefix = live.holding.prefix
-        table = self.controller.table
-        for other in self.live.values():
-            if other.holding.prefix is prefix and not table.resident[other.job.row] and not other.swapped:
-                known = other.task.prompt_tokens + other.output
-                hit = self.pool.hit_blocks(other.holding) * self.pool.block_tokens
-                table.prefill_left[other.job.row] = known - min(hit, known - 1)
-        self._prefix_shared(live)
 
 
 def _positive(name: str, given: int | None, default: int) -> int:

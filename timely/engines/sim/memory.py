@@ -1,0 +1,204 @@
+"""KV memory of the simulated engine: who holds blocks, who finds them again, what moves to host memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from timely.core.job import Job, JobTable
+from timely.disciplines.base import StepPlan
+from timely.engines.controller import Controller
+from timely.engines.replaying import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.sim.kv import BlockPool, Holding, Prefix
+from timely.engines.sim.profile import StepTimeProfile
+
+
+class Live:
+    """A task in the engine: what the job table does not hold."""
+
+    __slots__ = (
+        "boundary", "computed", "holding", "index", "job", "output", "record", "run", "swapped", "target", "task",
+    )  # fmt: skip
+
+    def __init__(self, task: PlannedTask, job: Job, record: JobRecord, holding: Holding) -> None:
+        self.task = task
+        self.job = job
+        self.record = record
+        self.holding = holding
+        self.index = 0
+        """Segment in generation."""
+        self.boundary = task.plan[0].tokens
+        """Output tokens at which it closes."""
+        self.output = 0
+        self.target = task.output_tokens
+        self.computed = 0
+        """Most context tokens that were ever in the KV cache: what is computed below is computed again."""
+        self.swapped = 0
+        """Context tokens kept in host memory."""
+        self.run: list[int] | None = None
+        """Its latest run of steps in the journal."""
+
+    @property
+    def known(self) -> int:
+        """Prompt and output tokens so far; all but the newest must be in the cache to go on decoding."""
+        return self.task.prompt_tokens + self.output
+
+
+class Memory:
+    """Block accounting between the job table, which disciplines read, and the block pool.
+
+    Args:
+        capacity: KV blocks.
+        eviction: see ``ReplayOptions``.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        profile: StepTimeProfile,
+        eviction: str,
+        controller: Controller,
+    ) -> None:
+        self.pool = BlockPool(capacity, profile.kv.block_tokens)
+        self.block_tokens = profile.kv.block_tokens
+        self._terms = profile.step_s
+        self._rate = profile.kv.swap_s_per_token
+        self._eviction = eviction
+        self._controller = controller
+        self._users: dict[Prefix, set[Live]] = {}
+        self.cached_tokens = 0
+        self.swapped_tokens = 0
+        self._moved = 0
+
+    @property
+    def swap_s_per_token(self) -> float:
+        """What a discipline is told: seconds to bring a token back; ``inf`` when nothing moves to the host."""
+        return self._rate if self._rate > 0.0 and self._eviction != "recompute" else math.inf
+
+    @property
+    def table(self) -> JobTable:
+        """The controller's table."""
+        return self._controller.table
+
+    def fits(self, tokens: int) -> bool:
+        """Whether that many tokens fit into an empty cache."""
+        return -(-tokens // self.block_tokens) <= self.pool.capacity
+
+    def holding(self, task: PlannedTask) -> tuple[Holding, int]:
+        """An empty holding for a new job, and the prompt tokens it would find stored now."""
+        holding = self.pool.holding(task.prefix, task.shared_prefix_tokens, task.prompt_tokens)
+        return holding, self._found(holding, task.prompt_tokens)
+
+    def _found(self, holding: Holding, known: int) -> int:
+        # The last known token is always computed: its output is the next one.
+        return min(self.pool.hit_blocks(holding) * self.block_tokens, known - 1)
+
+    def arrive(self, live: Live) -> None:
+        """A job joined: note which blocks of its prompt others hold anyway."""
+        prefix = live.holding.prefix
+        if prefix is not None:
+            self._users.setdefault(prefix, set()).add(live)
+            self._share((live,), prefix)
+
+    def admit(self, live: Live, now: float) -> None:
+        """Give a job its slot and whatever of its context is still stored, here or in host memory."""
+        table, row, record, holding = self.table, live.job.row, live.record, live.holding
+        prefix = holding.prefix
+        before = prefix.references if prefix is not None else 0
+        found = min(self.pool.admit(holding), live.known - 1)
+        if record.admitted_s != record.admitted_s:  # noqa: PLR0124 nan: never before
+            record.admitted_s = now
+            record.cached_tokens = found
+            self.cached_tokens += found
+        if live.swapped > found and self.pool.grow(holding, live.swapped):
+            self._moved += live.swapped - found
+            found = live.swapped
+        live.swapped = 0
+        left = live.known - found
+        table.context_tokens[row] = found
+        # A job of which only the newest token is missing simply decodes on.
+        table.prefill_left[row] = 0 if left == 1 and live.output else left
+        live.computed = max(live.computed, found)
+        if prefix is not None:
+            if before < 2:
+                self._share(self._users[prefix], prefix)
+            else:
+                self._share((live,), prefix)
+
+    def publish(self, live: Live, context_tokens: int) -> None:
+        """``context_tokens`` of the job are computed: others may find more of their prefix stored."""
+        holding = live.holding
+        prefix = holding.prefix
+        if prefix is None or not self.pool.publish(holding, context_tokens):
+            return
+        table = self.table
+        users = self._users[prefix]
+        for other in users:
+            row = other.job.row
+            if not table.resident[row] and not other.swapped:
+                table.prefill_left[row] = other.known - self._found(other.holding, other.known)
+        self._share(users, prefix)
+
+    def evict(self, plan: StepPlan, live_of: Iterable[Live], now: float) -> None:
+        """Take KV caches away as the plan says."""
+        table = self.table
+        for live in live_of:
+            row = live.job.row
+            holding = live.holding
+            context = int(table.context_tokens[row])
+            kept = self._kept(plan, live, context)
+            prefix = holding.prefix
+            before = prefix.references if prefix is not None else 0
+            self.pool.evict(holding, context)
+            if kept:
+                live.swapped = kept
+                self._moved += kept
+                left = live.known - kept
+                self._controller.evict(live.job, 0 if left == 1 and live.output else left, now)
+            else:
+                self._controller.evict(live.job, live.known - self._found(holding, live.known), now)
+            if prefix is not None:
+                self._share(self._users[prefix] if before <= 2 else (live,), prefix)
+
+    def _kept(self, plan: StepPlan, live: Live, context: int) -> int:
+        """Context tokens that go to host memory rather than being computed again."""
+        if self._eviction == "recompute":
+            return 0
+        if self._eviction == "swap":
+            return context
+        asked = plan.keep.get(live.job.job_id, 0) if self._rate > 0.0 else 0
+        if asked or self._eviction == "discipline":
+            return min(asked, context)
+        # Out and in again, or computed again (the semantic scheduling paper's Eq. 3, the right way round).
+        again = self._terms.per_prefill_token * context + self._terms.per_prefill_token_sq * context * context
+        if self._terms.tokens is not None:
+            again += self._terms.tokens(context) - self._terms.tokens(1)
+        return context if 0.0 < 2.0 * self._rate * context < again else 0
+
+    def release(self, live: Live) -> None:
+        """The job is over (and still in the table)."""
+        holding = live.holding
+        prefix = holding.prefix
+        before = prefix.references if prefix is not None else 0
+        self.pool.release(holding)
+        if prefix is not None:
+            users = self._users[prefix]
+            users.discard(live)
+            if before <= 2:
+                self._share(users, prefix)
+
+    def moved(self) -> int:
+        """Tokens moved to or from host memory since it was last asked."""
+        moved, self._moved = self._moved, 0
+        self.swapped_tokens += moved
+        return moved
+
+    def _share(self, lives: Iterable[Live], prefix: Prefix) -> None:
+        """Which blocks cost nothing, because another job holds them, and which nobody gets by an eviction."""
+        table = self.table
+        for live in lives:
+            row, holding = live.job.row, live.holding
+            if holding.holder:
+                table.shared_blocks[row] = holding.shared if prefix.references > 1 else 0
+            else:
+                table.shared_blocks[row] = min(holding.prefix_blocks, prefix.blocks) if prefix.references else 0
