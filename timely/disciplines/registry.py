@@ -19,6 +19,9 @@ _REGISTRY: dict[str, str] = {
     "semantic": "timely.disciplines.semantic:Semantic",
     "sjf": "timely.disciplines.semantic_baselines:Sjf",
     "hpjf": "timely.disciplines.semantic_baselines:Hpjf",
+    "laps-sd": "timely.disciplines.laps_sd:LapsSd",
+    "las": "timely.disciplines.laps_baselines:Las",
+    "lp-sjf": "timely.disciplines.laps_baselines:LpSjf",
 }
 
 

@@ -1,0 +1,205 @@
+"""LAPS-SD: least attained service until a request's draft acceptance is known, shortest job first from then on.
+
+Section 4 of the paper. Where it is vague or slips, this is decided here:
+
+* The text calls the drafting time per token T_LLM and the verification time T_SSM; Eq. 6 itself has them right:
+  the small model drafts, the large one verifies. ``execution_s`` follows Eq. 6. On a live engine one decoding step
+  is one round, drafting and verification together, so the measured time of a step stands for both.
+* A perceptible request moves to the queue whose range holds its *perceived* service, what it has had plus Eq. 6 for
+  what is left; a non-perceptible one lies by attained service alone and only ever moves down.
+* A perceptible request that runs is not preempted (section 4.1): it goes on until it ends or parks. One that waits
+  competes by queue. Non-perceptible ones are preempted whenever the order says so: their caches are small.
+* Neither the first threshold, nor M, nor gamma, nor delta is given. Half a second, 2, 8 rounds and 0.05 are ours;
+  K = 4 lies within the best values of the paper's Fig. 6.
+* Acceptance is watched as the paper's Fig. 3 does, over all rounds so far. Rounds without a draft say nothing.
+  Once perceptible a request stays so, and its estimate follows later rounds.
+* Where the engine reports no rounds but the request brings its acceptance (a simulation), that value is what each
+  round shows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from timely.core.job import Job, JobId, JobSpec, JobTable
+from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
+from timely.disciplines.composition import KeyedDiscipline
+from timely.disciplines.lengths import Lengths
+from timely.disciplines.needs import SPECULATION, check_acceptance
+
+DRAFTS = 4.0
+"""Draft tokens a round before any has been seen."""
+
+
+def execution_s(tokens: float, acceptance: float, drafts: float, draft_s: float, verify_s: float) -> float:
+    """Estimated time to generate ``tokens`` (Eq. 6), seconds.
+
+    Args:
+        acceptance: share of draft tokens that are right, 0..1 (``A_i``).
+        drafts: draft tokens in a round (``n``).
+        draft_s: time to draft one token (``T_SSM``), seconds.
+        verify_s: time to verify a round (``T_LLM``), seconds.
+    """
+    rounds = tokens / (drafts * acceptance + 1.0)
+    return drafts * rounds * draft_s + rounds * verify_s
+
+
+@dataclass(slots=True)
+class Rounds:
+    """What the rounds of one request have shown."""
+
+    recent: deque[float]
+    """Acceptance over all rounds so far, after each of the last gamma rounds."""
+    drafted: int = 0
+    accepted: int = 0
+    rounds: int = 0
+    rate: float | None = field(default=None)
+    """Predicted acceptance; None while the request is non-perceptible."""
+
+    def note(self, rate: float, delta: float) -> None:
+        """Another round, after which the acceptance so far is ``rate``."""
+        self.recent.append(rate)
+        stable = len(self.recent) == self.recent.maxlen and max(self.recent) - min(self.recent) < delta
+        if stable or self.rate is not None:
+            self.rate = sum(self.recent) / len(self.recent)
+
+    @property
+    def drafts(self) -> float:
+        """Mean draft tokens a round."""
+        return self.drafted / self.rounds if self.rounds else DRAFTS
+
+
+class LapsSd(KeyedDiscipline):
+    """The paper's scheduler.
+
+    Args:
+        queues: number of priority queues (K).
+        first_s: most attained service in the first queue, seconds (S_1^up).
+        factor: ratio of successive thresholds (M).
+        rounds: consecutive rounds over which acceptance must hold still (gamma).
+        spread: most it may move over these rounds (delta).
+        draft_s, verify_s: Eq. 6's times, seconds; the measured step time stands for both unless given.
+
+    Raises:
+        ValueError: a parameter makes no sense.
+    """
+
+    pool_first = False
+    info = DisciplineInfo(
+        name="laps-sd",
+        summary="queues by attained service; by estimated execution time once draft acceptance is stable",
+        source="Semi-Clairvoyant Scheduling of Speculative Decoding Requests, section 4",
+        needs=(SPECULATION, "length"),
+        good_at="mean latency with speculative decoding, when acceptance differs between requests",
+        starves="requests with much service behind or before them, under a steady stream of short ones",
+    )
+
+    def __init__(
+        self,
+        *,
+        queues: int = 4,
+        first_s: float = 0.5,
+        factor: float = 2.0,
+        rounds: int = 8,
+        spread: float = 0.05,
+        draft_s: float | None = None,
+        verify_s: float | None = None,
+    ) -> None:
+        if queues < 1 or rounds < 2 or first_s <= 0.0 or factor <= 1.0 or spread <= 0.0:
+            raise ValueError(
+                "need queues >= 1, rounds >= 2, first_s > 0, factor > 1 and spread > 0, got "
+                f"{queues}, {rounds}, {first_s}, {factor} and {spread}"
+            )
+        self.thresholds: Floats = np.array([first_s * factor**j for j in range(queues - 1)], dtype=np.float64)
+        """Upper ends of all queues but the last, seconds: S_j^up = M^(j-1) S_1^up."""
+        self._window, self._spread = rounds, spread
+        self._draft_s, self._verify_s = draft_s, verify_s
+        self._lengths = Lengths()
+        self._watched: dict[JobId, Rounds] = {}
+        self._perceptible: dict[JobId, Rounds] = {}
+
+    # ------------------------------------------------------------------ hooks
+
+    def check(self, spec: JobSpec) -> None:
+        """An acceptance outside 0..1 is refused."""
+        check_acceptance(spec)
+
+    def arrived(self, job: Job, now: float) -> None:
+        """Non-perceptible, in the first queue."""
+        self._lengths.arrived(job)
+        self._watched[job.job_id] = Rounds(deque(maxlen=self._window))
+
+    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+        """Watch the acceptance; perceptible once it holds still."""
+        if drafted <= 0:
+            return
+        seen = self._watched[job.job_id]
+        seen.rounds += 1
+        seen.drafted += drafted
+        seen.accepted += accepted
+        self._note(job, seen, seen.accepted / seen.drafted)
+
+    def progressed(self, job: Job, tokens: int, now: float) -> None:
+        """Where nobody tells of rounds, the acceptance that came with the job is what they show."""
+        seen = self._watched[job.job_id]
+        if seen.rounds == 0 and job.spec.acceptance is not None:
+            self._note(job, seen, job.spec.acceptance)
+
+    def _note(self, job: Job, seen: Rounds, rate: float) -> None:
+        seen.note(rate, self._spread)
+        if seen.rate is not None:
+            self._perceptible[job.job_id] = seen
+
+    def finished(self, job: Job, now: float) -> None:
+        """Forget it, but for its length."""
+        self._lengths.finished(job)
+        del self._watched[job.job_id]
+        self._perceptible.pop(job.job_id, None)
+
+    def state(self) -> dict[str, float | int | str]:
+        """How many requests are in which state."""
+        return {"requests": len(self._watched), "perceptible": len(self._perceptible)}
+
+    # ------------------------------------------------------------------ the order
+
+    def left_s(self, job: Job, limits: StepLimits) -> float | None:
+        """Estimated execution time left of a perceptible request (Eq. 6), seconds; None for others."""
+        seen = self._perceptible.get(job.job_id)
+        if seen is None or seen.rate is None:
+            return None
+        table, row = job.table, job.row
+        tokens = max(1.0, float(table.rank[row]) - int(table.output_tokens[row]))
+        if table.segmented[row]:
+            tokens = min(tokens, max(1.0, float(table.segment_bound[row] - table.segment_tokens[row])))
+        prompt_s = float(table.prefill_left[row]) * limits.speed.prefill_token_s
+        if self._draft_s is None and self._verify_s is None:
+            return prompt_s + execution_s(tokens, seen.rate, seen.drafts, 0.0, limits.speed.token_s)
+        return prompt_s + execution_s(
+            tokens, seen.rate, seen.drafts, self._draft_s or 0.0, self._verify_s or 0.0
+        )
+
+    def queue_of(self, service_s: Floats) -> Floats:
+        """Number of the queue, from 0, for so much service."""
+        result: Floats = np.searchsorted(self.thresholds, service_s, side="right").astype(np.float64)
+        return result
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """By place in the order: queue by queue, and in each the perceptible by time left, then the others."""
+        jobs = len(table)
+        service, blind, left = table.attained_s.copy(), np.ones(jobs), np.zeros(jobs)
+        for job_id in self._perceptible:
+            job = table[job_id]
+            left_s = self.left_s(job, limits)
+            if left_s is not None:
+                row = job.row
+                blind[row], left[row] = 0.0, left_s
+                service[row] += left_s
+        queue = self.queue_of(service)
+        # Ahead of all queues: who runs and is perceptible is not preempted.
+        queue[(blind == 0.0) & table.active] = -1.0
+        keys: Floats = np.empty(jobs)
+        keys[np.lexsort((table.sequence, left, blind, queue))] = -np.arange(jobs, dtype=np.float64)
+        return keys
