@@ -79,12 +79,12 @@ class TextBoundaries:
         return closed
 
     def finish(self) -> Closed | None:
-        """A text skill set's rest is its last segment; a plan's rest is only a tail."""
-        rest = self._segmenter.finish()
-        if self._skill_set.language == "text" and rest.strip():
-            return Closed(rest, self._estimate(rest), False, 0)
-        self.tail = rest
-        return None
+        """What only the end could close: a complete call without its ``;``, the rest of a prose text."""
+        last = self._segmenter.close()
+        self.tail = self._segmenter.finish()
+        if not last:
+            return None
+        return Closed(last[0].text, self._estimate(last[0].text), False, 0)
 
     def _estimate(self, text: str) -> float:
         if self._profile is None:
