@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 from timely.disciplines.gittins import CostDistribution, gittins_index
 
-distributions = st.lists(
-    st.tuples(st.integers(1, 60), st.integers(1, 9)), min_size=1, max_size=8
-)
+distributions = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 9)), min_size=1, max_size=8)
 
 
 def brute_force(pairs: list[tuple[int, int]], age: int) -> Fraction:
@@ -79,7 +77,8 @@ def test_the_paper_example_prefers_the_larger_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("costs", "weights"), [([], []), ([1.0], [0.0]), ([1.0, 2.0], [1.0, -1.0]), ([math.inf], [1.0]), ([1], [1, 2])]
+    ("costs", "weights"),
+    [([], []), ([1.0], [0.0]), ([1.0, 2.0], [1.0, -1.0]), ([math.inf], [1.0]), ([1], [1, 2])],
 )
 def test_nonsense_is_refused(costs: list[float], weights: list[float]) -> None:
     with pytest.raises(ValueError):
