@@ -106,12 +106,9 @@ def _expected_total(jobs: tuple[Sizes, ...], policy: str) -> float:
         alive = [j for j, age in enumerate(ages) if age >= 0]
         if not alive:
             return 0.0
-        if policy == "gittins":
-            alive_choice = [min(alive, key=lambda j: (models[j].index(ages[j]), j))]
-        else:
-            alive_choice = alive
+        first = min(alive, key=lambda j: (models[j].index(ages[j]), j))
         options = []
-        for job in alive_choice:
+        for job in [first] if policy == "gittins" else alive:
             chance = completes(job, ages[job])
             total = float(len(alive))
             if chance > 0:
