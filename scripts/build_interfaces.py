@@ -131,7 +131,9 @@ def build_wheel(tool: list[str], python: Path, target: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Bring the environment up to date; 0 when it is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="of the environment to install into")
+    parser.add_argument(
+        "--python", type=Path, default=Path(sys.executable), help="of the environment to install into"
+    )
     parser.add_argument("--force", action="store_true", help="build and install again")
     options = parser.parse_args(arguments)
     # Not resolved: the path inside the environment is what tells the environment.
@@ -160,11 +162,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not wheels:
                 print("Building the ROS 2 interfaces (half a minute) ...", flush=True)
                 wheels = [build_wheel(uv(python), python, folder)]
-            run([*uv(python), "pip", "install", "--python", str(python), "--no-deps", "--reinstall", str(wheels[0])])
+            run(
+                [
+                    *uv(python),
+                    "pip",
+                    "install",
+                    "--python",
+                    str(python),
+                    "--no-deps",
+                    "--reinstall",
+                    str(wheels[0]),
+                ]
+            )
             stamp.write_text(state)
         wanted = {name.replace("_", "-"): SOURCES / name for name in PYTHON_PACKAGES}
         missing = [
-            path for name, path in wanted.items() if options.force or seen["editable"].get(name) != path.as_uri()
+            path
+            for name, path in wanted.items()
+            if options.force or seen["editable"].get(name) != path.as_uri()
         ]
         if missing:
             editable = [part for path in missing for part in ("-e", str(path))]

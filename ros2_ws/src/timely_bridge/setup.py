@@ -18,5 +18,10 @@ setup(
     maintainer_email="timely@users.noreply.github.com",
     description="ROS 2 door of the Timely planning server.",
     license="Apache-2.0",
-    entry_points={"console_scripts": ["timely_bridge = timely_bridge.main:main", "timely_fleet = timely_bridge.run_fleet:main"]},
+    entry_points={
+        "console_scripts": [
+            "timely_bridge = timely_bridge.main:main",
+            "timely_fleet = timely_bridge.run_fleet:main",
+        ]
+    },
 )

@@ -11,12 +11,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from distutils.command.install_data import install_data  # setuptools' own copy, there once it is imported
 from pathlib import Path
 
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
-
-from distutils.command.install_data import install_data  # setuptools' own copy, there once it is imported
 
 HERE = Path(__file__).resolve().parent
 NAME = "timely_interfaces"

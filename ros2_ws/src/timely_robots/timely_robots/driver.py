@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -10,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from geometry_msgs.msg import Pose
-from lrtrace.errors import LRTraceError
-from lrtrace.profiles import RobotProfile, load_profile
 from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.context import Context
@@ -21,6 +20,8 @@ from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 
+from lrtrace.errors import LRTraceError
+from lrtrace.profiles import RobotProfile, load_profile
 from timely_robots import language
 from timely_robots.execution import (
     Motion,
@@ -60,14 +61,14 @@ class RobotDriver(LifecycleNode):
       motion first. A goal for a driver that is not active is aborted with DRIVER_INACTIVE.
     * A segment is checked as a whole against skill set and profile before anything moves, and each call again before it
       runs, because a plan can compute arguments. What must not run is aborted with a code of the 2000 range.
-    * Segments of a task are executed in order, each at most once, the next the moment the previous is done; they may be
-      sent ahead and wait here. A failure or cancellation ends the rest of the task.
-    * Feedback with progress 0 says that execution has begun. The result says what was *done*: the calls that began, when
-      the robot began and when it was at rest again, the value a query returned.
+    * Segments of a task are executed in order, each at most once, the next the moment the previous is done; they may
+      be sent ahead and wait here. A failure or cancellation ends the rest of the task.
+    * Feedback with progress 0 says that execution has begun. The result says what was *done*: the calls that began,
+      when the robot began and when it was at rest again, the value a query returned.
     * Cancelling a goal stops the motion at once, whatever the robot is doing.
     * ``~/stop`` works at any time and stops all motion; then nothing moves until ``~/reset``.
-    * ``state`` is published every ``state_period_s`` and at every change; whoever misses it for long may take the driver
-      for dead.
+    * ``state`` is published every ``state_period_s`` and at every change; whoever misses it for long may take the
+      driver for dead.
 
     A new robot overrides ``connect``, ``disconnect``, ``perform``, ``halt`` and ``sense``, declares its own parameters
     in ``declare``, and is entered in ``timely_robots.registry``. Those five know nothing of ROS.
@@ -104,17 +105,25 @@ class RobotDriver(LifecycleNode):
         """Is told of each order and when it came (seconds on the monotonic clock): for measurements."""
         self.on_perform: Callable[[SegmentOrder, float], None] | None = None
         """Is told when the first call of a segment is about to run."""
-        self.declare_parameter("profile", "", described("robot profile: a name or a YAML file", read_only=True))
-        self.declare_parameter("skill_set", "", described("plan language of goals that name none", read_only=True))
+        self.declare_parameter(
+            "profile", "", described("robot profile: a name or a YAML file", read_only=True)
+        )
+        self.declare_parameter(
+            "skill_set", "", described("plan language of goals that name none", read_only=True)
+        )
         self.declare_parameter(
             "state_period_s", 0.5, described("how often the state is published [s]", low=0.05, high=2.0)
         )
         self.declare_parameter(
-            "progress_period_s", 0.5, described("at most one progress report in so long [s]", low=0.05, high=60.0)
+            "progress_period_s",
+            0.5,
+            described("at most one progress report in so long [s]", low=0.05, high=60.0),
         )
         self.declare_parameter("queue_limit", 64, described("most segments that wait", low=1, high=10_000))
         self.declare_parameter(
-            "connect_timeout_s", 10.0, described("deadline of connecting to the robot [s]", low=0.1, high=300.0)
+            "connect_timeout_s",
+            10.0,
+            described("deadline of connecting to the robot [s]", low=0.1, high=300.0),
         )
         self.declare_parameter(
             "autostart", False, described("configure and activate without being asked", read_only=True)
@@ -126,6 +135,7 @@ class RobotDriver(LifecycleNode):
         self._interpreters: OrderedDict[str, Interpreter] = OrderedDict()
         self._motion: tuple[Motion, list[str]] | None = None
         self._fault = ""
+        self._session = secrets.randbits(63)
         self._connected = False
         self._state_publisher = self.create_publisher(RobotState, "state", LATCHED)
         self._state_timer: Any = None
@@ -135,7 +145,7 @@ class RobotDriver(LifecycleNode):
         if self.get_parameter("autostart").value:
             self._autostart = self.create_timer(0.0, self._start_by_itself)
 
-    # --- What a robot overrides -----------------------------------------------------------------------------------
+    # --- What a robot overrides ---
 
     def declare(self) -> None:
         """Declare the parameters of this kind of robot."""
@@ -161,7 +171,7 @@ class RobotDriver(LifecycleNode):
         """The robot's state as last known; must not block."""
         return Sensed()
 
-    # --- For those that override ------------------------------------------------------------------------------------
+    # --- For those that override ---
 
     @property
     def profile(self) -> RobotProfile:
@@ -170,7 +180,7 @@ class RobotDriver(LifecycleNode):
             raise MotionError("the driver is not configured", ErrorCode.DRIVER_INACTIVE)
         return self._profile
 
-    # --- Robot, as the executor sees it -----------------------------------------------------------------------------
+    # --- Robot, as the executor sees it ---
 
     def check(self, order: SegmentOrder) -> None:
         """See ``execution.Robot``."""
@@ -204,7 +214,7 @@ class RobotDriver(LifecycleNode):
         executed.append(call.text)
         return self.perform(call, motion)
 
-    # --- Life cycle ---------------------------------------------------------------------------------------------------
+    # --- Life cycle ---
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load the profile, connect to the robot, offer the action."""
@@ -229,11 +239,14 @@ class RobotDriver(LifecycleNode):
             handle_accepted_callback=self._on_goal,
             cancel_callback=self._on_cancel,
         )
-        self._state_timer = self.create_timer(float(self.get_parameter("state_period_s").value), self._publish_state)
+        self._state_timer = self.create_timer(
+            float(self.get_parameter("state_period_s").value), self._publish_state
+        )
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Begin to take segments."""
+        self._session = secrets.randbits(63)
         self._work = SegmentExecutor(
             self,
             self.pacer,
@@ -288,7 +301,7 @@ class RobotDriver(LifecycleNode):
         if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
             self.trigger_activate()
 
-    # --- Goals ----------------------------------------------------------------------------------------------------------
+    # --- Goals ---
 
     def _on_goal(self, handle: ServerGoalHandle) -> None:
         goal = handle.request
@@ -341,7 +354,7 @@ class RobotDriver(LifecycleNode):
         ago = self.pacer.now() - when_s
         return to_time(self.get_clock().now().nanoseconds * 1e-9 - ago)
 
-    # --- Services and state ---------------------------------------------------------------------------------------------
+    # --- Services and state ---
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         work = self._work
@@ -370,6 +383,7 @@ class RobotDriver(LifecycleNode):
         message = RobotState(
             robot=profile.name if profile is not None else "",
             driver=self.kind,
+            session=self._session,
             mode=self._mode(now),
             task_id=now.task_id,
             segment=now.segment,

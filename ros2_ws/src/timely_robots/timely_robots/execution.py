@@ -222,14 +222,19 @@ class SegmentExecutor:
         why = SegmentDone("cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled on request")
         with self._state:
             current = self._current
-            moving = current is not None and (current.item.order.task_id, current.item.order.index) == (task_id, index)
+            moving = current is not None and (current.item.order.task_id, current.item.order.index) == (
+                task_id,
+                index,
+            )
             if not moving and not any(
                 item.order.task_id == task_id and item.order.index == index for item in self._queue
             ):
                 return
             if (task := self._tasks.get(task_id)) is not None and task.dead is None:
                 task.dead = why
-            ended = self._take_out(lambda order: order.task_id == task_id and (moving or order.index >= index))
+            ended = self._take_out(
+                lambda order: order.task_id == task_id and (moving or order.index >= index)
+            )
             if moving:
                 self._interrupt(why)
         for item in ended:
@@ -364,7 +369,9 @@ class SegmentExecutor:
                 if done.outcome != "done":
                     task = self._tasks.get(item.order.task_id)
                     why = SegmentDone(
-                        "cancelled", ErrorCode.SEGMENT_CANCELLED, f"segment {item.order.index} did not succeed"
+                        "cancelled",
+                        ErrorCode.SEGMENT_CANCELLED,
+                        f"segment {item.order.index} did not succeed",
                     )
                     if task is not None and task.dead is None:
                         task.dead = why

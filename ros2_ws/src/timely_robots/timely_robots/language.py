@@ -9,7 +9,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Generator, Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
+
+from timely_interfaces.msg import ErrorCode
 
 from lrtrace.profiles import RobotProfile
 from timely.core.errors import InvalidInput, TimelyError
@@ -17,10 +19,20 @@ from timely.plans.check import check_call, check_segment
 from timely.plans.library import load_skill_set
 from timely.plans.parser import SegmentParser, calls_in
 from timely.plans.skillset import SkillSet
-from timely.plans.syntax import Assign, Block, Branch, Call, If, Loop, Operation, Return, Statement, Value, Variable
+from timely.plans.syntax import (
+    Assign,
+    Block,
+    Branch,
+    Call,
+    If,
+    Loop,
+    Operation,
+    Return,
+    Statement,
+    Value,
+    Variable,
+)
 from timely.plans.units import convert
-from timely_interfaces.msg import ErrorCode
-
 from timely_robots.execution import MotionError, SegmentOrder, SkillCall
 
 Returned = bool | int | float | str | None
@@ -85,21 +97,25 @@ def approve(call: SkillCall, skills: SkillSet, profile: RobotProfile) -> SkillCa
     if skill is None:  # prose: one text
         return call
     try:
-        check_call(Call(call.skill, call.args, call.text), skills, profile)
+        check_call(Call(call.skill, cast("tuple[Value, ...]", call.args), call.text), skills, profile)
     except TimelyError as error:
         raise MotionError(str(error), ErrorCode.OUT_OF_LIMITS) from error
     limits = profile.limits(call.skill)
     args: list[Any] = []
     for argument, value in zip(skill.arguments, call.args, strict=True):
         unit = limits[argument.name].unit if argument.name in limits else argument.unit
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        args.append(convert(value, argument.unit, unit) if number else value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            args.append(convert(value, argument.unit, unit))
+        else:
+            args.append(value)
     return SkillCall(call.skill, tuple(args), call.text)
 
 
 def _allowed(skill: str, text: str, profile: RobotProfile) -> None:
     if not profile.allows(skill):
-        raise MotionError(f"{text or skill}: {skill} may not run on {profile.name}", ErrorCode.SKILL_FORBIDDEN)
+        raise MotionError(
+            f"{text or skill}: {skill} may not run on {profile.name}", ErrorCode.SKILL_FORBIDDEN
+        )
 
 
 def interpreter(name: str, perform: Perform) -> Interpreter:

@@ -1,4 +1,7 @@
-"""Run one robot driver as a ROS 2 node: ``timely_driver --kind sim --ros-args -r __ns:=/drone1 -p profile:=sim-drone``."""
+"""Run one robot driver as a ROS 2 node.
+
+timely_driver --kind sim --ros-args -r __ns:=/drone1 -p profile:=sim-drone -p skill_set:=drone -p autostart:=true
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ import threading
 from collections.abc import Sequence
 
 from timely.core.errors import TimelyError
-
 from timely_robots.registry import DRIVERS, driver_class
 from timely_robots.rostools import Spinner, isolated_context
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 
 from timely.core.errors import UnknownName
-
 from timely_robots.driver import RobotDriver
 
 DRIVERS: dict[str, str] = {

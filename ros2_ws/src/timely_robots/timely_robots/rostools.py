@@ -14,7 +14,7 @@ import rclpy
 from action_msgs.msg import GoalStatus
 from builtin_interfaces.msg import Time
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
-from rclpy.action import ActionServer
+from rclpy.action import ActionClient, ActionServer
 from rclpy.action.server import ServerGoalHandle
 from rclpy.context import Context
 from rclpy.executors import Executor, SingleThreadedExecutor
@@ -69,7 +69,9 @@ def create_executor(context: Context, kind: str = "") -> Executor:
 class Spinner:
     """Spins nodes on a thread of its own until closed. A callback that raises is logged and does not end it."""
 
-    def __init__(self, context: Context, nodes: Iterable[Any] = (), *, kind: str = "", name: str = "ros") -> None:
+    def __init__(
+        self, context: Context, nodes: Iterable[Any] = (), *, kind: str = "", name: str = "ros"
+    ) -> None:
         self.context = context
         self.executor = create_executor(context, kind)
         self.errors = 0
@@ -181,7 +183,9 @@ def finish_goal(server: ActionServer, handle: ServerGoalHandle, state: str, resu
         server.notify_execute(handle, settle)
 
 
-def described(text: str, *, read_only: bool = False, low: Any = None, high: Any = None) -> ParameterDescriptor:
+def described(
+    text: str, *, read_only: bool = False, low: Any = None, high: Any = None
+) -> ParameterDescriptor:
     """A parameter descriptor with an inclusive range, so that rclpy itself refuses values outside it."""
     descriptor = ParameterDescriptor(description=text, read_only=read_only)
     if isinstance(low, float):
@@ -197,3 +201,18 @@ def to_time(seconds: float) -> Time:
         return Time()
     whole = int(seconds)
     return Time(sec=whole, nanosec=int((seconds - whole) * 1e9))
+
+
+def send_goal(client: ActionClient, goal: Any, feedback: Callable[[Any], None] | None = None) -> Future:
+    """``client.send_goal_async`` without its leak. On the executor's thread.
+
+    rclpy 9.1 makes two futures a goal and forgets the first, which stays in the list that the executor walks through
+    at every event: memory and time grow with every goal ever sent.
+    """
+    pending: list[Future] | None = getattr(client, "_futures", None)
+    before = len(pending) if pending is not None else 0
+    future = client.send_goal_async(goal, feedback_callback=feedback)
+    if pending is not None:
+        for extra in [other for other in pending[before:] if other is not future]:
+            pending.remove(extra)
+    return future

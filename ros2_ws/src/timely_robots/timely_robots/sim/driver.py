@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from lrtrace.errors import LRTraceError
 from timely_interfaces.msg import ErrorCode
 
+from lrtrace.errors import LRTraceError
 from timely_robots.driver import RobotDriver, Sensed
 from timely_robots.execution import Motion, MotionCancelled, MotionError, SkillCall
 from timely_robots.language import Returned
@@ -28,10 +28,14 @@ class SimDriver(RobotDriver):
             "speed", 1.0, described("how many times faster than its profile it moves", low=0.01, high=1000.0)
         )
         self.declare_parameter(
-            "times", "sampled", described("sampled: random runs of the model; expected: what a scheduler plans with")
+            "times",
+            "sampled",
+            described("sampled: random runs of the model; expected: what a scheduler plans with"),
         )
         self.declare_parameter("things", [""], described("what there is to see and take; empty: everything"))
-        self.declare_parameter("failing_skills", [""], described("skills that always fail, to try what happens then"))
+        self.declare_parameter(
+            "failing_skills", [""], described("skills that always fail, to try what happens then")
+        )
 
     def connect(self, timeout_s: float) -> None:
         """Set the scene."""
@@ -45,7 +49,9 @@ class SimDriver(RobotDriver):
     def perform(self, call: SkillCall, motion: Motion) -> Returned:
         """See ``RobotDriver``."""
         if call.skill in self._failing:
-            raise MotionError(f"{call.text} failed, as this simulated robot was told to", ErrorCode.MOTION_FAILED)
+            raise MotionError(
+                f"{call.text} failed, as this simulated robot was told to", ErrorCode.MOTION_FAILED
+            )
         self._world.before(call)
         seconds = self._seconds(call)
         begin = self.pacer.now()

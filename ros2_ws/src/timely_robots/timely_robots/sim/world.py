@@ -59,7 +59,9 @@ class SimWorld:
         if call.skill in _NEEDS_THING and not self.has(target):
             raise MotionError(f"there is no {target!r} here", ErrorCode.MOTION_FAILED)
         if call.skill in ("pick", "take") and self.holding:
-            raise MotionError(f"cannot take {target!r}: the hand holds {self.holding!r}", ErrorCode.MOTION_FAILED)
+            raise MotionError(
+                f"cannot take {target!r}: the hand holds {self.holding!r}", ErrorCode.MOTION_FAILED
+            )
 
     def apply(self, call: SkillCall, share: float = 1.0) -> None:
         """What a motion changes; ``share`` below 1 when it was cut short."""

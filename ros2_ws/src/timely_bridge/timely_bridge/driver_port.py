@@ -1,0 +1,206 @@
+"""A robot's driver over ROS 2: segments as ExecuteSegment goals, its state as a heartbeat.
+
+Two threads meet here. The loop's thread calls ``ready``, ``send`` and ``cancel`` and owns every future; rclpy is
+touched on the executor's thread only, because its action client is not safe to use from two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from action_msgs.msg import GoalStatus
+from rclpy.action import ActionClient
+from rclpy.lifecycle import LifecycleNode
+from std_srvs.srv import Trigger
+from timely_interfaces.action import ExecuteSegment
+from timely_interfaces.msg import ErrorCode, RobotState
+from timely_robots.rostools import LATCHED, send_goal
+
+from timely_bridge.loop_thread import LoopThread
+from timely_bridge.ports import Execution, Order, Sent
+
+LOOK_EVERY_S = 0.05
+"""How often a waiting task looks whether the driver has appeared."""
+
+
+class DriverPort:
+    """See ``ports.Driver``. Made and destroyed on the executor's thread.
+
+    Args:
+        silence_s: a driver that publishes no state for so long is gone, and so is what it was executing.
+    """
+
+    def __init__(
+        self, node: LifecycleNode, loop: LoopThread, robot: str, driver_node: str, silence_s: float
+    ) -> None:
+        self.robot = robot
+        self.state: RobotState | None = None
+        self._node = node
+        self._loop = loop
+        self._silence_s = silence_s
+        self._heard_s = -1e9
+        self._matched = False
+        self._handles: dict[Sent, Any] = {}
+        self._cancelled: set[Sent] = set()
+        self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment")
+        self._subscription = node.create_subscription(RobotState, f"{robot}/state", self._on_state, LATCHED)
+        self._stop = node.create_client(Trigger, f"{robot}/{driver_node}/stop")
+        self._reset = node.create_client(Trigger, f"{robot}/{driver_node}/reset")
+        self._watch = node.create_timer(silence_s / 4.0, self._look)
+
+    # --- The loop's side ---
+
+    @property
+    def alive(self) -> bool:
+        """See ``ports.Driver``."""
+        return self._matched and time.monotonic() - self._heard_s <= self._silence_s
+
+    async def ready(self, timeout_s: float) -> bool:
+        """See ``ports.Driver``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self.alive:  # noqa: ASYNC110 - set by another thread, and rarely waited for
+                    await asyncio.sleep(LOOK_EVERY_S)
+        except TimeoutError:
+            return False
+        return True
+
+    def send(self, order: Order, announce: Callable[[], None]) -> Sent:
+        """See ``ports.Driver``."""
+        loop = self._loop.loop
+        sent = Sent(order, loop.create_future(), loop.create_future())
+        self._node.executor.create_task(self._send, sent, announce)
+        return sent
+
+    def cancel(self, sent: Sent) -> None:
+        """See ``ports.Driver``."""
+        self._node.executor.create_task(self._cancel, sent)
+
+    # --- ROS's side ---
+
+    def stop(self) -> bool:
+        """Call the driver's ``~/stop``; False when it is not there. Does not wait."""
+        return self._trigger(self._stop)
+
+    def reset(self) -> bool:
+        """Call the driver's ``~/reset``; False when it is not there. Does not wait."""
+        return self._trigger(self._reset)
+
+    def destroy(self) -> None:
+        """Let go of everything; what is unfinished ends as lost."""
+        self._lose("the bridge let go of the driver")
+        self._node.destroy_timer(self._watch)
+        self._node.destroy_subscription(self._subscription)
+        self._node.destroy_client(self._stop)
+        self._node.destroy_client(self._reset)
+        self._client.destroy()
+
+    def _trigger(self, client: Any) -> bool:
+        if not client.service_is_ready():
+            return False
+        client.call_async(Trigger.Request())
+        return True
+
+    def _send(self, sent: Sent, announce: Callable[[], None]) -> None:
+        order = sent.order
+        goal = ExecuteSegment.Goal(
+            task_id=order.task_id,
+            index=order.index,
+            text=order.text,
+            skill_set=order.skill_set,
+            execution_s=order.execution_s,
+            blocking=order.blocking,
+        )
+
+        def feedback(message: Any) -> None:
+            part = message.feedback
+            self._loop.call(_on_feedback, sent, part.elapsed_s, part.remaining_s, time.monotonic())
+
+        self._handles[sent] = None
+        future = send_goal(self._client, goal, feedback)
+        future.add_done_callback(lambda done: self._accepted(sent, done))
+        announce()
+
+    def _accepted(self, sent: Sent, future: Any) -> None:
+        handle = future.result()
+        if handle is None or not handle.accepted:
+            self._end(
+                sent, Execution("refused", ErrorCode.DRIVER_UNAVAILABLE, "the driver rejected the goal")
+            )
+            return
+        if sent not in self._handles:
+            # Given up in the meantime; a motion that nobody waits for must not go on.
+            handle.cancel_goal_async()
+            return
+        self._handles[sent] = handle
+        handle.get_result_async().add_done_callback(lambda done: self._result(sent, done))
+        if sent in self._cancelled:
+            handle.cancel_goal_async()
+
+    def _result(self, sent: Sent, future: Any) -> None:
+        response = future.result()
+        if response is None or response.status == GoalStatus.STATUS_UNKNOWN:
+            self._end(
+                sent, Execution("failed", ErrorCode.DRIVER_LOST, "the driver no longer knows the segment")
+            )
+            return
+        result = response.result
+        self._end(
+            sent,
+            Execution(
+                outcome=result.outcome if result.outcome in ("done", "cancelled", "refused") else "failed",
+                code=result.error_code,
+                message=result.error_msg,
+                elapsed_s=result.elapsed_s,
+                end_s=time.monotonic(),
+                value=result.value if result.has_value else None,
+            ),
+        )
+
+    def _cancel(self, sent: Sent) -> None:
+        if sent not in self._handles:
+            return
+        self._cancelled.add(sent)
+        handle = self._handles[sent]
+        if handle is not None:
+            handle.cancel_goal_async()
+
+    def _end(self, sent: Sent, execution: Execution) -> None:
+        self._handles.pop(sent, None)
+        self._cancelled.discard(sent)
+        self._loop.call(_settle, sent, execution)
+
+    def _on_state(self, state: RobotState) -> None:
+        if self.state is not None and self.state.session != state.session:
+            self._lose("the driver was restarted")
+            self._matched = False
+        self.state = state
+        self._heard_s = time.monotonic()
+        if not self._matched:
+            # The state may arrive before all of the action's parts have found each other.
+            self._matched = self._client.server_is_ready()
+
+    def _look(self) -> None:
+        silent_s = time.monotonic() - self._heard_s
+        if self._matched and silent_s > self._silence_s:
+            self._matched = False
+            self._lose(f"the driver has been silent for {silent_s:.1f} s")
+
+    def _lose(self, message: str) -> None:
+        for sent in list(self._handles):
+            self._end(sent, Execution("failed", ErrorCode.DRIVER_LOST, message, end_s=time.monotonic()))
+
+
+def _on_feedback(sent: Sent, elapsed_s: float, remaining_s: float, now_s: float) -> None:
+    if not sent.started.done():
+        sent.started.set_result(now_s - elapsed_s)
+    elif sent.progress is not None and not sent.ended.done():
+        sent.progress(elapsed_s, remaining_s)
+
+
+def _settle(sent: Sent, execution: Execution) -> None:
+    if not sent.ended.done():
+        sent.ended.set_result(execution)

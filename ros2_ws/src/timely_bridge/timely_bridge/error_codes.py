@@ -1,0 +1,81 @@
+"""The one place where errors become ROS 2 codes; ranges and meanings are in ``timely_interfaces/msg/ErrorCode``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from timely_interfaces.msg import ErrorCode
+
+from timely.core.errors import (
+    Conflict,
+    EngineFailed,
+    InvalidInput,
+    NotAllowed,
+    Overloaded,
+    TimelyError,
+    TooLarge,
+    UnknownName,
+    UnsafeSegment,
+    Unsupported,
+)
+
+CODES: Mapping[str, int] = {
+    InvalidInput.code: ErrorCode.INVALID_INPUT,
+    UnknownName.code: ErrorCode.UNKNOWN_NAME,
+    TooLarge.code: ErrorCode.TOO_LARGE,
+    NotAllowed.code: ErrorCode.NOT_ALLOWED,
+    Conflict.code: ErrorCode.CONFLICT,
+    Unsupported.code: ErrorCode.UNSUPPORTED,
+    Overloaded.code: ErrorCode.OVERLOADED,
+    EngineFailed.code: ErrorCode.ENGINE_FAILED,
+    UnsafeSegment.code: ErrorCode.UNSAFE_SEGMENT,
+    TimelyError.code: ErrorCode.SERVER_ERROR,
+    # Codes of the server's problem details that no class of the tree has.
+    "shutting_down": ErrorCode.OVERLOADED,
+    "expired": ErrorCode.EXPIRED,
+    "truncated": ErrorCode.PLAN_TRUNCATED,
+    "execution_failed": ErrorCode.MOTION_FAILED,
+    "unreachable": ErrorCode.SERVER_UNREACHABLE,
+}
+"""Stable code of an error (HTTP problem or exception) -> ROS 2 error code."""
+
+NAMES: Mapping[int, str] = {
+    getattr(ErrorCode, name): name
+    for name in dir(ErrorCode)
+    if name.isupper() and not name.startswith("_") and isinstance(getattr(ErrorCode, name), int)
+}
+"""ROS 2 error code -> its name in ErrorCode.msg."""
+
+RANGES: Mapping[str, range] = {
+    "goal": range(1000, 1100),
+    "server": range(1100, 1200),
+    "bridge": range(1200, 1300),
+    "driver": range(2000, 2100),
+}
+"""Who found out."""
+
+
+class TaskEnded(Exception):
+    """A task cannot go on: ``code`` and a line for people."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = int(code)
+        self.message = message
+
+
+def code_of(error: TimelyError, *, server_url: str = "") -> int:
+    """The ROS 2 code of an error; an unreachable server is told from a broken engine by where it happened."""
+    if isinstance(error, EngineFailed) and server_url and error.where == server_url:
+        return int(ErrorCode.SERVER_UNREACHABLE)
+    return int(CODES.get(error.code, ErrorCode.SERVER_ERROR))
+
+
+def owner_of(code: int) -> str:
+    """Who found out: ``goal``, ``server``, ``bridge``, ``driver``, or empty for no error."""
+    return next((owner for owner, codes in RANGES.items() if code in codes), "")
+
+
+def name_of(code: int) -> str:
+    """The name of a code, or its number."""
+    return NAMES.get(code, str(code))

@@ -1,0 +1,124 @@
+"""What a fleet is: a YAML file that the launch files and ``run_fleet`` read alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from timely.core.errors import InvalidInput
+from timely_bridge.goals import NAME
+
+ROBOT_KEYS = ("driver", "profile", "skill_set", "parameters")
+FLEET_KEYS = ("server_url", "bridge", "robots")
+Scalar = (bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True)
+class RobotSpec:
+    """One robot: its kind of driver, profile, plan language, and parameters of that driver."""
+
+    name: str
+    driver: str
+    profile: str
+    skill_set: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Robots, parameters of the bridge, and the server if the file names one."""
+
+    robots: tuple[RobotSpec, ...]
+    bridge: Mapping[str, Any] = field(default_factory=dict)
+    server_url: str = ""
+
+    def bridge_parameters(self) -> dict[str, Any]:
+        """Parameters of the bridge node for this fleet."""
+        values: dict[str, Any] = dict(self.bridge)
+        values["robots"] = [robot.name for robot in self.robots]
+        for robot in self.robots:
+            values[f"{robot.name}.profile"] = robot.profile
+            values[f"{robot.name}.skill_set"] = robot.skill_set
+        if self.server_url:
+            values["server_url"] = self.server_url
+        return values
+
+    def driver_parameters(self, robot: RobotSpec) -> dict[str, Any]:
+        """Parameters of one robot's driver node."""
+        return {**robot.parameters, "profile": robot.profile, "skill_set": robot.skill_set}
+
+
+def fleet_of(data: object, where: str = "fleet") -> Fleet:
+    """A fleet from plain data, as the YAML file has it.
+
+    Raises:
+        InvalidInput: says what and where.
+    """
+    top = _mapping(data, where, FLEET_KEYS)
+    robots = _mapping(top.get("robots"), f"{where}.robots")
+    if not robots:
+        raise InvalidInput("has no robots", where=where)
+    specs = []
+    for name, entry in robots.items():
+        at = f"{where}.robots.{name}"
+        if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
+            raise InvalidInput("a robot's name is a ROS namespace: letters, digits and '_'", where=at)
+        values = _mapping(entry, at, ROBOT_KEYS)
+        for key in ("profile", "skill_set"):
+            if not (isinstance(values.get(key), str) and NAME.fullmatch(values[key])):
+                raise InvalidInput("is missing, or no name", where=f"{at}.{key}")
+        specs.append(
+            RobotSpec(
+                name,
+                str(values.get("driver", "sim")),
+                values["profile"],
+                values["skill_set"],
+                _parameters(values.get("parameters"), f"{at}.parameters"),
+            )
+        )
+    url = top.get("server_url", "")
+    if not isinstance(url, str):
+        raise InvalidInput("must be a URL", where=f"{where}.server_url")
+    return Fleet(tuple(specs), _parameters(top.get("bridge"), f"{where}.bridge"), url)
+
+
+def load_fleet(path: str | Path) -> Fleet:
+    """The fleet of a YAML file.
+
+    Raises:
+        InvalidInput: the file is missing or broken; says what and where.
+    """
+    try:
+        data = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        line = " ".join(str(error).split())
+        raise InvalidInput(f"cannot be read: {line}", where=str(path)) from error
+    return fleet_of(data, str(path))
+
+
+def _mapping(value: object, where: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidInput("must be a mapping", where=where)
+    for key in value:
+        if keys and key not in keys:
+            raise InvalidInput(f"unknown key {key!r}; known: {', '.join(keys)}", where=where)
+    return value
+
+
+def _parameters(value: object, where: str) -> dict[str, Any]:
+    values = _mapping(value, where)
+    for key, item in values.items():
+        plain = isinstance(item, Scalar) or (
+            isinstance(item, list) and all(isinstance(part, Scalar) for part in item)
+        )
+        if not isinstance(key, str) or not plain:
+            raise InvalidInput(
+                "must be a number, a text, true or false, or a list of those", where=f"{where}.{key}"
+            )
+    return values

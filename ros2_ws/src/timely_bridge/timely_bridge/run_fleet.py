@@ -1,0 +1,180 @@
+"""The one-command start: the bridge and a fleet's drivers in one process, without ros2cli or launch.
+
+    python -m timely_bridge.run_fleet --server-url http://127.0.0.1:8000 --fleet fleet.yaml
+
+One process for many nodes on purpose: discovery among many processes is what limits the size of a fleet on one machine.
+Ends on SIGINT or SIGTERM (tasks are cancelled, robots brought to rest), with ``--until-stdin-closes`` also when the
+program that started it goes away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rclpy.lifecycle import TransitionCallbackReturn
+from timely_robots.driver import RobotDriver
+from timely_robots.registry import driver_class
+from timely_robots.rostools import Spinner, isolated_context
+
+from timely.client import AsyncTimelyClient
+from timely.core.errors import EngineFailed, InvalidInput, TimelyError
+from timely_bridge.fleet import Fleet, load_fleet
+from timely_bridge.node import BridgeNode
+from timely_bridge.ports import ClientFactory
+
+SETTLE_S = 5.0
+LOOK_EVERY_S = 0.5
+SWITCH_INTERVAL_S = 0.0005
+"""How long one Python thread may keep another waiting: the executor, the loop and the motions share one interpreter,
+and the default of 5 ms would be most of a segment's latency."""
+
+
+class RunningFleet:
+    """The bridge and its drivers, spinning; made by ``start_fleet``."""
+
+    def __init__(self, bridge: BridgeNode, drivers: dict[str, RobotDriver], spinner: Spinner) -> None:
+        self.bridge = bridge
+        self.drivers = drivers
+        self.spinner = spinner
+
+    def close(self) -> bool:
+        """End all tasks and motions, then the nodes; False if something did not end in time. Safe to call twice."""
+        settled = self.bridge.settle(SETTLE_S)
+        return self.spinner.close() and settled
+
+
+def start_fleet(
+    fleet: Fleet,
+    *,
+    domain_id: int | None = None,
+    client_factory: ClientFactory = AsyncTimelyClient,
+    driver_arguments: dict[str, Any] | None = None,
+    ros_args: list[str] | None = None,
+) -> RunningFleet:
+    """Make, configure and activate all nodes, and spin them on a thread of their own.
+
+    Args:
+        fleet: what to start; its ``server_url`` is where the bridge connects to.
+        domain_id: ROS domain; None takes ROS_DOMAIN_ID.
+        client_factory, driver_arguments: other clients, and constructor arguments of drivers, in tests.
+
+    Raises:
+        UnknownName: no such kind of driver. InvalidInput: a parameter is unusable. EngineFailed: a node did not start.
+    """
+    kinds = {robot.name: driver_class(robot.driver) for robot in fleet.robots}
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    context = isolated_context(domain_id, ros_args)
+    with contextlib.ExitStack() as undo:
+        undo.callback(context.try_shutdown)
+        nodes: list[Any] = []
+        undo.callback(lambda: [node.destroy_node() for node in nodes])
+        try:
+            drivers = {}
+            for robot in fleet.robots:
+                driver = kinds[robot.name](
+                    namespace=robot.name,
+                    context=context,
+                    overrides=fleet.driver_parameters(robot),
+                    **(driver_arguments or {}),
+                )
+                nodes.append(driver)
+                drivers[robot.name] = driver
+            bridge = BridgeNode(
+                context=context, overrides=fleet.bridge_parameters(), client_factory=client_factory
+            )
+            nodes.append(bridge)
+        except (ValueError, TypeError) as error:
+            # rclpy's own complaint about a parameter's type or range.
+            raise InvalidInput(str(error), where="fleet") from error
+        for node in nodes:
+            for step in (node.trigger_configure, node.trigger_activate):
+                if step() != TransitionCallbackReturn.SUCCESS:
+                    raise EngineFailed(f"node {node.get_fully_qualified_name()} did not start; see its log")
+        spinner = Spinner(context, nodes, name="fleet").start()
+        undo.pop_all()
+    return RunningFleet(bridge, drivers, spinner)
+
+
+def run_fleet(
+    fleet: Fleet,
+    stop: threading.Event,
+    *,
+    on_ready: Callable[[RunningFleet], None] | None = None,
+    **options: Any,
+) -> bool:
+    """Run a fleet until ``stop`` is set; True if everything ended cleanly. Raises as ``start_fleet``."""
+    running = start_fleet(fleet, **options)
+    try:
+        if on_ready is not None:
+            on_ready(running)
+        while not stop.wait(LOOK_EVERY_S) and running.spinner.context.ok():
+            pass
+    finally:
+        ended = running.close()
+    return ended
+
+
+@contextlib.contextmanager
+def _short_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _watch_stdin(stop: threading.Event) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    stop.set()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until interrupted; 0, 1 if something went wrong, 2 on bad input."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    at = given.index("--ros-args") if "--ros-args" in given else len(given)
+    parser = argparse.ArgumentParser(
+        prog="timely_fleet", description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument("--fleet", required=True, help="YAML file that names the robots")
+    parser.add_argument("--server-url", default="", help="overrides the file's")
+    parser.add_argument("--domain-id", type=int, default=None, help="ROS domain; default: ROS_DOMAIN_ID")
+    parser.add_argument(
+        "--until-stdin-closes", action="store_true", help="end with the program that started this"
+    )
+    options = parser.parse_args(given[:at])
+    stop = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: stop.set())
+    if options.until_stdin_closes:
+        threading.Thread(target=_watch_stdin, args=(stop,), name="stdin", daemon=True).start()
+    try:
+        fleet = load_fleet(options.fleet)
+        if options.server_url:
+            fleet = replace(fleet, server_url=options.server_url)
+        with _short_switches():
+            ended = run_fleet(
+                fleet,
+                stop,
+                on_ready=lambda running: print(f"fleet ready: {', '.join(running.drivers)}", flush=True),
+                domain_id=options.domain_id,
+                ros_args=given[at:],
+            )
+    except TimelyError as error:
+        sys.stderr.write(f"timely_fleet: {error}\n")
+        return 2 if isinstance(error, InvalidInput) else 1
+    return 0 if ended else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,454 @@
+"""One task from goal to result: plan segments to the driver the moment they come, what was done back to the server.
+
+Knows neither ROS nor HTTP. Segments are sent ahead and wait at the driver, so that a robot goes from one to the next
+without asking; only one task at a time drives a robot (``turnstile``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from timely_interfaces.msg import ErrorCode, SegmentReport
+
+from timely.core.clock import Clock
+from timely.core.errors import TimelyError, UnknownName
+from timely_bridge.error_codes import TaskEnded, code_of, owner_of
+from timely_bridge.goals import TaskGoal
+from timely_bridge.ports import Driver, Execution, Order, PlanClient, PlanStream, Sent
+from timely_bridge.turnstile import Turn, Turnstile
+
+log = logging.getLogger(__name__)
+
+CUT_CODES = (ErrorCode.CANCELLED, ErrorCode.PREEMPTED, ErrorCode.FLEET_STOPPED, ErrorCode.BRIDGE_INACTIVE)
+"""Somebody ended the task; nothing failed."""
+
+Announce = Callable[[Order], Callable[[], None]]
+Note = Callable[[SegmentReport], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """How long each wait may take, seconds.
+
+    Attributes:
+        submit_s: until the server has accepted the task.
+        segment_s: until the next segment, from when the robot has nothing left to do.
+        task_s: for the whole task; the server is told, too.
+        driver_s: until a driver that is not there yet appears, and until it takes a segment.
+        cancel_s: until a driver says that a cancelled motion has ended.
+        report_s: of one report to the server.
+        execution_factor, execution_margin_s: a segment may take its expected time times the factor plus the margin.
+        progress_every_s: progress reports to the server at most so often.
+    """
+
+    submit_s: float = 15.0
+    segment_s: float = 60.0
+    task_s: float = 900.0
+    driver_s: float = 5.0
+    cancel_s: float = 2.0
+    report_s: float = 10.0
+    execution_factor: float = 4.0
+    execution_margin_s: float = 30.0
+    progress_every_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """The result of a task: fields as in ``ExecuteTask``; times in seconds, NaN if there is nothing to measure."""
+
+    outcome: str
+    code: int = 0
+    message: str = ""
+    plan: str = ""
+    response: float = math.nan
+    waiting: float = math.nan
+    utility: float = math.nan
+
+
+@dataclass(slots=True)
+class _Done:
+    """The timeline of what was executed, seconds on the bridge's clock."""
+
+    first_start_s: float = math.nan
+    last_end_s: float = math.nan
+    executed_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class TaskRun:
+    """One task. ``run`` is called once; ``cut`` may be called at any time on the same loop.
+
+    Attributes:
+        task_id: the name of the task for server and driver.
+        announce: makes the function that publishes a segment as feedback, for the thread that sends it.
+        note: is given each report, to be published.
+    """
+
+    task_id: str
+    goal: TaskGoal
+    client: PlanClient
+    driver: Driver
+    turnstile: Turnstile
+    deadlines: Deadlines
+    clock: Clock
+    announce: Announce
+    note: Note
+    server_url: str = ""
+    keeper: asyncio.Task[None] | None = None
+    """The task that runs it, kept from being collected."""
+    plan: list[str] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    _stream: PlanStream | None = None
+    _cut: asyncio.Future[TaskEnded] | None = None
+    _reports: asyncio.Queue[Coroutine[Any, Any, None] | None] = field(default_factory=asyncio.Queue)
+    _done: _Done = field(default_factory=_Done)
+    _turn: Turn | None = None
+    _early: TaskEnded | None = None
+    _submitted: bool = False
+
+    def cut(self, code: int, message: str) -> None:
+        """End the task now: the motion is cancelled, the plan no longer generated. The first reason counts."""
+        ended = TaskEnded(code, message)
+        if self._cut is None:
+            self._early = self._early or ended
+        elif not self._cut.done():
+            self._cut.set_result(ended)
+
+    @property
+    def executing(self) -> int:
+        """Segments that the driver has and has not finished."""
+        return sum(not sent.ended.done() for sent in self.sent)
+
+    async def run(self) -> TaskEnd:
+        """From submission to the last execution; never raises but for cancellation of the coroutine itself."""
+        arrival_s = self.clock.now()
+        loop = asyncio.get_running_loop()
+        self._cut = loop.create_future()
+        if self._early is not None:
+            self._cut.set_result(self._early)
+        self._turn = Turn(self.goal.utility.urgent, self.cut)
+        reporter = loop.create_task(self._send_reports(), name=f"reports {self.task_id}")
+        work = loop.create_task(self._follow(), name=f"plan {self.task_id}")
+        try:
+            await asyncio.wait(
+                (work, self._cut), timeout=self.deadlines.task_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            ended = self._verdict(work)
+            if ended is not None:
+                await self._abandon(work, ended)
+            return self._result(ended, arrival_s)
+        finally:
+            work.cancel()
+            self._reports.put_nowait(None)
+            await asyncio.wait((reporter,), timeout=self.deadlines.report_s)
+            reporter.cancel()
+            await asyncio.gather(work, reporter, return_exceptions=True)
+            while not self._reports.empty():
+                if (left := self._reports.get_nowait()) is not None:
+                    left.close()
+            self.turnstile.leave(self._turn)
+
+    def _verdict(self, work: asyncio.Task[None]) -> TaskEnded | None:
+        """Why the task ended; None when it is complete."""
+        if self._cut is not None and self._cut.done():
+            return self._cut.result()
+        if not work.done():
+            return TaskEnded(ErrorCode.EXPIRED, f"not finished within {self.deadlines.task_s:g} s")
+        error = work.exception()
+        if error is None:
+            return None
+        if isinstance(error, TaskEnded):
+            return error
+        if isinstance(error, TimelyError):
+            return TaskEnded(code_of(error, server_url=self.server_url), str(error))
+        if isinstance(error, TimeoutError):
+            return TaskEnded(ErrorCode.SERVER_TIMEOUT, "the server did not answer in time")
+        log.error("task %s", self.task_id, exc_info=error)
+        return TaskEnded(ErrorCode.BRIDGE_INTERNAL, f"{type(error).__name__}: {error}")
+
+    def _result(self, ended: TaskEnded | None, arrival_s: float) -> TaskEnd:
+        done = self._done
+        response = done.first_start_s - arrival_s
+        waiting = (done.last_end_s - arrival_s) - done.executed_s
+        utility = self.goal.utility.value(response) if math.isfinite(response) else math.nan
+        outcome = "complete"
+        if ended is not None:
+            outcome = "failed"
+            if ended.code in CUT_CODES:
+                outcome = "cancelled"
+            elif owner_of(ended.code) == "goal" and not self.sent:
+                outcome = "refused"
+        return TaskEnd(
+            outcome,
+            ended.code if ended else 0,
+            ended.message if ended else "",
+            "".join(self.plan),
+            response,
+            waiting,
+            utility,
+        )
+
+    # --- The plan ---
+
+    async def _follow(self) -> None:
+        """Read the plan, dispatch its segments, wait for the last one."""
+        if self._turn is None:
+            raise TaskEnded(ErrorCode.BRIDGE_INTERNAL, "not running")
+        if self.turnstile.policy == "reject":
+            await self.turnstile.enter(self._turn)
+        goal = self.goal
+        self._submitted = True
+        async with asyncio.timeout(self.deadlines.submit_s):
+            stream: PlanStream = await self.client.submit(
+                goal.task,
+                skill_set=goal.skill_set,
+                robot=goal.profile or None,
+                scene=goal.scene,
+                utility=goal.utility,
+                agent=goal.agent,
+                app=goal.app,
+                urgency=goal.urgency,
+                deadline_s=self.deadlines.task_s,
+                id=self.task_id,
+            )
+        self._stream = stream
+        watchers: set[asyncio.Task[None]] = set()
+        try:
+            failure = await self._read(stream, watchers)
+            # What the robot has is executed to its end, also when the plan breaks off.
+            while watchers:
+                finished, watchers = await asyncio.wait(watchers, return_when=asyncio.FIRST_COMPLETED)
+                for watcher in finished:
+                    watcher.result()
+            if failure is not None:
+                raise failure
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+
+    async def _read(self, stream: PlanStream, watchers: set[asyncio.Task[None]]) -> TimelyError | None:
+        """Dispatch every segment; the error that ended the plan early, or None."""
+        segments = stream.__aiter__()
+        while True:
+            following = asyncio.ensure_future(anext(segments, None))
+            try:
+                segment = await self._next(following, watchers)
+            except TimelyError as error:
+                return error
+            finally:
+                if not following.done():
+                    following.cancel()
+                    await asyncio.gather(following, return_exceptions=True)
+            if segment is None:
+                return None
+            await self._dispatch(segment, watchers)
+
+    async def _next(self, following: asyncio.Future[Any], watchers: set[asyncio.Task[None]]) -> Any:
+        """The next segment, or the first failure of an execution, whichever comes first."""
+        while True:
+            waiting = {following, *watchers}
+            # With work at the robot the server may well be silent; the executions have deadlines of their own.
+            patience = None if watchers else self.deadlines.segment_s
+            finished, _ = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            if not finished:
+                raise TaskEnded(
+                    ErrorCode.SERVER_TIMEOUT, f"no segment came within {self.deadlines.segment_s:g} s"
+                )
+            for watcher in finished & watchers:
+                watchers.discard(watcher)
+                watcher.result()
+            if following in finished:
+                return following.result()
+
+    async def _dispatch(self, segment: Any, watchers: set[asyncio.Task[None]]) -> None:
+        if self._turn is not None and not self._turn.granted.is_set():
+            await self.turnstile.enter(self._turn)
+        if not self.driver.alive and not await self.driver.ready(self.deadlines.driver_s):
+            raise TaskEnded(
+                ErrorCode.DRIVER_UNAVAILABLE,
+                f"no driver took the segment within {self.deadlines.driver_s:g} s",
+            )
+        order = Order(
+            self.task_id,
+            segment.index,
+            segment.text,
+            self.goal.skill_set,
+            segment.tokens,
+            segment.execution_s,
+            segment.blocking,
+        )
+        sent = self.driver.send(order, self.announce(order))
+        self.plan.append(segment.text)
+        self.sent.append(sent)
+        previous = self.sent[-2] if len(self.sent) > 1 else None
+        watchers.add(asyncio.create_task(self._watch(sent, previous), name=f"segment {segment.index}"))
+
+    # --- Executions ---
+
+    async def _watch(self, sent: Sent, previous: Sent | None) -> None:
+        """Follow one segment at the driver and report; raises TaskEnded when it does not succeed."""
+        order = sent.order
+        if previous is not None:
+            await asyncio.wait((previous.ended,))
+        # Its turn has come: from here on the driver owes a sign of life.
+        waiting: tuple[asyncio.Future[Any], ...] = (sent.started, sent.ended)
+        await asyncio.wait(waiting, timeout=self.deadlines.driver_s, return_when=asyncio.FIRST_COMPLETED)
+        if not sent.started.done() and not sent.ended.done():
+            raise TaskEnded(
+                ErrorCode.DRIVER_UNAVAILABLE,
+                f"segment {order.index} was not begun within {self.deadlines.driver_s:g} s",
+            )
+        stream = self._stream
+        if stream is None:
+            raise TaskEnded(ErrorCode.BRIDGE_INTERNAL, "no plan")
+        if sent.started.done():
+            began_s = sent.started.result()
+            if math.isnan(self._done.first_start_s):
+                self._done.first_start_s = began_s
+            self._report(
+                stream.report_started(order.index, age_s=max(0.0, self.clock.now() - began_s)),
+                SegmentReport(kind=SegmentReport.STARTED, segment=order.index),
+            )
+            sent.progress = self._progress(stream, order)
+        limit_s = order.execution_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
+        await asyncio.wait((sent.ended,), timeout=limit_s)
+        if not sent.ended.done():
+            raise TaskEnded(
+                ErrorCode.SEGMENT_TIMEOUT, f"segment {order.index} took more than {limit_s:.1f} s"
+            )
+        self._settle(stream, order, sent.ended.result())
+
+    def _settle(self, stream: PlanStream, order: Order, execution: Execution) -> None:
+        """Book and report the end of a segment; raises TaskEnded if it did not succeed."""
+        if execution.elapsed_s > 0.0 or execution.outcome == "done":
+            self._done.executed_s += execution.elapsed_s
+            self._done.last_end_s = execution.end_s
+            if math.isnan(self._done.first_start_s):
+                self._done.first_start_s = execution.end_s - execution.elapsed_s
+        if execution.outcome != "done":
+            self._report(
+                stream.report_failed(order.index, execution.message, elapsed_s=execution.elapsed_s),
+                SegmentReport(
+                    kind=SegmentReport.FAILED,
+                    segment=order.index,
+                    elapsed_s=execution.elapsed_s,
+                    error_code=execution.code,
+                    reason=execution.message,
+                ),
+            )
+            raise TaskEnded(execution.code, f"segment {order.index}: {execution.message}")
+        if order.blocking:
+            value = execution.value or ""
+            self._report(
+                stream.report_value(order.index, value, elapsed_s=execution.elapsed_s),
+                SegmentReport(
+                    kind=SegmentReport.VALUE, segment=order.index, elapsed_s=execution.elapsed_s, value=value
+                ),
+            )
+            return
+        self._report(
+            stream.report_done(
+                order.index,
+                elapsed_s=execution.elapsed_s,
+                age_s=max(0.0, self.clock.now() - execution.end_s),
+            ),
+            SegmentReport(kind=SegmentReport.DONE, segment=order.index, elapsed_s=execution.elapsed_s),
+        )
+
+    def _progress(self, stream: PlanStream, order: Order) -> Callable[[float, float], None]:
+        last_s = self.clock.now()
+
+        def tell(elapsed_s: float, remaining_s: float) -> None:
+            nonlocal last_s
+            now = self.clock.now()
+            if now - last_s >= self.deadlines.progress_every_s:
+                last_s = now
+                self._report(
+                    stream.report_progress(order.index, remaining_s, elapsed_s=elapsed_s),
+                    SegmentReport(
+                        kind=SegmentReport.PROGRESS,
+                        segment=order.index,
+                        elapsed_s=elapsed_s,
+                        remaining_s=remaining_s,
+                    ),
+                )
+
+        return tell
+
+    # --- Reports ---
+
+    def _report(self, sending: Coroutine[Any, Any, None], message: SegmentReport) -> None:
+        message.task_id = self.task_id
+        self.note(message)
+        self._reports.put_nowait(sending)
+
+    async def _send_reports(self) -> None:
+        """One after the other, in order, apart from everything else: a slow server delays no motion."""
+        while (sending := await self._reports.get()) is not None:
+            try:
+                async with asyncio.timeout(self.deadlines.report_s):
+                    await sending
+            except (TimelyError, TimeoutError) as error:
+                # The server goes on with its estimate; whether it is gone altogether, the plan's stream will tell.
+                log.warning("a report on task %s was not taken: %s", self.task_id, error or "too slow")
+            finally:
+                self._reports.task_done()
+
+    # --- The early end ---
+
+    async def _abandon(self, work: asyncio.Task[None], ended: TaskEnded) -> None:
+        """Stop the robot first, then the generation; each with its deadline."""
+        unfinished = [sent for sent in self.sent if not sent.ended.done()]
+        for sent in unfinished:
+            self.driver.cancel(sent)
+        work.cancel()
+        # Nobody may be reading the plan when its stream is closed.
+        await asyncio.wait((work,), timeout=self.deadlines.cancel_s)
+        ending: list[Coroutine[Any, Any, None]] = [self._stop_generating(ended)]
+        if unfinished:
+            ending.append(self._until_at_rest(unfinished))
+        await asyncio.gather(*ending)
+        for sent in unfinished:
+            if sent.ended.done():
+                execution = sent.ended.result()
+                if execution.elapsed_s > 0.0:
+                    self._done.executed_s += execution.elapsed_s
+                    self._done.last_end_s = execution.end_s
+
+    async def _until_at_rest(self, unfinished: list[Sent]) -> None:
+        waiting = [sent.ended for sent in unfinished]
+        _, still = await asyncio.wait(waiting, timeout=self.deadlines.cancel_s)
+        if still:
+            log.error(
+                "task %s: the driver did not end %d motion(s) in %s s",
+                self.task_id,
+                len(still),
+                self.deadlines.cancel_s,
+            )
+
+    async def _stop_generating(self, ended: TaskEnded) -> None:
+        stream = self._stream
+        try:
+            async with asyncio.timeout(self.deadlines.cancel_s):
+                if stream is None:
+                    # It may have been accepted although the answer never came: the id is ours.
+                    if self._submitted and owner_of(ended.code) != "goal":
+                        await self.client.cancel(self.task_id)
+                    return
+                try:
+                    if ended.code not in CUT_CODES:
+                        # The server should hear what failed before it hears that nobody wants the rest.
+                        await self._reports.join()
+                    await stream.cancel()
+                finally:
+                    await stream.close()
+        except UnknownName:
+            return
+        except (TimelyError, TimeoutError) as error:
+            log.warning("task %s could not be cancelled at the server: %s", self.task_id, error or "too slow")
