@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -109,7 +110,11 @@ def _one_of(what: str, value: str, known: Sequence[str]) -> str:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"lrtrace {installed_version('timely-serving')}")
+        try:
+            found = installed_version("timely-serving")
+        except PackageNotFoundError:
+            found = "not installed"
+        typer.echo(f"lrtrace {found}")
         raise typer.Exit
 
 

@@ -1,7 +1,8 @@
 """Reads ROS 2 recordings (MCAP) of the bridge's topics into recorded tasks; needs no ROS 2 installation.
 
-Messages are told apart by type, not by topic: ``Segment`` (or the feedback of ``ExecuteTask``), ``SegmentReport``,
-``RobotState`` and ``Task`` of ``timely_interfaces``. The robot's namespace, the first part of a topic, is the agent
+Messages are told apart by type, not by topic: ``Segment``, ``SegmentReport``, ``RobotState`` and ``Task`` of
+``timely_interfaces``; whatever else was recorded is passed over. (The action's feedback carries segments too, but under
+a type name that the reader's parser does not take.) The robot's namespace, the first part of a topic, is the agent
 unless its task says another. Without ``Task`` messages a task is taken to have arrived with its first segment.
 """
 
@@ -17,7 +18,7 @@ from lrtrace.lines import open_input
 from lrtrace.recorded import RecordedSegment, RecordedTask
 from lrtrace.trace import NORMAL, Tuf
 
-PACKAGE = "timely_interfaces/"
+PACKAGE = "timely_interfaces"
 DONE, FAILED = 2, 3
 """``SegmentReport.kind``."""
 
@@ -29,45 +30,48 @@ def read_mcap(path: str | Path) -> list[RecordedTask]:
         BadInput: no MCAP file, nothing of ours in it, or the reader is not installed.
     """
     recording = _Recording(Path(path))
-    for topic, kind, at_s, message in _messages(recording.path):
-        handler = recording.handlers.get(kind)
-        if handler is not None:
-            try:
-                handler(topic, at_s, message)
-            except AttributeError as error:
-                raise BadInput(
-                    f"{kind} has another form than expected: {error}", where=f"{path}, {topic}"
-                ) from error
+    for topic, kind, at_s, message in _messages(recording.path, frozenset(recording.handlers)):
+        try:
+            recording.handlers[kind](topic, at_s, message)
+        except AttributeError as error:
+            raise BadInput(f"{kind} has another form: {error}", where=f"{path}, {topic}") from error
     if not recording.tasks:
         raise BadInput("no Segment or Task message of timely_interfaces in it", where=str(path))
     return recording.finish()
 
 
-def _messages(path: Path) -> Iterator[tuple[str, str, float, Any]]:
-    """(topic, type without package, log time in seconds, message) of every message of ours, in file order."""
+def _messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, float, Any]]:
+    """(topic, type without package, log time in seconds, message) of every message of these types, in file order."""
     try:
-        from mcap.exceptions import EndOfFile, McapError
         from mcap.reader import NonSeekingReader
         from mcap_ros2.decoder import DecoderFactory
     except ImportError as error:
-        raise BadInput(
-            "MCAP files need mcap-ros2-support: install the extra 'ros'", where=str(path)
-        ) from error
+        needs = "MCAP files need mcap-ros2-support: install the extra 'ros'"
+        raise BadInput(needs, where=str(path)) from error
+    some = False
     with open_input(path) as stream:
-        reader = NonSeekingReader(stream, decoder_factories=[DecoderFactory()])
-        try:
-            for schema, channel, message in reader.iter_messages(log_time_order=False):
-                if schema is None or not schema.name.startswith(PACKAGE):
-                    continue
-                decode = DecoderFactory().decoder_for(channel.message_encoding, schema)
-                if decode is None:
-                    continue
-                kind = schema.name.rpartition("/")[2]
-                yield channel.topic, kind, message.log_time / 1e9, decode(message.data)
-        except EndOfFile:
-            return
-        except McapError as error:
-            raise BadInput(f"not a readable MCAP file: {error}", where=str(path)) from error
+        messages = NonSeekingReader(stream).iter_messages(log_time_order=False)
+        factory = DecoderFactory()
+        while True:
+            try:
+                schema, channel, message = next(messages)
+            except StopIteration:
+                return
+            except Exception as error:
+                # A recorder that was killed leaves half a chunk, at which the reader fails in many ways (its own
+                # errors, struct's, the decompressors'). What came before is whole: chunks have checksums.
+                if some:
+                    return
+                raise BadInput(f"not a readable MCAP file: {error}", where=str(path)) from error
+            some = True
+            package, _, kind = ("", "", "") if schema is None else schema.name.rpartition("/")
+            if not package.startswith(PACKAGE) or kind not in kinds:
+                continue
+            decode = factory.decoder_for(channel.message_encoding, schema)
+            if decode is None:
+                where = f"{path}, {channel.topic}"
+                raise BadInput(f"{kind} is recorded in an encoding other than CDR", where=where)
+            yield channel.topic, kind, message.log_time / 1e9, decode(message.data)
 
 
 class _Recording:
@@ -82,9 +86,6 @@ class _Recording:
         self.handlers: dict[str, Callable[[str, float, Any], None]] = {
             "Task": self.on_task,
             "Segment": self.on_segment,
-            "ExecuteTask_FeedbackMessage": lambda topic, at_s, m: self.on_segment(
-                topic, at_s, m.feedback.segment
-            ),
             "SegmentReport": self.on_report,
             "RobotState": self.on_state,
         }

@@ -296,11 +296,8 @@ def profile_folders() -> list[Path]:
     """Folders that are searched, first wins; only those that exist."""
     given = [Path(part) for part in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
     package = Path(__file__).resolve().parent
-    return [
-        folder
-        for folder in (*given, package.parent / "robot_profiles", package / "_data" / "robot_profiles")
-        if folder.is_dir()
-    ]
+    checkout = [package.parent / "robot_profiles"] if (package.parent / "pyproject.toml").is_file() else []
+    return [folder for folder in (*given, *checkout, package / "_data" / "robot_profiles") if folder.is_dir()]
 
 
 def profile_names() -> list[str]:

@@ -183,10 +183,10 @@ def to_samples(
 
 def _unusable(segment: RecordedSegment, calls: Sequence[Call], inside: bool) -> str:
     """Why a segment says nothing about one skill; empty when it does."""
-    if math.isnan(segment.elapsed_s):
-        return "segment not measured"
     if segment.failed:
         return "segment failed"
+    if math.isnan(segment.elapsed_s):
+        return "segment not measured"
     if len(calls) != 1:
         return "segment with several calls" if calls else "segment that ran no call"
     if segment.executed is None and inside and segment.elapsed_s < RAN_S:
