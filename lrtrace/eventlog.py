@@ -118,6 +118,7 @@ def _report(task: RecordedTask, raw: dict[str, Any]) -> None:
     kind = raw.get("kind")
     if kind == "failed":
         segment.failed = True
+    segment.done = segment.done or kind in ("done", "value")
     if kind == "done" and raw.get("elapsed_s") is not None:
         segment.elapsed_s = _time(raw, "elapsed_s")
 
@@ -132,8 +133,10 @@ def _settled(task: RecordedTask, raw: dict[str, Any]) -> None:
     task.outcome = _text(raw, "outcome", "")
     for line in raw.get("segments") or ():
         segment = task.segments.get(_count(line, "index"))
-        # A robot's own stopwatch, if it gave one, is better than the times at which its reports arrived.
-        if segment is not None and line.get("reported") is True and math.isnan(segment.elapsed_s):
+        # A robot's own stopwatch, if it gave one, is better than the times at which its reports arrived. Without a
+        # report of the end, ``end_s`` is only what was expected.
+        measured = segment is not None and segment.done and line.get("reported") is True
+        if segment is not None and measured and math.isnan(segment.elapsed_s):
             segment.elapsed_s = max(0.0, _time(line, "end_s") - _time(line, "start_s"))
 
 

@@ -22,9 +22,12 @@ RAN_S = 0.05
 class RecordedSegment:
     """A segment that went to a robot.
 
-    ``elapsed_s`` is the measured execution time (nan when the robot did not say), ``expected_s`` the estimate,
-    seconds; ``executed`` the calls the robot says it ran, as text (None when it did not say);
-    ``blocking``: the generation waited for what it returned.
+    Attributes:
+        expected_s: estimated execution time, seconds.
+        elapsed_s: measured execution time, seconds; nan when the robot did not say.
+        done: the robot said that it had finished.
+        blocking: the generation waited for what it returned.
+        executed: the calls the robot says it ran, as text; None when it did not say.
     """
 
     index: int
@@ -32,6 +35,7 @@ class RecordedSegment:
     tokens: int
     expected_s: float = 0.0
     elapsed_s: float = math.nan
+    done: bool = False
     failed: bool = False
     blocking: bool = False
     executed: str | None = None

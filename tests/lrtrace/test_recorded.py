@@ -81,6 +81,8 @@ LOG: list[dict[str, Any]] = [
     {"t_s": 2.6, "event": "generated", "task_id": "a", "outcome": "complete", "prompt_tokens": 1310,
      "cached_tokens": 1216, "tokens": 18},
     report(3.9, "a", 0, "done", elapsed_s=2.61),
+    report(3.95, "a", 1, "value", value="True"),
+    report(3.951, "a", 2, "done"),
     segment(4.0, "b", 0, "mf(100);tc(90);"),
     settled(5.0, "a", "complete", (1.3, 3.9, True), (3.9, 3.95, True), (3.95, 3.951, True)),
     report(6.0, "b", 0, "failed", reason="wind"),
@@ -153,7 +155,9 @@ def test_unmeasured_and_joint_segments_say_nothing(tmp_path: Path) -> None:
         segment(1.1, "a", 0, "mf(100);"),
         segment(1.2, "a", 1, "mf(50);mf(60);"),
         segment(1.3, "a", 2, "->True"),
-        settled(9.0, "a", "complete", (1.1, 3.0, False), (3.0, 6.0, True), (6.0, 6.0, True)),
+        *(report(6.0, "a", index, "done") for index in (1, 2)),
+        report(1.1, "a", 0, "started"),
+        settled(9.0, "a", "complete", (1.1, 3.0, True), (3.0, 6.0, True), (6.0, 6.0, True)),
     ]
     samples, taken = samples_of(write(tmp_path, log))
     assert samples == []
@@ -171,6 +175,7 @@ def test_calls_inside_a_block_count_when_they_took_time(tmp_path: Path) -> None:
         segment(1.1, "a", 0, "?s('cat')==True{"),
         segment(1.2, "a", 1, "g('cat')}"),
         segment(1.3, "a", 2, "tp();"),
+        *(report(8.0, "a", index, "done") for index in range(3)),
         settled(9.0, "a", "complete", (1.1, 3.0, True), (3.0, 5.6, True), (5.6, 5.601, True)),
     ]
     samples, _ = samples_of(write(tmp_path, log))
@@ -219,10 +224,20 @@ def test_broken_logs_are_named(tmp_path: Path, events: list[dict[str, Any]], lin
 
 
 def test_a_robot_without_a_profile_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path, [LOG[0], task(1.0, "a", robot="ufo"), *LOG[3:4], LOG[11]])
+    path = write(
+        tmp_path, [LOG[0], task(1.0, "a", robot="ufo"), *LOG[3:4], report(3.9, "a", 0, "done", elapsed_s=2.0)]
+    )
     with pytest.raises(BadInput, match=r"events\.jsonl:2: robot: no profile for 'ufo'"):
         samples_of(path)
-    path = write(tmp_path, [LOG[0], task(1.0, "a"), segment(1.2, "a", 0, "warp(9);"), LOG[11]])
+    path = write(
+        tmp_path,
+        [
+            LOG[0],
+            task(1.0, "a"),
+            segment(1.2, "a", 0, "warp(9);"),
+            report(3.9, "a", 0, "done", elapsed_s=2.0),
+        ],
+    )
     with pytest.raises(BadInput, match=r"events\.jsonl:2: segment 0: .*unknown skill 'warp'"):
         samples_of(path)
 
