@@ -1,43 +1,150 @@
-"""``timely replay``: a trace through an engine; what each robot saw, as JSON, report or picture."""
+"""``timely replay``: a trace through an engine; what each robot saw, as JSON, report or Chrome trace."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.cli.output import STDOUT, JsonFile, check_target
 from timely.disciplines.registry import DEFAULT
-from timely.engines.replaying import ReplayOptions
+from timely.engines.replaying import Progress, ReplayOptions
+from timely.replay.files import result_text, write_text
+from timely.replay.perfetto import trace_text
+from timely.replay.report import report
 from timely.replay.run import replay
 from timely.replay.trace import Tasks
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+SHOW_AFTER_S = 1.0
+"""A replay that is over by then shows no progress."""
+
+Target = Annotated[Path | None, typer.Option(metavar="FILE", callback=check_target)]
+
 
 def command(
-    trace: Annotated[Path, typer.Argument(help="A trace file (*.lrtrace.jsonl).")],
-    engine: Annotated[str, typer.Option(help="sim or vllm.")] = "sim",
-    discipline: Annotated[
-        str, typer.Option(help="Queue discipline; `timely disciplines` lists them.")
-    ] = DEFAULT,
-    mode: Annotated[str, typer.Option(help="segmented, stream or whole.")] = "segmented",
-    profile: Annotated[str | None, typer.Option(help="Step-time profile: a name or a YAML file.")] = None,
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace, *.lrtrace.jsonl.")],
+    engine: Annotated[str, typer.Option(help="sim (virtual clock) or vllm (real time).")] = "sim",
+    discipline: Annotated[str, typer.Option(help="Queue discipline; see `timely disciplines`.")] = DEFAULT,
+    mode: Annotated[
+        str, typer.Option(help="segmented, stream (generate on, send each segment) or whole (send the plan).")
+    ] = "segmented",
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Step-time profile; a model for --engine vllm.")
+    ] = None,
     max_batch: Annotated[int | None, typer.Option(min=1, help="Most sequences in a step.")] = None,
-    kv_blocks: Annotated[int | None, typer.Option(min=1, help="KV blocks.")] = None,
     token_budget: Annotated[int | None, typer.Option(min=1, help="Most tokens in a step.")] = None,
+    prefill_chunk: Annotated[
+        int | None, typer.Option(min=1, help="Most prompt tokens of one job in a step.")
+    ] = None,
+    kv_blocks: Annotated[int | None, typer.Option(min=1, help="Blocks of KV cache.")] = None,
+    max_resident: Annotated[
+        int | None, typer.Option(min=1, help="Most jobs with KV cache, parked ones too.")
+    ] = None,
+    eviction: Annotated[
+        str, typer.Option(help="discipline, recompute, swap or auto: what becomes of evicted KV cache.")
+    ] = "discipline",
+    estimate_factor: Annotated[
+        float, typer.Option(min=0.0, help="Estimated over true execution times.")
+    ] = 1.0,
+    estimate_noise: Annotated[float, typer.Option(min=0.0, help="Log-normal sigma of that estimate.")] = 0.0,
+    open_loop: Annotated[bool, typer.Option("--open-loop", help="Robots report nothing.")] = False,
+    until: Annotated[float | None, typer.Option(min=0.0, help="Stop at this time of the trace, s.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    journal: Annotated[bool, typer.Option(help="Keep decisions, for `timely explain`.")] = True,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write a report.")
+    ] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write a Chrome trace.")
+    ] = None,
     json_file: JsonFile = None,
-) -> None:
-    """Run a trace through an engine and report what robots saw."""
+) -> int:
+    """Run a trace through an engine and report what robots saw.
+
+    Ctrl-C ends it early; files then hold what is done so far and say so.
+    """
     options = ReplayOptions(
         discipline=discipline, mode=mode, profile=profile, max_batch=max_batch, token_budget=token_budget,  # type: ignore[arg-type]
-        kv_blocks=kv_blocks, seed=seed,
+        prefill_chunk=prefill_chunk, kv_blocks=kv_blocks, max_resident=max_resident, seed=seed, eviction=eviction,  # type: ignore[arg-type]
+        estimate_factor=estimate_factor, estimate_noise=estimate_noise, closed_loop=not open_loop, until_s=until,
+        journal=journal,
     )  # fmt: skip
     tasks = Tasks(trace)
-    result = replay(tasks, options, engine=engine, trace=tasks.name)
-    write_json(json_file, result)
+    with _progress(f"{tasks.name} on {engine}") as progress:
+        result = replay(tasks, options, engine=engine, trace=tasks.name, progress=progress)
+    if json_file is not None:
+        write_text(json_file, result_text(result))
+    if html is not None:
+        write_text(html, report(result))
+    if perfetto is not None:
+        write_text(perfetto, trace_text(result))
     if json_file != STDOUT:
-        summary = result["summary"]
-        typer.echo(
-            f"{summary['jobs']} jobs, share served {summary['share_served']}, utility {summary['utility_mean']}"
+        _print(result)
+    return INTERRUPTED if result["partial"] else 0
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Progress | None]:
+    """A line on the terminal for runs that last; nothing where nobody watches."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.status import Status
+
+    status = Status(title, console=Console(stderr=True))
+    begun = time.monotonic()
+    shown = False
+
+    def progress(now: float, arrived: int, finished: int) -> None:
+        nonlocal shown
+        wall = time.monotonic() - begun
+        if wall < SHOW_AFTER_S:
+            return
+        if not shown:
+            status.start()
+            shown = True
+        status.update(
+            f"{title}: {now:,.1f} s of trace, {finished:,} of {arrived:,} tasks done, {now / wall:,.0f} times real time"
         )
+
+    try:
+        yield progress
+    finally:
+        if shown:
+            status.stop()
+
+
+def _print(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    summary = result["summary"]
+    heading = f"{result['trace']}: {result['discipline']}, {result['mode']}, {result['engine']}, {result['profile']}"
+    table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for name in ("", "tasks", "served", "utility", "of", "response p50", "p90", "p99", "waiting mean"):
+        table.add_column(name, justify="left" if not name else "right")
+    for name, group in [("all", summary), *summary["by_class"].items()]:
+        if group["jobs"]:
+            response, waiting = group["response_s"], group["waiting_s"]
+            table.add_row(
+                name, str(group["jobs"]), f"{group['share_served']:.1%}", f"{group['utility_mean']:.3f}",
+                f"{group['utility_max_mean']:.3f}",
+                *(_seconds(v) for v in (response["p50"], response["p90"], response["p99"], waiting["mean"])),
+            )  # fmt: skip
+    console.print(table)
+    if result["partial"]:
+        console.print("interrupted: results so far")
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f} s"

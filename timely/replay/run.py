@@ -17,6 +17,7 @@ BACKENDS: dict[str, str] = {"sim": "timely.engines.sim.simulator", "vllm": "time
 """Engine name -> module whose ``backend()`` gives a ``Backend``. Only the one asked for is imported."""
 
 MODES = ("segmented", "stream", "whole")
+EVICTIONS = ("discipline", "recompute", "swap", "auto")
 
 
 def load_backend(engine: str) -> Backend:
@@ -57,6 +58,8 @@ def replay(
     registry.load(options.discipline)
     if options.mode not in MODES:
         raise UnknownName("mode", options.mode, MODES, where="mode")
+    if options.eviction not in EVICTIONS:
+        raise UnknownName("eviction", options.eviction, EVICTIONS, where="eviction")
     backend = load_backend(engine)
     begun = time.perf_counter()
     run = backend.replay(tasks, options, progress)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timely.core.errors import InvalidInput
-from timely.engines.sim.profile import StepTime, StepTerms
+from timely.engines.sim.profile import StepTerms, StepTime
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import StepPlan
 from timely.engines.controller import Controller
-from timely.engines.replaying import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.replaying import JobRecord, PlannedTask
 from timely.engines.sim.kv import BlockPool, Holding, Prefix
 from timely.engines.sim.profile import StepTimeProfile
 
@@ -106,7 +106,7 @@ class Memory:
         prefix = holding.prefix
         before = prefix.references if prefix is not None else 0
         found = min(self.pool.admit(holding), live.known - 1)
-        if record.admitted_s != record.admitted_s:  # noqa: PLR0124 nan: never before
+        if record.admitted_s != record.admitted_s:
             record.admitted_s = now
             record.cached_tokens = found
             self.cached_tokens += found
@@ -201,4 +201,6 @@ class Memory:
             if holding.holder:
                 table.shared_blocks[row] = holding.shared if prefix.references > 1 else 0
             else:
-                table.shared_blocks[row] = min(holding.prefix_blocks, prefix.blocks) if prefix.references else 0
+                table.shared_blocks[row] = (
+                    min(holding.prefix_blocks, prefix.blocks) if prefix.references else 0
+                )

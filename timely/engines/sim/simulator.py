@@ -319,7 +319,12 @@ class Simulator:
         self.agenda.at(end_s, STEP_END, self._end_step, Step(members, prefill_tokens, times))
 
     def _repeat(
-        self, now: float, decodes: int, context: int, members: list[tuple[Live, int, bool]], times: list[float]
+        self,
+        now: float,
+        decodes: int,
+        context: int,
+        members: list[tuple[Live, int, bool]],
+        times: list[float],
     ) -> None:
         """Append the steps that are bound to follow: everybody decodes on, and nothing happens in between.
 

@@ -1,0 +1,24 @@
+"""``timely explain``: why a job of a replay waited, decision by decision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.replay.explain import explain, text
+from timely.replay.files import read_result
+
+
+def command(
+    result: Annotated[Path, typer.Argument(metavar="RESULT.json", help="What `timely replay --json` wrote.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name in it.")],
+    json_file: JsonFile = None,
+) -> None:
+    """Tell why a job of a replay waited: what the engine did instead, and why."""
+    explanation = explain(read_result(result), job)
+    write_json(json_file, explanation.to_dict())
+    if json_file != STDOUT:
+        typer.echo(text(explanation))

@@ -1,0 +1,259 @@
+"""Why a robot waited: the time between what it asked and what it got, split by what the engine did meanwhile."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from timely.core.errors import InvalidInput, UnknownName
+from timely.engines.sim.journal import run_of
+
+HELD = {
+    "admission": "admission was closed: the most urgent generation in the pool would have missed its deadline",
+    "batch": "the step had its most sequences",
+    "tokens": "the step's token budget was spent",
+    "memory": "not enough free KV blocks",
+    "suspended": "suspended for the sake of a more urgent first segment",
+}
+"""Reasons a plan leaves runnable jobs out (``StepPlan.held``), in words."""
+
+MOST_NAMED = 5
+"""Jobs named as having been served instead."""
+
+LEAST_S = 1e-6
+"""Waits shorter than this are none."""
+
+
+@dataclass(slots=True)
+class Wait:
+    """One wait of the robot, from being free (or asking) to the start of a segment; all in seconds.
+
+    ``queued_s`` while steps ran without the job, ``idle_s`` while no step ran, ``prompt_s`` and ``decode_s`` in steps
+    with it, ``network_s`` on the way to the robot. ``instead`` counts steps of other jobs while it queued;
+    ``reasons`` counts why plans left it out; ``choices`` are up to three of them with keys.
+    """
+
+    segment: int
+    begin_s: float
+    end_s: float
+    queued_s: float = 0.0
+    idle_s: float = 0.0
+    prompt_s: float = 0.0
+    decode_s: float = 0.0
+    network_s: float = 0.0
+    prompt_steps: int = 0
+    decode_steps: int = 0
+    queued_steps: int = 0
+    instead: list[tuple[str, int]] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
+    choices: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Explanation:
+    """All waits of a job, and what is known of it."""
+
+    job: dict[str, Any]
+    waits: list[Wait]
+    evictions_s: list[float]
+    journal: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def explain(result: Mapping[str, Any], job_name: str) -> Explanation:
+    """Explain one job of a result.
+
+    Raises:
+        UnknownName: the result has no such job.
+    """
+    jobs = {str(job["job"]): job for job in result["jobs"]}
+    if job_name not in jobs:
+        known = (
+            list(jobs) if len(jobs) <= 20 else [f"{len(jobs)} jobs, {next(iter(jobs))} to {list(jobs)[-1]}"]
+        )
+        raise UnknownName("job", job_name, known, where="job")
+    job = jobs[job_name]
+    journal = result.get("journal")
+    if not journal:
+        return Explanation(_facts(job), _bare(job, result["end_s"]), [], False)
+    try:
+        steps = _Steps(journal)
+        waits = [
+            steps.wait(job_name, segment, begin, ready, end)
+            for segment, begin, ready, end in _gaps(job, result["end_s"])
+        ]
+        evictions = [journal["t_s"][step] for step, name in journal["evictions"] if str(name) == job_name]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise InvalidInput(f"the journal is broken: {error!r}", where="journal") from error
+    return Explanation(_facts(job), waits, evictions, True)
+
+
+def _facts(job: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in job.items() if name != "segments"}
+
+
+def _gaps(job: Mapping[str, Any], end_s: float) -> list[tuple[int, float, float, float]]:
+    """(segment, robot free, segment ready, segment started) of every wait worth the name."""
+    gaps, free = [], job["arrival_s"]
+    for segment in job["segments"]:
+        if segment["start_s"] - free > LEAST_S:
+            gaps.append((segment["index"], free, max(free, segment["ready_s"]), segment["start_s"]))
+        free = segment["end_s"]
+    if job["outcome"] == "unfinished" and end_s > free:
+        gaps.append((len(job["segments"]), free, end_s, end_s))
+    return gaps
+
+
+def _bare(job: Mapping[str, Any], end_s: float) -> list[Wait]:
+    """Without a journal only the network's share is known."""
+    return [Wait(k, begin, end, network_s=end - ready) for k, begin, ready, end in _gaps(job, end_s)]
+
+
+class _Steps:
+    """The journal, ready for questions about a span of time."""
+
+    def __init__(self, journal: Mapping[str, Any]) -> None:
+        self._journal = journal
+        self._t: list[float] = journal["t_s"]
+        self._s: list[float] = journal["step_s"]
+        self._choices: list[dict[str, Any]] = journal["choices"]
+
+    def wait(self, name: str, segment: int, begin: float, ready: float, end: float) -> Wait:
+        """Split the wait of ``begin`` to ``end`` of a segment that was ready at ``ready``."""
+        wait = Wait(segment, begin, end, network_s=end - ready)
+        first, last = self._between(begin, ready)
+        kinds: dict[int, int] = {}
+        for kind, run_first, run_last, _ in run_of(self._journal, name):
+            for step in range(max(first, run_first), min(last, run_last + 1)):
+                kinds[step] = kind
+        covered = 0.0
+        others = []
+        for step in range(first, last):
+            inside = min(ready, self._t[step] + self._s[step]) - max(begin, self._t[step])
+            if inside <= 0.0:
+                continue
+            covered += inside
+            if step not in kinds:
+                wait.queued_s += inside
+                wait.queued_steps += 1
+                others.append(step)
+            elif kinds[step]:
+                wait.prompt_s += inside
+                wait.prompt_steps += 1
+            else:
+                wait.decode_s += inside
+                wait.decode_steps += 1
+        wait.idle_s = max(0.0, ready - begin - covered)
+        if others:
+            wait.instead = self._served(name, others)
+            self._reasons(name, others, wait)
+        return wait
+
+    def _between(self, begin: float, end: float) -> tuple[int, int]:
+        first = max(0, bisect_right(self._t, begin) - 1)
+        return first, bisect_left(self._t, end)
+
+    def _served(self, name: str, steps: list[int]) -> list[tuple[str, int]]:
+        counts: Counter[str] = Counter()
+        chosen = set(steps)
+        low, high = steps[0], steps[-1]
+        for other, runs in self._journal["runs"].items():
+            if other == name:
+                continue
+            for _, first, last, _ in runs:
+                if first <= high and last >= low:
+                    counts[other] += sum(
+                        step in chosen for step in range(max(first, low), min(last, high) + 1)
+                    )
+        return sorted(((o, n) for o, n in counts.items() if n), key=lambda pair: (-pair[1], pair[0]))
+
+    def _reasons(self, name: str, steps: list[int], wait: Wait) -> None:
+        """A choice holds from its step until the next one; count the steps each reason covers."""
+        reasons: Counter[str] = Counter()
+        index = 0
+        current: dict[str, Any] | None = None
+        for step in steps:
+            while index < len(self._choices) and self._choices[index]["step"] <= step:
+                current = self._choices[index]
+                index += 1
+            if current is None:
+                continue
+            reasons[current["held"]] += 1
+            named = any(str(job) == name for job, _ in current["out"])
+            if named and current not in wait.choices and len(wait.choices) < 3:
+                wait.choices.append(current)
+        wait.reasons = dict(sorted(reasons.items()))
+
+
+def text(explanation: Explanation) -> str:
+    """The explanation in words, for a terminal."""
+    job = explanation.job
+    lines = [f"job {job['job']}, {job['class']}" + (f", {job['agent']}" if job["agent"] else "")]
+    if job.get("task"):
+        lines.append(f"  {job['task']}")
+    lines.append(
+        f"  arrived at {job['arrival_s']:.3f} s; {job['outcome']}"
+        + (f" ({job['note']})" if job.get("note") else "")
+        + f"; utility {job['utility']:.3f} of {job['utility_max']:g}"
+    )
+    if job["response_time_s"] is not None:
+        late = job["response_time_s"] - job.get("ert_s", 0.0)
+        verdict = f"{late:.3f} s late" if late > 0 else "in time"
+        lines.append(
+            f"  response {job['response_time_s']:.3f} s ({verdict}), waiting {job['waiting_time_s']:.3f} s in all"
+        )
+    lines.append(
+        f"  prompt {job['prompt_tokens']} tokens, {job['cached_tokens']} of them cached;"
+        f" {job['output_tokens']} tokens of output"
+    )
+    for when in explanation.evictions_s:
+        lines.append(f"  lost its KV cache at {when:.3f} s")
+    if job["recomputed_tokens"]:
+        lines.append(f"  {job['recomputed_tokens']} tokens were computed again")
+    if not explanation.waits:
+        lines.append("  the robot never waited" if job["outcome"] == "complete" else "  nothing to explain")
+    for wait in explanation.waits:
+        lines += _wait_text(wait, explanation.journal)
+    if not explanation.journal and explanation.waits:
+        lines.append("  no journal in this result: what the engine did meanwhile is not known")
+    return "\n".join(lines)
+
+
+def _wait_text(wait: Wait, journal: bool) -> list[str]:
+    title = "before its first action" if wait.segment == 0 else f"before segment {wait.segment}"
+    lines = [f"  {title}: {wait.end_s - wait.begin_s:.3f} s"]
+    if journal:
+        if wait.queued_s > LEAST_S:
+            lines.append(f"    {wait.queued_s:7.3f} s  not in the step, {wait.queued_steps} steps of others")
+            named = ", ".join(f"job {name} ({count})" for name, count in wait.instead[:MOST_NAMED])
+            more = len(wait.instead) - MOST_NAMED
+            lines.append(
+                f"               served meanwhile: {named}" + (f" and {more} more" if more > 0 else "")
+            )
+            for reason, count in wait.reasons.items():
+                lines.append(f"               {count} steps: {HELD.get(reason, reason)}")
+            lines += [f"               {_choice_text(choice)}" for choice in wait.choices]
+        if wait.idle_s > LEAST_S:
+            lines.append(f"    {wait.idle_s:7.3f} s  no step ran")
+        if wait.prompt_s > LEAST_S:
+            lines.append(f"    {wait.prompt_s:7.3f} s  computing its prompt, {wait.prompt_steps} steps")
+        if wait.decode_s > LEAST_S:
+            lines.append(f"    {wait.decode_s:7.3f} s  decoding, {wait.decode_steps} steps")
+    if wait.network_s > LEAST_S:
+        lines.append(f"    {wait.network_s:7.3f} s  network")
+    return lines
+
+
+def _choice_text(choice: Mapping[str, Any]) -> str:
+    def pairs(entries: list[list[Any]]) -> str:
+        return ", ".join(
+            f"{name}" + ("" if key is None else f" ({key:.4g})") for name, key in entries[:MOST_NAMED]
+        )
+
+    return f"step {choice['step']}: chosen, with keys: {pairs(choice['served'])}; left out: {pairs(choice['out'])}"
