@@ -1,0 +1,206 @@
+"""The live engine as the server uses it: vLLM's engine loop in its own process, control events from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from timely.core.errors import Conflict, InvalidInput, TooLarge, UnknownName
+from timely.core.reports import ExecutionReport
+from timely.core.utility import NORMAL, URGENT
+from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.vllm.engine import VllmEngine, VllmOptions
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+WORDS = [2000 + number for number in range(60)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmEngine]:
+    journal = tmp_path_factory.mktemp("journal") / "journal.jsonl"
+    arguments = ("--max-model-len", "1024", "--logits-processors", "timely.engines.vllm.forced:ForcedTokens")
+    running = VllmEngine(VllmOptions(arguments=arguments, journal=str(journal)))
+    await running.start()
+    yield running
+    await running.stop()
+    await running.stop()
+
+
+def planned(task_id: str, execution_s: float, segments: int = 5, **more: Any) -> GenerationRequest:
+    """A plan of ``segments`` times six tokens; each segment takes the robot ``execution_s`` seconds."""
+    return GenerationRequest(
+        task_id=task_id,
+        prompt="move",
+        max_tokens=6 * segments,
+        forced=tuple(("move", 6, execution_s) for _ in range(segments)),
+        extra={"prompt_token_ids": WORDS, "forced_ids": [3000 + n for n in range(6 * segments)]},
+        **more,
+    )
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 30.0) -> None:
+    """Poll an awaitable condition until it holds."""
+    async with asyncio.timeout(timeout_s):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+async def collect(engine: VllmEngine, request: GenerationRequest) -> list[Any]:
+    return [event async for event in engine.generate(request)]
+
+
+async def test_segments_come_in_order_once_and_then_the_end(engine: VllmEngine) -> None:
+    events = await collect(engine, planned("order", 0.01))
+    segments = [event for event in events if isinstance(event, SegmentReady)]
+    assert [segment.index for segment in segments] == [0, 1, 2, 3, 4]
+    assert all(segment.tokens == 6 for segment in segments)
+    done = events[-1]
+    assert isinstance(done, GenerationDone)
+    assert (done.reason, done.tokens, done.recomputed_tokens) == ("complete", 30, 0)
+    assert done.suspensions == 4
+
+
+async def test_a_real_plan_of_the_real_model_is_executable(engine: VllmEngine) -> None:
+    from lrtrace.profiles import find_profile
+    from timely.plans import build_prompt, check_segment, find_skill_set
+
+    skill_set, profile = find_skill_set("drone"), find_profile("tello")
+    prompt = build_prompt(skill_set, "Go up and look for the cat", "chair, table")
+    request = GenerationRequest(
+        task_id="plan",
+        prompt=prompt.user,
+        system=prompt.system,
+        skill_set="drone",
+        robot="tello",
+        max_tokens=128,
+    )
+    events = await collect(engine, request)
+    segments = [event for event in events if isinstance(event, SegmentReady)]
+    assert 1 <= len(segments) <= skill_set.max_statements
+    done = events[-1]
+    assert "".join(segment.text for segment in segments) + done.tail == done.text
+    for segment in segments:
+        assert check_segment(segment.text, skill_set, profile)
+
+
+async def test_while_all_is_parked_the_engine_sleeps(engine: VllmEngine) -> None:
+    """Under 5 steps a second and under 10% of a core."""
+    tasks = [asyncio.create_task(collect(engine, planned(f"idle-{n}", 60.0))) for n in range(8)]
+
+    async def parked() -> bool:
+        return (await engine.stats()).parked == 8
+
+    await until(parked)
+    core = engine_core_pid()
+    before, used = await engine.stats(), cpu_seconds(core)
+    await asyncio.sleep(3.0)  # the thing measured is time going by
+    after, used_after = await engine.stats(), cpu_seconds(core)
+    assert after.steps - before.steps < 5 * 3.0
+    assert used_after - used < 0.10 * 3.0
+    for number in range(8):
+        assert await engine.cancel(f"idle-{number}")
+    for task in tasks:
+        events = await asyncio.wait_for(task, 10)
+        assert events[-1].reason == "cancelled"
+    assert (await engine.stats()).kv_usage == 0.0
+
+
+def engine_core_pid() -> int:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "status").read_text()
+                name = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"EngineCore" in name and f"PPid:\t{os.getpid()}" in status:
+                return int(entry.name)
+    raise AssertionError("no engine process")
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_a_report_wakes_a_parked_generation_at_once(engine: VllmEngine) -> None:
+    stream = engine.generate(planned("wake", 60.0, segments=3))
+    first = await asyncio.wait_for(anext(stream), 20)
+    assert isinstance(first, SegmentReady)
+    for kind in ("started", "done", "done", "started"):
+        await engine.report("wake", ExecutionReport(0, kind))  # type: ignore[arg-type]
+    second = await asyncio.wait_for(anext(stream), 20)
+    assert second.index == 1
+    with pytest.raises(Conflict, match="segment 7 has not been sent"):
+        await engine.report("wake", ExecutionReport(7, "done"))
+    await engine.report("nobody", ExecutionReport(0, "done"))
+    await stream.aclose()
+
+
+async def test_closing_the_stream_frees_the_kv_cache(engine: VllmEngine) -> None:
+    stream = engine.generate(planned("gone", 60.0))
+    await asyncio.wait_for(anext(stream), 20)
+    assert (await engine.stats()).kv_usage > 0.0
+    await stream.aclose()
+
+    async def free() -> bool:
+        return (await engine.stats()).kv_usage == 0.0
+
+    await until(free)
+    assert not await engine.cancel("gone")
+
+
+async def test_a_reader_that_never_reads_delays_nobody(engine: VllmEngine) -> None:
+    stuck = engine.generate(planned("stuck", 0.01))
+    await asyncio.wait_for(anext(stuck), 20)  # and never again
+    events = await asyncio.wait_for(collect(engine, planned("other", 0.01)), 30)
+    assert events[-1].reason == "complete"
+    await stuck.aclose()
+
+
+async def test_urgent_first_segments_come_before_normal_rests(engine: VllmEngine) -> None:
+    normal = [asyncio.create_task(collect(engine, planned(f"n{n}", 0.5, utility=NORMAL))) for n in range(4)]
+    urgent = asyncio.create_task(collect(engine, planned("u", 0.5, segments=2, utility=URGENT)))
+    ends = [(await asyncio.wait_for(task, 60))[-1] for task in [urgent, *normal]]
+    assert all(end.reason == "complete" for end in ends)
+
+
+async def test_switching_disciplines_live(engine: VllmEngine) -> None:
+    running = asyncio.create_task(collect(engine, planned("switch", 0.3)))
+    for name in ("fcfs", "edf", "pud", "timely"):
+        await engine.set_discipline(name)
+        assert (await engine.stats()).discipline == name
+    with pytest.raises(UnknownName):
+        await engine.set_discipline("nonsense")
+    assert (await asyncio.wait_for(running, 60))[-1].reason == "complete"
+
+
+async def test_bad_requests_are_refused_and_the_engine_lives_on(engine: VllmEngine) -> None:
+    with pytest.raises(TooLarge):
+        await collect(engine, GenerationRequest(task_id="big", prompt="word " * 5000))
+    with pytest.raises(InvalidInput, match="skill set"):
+        await collect(engine, GenerationRequest(task_id="set", prompt="x", skill_set="nonsense"))
+    live = engine.generate(planned("twice", 60.0))
+    await asyncio.wait_for(anext(live), 20)
+    with pytest.raises(Conflict):
+        await collect(engine, planned("twice", 60.0))
+    await live.aclose()
+    assert (await collect(engine, planned("after", 0.01)))[-1].reason == "complete"
+
+
+async def test_the_order_asked_for_is_the_order_in_the_journal(engine: VllmEngine) -> None:
+    import json
+
+    path = Path(engine.options.journal or "")
+    assert (await collect(engine, planned("journal", 0.01)))[-1].reason == "complete"
+    lines = await asyncio.to_thread(path.read_text)
+    events = [json.loads(line) for line in lines.splitlines()]
+    mine = [event for event in events if str(event.get("job", "")).startswith("journal")]
+    assert [event["event"] for event in mine] == ["arrive", *["segment"] * 5, "finish"]
