@@ -48,7 +48,7 @@ def profile_of(
     raw |= {
         "robot": base.robot if base is not None else fit.robot,
         "source": f"fitted by lrtrace fit to {fit.samples} recorded runs" + (f" on {on}" if on else ""),
-        "measured": {"date": date, "samples": fit.samples, "on": on},
+        "measured": {"date": date, "samples": fit.samples, "setup": on},
     }
     if network_s is not None or base is None:
         raw["network_s"] = network_s or 0.0
@@ -100,7 +100,7 @@ def write_profile(path: str | Path, raw: dict[str, Any]) -> RobotProfile:
 
 
 def plot_residuals(fit: Fit, path: str | Path) -> None:
-    """Draw measured against modelled times, a panel a skill.
+    """Draw, for each skill, measured against modelled times and what is left between them.
 
     Raises:
         BadInput: matplotlib is not installed, or the file cannot be written.
@@ -108,27 +108,39 @@ def plot_residuals(fit: Fit, path: str | Path) -> None:
     shown = list(fit.skills.items())[:MAX_PANELS]
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
-    figure = new_figure(4.2 * columns, 3.2 * rows)
-    for index, (skill, fitted) in enumerate(shown):
-        _panel(figure.add_subplot(rows, columns, index + 1), skill, fitted)
+    figure = new_figure(4.2 * columns, 4.4 * rows)
+    panels = np.atleast_2d(figure.subfigures(rows, columns))
+    for (skill, fitted), panel in zip(shown, panels.reshape(-1), strict=False):
+        upper, lower = panel.subplots(2, 1, height_ratios=(3, 2), sharex=True)
+        _draw_fit(upper, skill, fitted)
+        _draw_residuals(lower, fitted)
     save(figure, Path(path))
 
 
-def _panel(axes: Any, skill: str, fitted: SkillFit) -> None:
+def _draw_fit(axes: Any, skill: str, fitted: SkillFit) -> None:
     x, measured, modelled = fitted.points.T
     model = fitted.model
     if isinstance(model, LinearModel):
         order = np.argsort(x)
         axes.plot(x, measured, ".", alpha=0.6, label="measured")
         axes.plot(x[order], modelled[order], "-", label="model")
+    else:
+        levels = np.linspace(0, 1, 101)
+        axes.plot(np.linspace(0, 1, len(measured)), np.sort(measured), ".", alpha=0.6, label="measured")
+        axes.plot(levels, [model.quantile_s(float(level), {}) for level in levels], "-", label="model")
+    axes.set_ylim(0, 1.15 * max(measured.max(), 1e-3))
+    axes.set_ylabel("execution [s]")
+    axes.set_title(f"{skill}: {model.model}, held-out error {100 * fitted.held_out:.1f}%", fontsize=9)
+    axes.legend(fontsize=7, loc="lower right")
+
+
+def _draw_residuals(axes: Any, fitted: SkillFit) -> None:
+    model, residuals = fitted.model, fitted.residuals_s
+    axes.axhline(0.0, linewidth=0.8, color="black")
+    if isinstance(model, LinearModel):
+        axes.plot(fitted.points[:, 0], residuals, ".", alpha=0.6)
         axes.set_xlabel(f"{model.argument} [{model.unit}]" if model.unit else model.argument)
     else:
-        ranked = np.sort(measured)
-        axes.plot(np.linspace(0, 1, len(ranked)), ranked, ".", alpha=0.6, label="measured")
-        levels = np.linspace(0, 1, 101)
-        axes.plot(levels, [model.quantile_s(float(level), {}) for level in levels], "-", label="model")
-        axes.set_xlabel("quantile")
-    axes.set_ylabel("execution [s]")
-    axes.set_ylim(bottom=0)
-    axes.set_title(f"{skill}: {model.model}, held-out error {100 * fitted.held_out:.1f}%", fontsize=9)
-    axes.legend(fontsize=7)
+        axes.plot(np.linspace(0, 1, len(residuals)), np.sort(residuals), ".", alpha=0.6)
+        axes.set_xlabel("quantile of the runs")
+    axes.set_ylabel("residual [s]")

@@ -109,7 +109,8 @@ class Measured(_Part):
 
     date: str = ""
     samples: int | None = Field(default=None, ge=0)
-    on: str = ""
+    setup: str = ""
+    """What was measured, in words."""
 
     @field_validator("date", mode="before")
     @classmethod

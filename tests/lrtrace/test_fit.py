@@ -187,7 +187,7 @@ def test_profile_over_a_base_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.
     assert mine.skills["move_forward"].execution == fit.skills["move_forward"].model
     assert mine.limits("mf") == tello.limits("mf")
     assert mine.skills["scan"] == tello.skills["scan"]
-    assert (mine.measured.date, mine.measured.samples, mine.measured.on) == ("2025-01-31", 30, "bench")
+    assert (mine.measured.date, mine.measured.samples, mine.measured.setup) == ("2025-01-31", 30, "bench")
     assert mine.network_s == tello.network_s
     assert [file.name for file in tmp_path.iterdir()] == ["my-drone.yaml"]
     monkeypatch.setenv(PATH_VARIABLE, str(tmp_path))
