@@ -115,11 +115,7 @@ def catalogue() -> MemoryCatalogue:
 
 @dataclass
 class Fleet:
-    """A running server, its engine and its time.
-
-    ``flowing`` lets time pass by itself as soon as everybody waits for it, so that plans run to their end;
-    otherwise it stands still but for ``clock.advance``.
-    """
+    """A running server, its engine and its time, which stands still but for ``run_for`` and ``clock.advance``."""
 
     server: ServerThread
     engine: ScriptedEngine

@@ -138,12 +138,14 @@ def test_only_the_tasks_own_robot_may_report(served: Fleet) -> None:
 
 
 def test_with_required_tokens_a_name_is_not_enough() -> None:
-    with fleet(require_report_token=True) as served:
-        with served.http.stream("POST", "/v1/tasks", json=body()) as response:
-            task_id = Reader(response).next()[2]["task_id"]
-            served.run_for(0.2)
-            report = {"segment": 0, "kind": "started", "agent": "drone-1"}
-            assert served.http.post(f"/v1/tasks/{task_id}/reports", json=report).status_code == 403
+    with (
+        fleet(require_report_token=True) as served,
+        served.http.stream("POST", "/v1/tasks", json=body()) as response,
+    ):
+        task_id = Reader(response).next()[2]["task_id"]
+        served.run_for(0.2)
+        report = {"segment": 0, "kind": "started", "agent": "drone-1"}
+        assert served.http.post(f"/v1/tasks/{task_id}/reports", json=report).status_code == 403
 
 
 def test_a_blocking_segment_waits_for_its_value_and_goes_on_with_it(served: Fleet) -> None:
@@ -253,8 +255,8 @@ def test_a_reader_that_never_reads_delays_nobody(served: Fleet) -> None:
     deaf = socket.create_connection((host, int(port)), timeout=WAIT_S)
     try:
         content = httpx.Request("POST", served.url, json=body("long", agent="deaf")).content
-        head = f"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-        deaf.sendall(head.encode() + content)
+        head = "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        deaf.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
         served.until(lambda: len(served.service.generating()) == 1, "the deaf robot's task is there")
         with served.http.stream("POST", "/v1/tasks", json=body("long", agent="other")) as response:
             reader = Reader(response)

@@ -19,6 +19,7 @@ from timely.client.wire import (
     Utility,
     bearer,
     error_from_response,
+    path,
     report_of,
     reports_body,
     task_body,
@@ -154,7 +155,7 @@ class AsyncTimelyClient:
         """
         who = (self.agent if agent is None else agent) if token is None else None
         body = reports_body(reports, who)
-        return await self._again("POST", f"/v1/tasks/{task_id}/reports", json=body, headers=bearer(token))
+        return await self._again("POST", path("tasks", task_id, "reports"), json=body, headers=bearer(token))
 
     async def cancel(self, task_id: str) -> dict[str, Any]:
         """Stop generating a plan; a second call changes nothing.
@@ -162,7 +163,7 @@ class AsyncTimelyClient:
         Raises:
             UnknownName: no such task.
         """
-        return await self._again("DELETE", f"/v1/tasks/{task_id}")
+        return await self._again("DELETE", path("tasks", task_id))
 
     async def task(self, task_id: str) -> dict[str, Any]:
         """State, segments with their times, and measures of a task.
@@ -170,7 +171,7 @@ class AsyncTimelyClient:
         Raises:
             UnknownName: no such task.
         """
-        return await self._again("GET", f"/v1/tasks/{task_id}")
+        return await self._again("GET", path("tasks", task_id))
 
     # ------------------------------------------------------------------ the server
 
@@ -200,7 +201,7 @@ class AsyncTimelyClient:
         Raises:
             UnknownName: no such skill set.
         """
-        return await self._again("GET", f"/v1/skill_sets/{name}")
+        return await self._again("GET", path("skill_sets", name))
 
     async def robot_profiles(self) -> list[str]:
         """Names of the robot profiles."""
@@ -212,7 +213,7 @@ class AsyncTimelyClient:
         Raises:
             UnknownName: no such profile.
         """
-        return await self._again("GET", f"/v1/robot_profiles/{name}")
+        return await self._again("GET", path("robot_profiles", name))
 
     async def health(self) -> dict[str, Any]:
         """Whether tasks are taken.
@@ -225,29 +226,29 @@ class AsyncTimelyClient:
     # ------------------------------------------------------------------ requests
 
     async def _again(
-        self, method: str, path: str, *, json: Any = None, headers: Headers | None = None
+        self, method: str, url: str, *, json: Any = None, headers: Headers | None = None
     ) -> dict[str, Any]:
         """A request that may be repeated without harm: tried once more when the connection breaks."""
         try:
-            return await self._request(method, path, json, headers)
+            return await self._request(method, url, json, headers)
         except httpx.TransportError:
             pass
         try:
-            return await self._request(method, path, json, headers)
+            return await self._request(method, url, json, headers)
         except httpx.TransportError as error:
             raise EngineFailed(f"{type(error).__name__}: {error}", where=self.url) from error
 
-    async def _request(self, method: str, path: str, json: Any, headers: Headers | None) -> dict[str, Any]:
-        response = await self._http.request(method, path, json=json, headers=headers)
+    async def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
+        response = await self._http.request(method, url, json=json, headers=headers)
         if not response.is_success:
             raise error_from_response(response.status_code, response.content)
         data = response.json()
         return data if isinstance(data, dict) else {"data": data}
 
-    async def _open(self, method: str, path: str, json: Any, headers: Headers) -> httpx.Response:
+    async def _open(self, method: str, url: str, json: Any, headers: Headers) -> httpx.Response:
         """A streamed response; an error response is raised."""
         request = self._http.build_request(
-            method, path, json=json, headers=headers, timeout=self._stream_timeout
+            method, url, json=json, headers=headers, timeout=self._stream_timeout
         )
         response = await self._http.send(request, stream=True)
         if response.is_success:
@@ -282,7 +283,7 @@ class AsyncTaskStream:
     async def _begin(self, body: Mapping[str, Any] | None) -> None:
         """Open the stream; a refusal is raised here."""
         if body is None:
-            await self._connect("GET", f"/v1/tasks/{self.task_id}/events", None)
+            await self._connect("GET", path("tasks", self.task_id, "events"), None)
             return
         try:
             await self._connect("POST", "/v1/tasks", body)
@@ -304,12 +305,12 @@ class AsyncTaskStream:
             else:
                 return
 
-    async def _connect(self, method: str, path: str, body: Mapping[str, Any] | None) -> None:
+    async def _connect(self, method: str, url: str, body: Mapping[str, Any] | None) -> None:
         headers = {"Accept": "text/event-stream"}
         if body is None and self._state.last_id:
             headers["Last-Event-ID"] = str(self._state.last_id)
         await self._drop()
-        response = await self._client._open(method, path, body, headers)
+        response = await self._client._open(method, url, body, headers)
         self._response = response
         self._events = _events(response)
 
@@ -364,7 +365,7 @@ class AsyncTaskStream:
     async def _reconnect(self, why: Exception) -> None:
         await self._pause(why)
         try:
-            await self._connect("GET", f"/v1/tasks/{self.task_id}/events", None)
+            await self._connect("GET", path("tasks", self.task_id, "events"), None)
         except httpx.TransportError:
             return  # the next turn sees an empty stream and waits longer
         except BaseException:

@@ -19,6 +19,7 @@ from timely.client.wire import (
     Utility,
     bearer,
     error_from_response,
+    path,
     report_of,
     reports_body,
     task_body,
@@ -152,7 +153,7 @@ class TimelyClient:
         """
         who = (self.agent if agent is None else agent) if token is None else None
         body = reports_body(reports, who)
-        return self._again("POST", f"/v1/tasks/{task_id}/reports", json=body, headers=bearer(token))
+        return self._again("POST", path("tasks", task_id, "reports"), json=body, headers=bearer(token))
 
     def cancel(self, task_id: str) -> dict[str, Any]:
         """Stop generating a plan; a second call changes nothing.
@@ -160,7 +161,7 @@ class TimelyClient:
         Raises:
             UnknownName: no such task.
         """
-        return self._again("DELETE", f"/v1/tasks/{task_id}")
+        return self._again("DELETE", path("tasks", task_id))
 
     def task(self, task_id: str) -> dict[str, Any]:
         """State, segments with their times, and measures of a task.
@@ -168,7 +169,7 @@ class TimelyClient:
         Raises:
             UnknownName: no such task.
         """
-        return self._again("GET", f"/v1/tasks/{task_id}")
+        return self._again("GET", path("tasks", task_id))
 
     # ------------------------------------------------------------------ the server
 
@@ -198,7 +199,7 @@ class TimelyClient:
         Raises:
             UnknownName: no such skill set.
         """
-        return self._again("GET", f"/v1/skill_sets/{name}")
+        return self._again("GET", path("skill_sets", name))
 
     def robot_profiles(self) -> list[str]:
         """Names of the robot profiles."""
@@ -210,7 +211,7 @@ class TimelyClient:
         Raises:
             UnknownName: no such profile.
         """
-        return self._again("GET", f"/v1/robot_profiles/{name}")
+        return self._again("GET", path("robot_profiles", name))
 
     def health(self) -> dict[str, Any]:
         """Whether tasks are taken.
@@ -223,29 +224,29 @@ class TimelyClient:
     # ------------------------------------------------------------------ requests
 
     def _again(
-        self, method: str, path: str, *, json: Any = None, headers: Headers | None = None
+        self, method: str, url: str, *, json: Any = None, headers: Headers | None = None
     ) -> dict[str, Any]:
         """A request that may be repeated without harm: tried once more when the connection breaks."""
         try:
-            return self._request(method, path, json, headers)
+            return self._request(method, url, json, headers)
         except httpx.TransportError:
             pass
         try:
-            return self._request(method, path, json, headers)
+            return self._request(method, url, json, headers)
         except httpx.TransportError as error:
             raise EngineFailed(f"{type(error).__name__}: {error}", where=self.url) from error
 
-    def _request(self, method: str, path: str, json: Any, headers: Headers | None) -> dict[str, Any]:
-        response = self._http.request(method, path, json=json, headers=headers)
+    def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
+        response = self._http.request(method, url, json=json, headers=headers)
         if not response.is_success:
             raise error_from_response(response.status_code, response.content)
         data = response.json()
         return data if isinstance(data, dict) else {"data": data}
 
-    def _open(self, method: str, path: str, json: Any, headers: Headers) -> httpx.Response:
+    def _open(self, method: str, url: str, json: Any, headers: Headers) -> httpx.Response:
         """A streamed response; an error response is raised."""
         request = self._http.build_request(
-            method, path, json=json, headers=headers, timeout=self._stream_timeout
+            method, url, json=json, headers=headers, timeout=self._stream_timeout
         )
         response = self._http.send(request, stream=True)
         if response.is_success:
@@ -280,7 +281,7 @@ class TaskStream:
     def _begin(self, body: Mapping[str, Any] | None) -> None:
         """Open the stream; a refusal is raised here."""
         if body is None:
-            self._connect("GET", f"/v1/tasks/{self.task_id}/events", None)
+            self._connect("GET", path("tasks", self.task_id, "events"), None)
             return
         try:
             self._connect("POST", "/v1/tasks", body)
@@ -302,12 +303,12 @@ class TaskStream:
             else:
                 return
 
-    def _connect(self, method: str, path: str, body: Mapping[str, Any] | None) -> None:
+    def _connect(self, method: str, url: str, body: Mapping[str, Any] | None) -> None:
         headers = {"Accept": "text/event-stream"}
         if body is None and self._state.last_id:
             headers["Last-Event-ID"] = str(self._state.last_id)
         self._drop()
-        response = self._client._open(method, path, body, headers)
+        response = self._client._open(method, url, body, headers)
         self._response = response
         self._events = _events(response)
 
@@ -361,7 +362,7 @@ class TaskStream:
     def _reconnect(self, why: Exception) -> None:
         self._pause(why)
         try:
-            self._connect("GET", f"/v1/tasks/{self.task_id}/events", None)
+            self._connect("GET", path("tasks", self.task_id, "events"), None)
         except httpx.TransportError:
             return  # the next turn sees an empty stream and waits longer
         except BaseException:

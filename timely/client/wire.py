@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import quote
 
 from timely.core import errors
 from timely.core.errors import EngineFailed, InvalidInput, Overloaded, TimelyError
@@ -232,6 +233,11 @@ class Backoff:
     def reset(self) -> None:
         """There is a connection again."""
         self._since_s, self._next_s = None, self.FIRST_S
+
+
+def path(*parts: str) -> str:
+    """``/v1/...`` of parts that may hold anything."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def task_body(

@@ -35,9 +35,11 @@ from timely.engines.base import (
     SegmentReady,
 )
 from timely.engines.controller import Controller
+from timely.plans import segment_execution_s
 from timely.plans.library import find_skill_set
-from timely.plans.profiles import find_profile
+from timely.plans.profiles import RobotProfile, find_profile
 from timely.plans.segmenter import Segmenter
+from timely.plans.skillset import SkillSet
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +71,9 @@ class ScriptedSegment:
         """Tokens, at least one."""
         return self.tokens or max(1, math.ceil(len(self.text) / CHARS_A_TOKEN))
 
+
+PROSE = "This is a dry run, so no model has read your question. The words are always these. Only their times are real. "
+"""What a reader gets from a skill set without examples."""
 
 Script = Sequence[ScriptedSegment | str]
 Planner = Callable[[GenerationRequest], Script]
@@ -468,11 +473,11 @@ def nearest_example(request: GenerationRequest) -> Script:
     Raises:
         UnknownName: no such skill set or robot. InvalidInput: the skill set has no example to play.
     """
-    from timely.plans import segment_execution_s
-
     skill_set = find_skill_set(request.skill_set)
     robot = request.robot or skill_set.profile
     profile = find_profile(robot) if robot else None
+    if skill_set.language == "text" and not skill_set.examples:
+        return _segments(skill_set, profile, PROSE)
     if not skill_set.examples:
         raise InvalidInput(
             f"skill set {skill_set.name} has no examples and no plan was scripted", where="skill_set"
@@ -482,8 +487,12 @@ def nearest_example(request: GenerationRequest) -> Script:
         skill_set.examples,
         key=lambda example: len(wanted & _words(example.task)) / (1 + len(wanted | _words(example.task))),
     )
+    return _segments(skill_set, profile, example.plan)
+
+
+def _segments(skill_set: SkillSet, profile: RobotProfile | None, plan: str) -> Script:
     segmenter = Segmenter(skill_set)
-    boundaries = [*segmenter.feed(example.plan), *segmenter.close()]
+    boundaries = [*segmenter.feed(plan), *segmenter.close()]
     return [
         ScriptedSegment(
             boundary.text,

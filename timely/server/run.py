@@ -54,7 +54,9 @@ def bind(host: str, port: int) -> socket.socket:
         InvalidInput: the address cannot be had.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio turns Nagle's algorithm off only for sockets that say they are TCP; with it, every answer on a kept
+    # connection waits 40 ms for a delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
@@ -140,9 +142,7 @@ async def serve(
         await _until_ready(server, serving)
         if on_ready is not None:
             on_ready(url_of(listener))
-        waiter = asyncio.create_task(stopped.wait())
-        await asyncio.wait((serving, waiter), return_when=asyncio.FIRST_COMPLETED)
-        waiter.cancel()
+        await _either(serving, stopped)
         if serving.done():
             serving.result()
         return received[0] if received else None
@@ -160,25 +160,33 @@ async def serve(
 async def _start(service: TaskService, stopped: asyncio.Event) -> bool:
     """Start the engine unless a signal comes first."""
     starting = asyncio.create_task(service.start())
-    waiter = asyncio.create_task(stopped.wait())
     try:
-        await asyncio.wait((starting, waiter), return_when=asyncio.FIRST_COMPLETED)
+        await _either(starting, stopped)
         if not starting.done():
             return False
         starting.result()
         return True
     finally:
-        for task in (starting, waiter):
-            task.cancel()
-        await asyncio.gather(starting, waiter, return_exceptions=True)
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+
+
+async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:
+    """Return when the task is done or the event is set; the task goes on."""
+    waiter = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiter.cancel()
+        await asyncio.gather(waiter, return_exceptions=True)
 
 
 async def _until_ready(server: _Server, serving: asyncio.Task[None]) -> None:
-    ready = asyncio.create_task(server.ready.wait())
     try:
-        await asyncio.wait((ready, serving), timeout=READY_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        ready.cancel()
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            await _either(serving, server.ready)
+    except TimeoutError:
+        log.error("the HTTP server did not start within %s s", READY_TIMEOUT_S)
     if not server.started:
         error = serving.exception() if serving.done() else f"not within {READY_TIMEOUT_S:g} s"
         raise EngineFailed(f"the HTTP server did not start: {error}", where="server")

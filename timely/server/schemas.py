@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from timely.core.errors import InvalidInput, TooLarge
 from timely.core.reports import ExecutionReport
@@ -16,7 +16,10 @@ from timely.server.settings import ServerSettings
 
 Model = TypeVar("Model")
 
-CLASSES = {"normal": NORMAL, "urgent": URGENT}
+CLASSES = {
+    name: {"ert_s": utility.ert_s, "alpha": utility.alpha, "beta": utility.beta}
+    for name, utility in (("normal", NORMAL), ("urgent", URGENT))
+}
 """Time-utilities that go by a name."""
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -55,6 +58,14 @@ class Tuf(_Body):
         return TimeUtility(self.ert_s, NORMAL.alpha if self.alpha is None else self.alpha, self.beta)
 
 
+def _class_by_name(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value not in CLASSES:
+        raise ValueError(f"{value[:40]!r} is no class; known: {', '.join(CLASSES)}")
+    return CLASSES[value]
+
+
 class TaskBody(_Body):
     """``POST /v1/tasks``."""
 
@@ -64,8 +75,10 @@ class TaskBody(_Body):
     scene: Annotated[str, Field(description="what it sees")] = ""
     history: Annotated[str, Field(description="for a re-plan: what was planned, done and failed")] = ""
     tuf: Annotated[
-        Tuf | Literal["normal", "urgent"], Field(description="how the value of the answer falls with time")
-    ] = "normal"
+        Tuf,
+        BeforeValidator(_class_by_name),
+        Field(description="how the value of the answer falls with time; or a class: 'normal', 'urgent'"),
+    ] = Tuf()
     agent: Annotated[Label, Field(description="name of the robot; its reports carry the same")] = ""
     app: Annotated[Label | None, Field(description="LLM application the request belongs to")] = None
     urgency: Annotated[int | None, Field(ge=0, le=4, description="0 is the most urgent")] = None
@@ -107,7 +120,7 @@ class TaskBody(_Body):
             robot=self.robot,
             scene=self.scene,
             history=self.history,
-            utility=self.tuf.utility() if isinstance(self.tuf, Tuf) else CLASSES[self.tuf],
+            utility=self.tuf.utility(),
             agent=self.agent,
             app=self.app,
             urgency=self.urgency,

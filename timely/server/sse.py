@@ -15,6 +15,8 @@ from timely.server.tasks import TaskService
 
 log = logging.getLogger(__name__)
 
+EVENT_STREAM = "text/event-stream"
+
 
 class EventStream(Response):
     """Streams a task's events from ``after`` on.
@@ -23,7 +25,7 @@ class EventStream(Response):
         first: goes out in place of event ``after``: what only this reader may see.
     """
 
-    media_type = "text/event-stream"
+    media_type = EVENT_STREAM
 
     def __init__(self, service: TaskService, task: Task, *, after: int = 0, first: bytes = b"") -> None:
         super().__init__(

@@ -13,6 +13,8 @@ from timely.server.tasks import TaskService
 
 MAX_TASK_CHARS = 160
 MAX_ROBOTS = 200
+TIMELINE_S = 60.0
+MAX_TIMELINE_TASKS = 200
 
 
 async def snapshot(service: TaskService) -> dict[str, Any]:
@@ -39,6 +41,7 @@ async def snapshot(service: TaskService) -> dict[str, Any]:
         "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
         "classes": _classes(service),
         "recent": [_recent(task, now) for task in reversed(service.recent)],
+        "timeline": _timeline(service, now),
     }
 
 
@@ -117,6 +120,42 @@ def _recent(task: Task, now: float) -> dict[str, Any]:
         "utility_max": task.request.utility.beta,
         "measured": numbers["measured"],
     }
+
+
+def _timeline(service: TaskService, now: float) -> list[dict[str, Any]]:
+    """What robots did in the last minute and are expected to do; all times are seconds from now."""
+    tasks = [task for task in (*service.recent, *service.open_tasks()) if _reaches(task, now - TIMELINE_S)]
+    return [
+        {
+            "agent": task.request.agent,
+            "class": task.kind,
+            "outcome": task.outcome if task.state == "ended" else None,
+            "arrival_s": round(task.arrival_s - now, 2),
+            "ended_s": round(task.settled_s - now, 2) if task.state == "ended" else None,
+            "segments": [
+                {
+                    "text": _short(segment.text),
+                    "ready_s": round(segment.ready_s - now, 2),
+                    "start_s": round(segment.start_s - now, 2),
+                    "end_s": round(segment.end_s - now, 2),
+                    "done": segment.done,
+                }
+                for segment in task.track.segments
+                if segment.end_s > now - TIMELINE_S and not _given_up(task, segment)
+            ],
+        }
+        for task in tasks[-MAX_TIMELINE_TASKS:]
+    ]
+
+
+def _given_up(task: Task, segment: Segment) -> bool:
+    """The segment was still to come when its plan ended early."""
+    return task.state == "ended" and task.outcome != "complete" and segment.start_s >= task.settled_s
+
+
+def _reaches(task: Task, since_s: float) -> bool:
+    """Something of the task happened after ``since_s``."""
+    return task.state != "ended" or max(task.settled_s, task.track.end_s) > since_s
 
 
 def _short(text: str) -> str:

@@ -11,11 +11,18 @@ from starlette.exceptions import HTTPException
 from timely.core.errors import InvalidInput
 from timely.server import schemas
 from timely.server.eventlog import encode
-from timely.server.sse import EventStream, resume_point
+from timely.server.sse import EVENT_STREAM, EventStream, resume_point
 from timely.server.tasks import TaskService
 
 ACCEPTED_ID = 1
 """Id of the event ``accepted``."""
+
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Server-sent events",
+        "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+    }
+}
 
 
 def _body(model: Any, *, many: bool = False) -> dict[str, Any]:
@@ -51,7 +58,7 @@ def router(service: TaskService) -> APIRouter:
     """The routes of one task service."""
     routes = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
-    @routes.post("", openapi_extra=_body(schemas.TASK), response_class=EventStream)
+    @routes.post("", openapi_extra=_body(schemas.TASK), response_class=Response, responses=EVENTS)
     async def submit(request: Request) -> Response:
         """Ask for a plan. The answer is a stream of server-sent events: ``accepted``, each ``segment``, then
         ``result`` or ``error``."""
@@ -65,7 +72,7 @@ def router(service: TaskService) -> APIRouter:
         """The state of a task, its segments with their times, and its measures so far."""
         return JSONResponse(service.get(task_id).view(service.clock.now()))
 
-    @routes.get("/{task_id}/events", response_class=EventStream)
+    @routes.get("/{task_id}/events", response_class=Response, responses=EVENTS)
     async def events(task_id: str, request: Request) -> Response:
         """Follow a task from the start, or from after the event named in ``Last-Event-ID``."""
         task = service.get(task_id)

@@ -1,0 +1,306 @@
+"""The client against a real server: plans, reports, errors, and connections that break anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import httpx
+import pytest
+from cutting_proxy import CuttingProxy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from timely.client import URGENT, AsyncTimelyClient, Call, ExecutionReport, TimelyClient, TimeUtility
+from timely.core.errors import (
+    Conflict,
+    EngineFailed,
+    InvalidInput,
+    NotAllowed,
+    Overloaded,
+    TimelyError,
+    TooLarge,
+    UnknownName,
+    UnsafeSegment,
+    Unsupported,
+)
+from timely.server import ServerThread
+
+WAIT_S = 10.0
+SKILLS = "tiny-drone"
+
+
+def client_of(server: ServerThread, **options: object) -> TimelyClient:
+    return TimelyClient(server.url, agent="drone-1", **options)  # type: ignore[arg-type]
+
+
+def test_a_robot_in_a_few_lines(quick: ServerThread) -> None:
+    with client_of(quick) as timely:
+        plan = timely.submit("ask", skill_set=SKILLS, utility=URGENT)
+        texts = []
+        for segment in plan:
+            texts.append(segment.text)
+            plan.report_started(segment)
+            if segment.blocking:
+                plan.report_value(segment, True)
+            else:
+                plan.report_done(segment, elapsed_s=0.001)
+        assert texts == ["lk('cat');", "mu(50);"]
+        assert (plan.result.outcome, plan.result.plan) == ("complete", "lk('cat');mu(50);")
+        assert plan.result.measured
+        assert plan.result.utility == pytest.approx(2.0, abs=0.5)
+        view = timely.task(plan.task_id)
+        assert [part["value"] for part in view["segments"]] == ["True", None]
+        assert list(plan) == []
+
+
+async def test_the_same_with_asyncio(quick: ServerThread) -> None:
+    async with AsyncTimelyClient(quick.url, agent="drone-1") as timely, asyncio.timeout(WAIT_S):
+        plan = await timely.submit("ask", skill_set=SKILLS, utility=URGENT)
+        texts = []
+        async for segment in plan:
+            texts.append(segment.text)
+            await plan.report_started(segment)
+            if segment.blocking:
+                await plan.report_value(segment, "True")
+            else:
+                await plan.report_progress(segment, 0.001, elapsed_s=0.0)
+                await plan.report_done(segment)
+        assert texts == ["lk('cat');", "mu(50);"]
+        assert plan.result.outcome == "complete"
+        assert (await timely.task(plan.task_id))["task"] == "ask"
+        assert (await timely.disciplines())["current"] == "timely"
+        assert (await timely.set_discipline("edf"))["current"] == "edf"
+        assert (await timely.stats())["engine"]["discipline"] == "edf"
+        assert await timely.skill_sets() == [SKILLS]
+        assert (await timely.skill_set(SKILLS))["name"] == SKILLS
+        assert await timely.robot_profiles() == ["one-arm", "tiny"]
+        assert (await timely.robot_profile("tiny"))["deny"] == ["dive"]
+        assert (await timely.health())["status"] == "ok"
+
+
+def test_what_the_server_knows(quick: ServerThread) -> None:
+    with client_of(quick) as timely:
+        assert timely.disciplines()["current"] == "timely"
+        assert timely.set_discipline("fcfs")["current"] == "fcfs"
+        with pytest.raises(UnknownName, match=r"known: .*fcfs"):
+            timely.set_discipline("nope")
+        assert timely.stats()["server"]["arrived"] == 0
+        assert timely.skill_sets() == [SKILLS]
+        assert timely.robot_profile("tiny")["network_s"] == 0.01
+        assert timely.health()["engine"] == "scripted"
+        for missing in (
+            lambda: timely.skill_set("nope"),
+            lambda: timely.robot_profile("../x"),
+            lambda: timely.task("x"),
+        ):
+            with pytest.raises((UnknownName, InvalidInput)):
+                missing()
+
+
+def test_segments_carry_calls_and_times(quick: ServerThread) -> None:
+    with client_of(quick) as timely:
+        first, second = timely.submit("short", skill_set=SKILLS, network_s=0.0)
+        assert first.calls == (Call("move_up", (50,)),)
+        assert (first.index, second.index) == (0, 1)
+        assert first.due_s == pytest.approx(first.ready_s + first.execution_s, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "where"),
+    [
+        ({"skill_set": "nope"}, UnknownName, "skill_set"),
+        ({"skill_set": SKILLS, "robot": "nope"}, UnknownName, "robot"),
+        ({"skill_set": SKILLS, "scene": "x" * 40_000}, TooLarge, "scene"),
+        ({"skill_set": SKILLS, "urgency": 9}, InvalidInput, "urgency"),
+        ({"skill_set": SKILLS, "surprise": 9}, InvalidInput, "surprise"),
+    ],
+)
+def test_refusals_are_raised_by_submit(
+    quick: ServerThread, fields: dict[str, object], error: type[TimelyError], where: str
+) -> None:
+    with client_of(quick) as timely, pytest.raises(error) as caught:
+        timely.submit("short", **fields)  # type: ignore[arg-type]
+    assert type(caught.value) is error
+    assert caught.value.where == where
+    with pytest.raises(InvalidInput):
+        TimeUtility(1.0, 0.5, 1.0)
+
+
+def test_how_a_plan_ends_is_raised_where_it_is_read(quick: ServerThread) -> None:
+    with client_of(quick) as timely:
+        plan = timely.submit("unsafe", skill_set=SKILLS)
+        assert next(plan).text == "mu(50);"
+        with pytest.raises(UnsafeSegment, match="250"):
+            next(plan)
+        with pytest.raises(StopIteration):
+            next(plan)
+        with pytest.raises(Conflict):
+            print(plan.result)
+        plan = timely.submit("ask", skill_set=SKILLS, deadline_s=0.05)
+        next(plan)
+        with pytest.raises(TimelyError) as expired:
+            next(plan)
+        assert expired.value.code == "expired"
+        plan = timely.submit("endless", skill_set=SKILLS)
+        plan.report_failed(next(plan), "a wall")
+        with pytest.raises(TimelyError, match="a wall") as failed:
+            next(plan)
+        assert failed.value.code == "execution_failed"
+
+
+def test_cancelling_ends_the_iteration(quick: ServerThread) -> None:
+    with client_of(quick) as timely:
+        plan = timely.submit("endless", skill_set=SKILLS)
+        next(plan)
+        plan.cancel()
+        plan.cancel()
+        assert list(plan) == []
+        assert plan.result.outcome == "cancelled"
+        with timely.submit("endless", skill_set=SKILLS) as left:
+            next(left)
+        assert timely.task(left.task_id)["outcome"] == "cancelled"
+
+
+def test_reports_of_others_are_refused_and_late_ones_are_conflicts(quick: ServerThread) -> None:
+    with client_of(quick) as timely:
+        plan = timely.submit("endless", skill_set=SKILLS)
+        first = next(plan)
+        done = ExecutionReport(first.index, "done")
+        with pytest.raises(NotAllowed):
+            timely.report(plan.task_id, done, agent="drone-2")
+        with pytest.raises(NotAllowed):
+            timely.report(plan.task_id, done, token="x" * 20)
+        with pytest.raises(Conflict):
+            plan.report_done(5)
+        with pytest.raises(UnknownName):
+            timely.report("none", done)
+        assert timely.report(plan.task_id, [done, done])["news"] == 1
+        assert plan.token is not None
+        assert timely.report(plan.task_id, done, token=plan.token)["news"] == 0
+
+
+def test_a_restarted_program_resumes_where_it_was(quick: ServerThread) -> None:
+    with client_of(quick) as timely:
+        plan = timely.submit("long", skill_set=SKILLS)
+        seen = [next(plan).index, next(plan).index]
+        plan.close()
+        again = timely.resume(plan.task_id, after=plan.last_event_id)
+        seen += [segment.index for segment in again]
+        assert seen == list(range(12))
+        assert [segment.index for segment in timely.resume(plan.task_id)] == list(range(12))
+        with pytest.raises(UnknownName):
+            timely.resume("none")
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(cuts=st.lists(st.integers(1, 4000), max_size=4))
+def test_wherever_the_connection_is_cut_segments_come_exactly_once(
+    quick: ServerThread, cuts: list[int]
+) -> None:
+    with (
+        CuttingProxy(quick.url, cuts) as proxy,
+        TimelyClient(proxy.url, agent="drone-1", sleep=lambda seconds: None) as timely,
+    ):
+        plan = timely.submit("long", skill_set=SKILLS)
+        assert [segment.index for segment in plan] == list(range(12))
+        assert plan.result.outcome == "complete"
+
+
+async def test_the_async_client_resumes_too(quick: ServerThread) -> None:
+    async def at_once(seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    for cuts in ([1], [300], [700, 900, 400]):
+        with CuttingProxy(quick.url, cuts) as proxy:
+            async with AsyncTimelyClient(proxy.url, sleep=at_once) as timely, asyncio.timeout(WAIT_S):
+                plan = await timely.submit("long", skill_set=SKILLS)
+                assert [segment.index async for segment in plan] == list(range(12))
+                assert plan.result.outcome == "complete"
+                assert proxy.connections > 1
+
+
+def test_without_a_server_the_error_says_where() -> None:
+    with TimelyClient("http://127.0.0.1:9", timeout_s=1.0) as timely:
+        for ask in (lambda: timely.submit("short", skill_set=SKILLS), timely.health):
+            with pytest.raises(EngineFailed, match=r"127\.0\.0\.1:9"):
+                ask()
+
+
+def test_a_connection_that_does_not_come_back_is_given_up_in_time() -> None:
+    now = [0.0]
+
+    class Clock:
+        def now(self) -> float:
+            return now[0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("broken")
+
+    with TimelyClient(
+        reconnect_s=20.0, transport=httpx.MockTransport(answer), clock=Clock(), sleep=sleep
+    ) as timely:
+        with pytest.raises(EngineFailed, match="connection lost for 20 s"):
+            timely.submit("short", skill_set=SKILLS)
+        assert 20.0 <= now[0] < 23.0
+
+
+def test_shutdown_of_the_server_is_overloaded_and_ends_the_plan(quick: ServerThread) -> None:
+    with client_of(quick) as timely:
+        plan = timely.submit("endless", skill_set=SKILLS)
+        next(plan)
+        stopping = threading.Thread(target=quick.stop)
+        stopping.start()
+        with pytest.raises(Overloaded) as caught:
+            next(plan)
+        assert caught.value.code == "shutting_down"
+        stopping.join(WAIT_S)
+        assert not stopping.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("status", "data", "kind", "code"),
+    [
+        (501, {"code": "unsupported", "detail": "d"}, Unsupported, "unsupported"),
+        (503, {"code": "overloaded", "detail": "d"}, Overloaded, "overloaded"),
+        (502, {"code": "engine_failed", "detail": "d"}, EngineFailed, "engine_failed"),
+        (415, {"code": "unsupported_media_type", "detail": "d"}, InvalidInput, "unsupported_media_type"),
+        (500, {"code": "internal_error", "detail": "d"}, EngineFailed, "internal_error"),
+        (500, None, EngineFailed, "http_500"),
+        (404, None, InvalidInput, "http_404"),
+    ],
+)
+def test_problems_become_the_errors_they_were(
+    status: int, data: dict[str, str] | None, kind: type[TimelyError], code: str
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, json=data) if data else httpx.Response(status, text="<html>")
+
+    with TimelyClient(transport=httpx.MockTransport(answer)) as timely, pytest.raises(kind) as caught:
+        timely.health()
+    assert type(caught.value) is kind
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"id: 1\nevent: segment\ndata: {\n\n",
+        b"id: 1\nevent: segment\ndata: []\n\n",
+        b"id: 1\nevent: segment\ndata: {}\n\n",
+        b"id: 1\nevent: result\ndata: {}\n\n",
+        b"id: x\nevent: result\ndata: {}\n\n",
+    ],
+)
+def test_a_stream_that_cannot_be_read_is_an_error_of_the_server(content: bytes) -> None:
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, stream=httpx.ByteStream(content)))
+    with TimelyClient(transport=transport) as timely, pytest.raises(EngineFailed):
+        list(timely.submit("short", skill_set=SKILLS))

@@ -1,0 +1,198 @@
+"""Everything of the server beside tasks: names, disciplines, status, metrics, health, live page, event log."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from fleet import Fleet, Reader, body, fleet
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from timely.core.errors import EngineFailed
+
+
+def samples(served: Fleet) -> dict[tuple[str, str], float]:
+    text = served.http.get("/metrics").text
+    return {
+        (sample.name, ",".join(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def run(served: Fleet, task: str = "short", **fields: object) -> str:
+    """One task to its end, and long enough that nothing more is expected of it."""
+    with served.http.stream("POST", "/v1/tasks", json=body(task, **fields)) as response:
+        reader = Reader(response)
+        task_id = str(reader.next()[2]["task_id"])
+        served.run_for(30.0)
+        reader.rest()
+    return task_id
+
+
+def test_names_and_contents_of_skill_sets_and_profiles(served: Fleet) -> None:
+    assert served.http.get("/v1/skill_sets").json() == {"skill_sets": ["tiny-drone"]}
+    skill_set = served.http.get("/v1/skill_sets/tiny-drone").json()
+    assert [skill["name"] for skill in skill_set["skills"]] == ["move_up", "turn_cw", "look", "dive"]
+    assert served.http.get("/v1/robot_profiles").json() == {"robot_profiles": ["one-arm", "tiny"]}
+    assert (
+        served.http.get("/v1/robot_profiles/tiny").json()["skills"]["move_up"]["args"]["distance"]["max"]
+        == 100
+    )
+
+
+def test_a_discipline_is_switched_while_serving_and_nothing_is_lost_or_repeated(served: Fleet) -> None:
+    known = served.http.get("/v1/disciplines").json()
+    names = [entry["name"] for entry in known["disciplines"]]
+    assert known["current"] == "timely"
+    assert {"timely", "pud", "edf", "fcfs"} <= set(names)
+    with served.http.stream("POST", "/v1/tasks", json=body("long")) as response:
+        reader = Reader(response)
+        reader.next()
+        for name in (*names, "timely"):
+            served.run_for(0.7)
+            answer = served.http.put("/v1/disciplines", json={"name": name})
+            assert (answer.status_code, answer.json()["current"]) == (200, name)
+            assert served.stats().discipline == name
+        served.run_for(30.0)
+        *segments, (_, name, result) = reader.rest()
+        assert [data["index"] for _, _, data in segments] == list(range(12))
+        assert (name, result["outcome"], result["recomputed_tokens"]) == ("result", "complete", 0)
+    assert served.http.post("/v1/disciplines", json={"name": "fcfs"}).json()["current"] == "fcfs"
+
+
+def test_metrics_count_outcomes_latencies_and_utility(served: Fleet) -> None:
+    run(served, tuf="urgent")
+    run(served)
+    run(served, "forbidden")
+    assert served.http.post("/v1/tasks", json=body(skill_set="nope")).status_code == 422
+    found = samples(served)
+    assert found["timely_tasks_arrived_total", ""] == 4
+    assert found["timely_tasks_total", "urgent,complete"] == 1
+    assert found["timely_tasks_total", "normal,complete"] == 1
+    assert found["timely_tasks_total", "normal,unsafe_segment"] == 1
+    assert found["timely_tasks_live", ""] == 0
+    assert found["timely_segments_released_total", ""] == 4
+    assert found["timely_response_time_seconds_count", "urgent"] == 1
+    assert found["timely_waiting_time_seconds_count", "normal"] == 1
+    assert 0 < found["timely_utility_sum", "urgent"] <= found["timely_utility_max_sum", "urgent"] == 2.0
+    assert found["timely_engine_generations", "parked"] == 0
+    assert found["timely_engine_steps_total", ""] > 0
+    assert found["timely_engine_info", "timely,scripted,segmented"] == 1
+
+
+def test_a_task_that_got_nothing_counts_with_the_utility_it_ended_with(served: Fleet) -> None:
+    with served.http.stream(
+        "POST", "/v1/tasks", json=body(tuf={"ert_s": 0.01, "alpha": -100.0, "beta": 1.0})
+    ) as response:
+        task_id = Reader(response).next()[2]["task_id"]
+        served.clock.advance(0.02)
+        served.http.delete(f"/v1/tasks/{task_id}")
+    view = served.http.get(f"/v1/tasks/{task_id}").json()
+    assert (view["outcome"], view["response_time_s"]) == ("cancelled", None)
+    assert view["utility"] == pytest.approx(1.0 - 100.0 * 0.01, abs=1e-6)
+
+
+def test_status_shows_what_each_robot_does(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body("long", tuf="urgent")) as response:
+        Reader(response).next()
+        served.run_for(0.5)
+        state = served.http.get("/v1/status").json()
+        (robot,) = state["robots"]
+        assert (robot["agent"], robot["robot"], robot["class"]) == ("drone-1", "tiny", "urgent")
+        assert robot["generation"] == "parked"
+        assert robot["executing"]["text"] == "tc(10);"
+        assert 0 < robot["executing"]["elapsed_s"] < robot["executing"]["execution_s"] == 1.0
+        assert 0 < robot["slack_s"] < 1.0
+        assert state["engine"]["parked"] == 1
+        assert 0 < state["engine"]["kv_usage"] < 1
+    run(served)
+    state = served.http.get("/v1/status").json()
+    assert state["robots"] == []
+    assert state["classes"]["normal"]["share_served"] == 1.0
+    assert [task["outcome"] for task in state["recent"]] == ["complete", "cancelled"]
+
+
+def test_health_and_openapi(served: Fleet) -> None:
+    assert served.http.get("/healthz").json()["status"] == "ok"
+    document = served.http.get("/openapi.json").json()
+    schema = document["paths"]["/v1/tasks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["required"] == ["task", "skill_set"]
+    assert schema["properties"]["tuf"]["properties"]["ert_s"]
+    assert schema["additionalProperties"] is False
+
+
+def test_the_live_page_needs_nothing_from_elsewhere(served: Fleet) -> None:
+    answer = served.http.get("/")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    outside = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?!data:|#)([^"')\s>]+)""", answer.text)
+    assert outside == []
+    paths = set(re.findall(r"""["'](/v1/[a-z_/]+|/healthz)["']""", answer.text))
+    assert paths == {"/v1/status", "/v1/disciplines", "/v1/tasks/"}
+    assert "innerHTML" not in answer.text  # texts of tasks are shown, never interpreted
+
+
+def test_openai_requests_go_to_the_engines_own_application(served: Fleet) -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append((scope["path"], (await receive())["body"]))
+        await JSONResponse({"object": "chat.completion"})(scope, receive, send)
+
+    served.engine.openai_app = inner  # type: ignore[attr-defined]
+    payload = {"model": "m", "messages": [], "timely": {"tuf": {"ert_s": 0.2}}}
+    answer = served.http.post("/v1/chat/completions", json=payload)
+    assert answer.json() == {"object": "chat.completion"}
+    assert served.http.get("/v1/models").status_code == 200
+    assert [path for path, _ in seen] == ["/v1/chat/completions", "/v1/models"]
+    assert json.loads(seen[0][1]) == payload
+
+
+def test_the_event_log_tells_the_whole_story(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with fleet(event_log=path) as served:
+        task_id = ""
+        with served.http.stream("POST", "/v1/tasks", json=body(app="patrol", urgency=1)) as response:
+            reader = Reader(response)
+            task_id = reader.next()[2]["task_id"]
+            served.run_for(0.2)
+            report = {"segment": 0, "kind": "done", "elapsed_s": 0.1, "agent": "drone-1"}
+            for _ in range(2):
+                served.http.post(f"/v1/tasks/{task_id}/reports", json=report)
+            served.run_for(20.0)
+            reader.rest()
+        served.http.put("/v1/disciplines", json={"name": "edf"})
+        served.http.post("/v1/tasks", json=body(skill_set="nope"))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["event"] for line in lines] == [
+        "opened", "task", "segment", "report", "segment", "generated", "settled", "discipline", "refused", "closed",
+    ]  # fmt: skip
+    times = [line["t_s"] for line in lines]
+    assert times == sorted(times)
+    opened, task, first, report, second, generated, settled = lines[:7]
+    assert (opened["timely_events"], opened["engine"], opened["discipline"]) == (1, "scripted", "timely")
+    assert (task["task"], task["skill_set"], task["robot"], task["app"], task["urgency"]) == (
+        "short", "tiny-drone", "tiny", "patrol", 1,
+    )  # fmt: skip
+    assert task["tuf"] == {"ert_s": 1.0, "alpha": -2.0, "beta": 1.0}
+    assert {line["task_id"] for line in lines[1:7]} == {task_id}
+    assert [first["text"] + second["text"], first["tokens"], first["execution_s"]] == [
+        "mu(50);tc(90);",
+        5,
+        2.0,
+    ]
+    assert (report["kind"], report["segment"], report["elapsed_s"]) == ("done", 0, 0.1)
+    assert (generated["outcome"], generated["tokens"]) == ("complete", 9)
+    assert (settled["outcome"], settled["measured"]) == ("complete", True)
+    assert [segment["reported"] for segment in settled["segments"]] == [True, False]
+    assert settled["segments"][0]["end_s"] <= settled["segments"][1]["start_s"]
+
+
+def test_an_event_log_that_cannot_be_opened_is_said_at_start(tmp_path: Path) -> None:
+    with pytest.raises(EngineFailed, match="event log"), fleet(event_log=tmp_path / "no" / "such" / "folder"):
+        pass

@@ -1,0 +1,216 @@
+"""Start and stop: live streams are told, nothing hangs, addresses and engines that cannot be had are said so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from fleet import PLANS, WAIT_S, Reader, body, catalogue, fleet
+
+from timely.core.errors import EngineFailed, InvalidInput
+from timely.core.timing import ManualTime
+from timely.engines.base import EngineEvent, GenerationRequest
+from timely.engines.scripted import ScriptedEngine
+from timely.server import ServerSettings, ServerThread, create_app, serve
+from timely.server.run import bind
+
+
+def test_on_shutdown_live_streams_get_a_last_error_and_the_engine_is_stopped() -> None:
+    with fleet() as served:
+        with (
+            served.http.stream("POST", "/v1/tasks", json=body("long", agent="a")) as first,
+            served.http.stream("POST", "/v1/tasks", json=body("ask", agent="b")) as second,
+        ):
+            readers = [Reader(first), Reader(second)]
+            for reader in readers:
+                reader.next()
+            served.run_for(0.3)
+            stopping = threading.Thread(target=served.server.stop)
+            stopping.start()
+            for reader in readers:
+                *_, (_, name, error) = reader.rest()
+                assert (name, error["code"], error["outcome"]) == ("error", "shutting_down", "cancelled")
+            stopping.join(WAIT_S)
+            assert not stopping.is_alive()
+        with pytest.raises(httpx.ConnectError):
+            served.http.get("/healthz")
+        assert len(served.engine._live) == 0
+        served.server.stop()
+
+
+def test_a_reader_that_never_reads_does_not_hold_up_shutdown() -> None:
+    with fleet() as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as deaf:
+            content = httpx.Request("POST", served.url, json=body("long")).content
+            head = "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            deaf.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+            served.until(lambda: len(served.service.generating()) == 1)
+            before = time.monotonic()
+            served.server.stop()
+            assert time.monotonic() - before < 5.0
+
+
+def test_an_engine_that_does_not_start_is_said_so() -> None:
+    class Broken(ScriptedEngine):
+        async def start(self) -> None:
+            raise EngineFailed("no such model", where="model")
+
+    with pytest.raises(EngineFailed, match="no such model"), ServerThread(create_app(Broken())):
+        pass
+
+
+def test_an_engine_that_does_not_stop_is_left_behind() -> None:
+    class Stuck(ScriptedEngine):
+        async def stop(self) -> None:
+            await asyncio.Event().wait()
+
+    app = create_app(Stuck(), ServerSettings(engine_timeout_s=0.1))
+    with ServerThread(app) as server:
+        assert httpx.get(server.url + "/healthz").status_code == 200
+
+
+def test_an_engine_that_ignores_a_cancel_does_not_keep_the_task() -> None:
+    class Deaf(ScriptedEngine):
+        async def cancel(self, task_id: str) -> bool:
+            return True
+
+    clock = ManualTime()
+    engine = Deaf(PLANS, clock=clock)
+    app = create_app(engine, ServerSettings(engine_timeout_s=0.05), clock, catalogue())
+    with (
+        ServerThread(app) as server,
+        httpx.Client(base_url=server.url, timeout=WAIT_S) as http,
+        http.stream("POST", "/v1/tasks", json=body("long")) as response,
+    ):
+        reader = Reader(response)
+        task_id = reader.next()[2]["task_id"]
+        assert http.delete(f"/v1/tasks/{task_id}").json()["outcome"] == "cancelled"
+        assert reader.rest()[-1][1] == "result"
+        assert not engine._live  # closing its iterator is enough
+
+
+def test_an_engine_that_answers_nothing_is_a_typed_error_not_a_hang() -> None:
+    class Silent(ScriptedEngine):
+        async def report(self, task_id: str, report: object) -> None:
+            await asyncio.Event().wait()
+
+    clock = ManualTime()
+    app = create_app(Silent(PLANS, clock=clock), ServerSettings(engine_timeout_s=0.05), clock, catalogue())
+    with (
+        ServerThread(app) as server,
+        httpx.Client(base_url=server.url, timeout=WAIT_S) as http,
+        http.stream("POST", "/v1/tasks", json=body("long")) as response,
+    ):
+        task_id = Reader(response).next()[2]["task_id"]
+        loop = server.loop
+        assert loop is not None
+        asyncio.run_coroutine_threadsafe(clock.run_for(0.5), loop).result(WAIT_S)
+        report = {"segment": 0, "kind": "done", "agent": "drone-1"}
+        answer = http.post(f"/v1/tasks/{task_id}/reports", json=report)
+        assert (answer.status_code, answer.json()["code"]) == (502, "engine_failed")
+
+
+@pytest.mark.parametrize("events", [[], ["wrong order"]])
+def test_an_engine_that_breaks_its_promise_fails_that_task_only(events: list[str]) -> None:
+    class Liar(ScriptedEngine):
+        async def generate(self, request: GenerationRequest):  # type: ignore[no-untyped-def, override]
+            if request.agent == "unlucky":
+                async for event in super().generate(request):
+                    yield _second(event) if events else event
+                    return
+            async for event in super().generate(request):
+                yield event
+
+    def _second(event: EngineEvent) -> EngineEvent:
+        from dataclasses import replace
+
+        return replace(event, index=7)  # type: ignore[call-arg]
+
+    with fleet() as served:
+        served.service.engine = liar = Liar(PLANS, clock=served.clock)
+        served.call(liar.start)
+        with (
+            served.http.stream("POST", "/v1/tasks", json=body(agent="unlucky")) as first,
+            served.http.stream("POST", "/v1/tasks", json=body(agent="lucky")) as second,
+        ):
+            served.run_for(10.0)
+            assert Reader(first).rest()[-1][2]["code"] == "engine_failed"
+            assert Reader(second).rest()[-1][2]["outcome"] == "complete"
+        served.call(liar.stop)
+
+
+def test_an_address_that_is_taken_is_said_before_the_engine_loads() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidInput, match="cannot listen") as caught:
+            bind("127.0.0.1", port)
+        assert caught.value.where == f"127.0.0.1:{port}"
+    for host, port in (("127.0.0.1", 70_000), ("no.such.host.invalid", 0), ("127.0.0.1", -1)):
+        with pytest.raises(InvalidInput):
+            bind(host, port)
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    # asyncio sets TCP_NODELAY only on sockets of this protocol number.
+    with bind("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+
+
+async def test_serve_returns_when_it_is_cancelled_and_leaves_nothing() -> None:
+    app = create_app(ScriptedEngine(PLANS), None, None, catalogue())
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(app, port=0, on_ready=ready.set_result, stop_timeout_s=1.0))
+    async with asyncio.timeout(WAIT_S):
+        url = await ready
+        async with httpx.AsyncClient() as http:
+            assert (await http.get(url + "/healthz")).status_code == 200
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+    assert len(asyncio.all_tasks()) == 1
+
+
+PROGRAM = """
+import asyncio, sys
+sys.path.insert(0, {folder!r})
+from fleet import PLANS, catalogue
+from timely.engines.scripted import ScriptedEngine
+from timely.server import create_app, serve
+
+app = create_app(ScriptedEngine(PLANS), None, None, catalogue())
+number = asyncio.run(serve(app, port=0, on_ready=lambda url: print(url, flush=True), stop_timeout_s=2.0))
+print("ended by", number, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_process_in_good_order(number: signal.Signals) -> None:
+    program = PROGRAM.format(folder=str(Path(__file__).parent))
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            with httpx.stream("POST", url + "/v1/tasks", json=body("ask"), timeout=WAIT_S) as response:
+                reader = Reader(response)
+                reader.next()
+                os.kill(process.pid, number)
+                assert reader.rest()[-1][2]["code"] == "shutting_down"
+            out, err = process.communicate(timeout=WAIT_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    assert out.strip() == f"ended by {int(number)}"
+    assert err == ""
