@@ -31,11 +31,11 @@ PROGRESS_EVENTS = 4096
 
 @dataclass(slots=True)
 class Step:
-    """The step in flight, or several like it in a row.
+    """The step in flight.
 
     Attributes:
-        members: (live job, tokens in each step, whether they are prompt tokens).
-        times: seconds of each.
+        members: (live job, its tokens, whether they are prompt tokens).
+        times: seconds; of a row of steps each one's, the last being in flight.
     """
 
     members: list[tuple[Live, int, bool]]
@@ -84,8 +84,8 @@ class Simulator:
         self.prefill_tokens = 0
         self.busy_s = 0.0
         self._tasks: Iterator[PlannedTask] = iter(())
+        self._until_s = math.inf if options.until_s is None else options.until_s
         self._stepping = False
-        self._composed_s = -math.inf
         self._wake_s = math.inf
         self._bounds: dict[str, int] = {}
         """Longest segment met so far, by skill set."""
@@ -109,7 +109,7 @@ class Simulator:
         """
         self._tasks = iter(tasks)
         self._next_arrival()
-        until = math.inf if self.options.until_s is None else self.options.until_s
+        until = self._until_s
         agenda = self.agenda
         partial = False
         try:
@@ -312,11 +312,12 @@ class Simulator:
         if self.journal is not None:
             self.journal.steps(now, times, members)
         self.series.sample(now, table, pool, len(members))
-        end_s = now
+        begin_s = now
         for time_s in times:
-            end_s += time_s
             self.busy_s += time_s
-        self.agenda.at(end_s, STEP_END, self._end_step, Step(members, prefill_tokens, times))
+        if len(times) > 1:
+            begin_s = self._take(now, members, times)
+        self.agenda.at(begin_s + times[-1], STEP_END, self._end_step, Step(members, prefill_tokens, times))
 
     def _repeat(
         self,
@@ -344,19 +345,35 @@ class Simulator:
             return
         column = table.resume_s
         later = column[column > now]
-        horizon = min(self.agenda.next_s(), float(later.min()) if later.size else math.inf)
+        resume = float(later.min()) if later.size else math.inf
+        horizon = min(self.agenda.next_s(), resume, self._until_s)
         now += times[0]
         while len(times) < most and now < horizon:
             context += decodes
             times.append(self._step_time(decodes, 0, 0, 0.0, context))
             now += times[-1]
-        if len(times) > 1:
-            for live, _, _ in members:
-                row = live.job.row
-                reach = int(table.context_tokens[row]) + len(times)
-                self.memory.pool.grow(live.holding, reach)
-                table.blocks[row] = live.holding.blocks
-                live.computed = reach
+
+    def _take(self, now: float, members: list[tuple[Live, int, bool]], times: list[float]) -> float:
+        """Be done with all steps of a row but the last; returns when that one begins."""
+        controller, table = self.controller, self.controller.table
+        controller.ran(len(members), 0, times[0])
+        job_ids = [live.task.job for live, _, _ in members]
+        for time_s in times[1:-1]:
+            controller.ran_again(job_ids, time_s)
+        for time_s in times[:-1]:
+            now += time_s
+        taken = len(times) - 1
+        for live, _, _ in members:
+            row = live.job.row
+            context = int(table.context_tokens[row]) + taken
+            table.context_tokens[row] = context
+            # Room for the last of them too, as if it had just been composed.
+            self.memory.pool.grow(live.holding, context + 1)
+            table.blocks[row] = live.holding.blocks
+            live.computed = context + 1
+            live.output += taken
+            controller.progress(live.job, taken, now)
+        return now
 
     def _sleep(self, plan: StepPlan, now: float) -> None:
         """Nothing runs: come back when the discipline wants to, unless something happens before."""
@@ -369,36 +386,27 @@ class Simulator:
         self._stepping = False
         controller = self.controller
         table = controller.table
-        steps, members = len(step.times), len(step.members)
-        if steps > 1:
-            # Each step is learned from before the next one's tokens appear.
-            job_ids = [live.task.job for live, _, _ in step.members]
-            controller.ran(members, 0, step.times[0])
-            for time_s in step.times[1:-1]:
-                controller.ran_again(job_ids, time_s)
         for live, tokens, prefill in step.members:
             job = live.job
             row = job.row
+            table.context_tokens[row] += tokens
             if prefill:
-                table.context_tokens[row] += tokens
                 left = table.prefill_left[row] - tokens
                 table.prefill_left[row] = left
                 if left > 0:
                     continue
-            else:
-                table.context_tokens[row] += steps
             record = live.record
             if live.output == 0:
                 record.first_token_s = now
             record.last_token_s = now
-            live.output += steps
-            controller.progress(job, steps, now)
+            live.output += 1
+            controller.progress(job, 1, now)
             if live.output == live.boundary:
                 self._close(live, now)
-        if steps > 1:
-            controller.ran_again(job_ids, step.times[-1])
+        if len(step.times) > 1:
+            controller.ran_again([live.task.job for live, _, _ in step.members], step.times[-1])
         else:
-            controller.ran(members, step.prefill_tokens, step.times[0])
+            controller.ran(len(step.members), step.prefill_tokens, step.times[0])
 
     def _close(self, live: Live, now: float) -> None:
         task, index = live.task, live.index

@@ -1,0 +1,135 @@
+"""Cases worked out by hand: every time of the simulator follows from the profile and the trace alone."""
+
+from __future__ import annotations
+
+import pytest
+from sim_cases import profile, run, task
+
+from timely.core.utility import URGENT
+from timely.engines.replaying import PlannedSegment, PlannedTask
+
+approx = pytest.approx
+
+
+def test_one_task_alone() -> None:
+    # One step of 10 ms computes the prompt and yields token 1; segment 0 is 2 tokens: ready at 20 ms.
+    (record,) = run([task(0, network_s=0.008)], discipline="fcfs").records
+    assert record.outcome == "complete"
+    assert record.first_token_s == approx(0.01)
+    assert record.ready_s == approx([0.02, 0.05])
+    assert record.start_s == approx([0.028, 1.028])
+    assert record.end_s == approx([1.028, 2.028])
+    assert record.response_time_s == approx(0.028)
+    assert record.waiting_time_s == approx(0.028)
+
+
+def test_robot_waits_when_the_next_segment_is_late() -> None:
+    # Segment 0 executes in 1 ms: the robot waits for segment 1 (3 tokens, 30 ms) and the network again.
+    (record,) = run([task(0, plan=((2, 0.001), (3, 1.0)), network_s=0.008)], discipline="fcfs").records
+    assert record.start_s == approx([0.028, 0.058])
+    assert record.waiting_time_s == approx(0.028 + (0.058 - 0.029))
+
+
+def test_whole_sends_the_plan_at_its_end() -> None:
+    (record,) = run([task(0, network_s=0.008)], discipline="fcfs", mode="whole").records
+    assert record.ready_s == approx([0.05, 0.05])
+    assert record.response_time_s == approx(0.058)
+    assert record.end_s == approx([1.058, 2.058])
+
+
+def test_stream_generates_on() -> None:
+    (record,) = run([task(0, network_s=0.008)], discipline="pud", mode="stream").records
+    assert record.ready_s == approx([0.02, 0.05])
+
+
+def test_segmented_parks_until_the_robot_runs_dry() -> None:
+    # pud resumes lead_s before the end of segment 0 at 1.028; the lead is 2 * 10 tokens at the learned speed and
+    # 58 ms, so certainly not at once, and in time.
+    (record,) = run([task(0, network_s=0.008)], discipline="pud").records
+    assert 0.3 < record.ready_s[1] < 1.028
+    assert record.waiting_time_s == approx(0.028)
+
+
+def test_step_time_adds_up() -> None:
+    shape = profile(
+        per_sequence=0.001, per_prefill_token=0.0001, per_prefill_token_sq=1e-6, per_context_token=1e-5
+    )
+    (record,) = run([task(0, plan=((2, 0.0),))], shape, discipline="fcfs").records
+    prefill = 0.01 + 0.001 + 32 * 0.0001 + 32 * 32 * 1e-6
+    decode = 0.01 + 0.001 + 33 * 1e-5  # attends to 32 prompt tokens and the first output token
+    assert record.first_token_s == approx(prefill)
+    assert record.last_token_s == approx(prefill + decode)
+
+
+def test_prompt_in_chunks_costs_as_much_attention_as_in_one() -> None:
+    shape = profile(base=1e-9, per_prefill_token_sq=1e-6)
+    one = run([task(0, plan=((1, 0.0),))], shape, discipline="fcfs").records[0]
+    four = run([task(0, plan=((1, 0.0),))], shape, discipline="fcfs", prefill_chunk=8).records[0]
+    assert four.first_token_s == approx(one.first_token_s, rel=1e-4)
+
+
+def test_token_budget_splits_prompts() -> None:
+    # 32 prompt tokens under a budget of 10: four steps before the first token.
+    (record,) = run([task(0)], discipline="fcfs", token_budget=10).records
+    assert record.first_token_s == approx(0.04)
+
+
+def test_batch_limit_queues() -> None:
+    records = run([task(0), task(1)], discipline="fcfs", mode="whole", max_batch=1).records
+    assert records[0].last_token_s == approx(0.05)
+    assert records[1].admitted_s == approx(0.05)
+    assert records[1].last_token_s == approx(0.10)
+
+
+def test_urgent_task_overtakes_under_edf() -> None:
+    tasks = [task(0), task(1), task(2, utility=URGENT)]
+    records = run(tasks, discipline="edf", max_batch=1).records
+    assert records[2].ready_s[0] == approx(0.02)
+
+
+def test_arrival_during_a_step_joins_the_next() -> None:
+    records = run([task(0), task(1, 0.004)], discipline="fcfs").records
+    assert records[1].admitted_s == approx(0.01)
+    assert records[1].first_token_s == approx(0.02)
+    assert records[1].response_time_s == approx(0.03 - 0.004)
+
+
+def test_estimates_are_replaced_by_reports() -> None:
+    # Estimated 30 s, in truth 1 s: only a report tells the server that the robot is done.
+    plan = (PlannedSegment("a", 2, 1.0, estimate_s=30.0), PlannedSegment("b", 2, 1.0))
+    tasks = [PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=32, network_s=0.008)]
+    closed = run(tasks, discipline="pud").records[0]
+    opened = run(tasks, discipline="pud", closed_loop=False).records[0]
+    # The report of the end leaves the robot at 1.028 and arrives 8 ms later; then two tokens and the way back.
+    assert closed.start_s[1] == approx(1.036 + 0.02 + 0.008)
+    assert opened.start_s[1] > 25.0
+
+
+def test_blocking_segment_waits_for_the_value() -> None:
+    plan = (PlannedSegment("iv", 2, 1.0, blocking=True), PlannedSegment("b", 2, 1.0))
+    tasks = [PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=32, network_s=0.008)]
+    (record,) = run(tasks, discipline="pud").records
+    assert record.ready_s[1] == approx(1.028 + 0.008 + 0.02)
+
+
+def test_estimate_error_is_seeded() -> None:
+    tasks = [task(0, plan=((2, 1.0), (3, 1.0), (3, 2.0)), network_s=0.008)]
+
+    def ready(seed: int) -> list[float]:
+        return run(tasks, discipline="pud", estimate_noise=0.5, seed=seed).records[0].ready_s
+
+    assert ready(1) == ready(1)
+    assert ready(1) != ready(2)
+
+
+def test_too_large_for_the_cache_is_refused_not_lost() -> None:
+    records = run([task(0, prompt_tokens=500), task(1)], profile(blocks=10), discipline="timely").records
+    assert records[0].outcome == "refused"
+    assert "505 tokens" in records[0].note
+    assert records[1].outcome == "complete"
+
+
+def test_until_leaves_the_rest_unfinished_and_counted() -> None:
+    run_ = run([task(0), task(1, 5.0)], discipline="fcfs", until_s=0.03)
+    assert [record.outcome for record in run_.records] == ["unfinished"]
+    assert run_.records[0].output_tokens in (2, 3)

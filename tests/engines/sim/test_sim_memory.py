@@ -1,0 +1,157 @@
+"""KV cache of the simulator: prefix sharing, eviction with recomputation, swap, and the books in any case."""
+
+from __future__ import annotations
+
+import pytest
+from sim_cases import profile, random_tasks, run, task
+
+from timely.engines.replaying import PlannedTask
+from timely.engines.sim.kv import BlockPool
+
+approx = pytest.approx
+
+
+def tokens_due(tasks: list[PlannedTask]) -> int:
+    """Tokens a cacheless engine computes once: every prompt, and every output token but the last as input."""
+    return sum(t.prompt_tokens + t.output_tokens - 1 for t in tasks)
+
+
+def test_every_token_is_computed_once_without_pressure() -> None:
+    tasks = random_tasks(3, 60)
+    for discipline in ("fcfs", "edf", "pud", "timely"):
+        counters = run(tasks, discipline=discipline).counters
+        assert counters["evictions"] == counters["recomputed_tokens"] == 0
+        assert counters["computed_tokens"] + counters["cached_tokens"] == tokens_due(tasks)
+
+
+def test_prefix_is_computed_once() -> None:
+    tasks = [task(k, 1.0 * k, prompt_tokens=100, shared_prefix_tokens=80, prefix="drone") for k in range(3)]
+    records = run(tasks, discipline="fcfs").records
+    assert [r.cached_tokens for r in records] == [0, 80, 80]
+
+
+def test_prefix_is_shared_by_tasks_that_arrive_together() -> None:
+    # The second finds what the first computes in the very same step, as in vLLM.
+    tasks = [task(k, prompt_tokens=100, shared_prefix_tokens=80, prefix="drone") for k in range(4)]
+    run_ = run(tasks, discipline="fcfs")
+    assert sum(r.cached_tokens for r in run_.records) == 3 * 80
+
+
+def test_prefixes_of_different_names_are_apart() -> None:
+    tasks = [task(k, prompt_tokens=100, shared_prefix_tokens=80, prefix=f"p{k}") for k in range(3)]
+    assert all(r.cached_tokens == 0 for r in run(tasks, discipline="fcfs").records)
+
+
+def test_a_prompt_that_is_all_prefix_still_computes_its_last_token() -> None:
+    tasks = [task(k, 1.0 * k, prompt_tokens=32, shared_prefix_tokens=32, prefix="p") for k in range(2)]
+    run_ = run(tasks, discipline="fcfs")
+    assert run_.records[1].cached_tokens == 16
+    assert run_.records[1].outcome == "complete"
+
+
+def test_shared_blocks_let_more_jobs_in() -> None:
+    # 8 jobs of 7 blocks each, 6 of them shared: 14 blocks in all instead of 56.
+    tasks = [
+        task(k, prompt_tokens=100, shared_prefix_tokens=96, prefix="p", plan=((5, 1.0),)) for k in range(8)
+    ]
+    run_ = run(tasks, profile(blocks=20), discipline="fcfs")
+    assert run_.counters["evictions"] == 0
+    assert max(r.last_token_s for r in run_.records) < 0.10
+
+
+def test_eviction_recomputes_and_everything_finishes() -> None:
+    tasks = [task(k, plan=((30, 1.0),), prompt_tokens=30) for k in range(4)]
+    run_ = run(tasks, profile(blocks=10), discipline="fcfs", mode="whole")
+    assert run_.counters["evictions"] > 0
+    assert run_.counters["computed_tokens"] == tokens_due(tasks) + run_.counters["recomputed_tokens"] - sum(
+        r.cached_tokens for r in run_.records
+    )
+    assert all(r.outcome == "complete" and r.output_tokens == 30 for r in run_.records)
+    # The first come is never the victim under first come, first served.
+    assert run_.records[0].preemptions == 0
+
+
+def test_newcomers_do_not_overtake_the_evicted() -> None:
+    tasks = [task(k, plan=((40, 1.0),), prompt_tokens=30) for k in range(2)]
+    tasks.append(task(2, 0.3, plan=((3, 1.0),), prompt_tokens=8))
+    records = run(tasks, profile(blocks=7), discipline="fcfs", mode="whole").records
+    assert records[1].preemptions >= 1
+    assert records[2].admitted_s >= records[0].last_token_s
+
+
+def test_swap_moves_instead_of_recomputing() -> None:
+    tasks = [task(k, plan=((30, 1.0),), prompt_tokens=30) for k in range(4)]
+    shape = profile(blocks=10, swap=1e-3)
+    moved = run(tasks, shape, discipline="fcfs", mode="whole", eviction="swap")
+    assert moved.counters["evictions"] > 0
+    assert moved.counters["recomputed_tokens"] == 0
+    assert moved.counters["swapped_tokens"] > 0
+    free = run(tasks, profile(blocks=10), discipline="fcfs", mode="whole", eviction="swap")
+    # The same decisions, but each token that moves costs a millisecond.
+    gap = moved.records[-1].last_token_s - free.records[-1].last_token_s
+    assert gap == approx(1e-3 * moved.counters["swapped_tokens"])
+
+
+def test_auto_swaps_only_where_it_is_cheaper() -> None:
+    tasks = [task(k, plan=((30, 1.0),), prompt_tokens=30) for k in range(4)]
+    dear = profile(blocks=10, swap=1e-3, per_prefill_token=1e-4)
+    cheap = profile(blocks=10, swap=1e-6, per_prefill_token=1e-4)
+    options = {"discipline": "fcfs", "mode": "whole", "eviction": "auto"}
+    assert run(tasks, dear, **options).counters["swapped_tokens"] == 0
+    assert run(tasks, cheap, **options).counters["recomputed_tokens"] == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("discipline", ["fcfs", "edf", "pud", "timely", "priority"])
+def test_books_balance_under_pressure(seed: int, discipline: str) -> None:
+    tasks = random_tasks(seed, 50)
+    for mode in ("segmented", "stream"):
+        run_ = run(tasks, profile(blocks=16), discipline=discipline, mode=mode, token_budget=64, max_batch=5)
+        for record in run_.records:
+            assert record.outcome == "complete"
+            assert record.output_tokens == record.task.output_tokens
+            assert len(record.ready_s) == len(record.task.plan)
+            assert record.ready_s == sorted(record.ready_s)
+            assert record.start_s == sorted(record.start_s)
+        counters = run_.counters
+        assert counters["tokens"] == sum(t.output_tokens for t in tasks)
+        found_again = tokens_due(tasks) + counters["recomputed_tokens"] - counters["computed_tokens"]
+        # What was not computed was found: at first admission, or again after an eviction.
+        assert found_again >= counters["cached_tokens"] * (counters["evictions"] == 0)
+        if counters["evictions"] == 0:
+            assert found_again == counters["cached_tokens"]
+
+
+def test_pool_reuses_the_longest_idle_first_and_tails_before_heads() -> None:
+    pool = BlockPool(10, 16)
+    first, second = pool.holding("a", 0, 64), pool.holding("b", 0, 64)
+    assert pool.grow(first, 64)
+    assert pool.grow(second, 64)
+    pool.evict(first, 64)
+    pool.evict(second, 64)
+    third = pool.holding("c", 0, 80)
+    assert pool.grow(third, 80)  # two blocks never used, then three of the first's four, its tail
+    assert (pool.hit_blocks(first), pool.hit_blocks(second)) == (1, 4)
+    assert pool.admit(first) == 16
+    assert pool.used == 6
+
+
+def test_pool_refuses_what_it_does_not_have() -> None:
+    pool = BlockPool(2, 16)
+    holding = pool.holding("a", 0, 64)
+    assert not pool.grow(holding, 64)
+    assert pool.free == 2
+
+
+def test_prefix_stays_findable_until_its_blocks_are_needed() -> None:
+    pool = BlockPool(6, 16)
+    first = pool.holding("p", 64, 70)
+    pool.admit(first)
+    assert pool.grow(first, 70)
+    assert pool.publish(first, 70)
+    pool.release(first)
+    again = pool.holding("p", 64, 70)
+    assert pool.hit_blocks(again) == 4
+    other = pool.holding("q", 0, 48)
+    assert pool.grow(other, 48)
+    assert pool.hit_blocks(again) == 3

@@ -1,0 +1,115 @@
+"""Steps taken in a row without asking give the very result that asking at every step gives; time has one order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sim_cases import profile, random_tasks, task
+
+from timely.core.errors import EngineFailed, InvalidInput, UnknownName
+from timely.core.job import JobTable
+from timely.disciplines import registry
+from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
+from timely.disciplines.composition import KeyedDiscipline
+from timely.disciplines.simple import Fcfs
+from timely.engines.replaying import ReplayOptions
+from timely.engines.sim.events import ARRIVAL, REPORT, STEP_END, Agenda
+from timely.engines.sim.simulator import Simulator
+from timely.replay import results
+
+
+def outcome(tasks: list, repeat_steps: bool, blocks: int, **options: object) -> str:
+    """A run's whole result as text."""
+    chosen = ReplayOptions(**options)  # type: ignore[arg-type]
+    simulator = Simulator(chosen, profile(blocks=blocks, per_context_token=1e-6), repeat_steps=repeat_steps)
+    run = simulator.run(tasks)
+    result = results.build(run, chosen, engine="sim", trace="t", wall_s=0.0)
+    result["series"] = None  # samples are taken where steps begin, and rows of steps have one beginning
+    result["journal"] = result["journal"] and {k: v for k, v in result["journal"].items() if k != "choices"}
+    return json.dumps(result)
+
+
+@pytest.mark.parametrize("discipline", ["fcfs", "edf", "pud", "timely"])
+@pytest.mark.parametrize("blocks", [18, 400])
+@pytest.mark.parametrize("mode", ["segmented", "stream", "whole"])
+def test_rows_of_steps_change_nothing(discipline: str, blocks: int, mode: str) -> None:
+    tasks = random_tasks(11, 60)
+    options = {"discipline": discipline, "mode": mode, "estimate_noise": 0.3, "max_batch": 6}
+    assert outcome(tasks, True, blocks, **options) == outcome(tasks, False, blocks, **options)
+
+
+def test_rows_of_steps_are_taken() -> None:
+    asked = 0
+
+    class Counting(Fcfs):
+        def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
+            nonlocal asked
+            asked += 1
+            return super().compose(table, limits)
+
+    simulator = Simulator(ReplayOptions(discipline="fcfs"), profile())
+    simulator.controller.discipline = Counting()
+    run = simulator.run([task(0, plan=((200, 1.0),))])
+    assert run.counters["steps"] == 200
+    assert asked <= 3
+
+
+def test_agenda_orders_by_time_then_kind_then_entry() -> None:
+    agenda, seen = Agenda(), []
+    for when, kind, name in (
+        (1.0, ARRIVAL, "late arrival"), (0.5, ARRIVAL, "first arrival"), (0.5, ARRIVAL, "second arrival"),
+        (0.5, REPORT, "report"), (0.5, STEP_END, "step"),
+    ):  # fmt: skip
+        agenda.at(when, kind, lambda now, text: seen.append((now, text)), name)
+    while len(agenda):
+        agenda.run_next()
+    assert [text for _, text in seen] == ["step", "report", "first arrival", "second arrival", "late arrival"]
+    assert agenda.handled == 5
+
+
+class Idle(KeyedDiscipline):
+    """Never runs anything."""
+
+    info = DisciplineInfo("idle", "", "")
+
+    def keys(self, table, limits):  # type: ignore[no-untyped-def]
+        """All equal."""
+        return table.beta
+
+    def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
+        """Nothing, and nothing to come."""
+        return StepPlan()
+
+
+def test_a_discipline_that_runs_nothing_fails_loudly() -> None:
+    simulator = Simulator(ReplayOptions(discipline="fcfs"), profile())
+    simulator.controller.discipline = Idle()
+    with pytest.raises(EngineFailed, match="1 jobs are left"):
+        simulator.run([task(0)])
+
+
+def test_interrupt_keeps_what_is_done() -> None:
+    def tasks():  # type: ignore[no-untyped-def]
+        yield task(0)
+        yield task(1, 3.0)
+        raise KeyboardInterrupt
+
+    run = Simulator(ReplayOptions(discipline="fcfs"), profile()).run(tasks())
+    assert run.partial
+    assert run.records[0].outcome == "complete"
+
+
+def test_unknown_names_and_nonsense_are_refused() -> None:
+    with pytest.raises(UnknownName, match="known: .*fcfs"):
+        Simulator(ReplayOptions(discipline="nope"))
+    with pytest.raises(UnknownName, match="rtx4090-llama3-8b"):
+        Simulator(ReplayOptions(profile="nope"))
+    with pytest.raises(InvalidInput, match="max_batch"):
+        Simulator(ReplayOptions(max_batch=0))
+
+
+@pytest.mark.parametrize("discipline", registry.names())
+def test_every_registered_discipline_serves_a_small_fleet(discipline: str) -> None:
+    run = Simulator(ReplayOptions(discipline=discipline), profile(blocks=60)).run(random_tasks(2, 40))
+    assert all(record.outcome == "complete" for record in run.records)
