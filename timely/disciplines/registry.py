@@ -22,6 +22,19 @@ _REGISTRY: dict[str, str] = {
     "laps-sd": "timely.disciplines.laps_sd:LapsSd",
     "las": "timely.disciplines.laps_baselines:Las",
     "lp-sjf": "timely.disciplines.laps_baselines:LpSjf",
+    "justitia": "timely.disciplines.justitia:Justitia",
+    "justitia-c": "timely.disciplines.justitia:JustitiaC",
+    "parrot": "timely.disciplines.app_baselines:Parrot",
+    "srjf": "timely.disciplines.app_baselines:Srjf",
+    "vllm-sjf": "timely.disciplines.app_baselines:VllmSjf",
+    "vtc": "timely.disciplines.vtc:Vtc",
+    "sagesched": "timely.disciplines.sagesched:SageSched",
+    "sagesched-mean": "timely.disciplines.sagesched:SageSchedMean",
+    "gittins-static": "timely.disciplines.sagesched:GittinsStatic",
+    "fastserve": "timely.disciplines.mlfq:FastServe",
+    "ssjf": "timely.disciplines.point_baselines:Ssjf",
+    "ltr": "timely.disciplines.point_baselines:Ltr",
+    "trail": "timely.disciplines.point_baselines:Trail",
 }
 
 

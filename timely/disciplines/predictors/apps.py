@@ -146,8 +146,9 @@ class AppCostModel:
 def train(samples: Sequence[Sample], *, seed: int = 0, decay: float = 1e-2) -> AppCostModel:
     """Train the model of one application type.
 
-    Four layers; the first is as wide as a quarter of the average input has words, within 8..64 (the paper has it
-    proportional to the average input). Squared error of the logarithm, since costs span orders of magnitude, with
+    Four layers; the first is half as wide as the average input has words, within 16..64 (the paper has it
+    proportional to the average input), the others narrow from there; of three starts the best is kept, since a
+    narrow network may start dead. Squared error of the logarithm, since costs span orders of magnitude, with
     L2 regularisation ``decay``.
 
     Raises:
@@ -165,6 +166,7 @@ def train(samples: Sequence[Sample], *, seed: int = 0, decay: float = 1e-2) -> A
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.neural_network import MLPRegressor
+    from threadpoolctl import threadpool_limits
 
     texts = [sample.text for sample in samples]
     words = [len(_TOKEN.findall(text.lower())) for text in texts]
@@ -181,20 +183,23 @@ def train(samples: Sequence[Sample], *, seed: int = 0, decay: float = 1e-2) -> A
     inputs = np.column_stack((matrix, length_scale * lengths + length_shift))
     target = np.log1p([sample.cost for sample in samples])
     shift, scale = float(target.mean()), max(float(target.std()), 1e-6)
-    width = int(np.clip(np.mean(words) / 4.0, 8, 64))
-    network = MLPRegressor(
-        hidden_layer_sizes=(width, max(4, width // 2), max(4, width // 4)),
-        alpha=decay,
-        solver="lbfgs",
-        max_iter=400,
-        max_fun=30_000,
-        tol=1e-5,
-        random_state=seed,
-    )
-    with warnings.catch_warnings():
-        # Stopping early is meant: it is part of the regularisation.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        network.fit(inputs, (target - shift) / scale)
+    width = int(np.clip(np.mean(words) / 2.0, 16, 64))
+    goal = (target - shift) / scale
+    networks = []
+    for start in range(3):
+        network = MLPRegressor(
+            hidden_layer_sizes=(width, max(12, width // 2), max(8, width // 4)),
+            alpha=decay,
+            solver="lbfgs",
+            max_iter=300,
+            random_state=seed + start,
+        )
+        # One thread: at this size handing work around costs a hundred times the work.
+        with warnings.catch_warnings(), threadpool_limits(1):
+            # Stopping early is meant: it is part of the regularisation.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            networks.append(network.fit(inputs, goal))
+    network = min(networks, key=lambda n: float(n.loss_))
     costs = [sample.cost for sample in samples]
     return AppCostModel(
         vocabulary,
