@@ -72,7 +72,7 @@ async def test_the_same_with_asyncio(quick: ServerThread) -> None:
         assert (await timely.disciplines())["current"] == "timely"
         assert (await timely.set_discipline("edf"))["current"] == "edf"
         assert (await timely.stats())["engine"]["discipline"] == "edf"
-        assert await timely.skill_sets() == [SKILLS]
+        assert await timely.skill_sets() == ["tiny-chat", SKILLS]
         assert (await timely.skill_set(SKILLS))["name"] == SKILLS
         assert await timely.robot_profiles() == ["one-arm", "tiny"]
         assert (await timely.robot_profile("tiny"))["deny"] == ["dive"]
@@ -86,7 +86,7 @@ def test_what_the_server_knows(quick: ServerThread) -> None:
         with pytest.raises(UnknownName, match=r"known: .*fcfs"):
             timely.set_discipline("nope")
         assert timely.stats()["server"]["arrived"] == 0
-        assert timely.skill_sets() == [SKILLS]
+        assert timely.skill_sets() == ["tiny-chat", SKILLS]
         assert timely.robot_profile("tiny")["network_s"] == 0.01
         assert timely.health()["engine"] == "scripted"
         for missing in (

@@ -54,6 +54,11 @@ DRONE = SkillSet.model_validate(
 )
 
 
+CHAT = SkillSet.model_validate(
+    {"name": "tiny-chat", "language": "text", "profile": "tiny", "max_tokens": 1000}
+)
+
+
 def _constant(seconds: float) -> dict[str, Any]:
     return {"model": "constant", "seconds": seconds}
 
@@ -110,7 +115,7 @@ PLANS: dict[str, Script] = {
 
 def catalogue() -> MemoryCatalogue:
     """The tiny drone, and an arm that does not fit it."""
-    return MemoryCatalogue([DRONE], [TINY, ARM])
+    return MemoryCatalogue([DRONE, CHAT], [TINY, ARM])
 
 
 @dataclass

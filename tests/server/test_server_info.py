@@ -35,7 +35,7 @@ def run(served: Fleet, task: str = "short", **fields: object) -> str:
 
 
 def test_names_and_contents_of_skill_sets_and_profiles(served: Fleet) -> None:
-    assert served.http.get("/v1/skill_sets").json() == {"skill_sets": ["tiny-drone"]}
+    assert served.http.get("/v1/skill_sets").json() == {"skill_sets": ["tiny-chat", "tiny-drone"]}
     skill_set = served.http.get("/v1/skill_sets/tiny-drone").json()
     assert [skill["name"] for skill in skill_set["skills"]] == ["move_up", "turn_cw", "look", "dive"]
     assert served.http.get("/v1/robot_profiles").json() == {"robot_profiles": ["one-arm", "tiny"]}
@@ -164,7 +164,7 @@ def test_the_event_log_tells_the_whole_story(tmp_path: Path) -> None:
             report = {"segment": 0, "kind": "done", "elapsed_s": 0.1, "agent": "drone-1"}
             for _ in range(2):
                 served.http.post(f"/v1/tasks/{task_id}/reports", json=report)
-            served.run_for(20.0)
+            served.run_for(200.0)
             reader.rest()
         served.http.put("/v1/disciplines", json={"name": "edf"})
         served.http.post("/v1/tasks", json=body(skill_set="nope"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -17,8 +20,8 @@ import pytest
 from fleet import PLANS, WAIT_S, Reader, body, catalogue, fleet
 
 from timely.core.errors import EngineFailed, InvalidInput
-from timely.core.timing import ManualTime
-from timely.engines.base import EngineEvent, GenerationRequest
+from timely.core.timing import ManualTime, settle
+from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine
 from timely.server import ServerSettings, ServerThread, create_app, serve
 from timely.server.run import bind
@@ -74,7 +77,7 @@ def test_an_engine_that_does_not_stop_is_left_behind() -> None:
         async def stop(self) -> None:
             await asyncio.Event().wait()
 
-    app = create_app(Stuck(), ServerSettings(engine_timeout_s=0.1))
+    app = create_app(Stuck(), ServerSettings(stop_timeout_s=0.1))
     with ServerThread(app) as server:
         assert httpx.get(server.url + "/healthz").status_code == 200
 
@@ -120,21 +123,37 @@ def test_an_engine_that_answers_nothing_is_a_typed_error_not_a_hang() -> None:
         assert (answer.status_code, answer.json()["code"]) == (502, "engine_failed")
 
 
-@pytest.mark.parametrize("events", [[], ["wrong order"]])
-def test_an_engine_that_breaks_its_promise_fails_that_task_only(events: list[str]) -> None:
+async def test_an_engine_that_is_interrupted_while_it_loads_is_stopped() -> None:
+    stopped = []
+
+    class Slow(ScriptedEngine):
+        async def start(self) -> None:
+            await asyncio.Event().wait()
+
+        async def stop(self) -> None:
+            stopped.append(True)
+
+    app = create_app(Slow())
+    serving = asyncio.create_task(serve(app, port=0))
+    await settle()
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(serving, WAIT_S)
+    assert stopped
+    assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.parametrize("lie", [{"index": 7}, {"execution_s": math.nan}, {"execution_s": -1.0}, None])
+def test_an_engine_that_breaks_its_promise_fails_that_task_only(lie: dict[str, float] | None) -> None:
     class Liar(ScriptedEngine):
-        async def generate(self, request: GenerationRequest):  # type: ignore[no-untyped-def, override]
-            if request.agent == "unlucky":
-                async for event in super().generate(request):
-                    yield _second(event) if events else event
-                    return
+        async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
             async for event in super().generate(request):
-                yield event
-
-    def _second(event: EngineEvent) -> EngineEvent:
-        from dataclasses import replace
-
-        return replace(event, index=7)  # type: ignore[call-arg]
+                if request.agent == "unlucky" and lie is None:
+                    return
+                if request.agent == "unlucky" and isinstance(event, SegmentReady):
+                    yield replace(event, **lie)  # type: ignore[arg-type]
+                else:
+                    yield event
 
     with fleet() as served:
         served.service.engine = liar = Liar(PLANS, clock=served.clock)
@@ -146,6 +165,7 @@ def test_an_engine_that_breaks_its_promise_fails_that_task_only(events: list[str
             served.run_for(10.0)
             assert Reader(first).rest()[-1][2]["code"] == "engine_failed"
             assert Reader(second).rest()[-1][2]["outcome"] == "complete"
+        assert served.call(liar.stats).jobs == ()
         served.call(liar.stop)
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fleet import WAIT_S, Fleet, Reader, body, events_of, fleet
 
-LIMIT = pytest.mark.timeout(30)
+from timely.engines.scripted import ScriptedSegment
 
 
 def test_a_plan_comes_in_segments_each_when_the_robot_needs_it(served: Fleet) -> None:
@@ -269,6 +269,25 @@ def test_a_reader_that_never_reads_delays_nobody(served: Fleet) -> None:
         deaf.close()
 
 
+def test_a_reader_whose_connection_is_full_is_let_go_and_the_plan_goes_on() -> None:
+    # Ten megabytes of text: more than the buffers of both ends hold.
+    story = [ScriptedSegment("word " * 3_999 + "end. ", 0.001, 1) for _ in range(500)]
+    with fleet({"story": story}, engine={"mode": "stream"}, send_timeout_s=0.1, grace_s=600.0) as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as deaf:
+            content = httpx.Request("POST", served.url, json=body("story", skill_set="tiny-chat")).content
+            head = "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            deaf.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+            served.until(lambda: len(served.service.generating()) == 1)
+            (task,) = served.service.generating()
+            served.until(lambda: task.readers == 1)
+            served.run_for(10.0)
+            assert task.outcome == "complete"
+            served.until(lambda: task.readers == 0, "the reader is let go")
+            answer = served.http.get(f"/v1/tasks/{task.task_id}/events")
+            assert len(events_of(answer.text)) == 502
+
+
 def test_the_same_id_twice_is_a_conflict(served: Fleet) -> None:
     with served.http.stream("POST", "/v1/tasks", json=body(id="mine")) as response:
         assert Reader(response).next()[2]["task_id"] == "mine"
@@ -355,6 +374,28 @@ def test_ended_tasks_are_kept_for_a_while_and_then_forgotten() -> None:
         assert served.http.get(f"/v1/tasks/{task_id}").json()["state"] == "ended"
         served.run_for(51.0)
         assert served.http.get(f"/v1/tasks/{task_id}").status_code == 404
+
+
+def test_a_robot_that_reports_is_waited_for_and_one_that_does_not_is_not(served: Fleet) -> None:
+    ids = {}
+    for agent in ("talks", "silent"):
+        with served.http.stream("POST", "/v1/tasks", json=body(agent=agent)) as response:
+            reader = Reader(response)
+            ids[agent] = reader.next()[2]["task_id"]
+            served.run_for(0.2)
+            if agent == "talks":
+                report = {"segment": 0, "kind": "started", "agent": agent}
+                served.http.post(f"/v1/tasks/{ids[agent]}/reports", json=report)
+            served.run_for(3.0)
+    served.run_for(20.0)
+    states = {agent: served.http.get(f"/v1/tasks/{task}").json()["state"] for agent, task in ids.items()}
+    assert states == {"talks": "executing", "silent": "ended"}
+    late = [{"segment": 1, "kind": "done", "elapsed_s": 20.0, "agent": "talks"}]
+    served.http.post(f"/v1/tasks/{ids['talks']}/reports", json=late)
+    served.run_for(0.0)
+    view = served.http.get(f"/v1/tasks/{ids['talks']}").json()
+    assert view["state"] == "ended"
+    assert view["completion_time_s"] > 20.0
 
 
 def test_only_so_many_ended_tasks_are_kept() -> None:

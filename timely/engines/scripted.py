@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 CHARS_A_TOKEN = 3.0
 """Rough length of a token of plan text, characters."""
 
+WORD = r"\w+"
+
 DEFAULT_EXECUTION_S = 2.0
 """Execution time of a scripted segment that names none, seconds."""
 
@@ -288,12 +290,14 @@ class ScriptedEngine(Engine):
     def _script(self, request: GenerationRequest) -> list[ScriptedSegment]:
         if request.forced:
             return [ScriptedSegment(text, seconds, tokens) for text, tokens, seconds in request.forced]
-        task = str(request.extra.get("task", request.prompt))
-        script = self._plans.get(task)
-        if script is None:
+        script = self._plans.get(str(request.extra.get("task", request.prompt)))
+        if script is None and "task" not in request.extra:
             # A prompt holds more than the task: take the longest listed task that occurs in it.
-            known = [name for name in self._plans if name in request.prompt]
-            script = self._plans[max(known, key=len)] if known else self._planner(request)
+            words = f" {' '.join(re.findall(WORD, request.prompt))} "
+            known = [name for name in self._plans if f" {' '.join(re.findall(WORD, name))} " in words]
+            script = self._plans[max(known, key=len)] if known else None
+        if script is None:
+            script = self._planner(request)
         segments = [ScriptedSegment(part) if isinstance(part, str) else part for part in script]
         if not segments:
             raise InvalidInput("the script of this task has no segments", where="task")
@@ -504,4 +508,4 @@ def _segments(skill_set: SkillSet, profile: RobotProfile | None, plan: str) -> S
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"\w+", text.lower()))
+    return frozenset(re.findall(WORD, text.lower()))

@@ -110,7 +110,8 @@ async def serve(
     """Serve until SIGINT or SIGTERM, or until cancelled; returns the signal's number (None without one).
 
     The first signal ends live streams with the error ``shutting_down`` and stops the engine; a second one does
-    not wait for readers. Either way this returns within ``stop_timeout_s`` plus the engine's own deadline.
+    not wait for readers. Either way this returns within ``stop_timeout_s`` plus the deadlines of the engine in
+    ``ServerSettings``.
 
     Args:
         on_ready: called with the URL once requests are answered.
@@ -257,7 +258,10 @@ class ServerThread:
         """
         self._server.should_exit = True
         if self._thread.ident is not None:
-            self._thread.join(self._stop_timeout_s + self.service.settings.engine_timeout_s + 5.0)
+            settings = self.service.settings
+            self._thread.join(
+                self._stop_timeout_s + settings.stop_timeout_s + settings.engine_timeout_s + 5.0
+            )
             if self._thread.is_alive():
                 raise EngineFailed("the server's thread did not end", where="server")
         self._listener.close()

@@ -16,12 +16,14 @@ class ServerSettings:
         retention_s: how long an ended task can still be read and resumed, seconds.
         grace_s: how long a generation goes on without a reader before it is cancelled, seconds.
         max_task_s: longest life of a generation, seconds; then it ends as ``expired``.
-        settle_s: after the expected end of a plan, how long to wait for its last reports, seconds.
+        settle_s: after the expected end of a complete plan, how long to wait for a first report, seconds.
+        settle_reporting_s: the same for a robot that has reported before, seconds.
         retry_after_s: what a refused client is told to wait, seconds.
         keepalive_s: silence after which an event stream carries a comment, seconds.
         send_timeout_s: how long a reader may leave a full connection unread, seconds.
         body_timeout_s: how long a request body may take to arrive, seconds.
         engine_timeout_s: longest answer of the engine to a report, a cancel or a question, seconds.
+        stop_timeout_s: longest end of the engine, seconds.
         admission_wait_s: how long to wait for the engine's own refusal before a stream is opened, seconds.
         max_body_bytes: of a request body; ``max_openai_body_bytes`` of those that go to the engine's OpenAI API.
         max_task_chars, max_scene_chars, max_history_chars: lengths of the texts of a task.
@@ -39,11 +41,13 @@ class ServerSettings:
     grace_s: float = 5.0
     max_task_s: float = 900.0
     settle_s: float = 5.0
+    settle_reporting_s: float = 120.0
     retry_after_s: float = 1.0
     keepalive_s: float = 10.0
     send_timeout_s: float = 30.0
     body_timeout_s: float = 10.0
     engine_timeout_s: float = 5.0
+    stop_timeout_s: float = 15.0
     admission_wait_s: float = 0.02
     max_body_bytes: int = 256 * 1024
     max_openai_body_bytes: int = 16 * 1024 * 1024

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -102,10 +103,16 @@ class TaskService:
             if self._started:
                 return
             journal = await asyncio.to_thread(Journal, self.settings.event_log, self.clock)
-            await self.engine.start()
-            self._journal, self._started, self._started_s = journal, True, self.clock.now()
-            stats = await self.stats()
+            try:
+                await self.engine.start()
+                stats = await self.stats()
+            except BaseException:
+                # Also when a signal comes during the half minute in which a model loads.
+                await self._stop_engine()
+                await asyncio.to_thread(journal.close)
+                raise
             journal.opened(stats.engine, stats.discipline, stats.mode)
+            self._journal, self._started, self._started_s = journal, True, self.clock.now()
 
     async def stop(self) -> None:
         """End every task with the error ``shutting_down``, then the engine; safe to call twice, always returns."""
@@ -120,15 +127,18 @@ class TaskService:
             for runner in runners:
                 runner.cancel()
             await asyncio.gather(*runners, return_exceptions=True)
-            try:
-                async with asyncio.timeout(self.settings.engine_timeout_s):
-                    await self.engine.stop()
-            except TimeoutError:
-                log.error("the engine did not stop within %s s", self.settings.engine_timeout_s)
-            except TimelyError as error:
-                log.error("the engine failed while stopping: %s", error)
+            await self._stop_engine()
             if self._journal is not None:
                 await asyncio.to_thread(self._journal.close)
+
+    async def _stop_engine(self) -> None:
+        try:
+            async with asyncio.timeout(self.settings.stop_timeout_s):
+                await self.engine.stop()
+        except TimeoutError:
+            log.error("the engine did not stop within %s s", self.settings.stop_timeout_s)
+        except TimelyError as error:
+            log.error("the engine failed while stopping: %s", error)
 
     async def drain(self) -> None:
         """Take no more tasks and end those in generation, so that their readers are told why."""
@@ -426,7 +436,9 @@ class TaskService:
         self._generated(task)
         while task.outcome == "complete" and not task.track.all_done:
             task.reported.clear()
-            if not await wait_until(task.reported, self.clock, task.track.end_s + self.settings.settle_s):
+            # A robot that reports will report the end too, however late it is.
+            patience_s = self.settings.settle_reporting_s if task.track.measured else self.settings.settle_s
+            if not await wait_until(task.reported, self.clock, task.track.end_s + patience_s):
                 break
         self._settled(task)
         await self.clock.sleep(self.settings.retention_s)
@@ -463,8 +475,14 @@ class TaskService:
             task.over.set()
 
     def _release(self, task: Task, event: SegmentReady) -> None:
-        """Check a segment and let it go to the robot; one that fails the check ends the task."""
+        """Check a segment and let it go to the robot; one that fails the check ends the task.
+
+        Raises:
+            EngineFailed: its times are no times. Conflict: it is not the next one.
+        """
         now = self.clock.now()
+        if not (math.isfinite(event.ready_s) and math.isfinite(event.execution_s) and event.execution_s >= 0):
+            raise EngineFailed(f"segment {event.index} takes {event.execution_s} s", where="engine")
         try:
             calls = [call_data(call) for call in task.check(event.text)]
         except Exception as error:
