@@ -559,8 +559,11 @@ def wait_for_lock(file: object) -> None:
 
 
 def say(line: str) -> None:
-    """One line to the user, at once."""
-    print(line, flush=True)
+    """One line to the user, at once; when nobody listens any more (`make setup | head`) the work goes on."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 if __name__ == "__main__":
