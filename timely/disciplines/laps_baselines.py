@@ -42,7 +42,7 @@ class LpSjf(KeyedDiscipline):
         name="lp-sjf",
         summary="shortest predicted output first, non-preemptive",
         source="LAPS-SD section 5.1, baseline (Qiu et al., 2024)",
-        needs=("length",),
+        needs=("expected_tokens, or lengths learned while serving",),
         good_at="mean latency without speculation, when lengths are predictable",
         starves="long requests under a steady stream of short ones",
     )

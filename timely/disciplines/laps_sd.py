@@ -7,10 +7,15 @@ Section 4 of the paper. Where it is vague or slips, this is decided here:
   is one round, drafting and verification together, so the measured time of a step stands for both.
 * A perceptible request moves to the queue whose range holds its *perceived* service, what it has had plus Eq. 6 for
   what is left; a non-perceptible one lies by attained service alone and only ever moves down.
-* A perceptible request that runs is not preempted (section 4.1): it goes on until it ends or parks. One that waits
-  competes by queue. Non-perceptible ones are preempted whenever the order says so: their caches are small.
-* Neither the first threshold, nor M, nor gamma, nor delta is given. Half a second, 2, 8 rounds and 0.05 are ours;
-  K = 4 lies within the best values of the paper's Fig. 6.
+* A request that becomes perceptible is put into its queue and competes there once more (the paper's event
+  "stabilized"); as soon as it is chosen as a perceptible one it is not preempted any more (section 4.1) but goes on
+  until it ends or parks. If it held on to the machine at once instead, the first to run would simply run to its
+  end. Non-perceptible ones are preempted whenever the order says so: their caches are small.
+* Neither the first threshold, nor M, nor gamma, nor delta is given. One second, 2, 6 rounds and 0.1 are ours: the
+  first queue should hold what a short request takes after it has become perceptible, or all are explored before any
+  is finished. K = 4 lies within the best values of the paper's Fig. 6.
+* Predicted length plays no part before a request is perceptible, as in the paper. So where lengths differ more than
+  acceptances and are predicted well, shortest predicted length first is the better discipline.
 * Acceptance is watched as the paper's Fig. 3 does, over all rounds so far. Rounds without a draft say nothing.
   Once perceptible a request stays so, and its estimate follows later rounds.
 * Where the engine reports no rounds but the request brings its acceptance (a simulation), that value is what each
@@ -20,7 +25,7 @@ Section 4 of the paper. Where it is vague or slips, this is decided here:
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -56,8 +61,10 @@ class Rounds:
     drafted: int = 0
     accepted: int = 0
     rounds: int = 0
-    rate: float | None = field(default=None)
+    rate: float | None = None
     """Predicted acceptance; None while the request is non-perceptible."""
+    chosen: bool = False
+    """Has run since it is perceptible: it is not preempted."""
 
     def note(self, rate: float, delta: float) -> None:
         """Another round, after which the acceptance so far is ``rate``."""
@@ -92,7 +99,7 @@ class LapsSd(KeyedDiscipline):
         name="laps-sd",
         summary="queues by attained service; by estimated execution time once draft acceptance is stable",
         source="Semi-Clairvoyant Scheduling of Speculative Decoding Requests, section 4",
-        needs=(SPECULATION, "length"),
+        needs=(SPECULATION, "expected_tokens, or lengths learned while serving"),
         good_at="mean latency with speculative decoding, when acceptance differs between requests",
         starves="requests with much service behind or before them, under a steady stream of short ones",
     )
@@ -101,10 +108,10 @@ class LapsSd(KeyedDiscipline):
         self,
         *,
         queues: int = 4,
-        first_s: float = 0.5,
+        first_s: float = 1.0,
         factor: float = 2.0,
-        rounds: int = 8,
-        spread: float = 0.05,
+        rounds: int = 6,
+        spread: float = 0.1,
         draft_s: float | None = None,
         verify_s: float | None = None,
     ) -> None:
@@ -140,18 +147,25 @@ class LapsSd(KeyedDiscipline):
         seen.rounds += 1
         seen.drafted += drafted
         seen.accepted += accepted
-        self._note(job, seen, seen.accepted / seen.drafted)
+        seen.note(seen.accepted / seen.drafted, self._spread)
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
         """Where nobody tells of rounds, the acceptance that came with the job is what they show."""
         seen = self._watched[job.job_id]
+        # A round in which it has only just become perceptible was still run as a blind one.
+        seen.chosen = job.job_id in self._perceptible
         if seen.rounds == 0 and job.spec.acceptance is not None:
-            self._note(job, seen, job.spec.acceptance)
-
-    def _note(self, job: Job, seen: Rounds, rate: float) -> None:
-        seen.note(rate, self._spread)
+            seen.note(job.spec.acceptance, self._spread)
         if seen.rate is not None:
             self._perceptible[job.job_id] = seen
+
+    def parked(self, job: Job, now: float) -> None:
+        """Its next segment competes again."""
+        self._watched[job.job_id].chosen = False
+
+    def evicted(self, job: Job, now: float) -> None:
+        """It has to be chosen again."""
+        self._watched[job.job_id].chosen = False
 
     def finished(self, job: Job, now: float) -> None:
         """Forget it, but for its length."""
@@ -190,16 +204,18 @@ class LapsSd(KeyedDiscipline):
         """By place in the order: queue by queue, and in each the perceptible by time left, then the others."""
         jobs = len(table)
         service, blind, left = table.attained_s.copy(), np.ones(jobs), np.zeros(jobs)
-        for job_id in self._perceptible:
+        chosen: list[int] = []
+        for job_id, seen in self._perceptible.items():
             job = table[job_id]
             left_s = self.left_s(job, limits)
             if left_s is not None:
                 row = job.row
                 blind[row], left[row] = 0.0, left_s
                 service[row] += left_s
+                if seen.chosen and table.active[row]:
+                    chosen.append(row)
         queue = self.queue_of(service)
-        # Ahead of all queues: who runs and is perceptible is not preempted.
-        queue[(blind == 0.0) & table.active] = -1.0
+        queue[chosen] = -1.0  # ahead of all queues
         keys: Floats = np.empty(jobs)
         keys[np.lexsort((table.sequence, left, blind, queue))] = -np.arange(jobs, dtype=np.float64)
         return keys

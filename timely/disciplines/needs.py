@@ -20,7 +20,7 @@ _REMEDIES = {
         " their acceptance"
     ),
 }
-"""Needs without which a discipline is pointless. The others (urgency, length, app) have fallbacks."""
+"""Needs without which a discipline is pointless. Any other that a discipline names has a fallback."""
 
 
 def check_needs(info: DisciplineInfo, available: Collection[str]) -> None:

@@ -69,7 +69,10 @@ class Semantic(Discipline):
         name="semantic",
         summary="urgency level first, then least estimated time left; stage-aware batches; eviction by priority",
         source="Semantic Scheduling for LLM Inference, section 3.3, Alg. 1 to 5",
-        needs=("urgency", "length"),
+        needs=(
+            "an urgency level, given or predicted at the door",
+            "expected_tokens, or lengths learned while serving",
+        ),
         good_at="a few requests that must not wait among many that can, and spikes of them",
         starves="less urgent jobs, and long ones of a level, under a steady stream of more urgent or shorter ones",
     )

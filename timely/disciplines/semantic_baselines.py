@@ -23,7 +23,7 @@ class Sjf(KeyedDiscipline):
         name="sjf",
         summary="least estimated time (prompt and predicted output) first, non-preemptive",
         source="Semantic Scheduling for LLM Inference, section 4.1, baseline",
-        needs=("length",),
+        needs=("expected_tokens, or lengths learned while serving",),
         good_at="mean latency of ordinary requests whose lengths are predictable",
         starves="long jobs under a steady stream of short ones",
     )
@@ -53,7 +53,7 @@ class Hpjf(KeyedDiscipline):
         name="hpjf",
         summary="urgency level first, first come first served within a level, non-preemptive",
         source="Semantic Scheduling for LLM Inference, section 4.1, baseline",
-        needs=("urgency",),
+        needs=("an urgency level, given or predicted at the door",),
         good_at="few urgent requests among many of the same length",
         starves="less urgent jobs under a steady stream of more urgent ones",
     )
