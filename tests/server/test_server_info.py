@@ -12,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from lrtrace.eventlog import read_event_log
 from timely.core.errors import EngineFailed
+from timely.server.problems import PROBLEMS
 
 
 def samples(served: Fleet) -> dict[tuple[str, str], float]:
@@ -196,3 +198,26 @@ def test_the_event_log_tells_the_whole_story(tmp_path: Path) -> None:
 def test_an_event_log_that_cannot_be_opened_is_said_at_start(tmp_path: Path) -> None:
     with pytest.raises(EngineFailed, match="event log"), fleet(event_log=tmp_path / "no" / "such" / "folder"):
         pass
+
+
+def test_the_event_log_is_what_lrtrace_reads(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with fleet(event_log=path) as served:
+        ids = [run(served, task, agent=f"drone-{task}") for task in ("short", "long", "forbidden")]
+    recorded = read_event_log(path)
+    assert [task.task_id for task in recorded] == ids
+    assert [len(task.segments) for task in recorded] == [2, 12, 0]
+    assert [task.outcome for task in recorded] == ["complete", "complete", "unsafe_segment"]
+    assert recorded[0].segments[0].text == "mu(50);"
+
+
+def test_the_document_names_every_route_and_every_code(served: Fleet) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+    routes = served.http.get("/openapi.json").json()["paths"]
+    for path in routes:
+        assert re.sub(r"\{\w+\}", "{", path).split("{")[0].rstrip("/") in document, path
+    for code in PROBLEMS:
+        assert f"`{code}`" in document, code
+    schema = routes["/v1/tasks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    for field in schema["properties"]:
+        assert f"`{field}`" in document, field
