@@ -113,6 +113,8 @@ class VllmEngine(Engine):
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
         """See ``Engine.generate``."""
+        from vllm.inputs.engine import tokens_input
+
         llm = self._running()
         if request.task_id in self._live:
             raise Conflict(f"task {request.task_id!r} is already being served", where="task_id")
@@ -124,7 +126,7 @@ class VllmEngine(Engine):
         last: Any = None
         self._live.add(request.task_id)
         stream = llm.generate(
-            {"prompt_token_ids": token_ids},
+            tokens_input(token_ids),
             parameters,
             request_id=request.task_id,
             priority=int(request.priority) if self._args.scheduling_policy == "priority" else 0,
