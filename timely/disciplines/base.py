@@ -134,7 +134,7 @@ class Discipline(ABC):
         """The job closed a segment and is suspended until its ``resume_s``."""
 
     def due_changed(self, job: Job, now: float) -> None:
-        """A report or a value moved ``due_s`` or ``resume_s``."""
+        """A report or a value moved ``due_s`` or ``resume_s``, or an operator the urgency."""
 
     def evicted(self, job: Job, now: float) -> None:
         """The job lost its KV cache."""

@@ -16,6 +16,7 @@ from timely.core.errors import Conflict
 from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, Speed, StepLimits, StepPlan
+from timely.disciplines.needs import check_urgency
 from timely.disciplines.registry import create
 from timely.disciplines.step_time import LearnedSpeed
 
@@ -202,6 +203,22 @@ class Controller:
         self._reflow(job)
         job.table.resume_s[job.row] = -math.inf
         self.discipline.due_changed(job, now)
+
+    def set_urgency(self, job_id: JobId, urgency: int, now: float) -> Job | None:
+        """An operator's word on a live job replaces what it came with; None when it is not live.
+
+        Raises:
+            InvalidInput: no such level.
+        """
+        check_urgency(urgency)
+        job = self.table.get(job_id)
+        if job is None:
+            return None
+        self.table.urgency[job.row] = urgency
+        self.discipline.due_changed(job, now)
+        if self.journal:
+            self.journal({"event": "urgency", "t_s": now, "job": job_id, "urgency": urgency})
+        return job
 
     def evict(self, job: Job, context_tokens: int, now: float) -> None:
         """The job lost its KV cache; ``context_tokens`` are to be computed again before it can go on."""

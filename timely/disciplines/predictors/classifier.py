@@ -1,0 +1,169 @@
+"""Texts into classes: a linear classifier on sentence vectors, trained in seconds, kept in a file of numbers.
+
+The paper on semantic scheduling uses DistilBERT (section 4); this is the one for everybody else: no accelerator, no
+download, a prompt in well under a millisecond. What a class means (an urgency level, a length bucket) is not known
+here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timely.core.errors import InvalidInput
+from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, WordLlamaEmbedder
+from timely.disciplines.predictors.files import read_arrays, write_arrays
+
+Floats = NDArray[np.float64]
+
+DIM = 1024
+"""Buckets of the default embedder: words must not collide much, or their weights are shared."""
+
+ITERATIONS = 400
+DECAY = 3e-4
+"""Weight of the squared weights in the loss."""
+
+_FORMAT = "timely-text-classifier"
+
+
+class Classifier(Protocol):
+    """Anything that gives texts probabilities over classes 0, 1, ...
+
+    Attributes:
+        name: identifies the model in records.
+        classes: how many there are.
+    """
+
+    name: str
+    classes: int
+
+    def probabilities(self, texts: Sequence[str]) -> Floats:
+        """Shape ``(len(texts), classes)``; rows sum to one."""
+        ...
+
+
+class TextClassifier:
+    """Multinomial logistic regression on the vectors of an embedder.
+
+    Args:
+        embedder: gave the vectors it was trained on.
+        weights: shape ``(dim, classes)``. bias: shape ``(classes,)``.
+        note: what it was trained on, for records.
+    """
+
+    def __init__(self, embedder: Embedder, weights: Floats, bias: Floats, note: str = "") -> None:
+        if weights.shape != (embedder.dim, bias.size) or bias.ndim != 1 or bias.size < 2:
+            raise InvalidInput(
+                f"weights {weights.shape} and bias {bias.shape} do not go with vectors of {embedder.dim}",
+                where="classifier",
+            )
+        self.embedder = embedder
+        self.weights = weights
+        self.bias = bias
+        self.note = note
+        self.classes = int(bias.size)
+        self.name = f"linear on {embedder.name}" + (f", {note}" if note else "")
+
+    @classmethod
+    def train(
+        cls,
+        texts: Sequence[str],
+        labels: Sequence[int],
+        classes: int,
+        *,
+        embedder: Embedder | None = None,
+        decay: float = DECAY,
+        iterations: int = ITERATIONS,
+        note: str = "",
+    ) -> TextClassifier:
+        """Fit to labelled texts. Classes weigh the same however rare; the same input gives the same weights.
+
+        Raises:
+            InvalidInput: texts and labels do not go together, a label is out of range, or a class has no text.
+        """
+        known = np.asarray(labels, dtype=np.int64)
+        if len(texts) != known.size or known.ndim != 1:
+            raise InvalidInput(f"{len(texts)} texts and {known.size} labels", where="labels")
+        if known.size and (known.min() < 0 or known.max() >= classes):
+            raise InvalidInput(f"labels must lie within 0..{classes - 1}", where="labels")
+        count = np.bincount(known, minlength=classes)
+        if classes < 2 or (count == 0).any():
+            missing = np.flatnonzero(count == 0).tolist()
+            raise InvalidInput(
+                f"at least two classes with a text each are needed; none for {missing}", where="labels"
+            )
+        used = embedder or HashEmbedder(DIM)
+        x = used.embed(texts).astype(np.float64)
+        share = (1.0 / (classes * count))[known]
+        weights, bias = _fit(x, known, classes, share, decay, iterations)
+        return cls(used, weights, bias, note or f"{len(texts)} texts")
+
+    def probabilities(self, texts: Sequence[str]) -> Floats:
+        """See ``Classifier.probabilities``."""
+        if not texts:
+            return np.zeros((0, self.classes))
+        return _softmax(self.embedder.embed(texts) @ self.weights + self.bias)
+
+    def save(self, path: Path) -> None:
+        """Write it to an ``npz`` of plain numbers."""
+        meta = {"embedder": self.embedder.name, "note": self.note}
+        write_arrays(path, _FORMAT, meta, {"weights": self.weights.astype(np.float32), "bias": self.bias})
+
+    @classmethod
+    def load(cls, path: Path) -> TextClassifier:
+        """Read what ``save`` wrote.
+
+        Raises:
+            InvalidInput: it is something else, or damaged.
+            Unsupported: its embedder is not installed.
+        """
+        data = read_arrays(path, _FORMAT, ("weights", "bias"))
+        used = _embedder_of(str(data.meta.get("embedder")), path)
+        weights, bias = data["weights"].astype(np.float64), data["bias"].astype(np.float64)
+        try:
+            return cls(used, weights, bias, str(data.meta.get("note", "")))
+        except InvalidInput as error:
+            raise InvalidInput(error.message, where=str(path)) from error
+
+
+def _embedder_of(name: str, path: Path) -> Embedder:
+    if name == WordLlamaEmbedder.name:
+        return WordLlamaEmbedder()
+    match = re.fullmatch(r"hash-(\d{1,5})-(\d{1,9})", name)
+    if match and int(match[1]) > 0:
+        return HashEmbedder(int(match[1]), int(match[2]))
+    raise InvalidInput(f"made for an embedder {name!r} that is not known", where=str(path))
+
+
+def _softmax(scores: Floats) -> Floats:
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    result: Floats = shifted / shifted.sum(axis=1, keepdims=True)
+    return result
+
+
+def _fit(
+    x: Floats, labels: NDArray[np.int64], classes: int, share: Floats, decay: float, iterations: int
+) -> tuple[Floats, Floats]:
+    """Accelerated gradient descent; vectors have unit length, so one is a safe step for a weighted mean."""
+    rows = x.shape[0]
+    # The bias is one more column; it is not decayed.
+    features = np.hstack([x, np.ones((rows, 1))])
+    target = np.zeros((rows, classes))
+    target[np.arange(rows), labels] = 1.0
+    shrink = np.full((features.shape[1], 1), decay)
+    shrink[-1] = 0.0
+    weights = np.zeros((features.shape[1], classes))
+    ahead, momentum = weights, 1.0
+    for _ in range(iterations):
+        error = (_softmax(features @ ahead) - target) * share[:, None]
+        # The softmax loss of a weighted mean of vectors of squared length two has curvature at most one.
+        step = ahead - (features.T @ error + shrink * ahead) / (1.0 + decay)
+        following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum * momentum))
+        ahead = step + (momentum - 1.0) / following * (step - weights)
+        weights, momentum = step, following
+    return weights[:-1], weights[-1]

@@ -1,0 +1,142 @@
+"""Output lengths as buckets (semantic scheduling, section 3.3, after S3): a class per range of lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timely.core.errors import InvalidInput
+from timely.disciplines.predictors.classifier import Classifier, TextClassifier
+from timely.disciplines.predictors.embedding import Embedder
+from timely.disciplines.predictors.files import read_arrays, write_arrays
+
+Floats = NDArray[np.float64]
+
+BUCKETS = 5
+"""As the paper has for its emergency dialogues."""
+
+_FORMAT = "timely-length-buckets"
+
+
+@dataclass(frozen=True, slots=True)
+class LengthGuess:
+    """A predicted length.
+
+    Attributes:
+        bucket: its number, the shortest first.
+        tokens: what requests of that bucket had on average: what to give as ``expected_tokens``.
+        confidence: probability of just this bucket.
+    """
+
+    bucket: int
+    tokens: float
+    confidence: float
+
+
+class LengthBucketPredictor:
+    """A classifier over length buckets.
+
+    Args:
+        classifier: class k means bucket k.
+        edges: output tokens at which buckets end, shape ``(buckets - 1,)``, increasing; an end belongs to the next.
+        means: mean output tokens in each bucket.
+
+    Raises:
+        InvalidInput: these do not go together.
+    """
+
+    def __init__(self, classifier: Classifier, edges: Sequence[float], means: Sequence[float]) -> None:
+        self.classifier = classifier
+        self.edges: Floats = np.asarray(edges, dtype=np.float64)
+        self.means: Floats = np.asarray(means, dtype=np.float64)
+        if not (
+            classifier.classes == self.means.size == self.edges.size + 1
+            and (np.diff(self.edges) > 0).all()
+            and (self.means > 0).all()
+        ):
+            raise InvalidInput(
+                f"{classifier.classes} classes, {self.edges.size} increasing edges and {self.means.size} positive means"
+                " do not go together",
+                where="length predictor",
+            )
+
+    @classmethod
+    def train(
+        cls,
+        texts: Sequence[str],
+        output_tokens: Sequence[int],
+        *,
+        buckets: int = BUCKETS,
+        width: float | None = None,
+        embedder: Embedder | None = None,
+    ) -> LengthBucketPredictor:
+        """From past requests and the lengths of their outputs, in seconds.
+
+        Args:
+            width: tokens a bucket spans, as the paper's tens; equally filled buckets unless given.
+
+        Raises:
+            InvalidInput: too few or too uniform lengths for so many buckets, or texts and lengths do not match.
+        """
+        lengths = np.asarray(output_tokens, dtype=np.float64)
+        if lengths.size != len(texts) or buckets < 2 or lengths.size < buckets or lengths.min() < 1:
+            raise InvalidInput(
+                f"{len(texts)} texts and {lengths.size} positive lengths do not make {buckets} buckets",
+                where="output_tokens",
+            )
+        if width is None:
+            edges = np.unique(np.quantile(lengths, np.arange(1, buckets) / buckets))
+        else:
+            edges = width * np.arange(1, buckets)
+        labels = np.searchsorted(edges, lengths, side="right")
+        if np.unique(labels).size != buckets:
+            raise InvalidInput(f"the lengths do not fill {buckets} buckets", where="output_tokens")
+        means = [float(lengths[labels == bucket].mean()) for bucket in range(buckets)]
+        classifier = TextClassifier.train(texts, labels.tolist(), buckets, embedder=embedder)
+        return cls(classifier, edges.tolist(), means)
+
+    def bucket_of(self, output_tokens: float) -> int:
+        """The bucket a length lies in."""
+        return int(np.searchsorted(self.edges, output_tokens, side="right"))
+
+    def predict(self, texts: Sequence[str]) -> list[LengthGuess]:
+        """Lengths of the outputs to some texts, in one batch."""
+        table = self.classifier.probabilities(texts)
+        best = table.argmax(axis=1)
+        return [
+            LengthGuess(int(bucket), float(self.means[bucket]), float(row[bucket]))
+            for bucket, row in zip(best, table, strict=True)
+        ]
+
+    def save(self, path: Path) -> None:
+        """Write it beside its classifier: ``path`` and ``path`` with ``.classifier.npz`` instead of its suffix.
+
+        Raises:
+            InvalidInput: its classifier is not one that can be saved.
+        """
+        if not isinstance(self.classifier, TextClassifier):
+            raise InvalidInput(f"{self.classifier.name} has files of its own", where=str(path))
+        write_arrays(path, _FORMAT, {}, {"edges": self.edges, "means": self.means})
+        self.classifier.save(_beside(path))
+
+    @classmethod
+    def load(cls, path: Path) -> LengthBucketPredictor:
+        """Read what ``save`` wrote.
+
+        Raises:
+            InvalidInput: either file is something else, or damaged.
+        """
+        data = read_arrays(path, _FORMAT, ("edges", "means"))
+        classifier = TextClassifier.load(_beside(path))
+        try:
+            return cls(classifier, data["edges"].ravel().tolist(), data["means"].ravel().tolist())
+        except InvalidInput as error:
+            raise InvalidInput(error.message, where=str(path)) from error
+
+
+def _beside(path: Path) -> Path:
+    return path.with_suffix(".classifier.npz")

@@ -1,0 +1,77 @@
+"""Predictions that are wrong by a given rate, for sensitivity studies (semantic scheduling, section 4.1).
+
+The paper's one notion of error: at rate 0.2, a fifth of the requests are mistaken and the mean distance between
+prediction and truth is 0.2 of the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timely.core.errors import InvalidInput
+
+
+def mistaken_levels(
+    levels: Sequence[int], rate: float, rng: np.random.Generator, *, classes: int = 5
+) -> list[int]:
+    """Levels of which a share ``rate`` is wrong.
+
+    A wrong level is drawn so that wrong ones are off by ``classes * rate`` on average where the range allows that
+    (at least 1, at most the farther end), which is the paper's distance of ``rate`` levels' range.
+    """
+    _check(rate)
+    wanted = classes * rate
+    result = []
+    for level in levels:
+        if rng.random() >= rate:
+            result.append(level)
+            continue
+        others = np.array([other for other in range(classes) if other != level])
+        away = np.abs(others - level)
+        result.append(int(rng.choice(others, p=_tilted(away.astype(np.float64), wanted))))
+    return result
+
+
+def mistaken_tokens(
+    tokens: Sequence[float], rate: float, rng: np.random.Generator, *, most: float = 500.0
+) -> list[float]:
+    """Lengths of which a share ``rate`` is off, by ``rate * most`` on average, within 1..``most``.
+
+    Up or down alike; what would leave the range is turned round, and cut off where it leaves on both sides.
+    """
+    _check(rate)
+    result = []
+    for length in tokens:
+        if rng.random() >= rate:
+            result.append(float(length))
+            continue
+        off = rng.uniform(0.0, 2.0 * rate * most)
+        sign = 1.0 if rng.random() < 0.5 else -1.0
+        moved = length + sign * off
+        if not 1.0 <= moved <= most:
+            moved = length - sign * off
+        result.append(float(np.clip(moved, 1.0, most)))
+    return result
+
+
+def _tilted(away: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
+    """Weights over distances whose mean is as near to ``mean`` as an exponential tilt gets."""
+    low, high = -20.0, 20.0
+    weights: NDArray[np.float64] = np.ones_like(away)
+    for _ in range(60):
+        tilt = 0.5 * (low + high)
+        weights = np.exp(tilt * (away - away.max()))
+        weights /= weights.sum()
+        if float(weights @ away) < mean:
+            low = tilt
+        else:
+            high = tilt
+    return weights
+
+
+def _check(rate: float) -> None:
+    if not 0.0 <= rate <= 1.0:
+        raise InvalidInput(f"must lie within 0..1, got {rate}", where="error rate")
