@@ -127,6 +127,11 @@ def test_the_two_commands_are_on_the_first_screen() -> None:
     assert {"make demo", "make test"} <= set(shown)
 
 
+def test_the_readme_leads_to_every_document() -> None:
+    linked = set(LINK.findall((ROOT / "README.md").read_text()))
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")} <= linked
+
+
 def test_the_help_of_make_lists_every_target() -> None:
     listed = subprocess.run(
         ["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
