@@ -45,16 +45,23 @@ def lanes(tasks: Iterable[Mapping[str, Any]], arrivals: Mapping[str, float]) -> 
 
 
 def read_steps(journal: Path) -> dict[str, list[float]]:
-    """Task id -> times of the steps it took part in (the engine's axis), from a scheduling journal."""
+    """Request id -> seconds after its arrival of each step it took part in, from a scheduling journal.
+
+    Request ids begin with the task's id.
+    """
+    arrived: dict[str, float] = {}
     steps: dict[str, list[float]] = {}
     for line in journal.read_text(encoding="utf-8").splitlines():
         try:
             event = json.loads(line)
         except ValueError:
             continue  # the last line of a process that was ended
-        if event.get("event") == "step":
+        if event.get("event") == "arrive":
+            arrived[str(event["job"])] = float(event["t_s"])
+        elif event.get("event") == "step":
             for request_id in event["tokens"]:
-                steps.setdefault(str(request_id), []).append(float(event["t_s"]))
+                if request_id in arrived:
+                    steps.setdefault(request_id, []).append(float(event["t_s"]) - arrived[request_id])
     return steps
 
 

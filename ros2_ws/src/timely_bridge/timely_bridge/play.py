@@ -1,0 +1,189 @@
+"""Plays a script of tasks over ROS 2: each robot gets its tasks one after the other, none before its time.
+
+    python -m timely_bridge.play SCRIPT.json
+
+The script is ``{"tasks": [{"at_s", "robot", "task", "scene", "skill_set", "tuf": {"ert_s", "alpha", "beta"},
+"urgency"}]}``, times in seconds from the start. One JSON line a task goes to standard output when it ends. With
+``--until-stdin-closes`` it also ends, and cancels what runs, when the program that started it goes away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rclpy.action import ActionClient
+from rclpy.node import Node
+from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import TimeUtility
+from timely_robots.rostools import Spinner, isolated_context, send_goal
+
+from timely.core.errors import EngineFailed, InvalidInput, TimelyError
+
+SERVER_WAIT_S = 20.0
+CANCEL_WAIT_S = 3.0
+
+
+class Player(Node):  # type: ignore[misc]
+    """Sends the goals. All its state lives on the executor's thread."""
+
+    def __init__(self, tasks: Sequence[Mapping[str, Any]], context: Any) -> None:
+        super().__init__("timely_player", context=context)
+        self.queues: dict[str, deque[Mapping[str, Any]]] = defaultdict(deque)
+        for task in sorted(tasks, key=lambda task: float(task["at_s"])):
+            self.queues[str(task["robot"])].append(task)
+        self.clients_ = {
+            robot: ActionClient(self, ExecuteTask, f"/{robot}/execute_task") for robot in self.queues
+        }
+        self.busy: dict[str, Any] = {}
+        self.left = sum(len(queue) for queue in self.queues.values())
+        self.finished = threading.Event()
+        self.begun = 0.0
+
+    def wait_for_bridge(self, timeout_s: float) -> None:
+        """Raises EngineFailed when some robot's action is not served in time."""
+        deadline = time.monotonic() + timeout_s
+        for robot, client in self.clients_.items():
+            if not client.wait_for_server(timeout_sec=max(0.1, deadline - time.monotonic())):
+                raise EngineFailed(f"no bridge serves {robot}", where=f"/{robot}/execute_task")
+
+    def begin(self) -> None:
+        """Start the clock; tasks are looked for ten times a second."""
+        self.begun = time.monotonic()
+        self.create_timer(0.1, self._look)
+        if not self.left:
+            self.finished.set()
+
+    def _look(self) -> None:
+        now = time.monotonic() - self.begun
+        for robot, queue in self.queues.items():
+            if robot not in self.busy and queue and float(queue[0]["at_s"]) <= now:
+                self._send(robot, queue.popleft())
+
+    def _send(self, robot: str, task: Mapping[str, Any]) -> None:
+        tuf = task.get("tuf") or {}
+        goal = ExecuteTask.Goal(
+            task=str(task["task"]),
+            scene=str(task.get("scene", "")),
+            skill_set=str(task.get("skill_set", "")),
+            agent=robot,
+            urgency=int(task.get("urgency", -1)),
+            tuf=TimeUtility(**{key: float(value) for key, value in tuf.items()}),
+        )
+        self.busy[robot] = None
+        send_goal(self.clients_[robot], goal).add_done_callback(
+            lambda future: self._taken(robot, task, future)
+        )
+
+    def _taken(self, robot: str, task: Mapping[str, Any], future: Any) -> None:
+        handle = future.result()
+        if handle is None or not handle.accepted:
+            self._done(robot, task, {"outcome": "refused", "error_msg": "the goal was not taken"})
+            return
+        self.busy[robot] = handle
+        handle.get_result_async().add_done_callback(
+            lambda answer: self._done(robot, task, _plain(answer.result().result))
+        )
+
+    def _done(self, robot: str, task: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        self.busy.pop(robot, None)
+        self.left -= 1
+        print(json.dumps({"robot": robot, "task": task["task"], **result}), flush=True)
+        if self.left == 0:
+            self.finished.set()
+
+    def cancel_all(self) -> None:
+        """Ask for the end of everything that runs; nothing further is sent."""
+        for queue in self.queues.values():
+            self.left -= len(queue)
+            queue.clear()
+        for handle in list(self.busy.values()):
+            if handle is not None:
+                handle.cancel_goal_async()
+        if not self.busy:
+            self.finished.set()
+
+
+def _plain(result: Any) -> dict[str, Any]:
+    names = ("plan", "outcome", "error_code", "error_msg", "response", "waiting", "utility")
+    values = {name: getattr(result, name) for name in names}
+    return {name: None if value != value else value for name, value in values.items()}
+
+
+def read_script(path: Path) -> list[dict[str, Any]]:
+    """The tasks of a script.
+
+    Raises:
+        InvalidInput: the file cannot be read, or a task lacks a field; says which.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(str(error), where=str(path)) from error
+    tasks = data.get("tasks") if isinstance(data, dict) else None
+    if not isinstance(tasks, list):
+        raise InvalidInput("needs a list under 'tasks'", where=str(path))
+    for number, task in enumerate(tasks):
+        for name in ("at_s", "robot", "task"):
+            if not isinstance(task, dict) or name not in task:
+                raise InvalidInput(f"needs {name}", where=f"{path}, task {number}")
+    return tasks
+
+
+def play(tasks: Sequence[Mapping[str, Any]], stop: threading.Event, domain_id: int | None = None) -> bool:
+    """Play until all tasks ended or ``stop`` is set; True if all ended by themselves."""
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    context = isolated_context(domain_id)
+    player = Player(tasks, context)
+    spinner = Spinner(context, [player], name="player").start()
+    try:
+        player.wait_for_bridge(SERVER_WAIT_S)
+        spinner.call_and_wait(player.begin, 5.0)
+        while not player.finished.wait(0.2):
+            if stop.is_set():
+                spinner.call_and_wait(player.cancel_all, 5.0)
+                player.finished.wait(CANCEL_WAIT_S)
+                return False
+        return True
+    finally:
+        spinner.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 when all tasks ended by themselves, 1 otherwise, 2 on bad input."""
+    parser = argparse.ArgumentParser(
+        prog="timely_play", description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument("script", type=Path)
+    parser.add_argument("--domain-id", type=int, default=None)
+    parser.add_argument("--until-stdin-closes", action="store_true")
+    options = parser.parse_args(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    if options.until_stdin_closes:
+
+        def watch() -> None:
+            while os.read(0, 4096):
+                pass
+            stop.set()
+
+        threading.Thread(target=watch, name="stdin", daemon=True).start()
+    try:
+        return 0 if play(read_script(options.script), stop, options.domain_id) else 1
+    except TimelyError as error:
+        sys.stderr.write(f"timely_play: {error}\n")
+        return 2 if isinstance(error, InvalidInput) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""The demonstration itself: starts server, fleet and tasks, shows them live, ends with a table and a picture."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.console import Console
+from rich.live import Live
+from rich.status import Status
+
+from timely.core.errors import EngineFailed, Unsupported
+from timely.demo import script, timeline, view
+from timely.demo.processes import Child, Children
+
+SERVER_START_S = 240.0
+FLEET_START_S = 60.0
+AFTER_S = 45.0
+"""How long running plans may go on after the time is up."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What ``timely demo`` takes.
+
+    Attributes:
+        out: folder of the picture and the results.
+        serve: further arguments of ``timely serve``.
+    """
+
+    seconds: float = 60.0
+    seed: int = 7
+    out: Path = Path("out/demo")
+    discipline: str = "timely"
+    engine: str = "vllm"
+    serve: tuple[str, ...] = ()
+
+
+def run(options: DemoOptions, console: Console) -> dict[str, Any]:
+    """Run it; the results as plain data (``tasks``, ``engine``, ``picture``).
+
+    Raises:
+        Unsupported: ROS 2 is not installed. EngineFailed: a part did not start or broke down.
+    """
+    _require_ros()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="timely-demo-") as name, Children(Path(name)) as children:
+        folder = Path(name)
+        url = _start_server(options, children, folder, console)
+        _start_fleet(children, folder, url, console)
+        tasks = script.tasks(options.seconds, options.seed)
+        playlist = folder / "tasks.json"
+        playlist.write_text(json.dumps({"tasks": tasks}), encoding="utf-8")
+        player = children.start(
+            "player",
+            [sys.executable, "-m", "timely_bridge.play", str(playlist), "--until-stdin-closes"],
+            _ros_environment(),
+        )
+        with httpx.Client(base_url=url, timeout=5.0) as client:
+            seen = _watch(options, children, player, client, console)
+            status = client.get("/v1/status").json()
+            views = [_view(client, task_id) for task_id in seen]
+        answers = [json.loads(line) for line in player.lines if line.startswith("{")]
+        steps = timeline.read_steps(folder / "journal.jsonl") if (folder / "journal.jsonl").exists() else {}
+    return _report(options, [v for v in views if v], seen, steps, status, answers, console)
+
+
+def _require_ros() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("rclpy") is None or find_spec("timely_bridge") is None:
+        raise Unsupported(
+            "ROS 2 is not installed here; `make setup` installs it into .venv (or source your own and build ros2_ws)",
+            where="demo",
+        )
+
+
+def _start_server(options: DemoOptions, children: Children, folder: Path, console: Console) -> str:
+    command = [
+        sys.executable, "-m", "timely.cli.main", "serve", "--port", "0", "--engine", options.engine,
+        "--discipline", options.discipline, "--event-log", str(folder / "events.jsonl"),
+    ]  # fmt: skip
+    if options.engine == "vllm":
+        command += ["--journal", str(folder / "journal.jsonl")]
+    server = children.start("server", [*command, *options.serve], {"PYTHONUNBUFFERED": "1"})
+    marker = "serving on "
+    url: list[str] = []
+
+    def ready() -> bool:
+        for line in server.log.read_text(errors="replace").splitlines():
+            if marker in line:
+                url.append(line.split(marker, 1)[1].split()[0])
+                return True
+        return False
+
+    with _progress(console, "loading the model into vLLM") as tick:
+        server.wait_for(ready, SERVER_START_S, tick)
+    console.print(f"[green]✓[/] server on {url[0]} (live page there)")
+    return url[0]
+
+
+def _start_fleet(children: Children, folder: Path, url: str, console: Console) -> None:
+    fleet = folder / "fleet.yaml"
+    fleet.write_text(json.dumps(script.fleet(url)), encoding="utf-8")  # JSON is YAML
+    child = children.start(
+        "fleet",
+        [sys.executable, "-m", "timely_bridge.run_fleet", "--fleet", str(fleet), "--until-stdin-closes"],
+        _ros_environment(),
+    )
+    with _progress(console, "starting ROS 2 nodes") as tick:
+        child.wait_for(lambda: any("fleet ready" in line for line in child.lines), FLEET_START_S, tick)
+    console.print(f"[green]✓[/] ROS 2: bridge and {', '.join(script.ROBOTS)}")
+
+
+def _ros_environment() -> dict[str, str]:
+    """A domain of our own on loopback, so that no other ROS program of this machine is met."""
+    domain = 1 + os.getpid() % 100
+    return {
+        "ROS_DOMAIN_ID": os.environ.get("ROS_DOMAIN_ID", str(domain)),
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+        "FASTDDS_BUILTIN_TRANSPORTS": os.environ.get("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4"),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+@contextlib.contextmanager
+def _progress(console: Console, what: str) -> Iterator[Any]:
+    begun = time.monotonic()
+    with Status(what, console=console) as status:
+        yield lambda: status.update(f"{what} … {time.monotonic() - begun:.0f} s")
+
+
+def _watch(
+    options: DemoOptions, children: Children, player: Child, client: httpx.Client, console: Console
+) -> dict[str, float]:
+    """Follow until the player is through; task id -> arrival, seconds from the start of the demonstration."""
+    begun = time.monotonic()
+    seen: dict[str, float] = {}
+    limit = options.seconds + AFTER_S
+    with Live(console=console, refresh_per_second=8, transient=True) as live:
+        while True:
+            elapsed = time.monotonic() - begun
+            status = _status(client)
+            for line in [*status["robots"], *status["recent"]]:
+                task_id = line["task_id"]
+                if task_id not in seen:
+                    seen[task_id] = elapsed - float(line.get("age_s") or 0.0)
+            if console.is_terminal:
+                live.update(view.render(status, script.ROBOTS, elapsed, options.seconds))
+            children.check()
+            if not player.running or elapsed > limit:
+                return seen
+            time.sleep(0.2)
+
+
+def _status(client: httpx.Client) -> dict[str, Any]:
+    try:
+        response = client.get("/v1/status")
+        response.raise_for_status()
+    except httpx.HTTPError as error:
+        raise EngineFailed(f"the server does not answer: {error}", where="/v1/status") from error
+    return dict(response.json())
+
+
+def _view(client: httpx.Client, task_id: str) -> dict[str, Any] | None:
+    response = client.get(f"/v1/tasks/{task_id}")
+    return dict(response.json()) if response.status_code == 200 else None
+
+
+def _report(
+    options: DemoOptions,
+    views: list[dict[str, Any]],
+    arrivals: Mapping[str, float],
+    steps: Mapping[str, list[float]],
+    status: Mapping[str, Any],
+    answers: list[dict[str, Any]],
+    console: Console,
+) -> dict[str, Any]:
+    for task in views:
+        console.print(
+            f"[dim]{arrivals[task['task_id']]:5.1f} s[/] {task['agent']:<7} {_short(task['task'])}\n"
+            f"               [cyan]{' '.join(s['text'] for s in task['segments']) or '(nothing)'}[/] {task['outcome']}",
+            highlight=False,
+        )
+    console.print(view.summary(views))
+    picture: Path | None = None
+    if views:
+        drawn = timeline.lanes(views, arrivals)
+        _add_steps(drawn, views, steps)
+        picture = options.out / "timeline.png"
+        try:
+            timeline.draw(
+                drawn, picture, f"Timely, discipline {options.discipline}: two drones and an arm on one model"
+            )
+        except ModuleNotFoundError as error:
+            console.print(f"no picture: {error.name} is not installed (extra `report`)")
+            picture = None
+    result = {
+        "seconds": options.seconds,
+        "seed": options.seed,
+        "discipline": options.discipline,
+        "engine": dict(status["engine"]),
+        "tasks": views,
+        "ros_results": answers,
+        "picture": str(picture) if picture else None,
+    }
+    target = options.out / "result.json"
+    temporary = target.with_suffix(".json.part")
+    temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    temporary.replace(target)
+    if picture:
+        console.print(f"timeline: {picture}    results: {target}")
+    return result
+
+
+def _add_steps(
+    drawn: list[timeline.Lane], views: list[dict[str, Any]], steps: Mapping[str, list[float]]
+) -> None:
+    for lane, task in zip(drawn, views, strict=True):
+        for request_id, times in steps.items():
+            if request_id.startswith(task["task_id"]):
+                lane.steps = [lane.arrival_s + after for after in times]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else text[:99] + "…"
