@@ -100,6 +100,8 @@ class StepDriver:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = itertools.count()
         self._left: dict[JobId, list[tuple[int, float, bool]]] = {}
+        self._steady: tuple[set[JobId], int] | None = None
+        """Who ran and how many could in the last step, if its plan said steady and nothing has happened since."""
         for work in works:
             self.at(work.spec.arrival_s, lambda work=work: self._arrive(work))
             if work.cancel_s < math.inf:
@@ -134,6 +136,7 @@ class StepDriver:
         for _ in range(most_steps):
             while self._events and self._events[0][0] <= self.now:
                 heapq.heappop(self._events)[2]()
+                self._steady = None
             if self.now >= until_s or (not len(self.table) and not self._events):
                 return self
             plan = self._compose()
@@ -174,6 +177,14 @@ class StepDriver:
             assert list(again.tokens.items()) == list(plan.tokens.items())
             assert (again.evict, again.keep, again.wake_s) == (plan.evict, plan.keep, plan.wake_s)
         check_plan(self.table, limits, plan)
+        runnable = int((self.table.resume_s <= self.now).sum())
+        if (
+            self._steady is not None
+            and runnable == self._steady[1]
+            and limits.free_blocks >= len(plan.tokens)
+        ):
+            assert set(plan.tokens) == self._steady[0], "the last plan was said to be steady"
+        self._steady = (set(plan.tokens), runnable) if plan.steady else None
         self.plans.append((self.now, plan))
         return plan
 
@@ -230,6 +241,7 @@ class StepDriver:
                 job, "s", execution_s, self.now, blocking=blocking, surplus_tokens=surplus, last=last
             )
             fate.emitted.append(segment.tokens)
+            self._steady = None
             self._execute(job.job_id, segment.index, segment.start_s, execution_s, blocking and not last)
             if last:
                 self._end(job.job_id, "complete")
@@ -282,6 +294,8 @@ def check_plan(table: JobTable, limits: StepLimits, plan: StepPlan) -> None:
     assert residents <= limits.max_resident, "slots overdrawn"
     runnable = table.resume_s <= limits.now
     later = table.resume_s[table.resume_s > limits.now]
+    if plan.steady:
+        assert not any(table.prefill_left[table[job_id].row] for job_id in plan.tokens)
     if runnable.any():
         assert plan.tokens, "somebody can run and nobody does"
     else:

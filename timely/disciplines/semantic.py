@@ -157,10 +157,23 @@ class Semantic(Discipline):
             # Memory is all with parked generations of more urgent jobs: better theirs than none.
             builder = StepBuilder(table, limits, lambda: self._victims(table, limits, keys, least=LEVELS))
             self._fill(builder, rows)
-        self._save(table, limits, builder.plan)
+        plan = builder.plan
+        self._save(table, limits, plan)
         if not builder.rows:
-            builder.plan.wake_s = next_wake(table, limits.now)
-        return builder.plan
+            plan.wake_s = next_wake(table, limits.now)
+        if len(plan.tokens) < int(np.count_nonzero(table.resume_s <= limits.now)):
+            plan.held = self._held(builder, len(chosen) < len(rows))
+        else:
+            plan.steady = builder.prefill_tokens == 0 and not plan.evict
+        return plan
+
+    @staticmethod
+    def _held(builder: StepBuilder, stages: bool) -> str:
+        if builder.slots <= 0:
+            return "batch"
+        if builder.budget <= 0:
+            return "tokens"
+        return "stage" if stages else "memory"
 
     @staticmethod
     def _fill(builder: StepBuilder, rows: list[int]) -> None:
