@@ -1,0 +1,118 @@
+"""Pieces of EBNF (the GBNF dialect that xgrammar and llama.cpp read): literals, numbers in a range, texts.
+
+Everything here is bounded: no rule can be repeated without end, so neither can a model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+# Letters of the scripts that object names come in; a subset of what ``OBJECT_SHAPE`` takes.
+_LETTERS = (
+    r"a-zA-Z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017f\u0391-\u03a1\u03a3-\u03c9\u0410-\u044f"
+    r"\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3"
+)
+_MAX_DIGITS = 4
+_WORD = 14
+_MAX_WORDS = 8
+_OBJECT_WORDS = 3
+
+
+def literal(text: str) -> str:
+    """``text``, exactly."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def either(options: Iterable[str]) -> str:
+    """One of ``options``; in brackets when there are several."""
+    listed = list(dict.fromkeys(options))
+    return listed[0] if len(listed) == 1 else f"({' | '.join(listed)})"
+
+
+def integer(low: int | None, high: int | None) -> str:
+    """A whole number in ``low..high`` without leading zeros; an open side ends at four digits."""
+    top = 10**_MAX_DIGITS - 1
+    low = -top if low is None else low
+    high = top if high is None else high
+    parts = [_glue(classes) for classes in _range(max(low, 0), high)] if high >= 0 else []
+    if low < 0:
+        parts += [f'"-" {_glue(classes)}' for classes in _range(max(1, -high), -low)]
+    return either(parts)
+
+
+def decimal(low: float | None, high: float | None) -> str:
+    """A number in ``low..high`` (zero or more), whole or with one decimal; an open side ends at four digits."""
+    bottom = 0.0 if low is None else max(0.0, low)
+    top = 10.0**_MAX_DIGITS - 1 if high is None else high
+    parts = [_glue(classes) for classes in _range(math.ceil(bottom), math.floor(top))]
+    for classes in _range(math.ceil(round(bottom * 10, 6)), math.floor(round(top * 10, 6))):
+        whole = classes[:-1] or ["0"]
+        parts.append(f'{_glue(whole)} "." {_glue(classes[-1:])}')
+    return either(parts)
+
+
+def text(chars: int) -> str:
+    """A text in single quotes, of words with one space between them; at most ``chars`` characters in the quotes."""
+    words = max(1, min(_MAX_WORDS, (chars + 1) // (_WORD + 1)))
+    return _words(r"[^ '\"\\\x00-\x1f\x7f-\x9f]", "", words, chars)
+
+
+def object_name(chars: int) -> str:
+    """An object name in single quotes, of words with one space between them; at most ``chars`` characters."""
+    words = max(1, min(_OBJECT_WORDS, (chars + 1) // 8))
+    return _words(f"[{_LETTERS}0-9_-]", f"[{_LETTERS}]", words, chars)
+
+
+def _words(part: str, first: str, words: int, chars: int) -> str:
+    """One to ``words`` words of ``part`` characters; the text starts with a ``first`` one if that is given.
+
+    Written out as alternatives of plain repetitions. Nested repetitions say the same in less, but xgrammar 0.2 then
+    has to try thousands of tokens at each step inside a text: 20 ms a token with SmolLM2's vocabulary, against less
+    than 1 ms so.
+    """
+    longest = (chars + 1) // words - 1
+    word = f"{part}{{1,{longest}}}"
+    start = f"{first} {part}{{0,{longest - 1}}}" if first else word
+    further = f' " " {word}'
+    return " | ".join(f"\"'\" {start}{further * more} \"'\"" for more in range(words))
+
+
+def _glue(classes: list[str]) -> str:
+    """Digits and digit classes, one after another."""
+    return " ".join(f'"{part}"' if part.isdigit() else part for part in classes)
+
+
+def _range(low: int, high: int) -> list[list[str]]:
+    """Digit by digit patterns that together match ``low..high`` (zero or more), each number once."""
+    found: list[list[str]] = []
+    for digits in range(len(str(low)), len(str(high)) + 1):
+        start = max(low, 0 if digits == 1 else 10 ** (digits - 1))
+        end = min(high, 10**digits - 1)
+        if start <= end:
+            found += _same_length(str(start), str(end))
+    return found
+
+
+def _same_length(low: str, high: str) -> list[list[str]]:
+    if low == high:
+        return [list(low)]
+    if len(low) == 1:
+        return [[f"[{low}-{high}]"]]
+    if low[0] == high[0]:
+        return [[low[0], *rest] for rest in _same_length(low[1:], high[1:])]
+    width = len(low) - 1
+    found = []
+    first, last = int(low[0]), int(high[0])
+    if int(low[1:]) > 0:
+        found += [[low[0], *rest] for rest in _same_length(low[1:], "9" * width)]
+        first += 1
+    tail: list[list[str]] = []
+    if high[1:] != "9" * width:
+        tail = [[high[0], *rest] for rest in _same_length("0" * width, high[1:])]
+        last -= 1
+    if first <= last:
+        lead = str(first) if first == last else f"[{first}-{last}]"
+        found.append([lead, *["[0-9]"] * width])
+    return found + tail

@@ -1,0 +1,81 @@
+"""Writes the prompt: the fixed part of a skill set first, then what is particular to one task.
+
+The fixed part is byte for byte the same for every task of a skill set, so an engine computes it once and keeps it
+in its prefix cache ("pre-stored" prompts, TimelyLLM section 4.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timely.core.errors import InvalidInput
+from timely.plans.skillset import NUMERIC, Argument, Example, Skill, SkillSet
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """``system``: the fixed part. ``user``: scene, task and history. The chat template is not applied."""
+
+    system: str
+    user: str
+
+
+def build_prompt(
+    skill_set: SkillSet, task: str, scene: str = "", *, examples: bool = True, history: str = ""
+) -> Prompt:
+    """The prompt for one task.
+
+    Args:
+        task: what to do, in words.
+        scene: what the robot sees, in words.
+        examples: with the skill set's worked cases; a model trained for the skill set needs none.
+        history: for a new plan after a failure: what was planned, what happened, what was executed.
+
+    Raises:
+        InvalidInput: the task is empty.
+    """
+    if not task.strip():
+        raise InvalidInput("is empty", where="task")
+    return Prompt(fixed_part(skill_set, examples=examples), _case(skill_set, scene, task, history))
+
+
+def fixed_part(skill_set: SkillSet, *, examples: bool = True) -> str:
+    """The part of the prompt that does not depend on the task."""
+    parts = [skill_set.role] if skill_set.role else []
+    if skill_set.skills:
+        parts.append("Skills: " + ", ".join(_entry(skill) for skill in skill_set.skills) + ".")
+    if skill_set.guidance:
+        parts.append(skill_set.guidance)
+    if examples:
+        parts += [_example(skill_set, example) for example in skill_set.examples]
+    return "\n".join(parts)
+
+
+def _entry(skill: Skill) -> str:
+    arguments = ",".join(_label(argument) for argument in skill.arguments)
+    return f"{skill.word}({arguments}) {skill.description}".rstrip()
+
+
+def _label(argument: Argument) -> str:
+    """A number goes by its unit, which says more than its name and takes fewer tokens."""
+    if argument.choices is not None:
+        return "|".join(map(str, argument.choices))
+    return argument.unit if argument.type in NUMERIC and argument.unit else argument.name
+
+
+def _example(skill_set: SkillSet, example: Example) -> str:
+    return f"{_case(skill_set, example.scene, example.task, example.history)} {example.plan}"
+
+
+def _case(skill_set: SkillSet, scene: str, task: str, history: str) -> str:
+    lines = []
+    if scene.strip():
+        lines.append(f"Scene: {scene.strip()}")
+    if history.strip():
+        lines.append(f"History: {history.strip()}")
+    if skill_set.language == "text":
+        # A conversation needs no labels.
+        lines.append(task.strip())
+    else:
+        lines += [f"Task: {task.strip()}", "Plan:"]
+    return "\n".join(lines)

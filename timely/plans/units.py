@@ -1,0 +1,36 @@
+"""Converts between the units that skill sets and robot profiles are written in."""
+
+from __future__ import annotations
+
+import math
+
+_SCALES: tuple[dict[str, float], ...] = (
+    {"m": 1.0, "cm": 0.01, "mm": 0.001},
+    {"rad": 1.0, "deg": math.pi / 180.0},
+    {"s": 1.0, "ms": 0.001, "min": 60.0},
+    {"m/s": 1.0, "cm/s": 0.01, "mm/s": 0.001},
+    {"rad/s": 1.0, "deg/s": math.pi / 180.0},
+)
+_NONE = ("", "text", "1")
+
+
+def factor(unit: str, to: str) -> float | None:
+    """What a value in ``unit`` is multiplied with to be in ``to``; None if they do not measure the same.
+
+    A side that states no unit is taken to mean the other's.
+    """
+    if unit == to or unit in _NONE or to in _NONE:
+        return 1.0
+    for scale in _SCALES:
+        if unit in scale and to in scale:
+            return scale[unit] / scale[to]
+    return None
+
+
+def convert(value: float, unit: str, to: str) -> float | None:
+    """``value`` in ``unit``, expressed in ``to``; None if they do not measure the same."""
+    by = factor(unit, to)
+    if by is None:
+        return None
+    # 0.2 m is 20 cm, not 20.000000000000004.
+    return value if by == 1.0 else round(value * by, 9)
