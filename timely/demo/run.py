@@ -59,7 +59,7 @@ def run(options: DemoOptions, console: Console) -> dict[str, Any]:
         _start_fleet(children, folder, url, console)
         tasks = script.tasks(options.seconds, options.seed)
         playlist = folder / "tasks.json"
-        playlist.write_text(json.dumps({"tasks": tasks}), encoding="utf-8")
+        playlist.write_text(json.dumps({"tasks": tasks, "until_s": options.seconds}), encoding="utf-8")
         player = children.start(
             "player",
             [sys.executable, "-m", "timely_bridge.play", str(playlist), "--until-stdin-closes"],

@@ -74,6 +74,9 @@ def draw(lanes_: Sequence[Lane], path: Path, title: str) -> None:
     from matplotlib.patches import Patch
 
     agents = sorted({lane.agent for lane in lanes_})
+    end_of_all = max((segment[1] for lane in lanes_ for segment in lane.segments), default=1.0)
+    # A monospace character of this size is about 0.058 inches wide, the axis about 11.5.
+    character_s = 0.058 * end_of_all / 11.5
     figure, axis = plt.subplots(figsize=(13, 1.2 + 1.15 * len(agents)), layout="constrained")
     for row, agent in enumerate(agents):
         base = len(agents) - 1 - row
@@ -93,10 +96,12 @@ def draw(lanes_: Sequence[Lane], path: Path, title: str) -> None:
                     linewidth=0.8,
                     zorder=2,
                 )
-                if end - start > 1.2:
+                room = int((end - start) / character_s) - 1
+                if room >= 6:
+                    shown = text.strip() if len(text.strip()) <= room else text.strip()[: room - 1] + "…"
                     axis.text(
-                        start + 0.08, base, text if len(text) < 9 * (end - start) else "", va="center",
-                        fontsize=6.5, color="white", family="monospace", zorder=3, clip_on=True,
+                        start + 0.5 * character_s, base, shown, va="center", fontsize=6.5, color="white",
+                        family="monospace", zorder=3, clip_on=True,
                     )  # fmt: skip
                 free = end
             axis.plot([lane.arrival_s], [base + 0.3], marker="v", color=color, markersize=6, zorder=4)
@@ -109,6 +114,7 @@ def draw(lanes_: Sequence[Lane], path: Path, title: str) -> None:
     axis.set_yticks(range(len(agents)), list(reversed(agents)))
     axis.set_xlabel("seconds")
     axis.set_title(title, loc="left", fontsize=11)
+    axis.set_xlim(0.0, 1.01 * end_of_all)
     axis.set_ylim(-0.6, len(agents) - 0.45)
     for side in ("top", "right", "left"):
         axis.spines[side].set_visible(False)

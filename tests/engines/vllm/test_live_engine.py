@@ -26,7 +26,7 @@ WORDS = [2000 + number for number in range(60)]
 async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmEngine]:
     journal = tmp_path_factory.mktemp("journal") / "journal.jsonl"
     arguments = ("--max-model-len", "1024", "--logits-processors", "timely.engines.vllm.forced:ForcedTokens")
-    running = VllmEngine(VllmOptions(arguments=arguments, journal=str(journal)))
+    running = VllmEngine(VllmOptions(arguments=arguments, journal=str(journal), warm_up=("drone",)))
     await running.start()
     yield running
     await running.stop()

@@ -29,7 +29,7 @@ from timely.engines.base import (
     SegmentReady,
 )
 from timely.engines.vllm.model import resolve_model
-from timely.plans import find_skill_set, grammar
+from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
 
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
 CONTROL_DEADLINE_S = 10.0
@@ -53,6 +53,8 @@ class VllmOptions:
     prefill_chunk: int | None = None
     journal: str | None = None
     arguments: tuple[str, ...] = ()
+    warm_up: tuple[str, ...] | None = None
+    """Skill sets whose fixed prompts and grammars are made ready at start; None: all that are installed."""
 
 
 class VllmEngine(Engine):
@@ -102,6 +104,24 @@ class VllmEngine(Engine):
         from timely.engines.vllm.openai import build_openai_app
 
         self.openai_app = await build_openai_app(self._llm, self._args)
+        await self._warm_up()
+
+    async def _warm_up(self) -> None:
+        """Pre-stored prompts (TimelyLLM section 4.1): the fixed part of every skill set goes into the prefix cache
+        and its grammar is compiled, so that the first robot does not pay for either."""
+        for name in self.options.warm_up if self.options.warm_up is not None else skill_set_names():
+            prompt = build_prompt(find_skill_set(name), "")
+            request = GenerationRequest(
+                task_id=f"warm-up-{name}",
+                prompt=prompt.user,
+                system=prompt.system,
+                skill_set=name,
+                max_tokens=2,
+            )
+            if len(self._templated(request)) > self.max_prompt_tokens:
+                continue  # a small context: this skill set's tasks will be refused with the reason
+            async for _ in self.generate(request):
+                pass
 
     async def stop(self) -> None:
         """End the engine process; safe to call twice."""

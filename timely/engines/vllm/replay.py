@@ -81,6 +81,7 @@ def replay_options(options: ReplayOptions, arguments: tuple[str, ...] = ()) -> V
         max_batch=options.max_batch,
         prefill_chunk=options.prefill_chunk,
         arguments=(*extra, *arguments),
+        warm_up=(),
     )
 
 

@@ -3,7 +3,7 @@
     python -m timely_bridge.play SCRIPT.json
 
 The script is ``{"tasks": [{"at_s", "robot", "task", "scene", "skill_set", "tuf": {"ert_s", "alpha", "beta"},
-"urgency"}]}``, times in seconds from the start. One JSON line a task goes to standard output when it ends. With
+"urgency"}], "until_s"}``, times in seconds from the start; what has not begun by ``until_s`` is left out. One JSON line a task goes to standard output when it ends. With
 ``--until-stdin-closes`` it also ends, and cancels what runs, when the program that started it goes away.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import sys
@@ -36,8 +37,9 @@ CANCEL_WAIT_S = 3.0
 class Player(Node):  # type: ignore[misc]
     """Sends the goals. All its state lives on the executor's thread."""
 
-    def __init__(self, tasks: Sequence[Mapping[str, Any]], context: Any) -> None:
+    def __init__(self, tasks: Sequence[Mapping[str, Any]], context: Any, until_s: float) -> None:
         super().__init__("timely_player", context=context)
+        self.until_s = until_s
         self.queues: dict[str, deque[Mapping[str, Any]]] = defaultdict(deque)
         for task in sorted(tasks, key=lambda task: float(task["at_s"])):
             self.queues[str(task["robot"])].append(task)
@@ -65,6 +67,12 @@ class Player(Node):  # type: ignore[misc]
 
     def _look(self) -> None:
         now = time.monotonic() - self.begun
+        if now > self.until_s:
+            for queue in self.queues.values():
+                self.left -= len(queue)
+                queue.clear()
+            if self.left == 0:
+                self.finished.set()
         for robot, queue in self.queues.items():
             if robot not in self.busy and queue and float(queue[0]["at_s"]) <= now:
                 self._send(robot, queue.popleft())
@@ -116,11 +124,14 @@ class Player(Node):  # type: ignore[misc]
 def _plain(result: Any) -> dict[str, Any]:
     names = ("plan", "outcome", "error_code", "error_msg", "response", "waiting", "utility")
     values = {name: getattr(result, name) for name in names}
-    return {name: None if value != value else value for name, value in values.items()}
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in values.items()
+    }
 
 
-def read_script(path: Path) -> list[dict[str, Any]]:
-    """The tasks of a script.
+def read_script(path: Path) -> tuple[list[dict[str, Any]], float]:
+    """The tasks of a script, and until when they may begin (seconds).
 
     Raises:
         InvalidInput: the file cannot be read, or a task lacks a field; says which.
@@ -136,14 +147,23 @@ def read_script(path: Path) -> list[dict[str, Any]]:
         for name in ("at_s", "robot", "task"):
             if not isinstance(task, dict) or name not in task:
                 raise InvalidInput(f"needs {name}", where=f"{path}, task {number}")
-    return tasks
+    until_s = data.get("until_s", math.inf)
+    if isinstance(until_s, bool) or not isinstance(until_s, (int, float)):
+        raise InvalidInput("until_s must be a number of seconds", where=str(path))
+    return tasks, float(until_s)
 
 
-def play(tasks: Sequence[Mapping[str, Any]], stop: threading.Event, domain_id: int | None = None) -> bool:
+def play(
+    tasks: Sequence[Mapping[str, Any]],
+    stop: threading.Event,
+    *,
+    until_s: float = math.inf,
+    domain_id: int | None = None,
+) -> bool:
     """Play until all tasks ended or ``stop`` is set; True if all ended by themselves."""
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     context = isolated_context(domain_id)
-    player = Player(tasks, context)
+    player = Player(tasks, context, until_s)
     spinner = Spinner(context, [player], name="player").start()
     try:
         player.wait_for_bridge(SERVER_WAIT_S)
@@ -179,7 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         threading.Thread(target=watch, name="stdin", daemon=True).start()
     try:
-        return 0 if play(read_script(options.script), stop, options.domain_id) else 1
+        tasks, until_s = read_script(options.script)
+        return 0 if play(tasks, stop, until_s=until_s, domain_id=options.domain_id) else 1
     except TimelyError as error:
         sys.stderr.write(f"timely_play: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1
