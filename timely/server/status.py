@@ -13,6 +13,7 @@ from timely.server.tasks import TaskService
 
 MAX_TASK_CHARS = 160
 MAX_ROBOTS = 200
+MAX_RECENT = 50
 TIMELINE_S = 60.0
 MAX_TIMELINE_TASKS = 200
 
@@ -40,7 +41,7 @@ async def snapshot(service: TaskService) -> dict[str, Any]:
         "robots": [_robot(task, jobs.get(task.task_id), now) for task in open_tasks[-MAX_ROBOTS:]],
         "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
         "classes": _classes(service),
-        "recent": [_recent(task, now) for task in reversed(service.recent)],
+        "recent": [_recent(task, now) for task in list(service.recent)[: -MAX_RECENT - 1 : -1]],
         "timeline": _timeline(service, now),
     }
 

@@ -56,7 +56,8 @@ EXTRA_EVENTS = 8
 """Events of a task beside its segments."""
 
 STATS_FRESH_S = 0.1
-RECENT = 50
+RECENT = 300
+"""Settled tasks kept for the status, beyond what clients may still read."""
 
 
 class TaskService:
