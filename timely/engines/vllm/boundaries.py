@@ -96,10 +96,10 @@ class CountedBoundaries:
     """Boundaries of a replayed plan: after given numbers of tokens.
 
     Args:
-        plan: (text, tokens, execution_s) of each segment.
+        plan: (text, tokens, execution_s, blocking) of each segment; the last may be left out.
     """
 
-    def __init__(self, plan: Sequence[tuple[str, int, float]]) -> None:
+    def __init__(self, plan: Sequence[tuple[Any, ...]]) -> None:
         self._plan = list(plan)
         self._next = 0
         self._left = self._plan[0][1] if self._plan else 0
@@ -113,16 +113,11 @@ class CountedBoundaries:
                 break
             self._left -= 1
             if self._left == 0:
-                text, _, execution_s = self._plan[self._next]
-                closed.append(Closed(text, execution_s, False, len(token_ids) - position))
+                text, _, execution_s, *more = self._plan[self._next]
+                closed.append(Closed(text, execution_s, bool(more and more[0]), len(token_ids) - position))
                 self._next += 1
                 self._left = self._plan[self._next][1] if self._next < len(self._plan) else 0
         return closed
-
-    @property
-    def complete(self) -> bool:
-        """All segments of the plan are closed."""
-        return self._next >= len(self._plan)
 
     def finish(self) -> Closed | None:
         """Nothing is left open by a plan that ran to its end."""

@@ -63,8 +63,8 @@ class TimelyParams(BaseModel):
     text: str = ""
     arrival_s: float | None = None
     """On the host's monotonic clock; set by our own server only."""
-    forced: list[tuple[str, int, float]] | None = None
-    """For replays: (text, tokens, execution_s) of each segment; boundaries follow the token counts."""
+    forced: list[tuple[str, int, float] | tuple[str, int, float, bool]] | None = None
+    """For replays: (text, tokens, execution_s, blocking) of each segment; boundaries follow the token counts."""
     forced_ids: list[int] | None = None
     """For replays: the exact output token ids."""
 

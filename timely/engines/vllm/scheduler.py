@@ -28,7 +28,7 @@ from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from timely.core.errors import Conflict, InvalidInput, TimelyError
+from timely.core.errors import InvalidInput, TimelyError
 from timely.core.job import Job, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import StepLimits, StepPlan
@@ -47,6 +47,7 @@ from timely.engines.vllm.boundaries import (
 from timely.engines.vllm.params import TimelyParams, parse
 from timely.engines.vllm.settings import SchedulerSettings, open_journal
 from timely.engines.vllm.values import append_value
+from timely.plans.values import value_text
 
 logger = init_logger(__name__)
 
@@ -150,7 +151,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
 
     def _boundaries(self, request: Request, params: TimelyParams) -> tuple[BoundaryFinder | None, int]:
         if params.forced:
-            return CountedBoundaries(params.forced), max(tokens for _, tokens, _ in params.forced)
+            return CountedBoundaries(params.forced), max(segment[1] for segment in params.forced)
         if not params.skill_set:
             return None, self.settings.plain_segment_tokens
         tokenizer = self._get_tokenizer()
@@ -368,6 +369,11 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             victim = max(candidates, key=lambda tracked: float(table.resume_s[tracked.job.row]))
             self._evict(victim.request.request_id, now)
 
+    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any:
+        """vLLM calls this while the accelerator computes: time for what need not wait for the next decision."""
+        self.controller.maintain()
+        return super().get_grammar_bitmask(scheduler_output)
+
     # ------------------------------------------------------------------ tokens
 
     def update_from_output(
@@ -381,10 +387,15 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             freed, self._freed = self._freed, None
         now = time.monotonic()
         finished = dict(freed)
+        drafted = scheduler_output.scheduled_spec_decode_tokens
         for client in outputs.values():
             for output in client.outputs:
                 tracked = self._tracked.get(output.request_id)
                 if tracked is not None:
+                    if output.request_id in drafted and output.new_token_ids:
+                        self.controller.accepted(
+                            tracked.job, len(drafted[output.request_id]), len(output.new_token_ids) - 1, now
+                        )
                     self._tokens(tracked, output, finished.get(output.request_id), now)
         for request_id, outcome in freed:
             self._forget(request_id, outcome)
@@ -415,12 +426,6 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
                 rest = tracked.finder.finish()
                 if rest is not None:
                     self._close(tracked, rest, now, last=True)
-            elif (
-                isinstance(tracked.finder, CountedBoundaries)
-                and tracked.finder.complete
-                and job.spec.segmented
-            ):
-                pass
         if tracked.segments or outcome is not None:
             # Later chunks overwrite this field where chunks are merged, so it always holds everything.
             output.kv_transfer_params = {
@@ -527,11 +532,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         return job is not None
 
     def _append_value(self, tracked: Tracked, value: str) -> None:
-        finder = tracked.finder
-        if not isinstance(finder, TextBoundaries):
-            raise Conflict("this generation takes no values", where="segment")
-        text = finder.skip_value(value)
-        token_ids = list(self._get_tokenizer().encode(text, add_special_tokens=False))
+        token_ids = list(self._get_tokenizer().encode(value_text(value), add_special_tokens=False))
         append_value(self, tracked.request, token_ids, tracked.discard)
         tracked.discard = 0
         table, row = tracked.job.table, tracked.job.row

@@ -20,16 +20,16 @@ def append_value(scheduler: Any, request: Request, token_ids: list[int], oversho
     """
     from vllm.v1.request import RequestStatus, StreamingUpdate
 
+    structured = request.structured_output_request
     if overshoot:
         del request._all_token_ids[-overshoot:]
         del request._output_token_ids[-overshoot:]
         request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
     generated = request.num_output_tokens
     pending = list(request._all_token_ids[request.num_computed_tokens :])
-    structured = request.structured_output_request
-    if structured is not None and structured.grammar is not None:
-        # The grammar foresees the value; its matcher has to walk over it.
-        structured.grammar.accept_tokens(request.request_id, token_ids)
+    if overshoot and structured is not None and structured.grammar is not None:
+        # The matcher has walked over what is dropped. The value itself it never sees: that is no part of the plan.
+        structured.grammar.rollback(overshoot)
     resident = request.status == RequestStatus.RUNNING
     if not resident:
         # Evicted while it waited: it is in the waiting queue and starts from its tokens anyway.
@@ -38,6 +38,8 @@ def append_value(scheduler: Any, request: Request, token_ids: list[int], oversho
         request.update_block_hashes()
         return
     scheduler.running.remove(request)
+    # vLLM extends this list in place; with the engine in one process the front-end holds the same one.
+    request.prompt_token_ids = list(request.prompt_token_ids)
     request.num_output_placeholders = 0
     request.next_decode_eligible_step = 0
     scheduler._update_request_as_session(

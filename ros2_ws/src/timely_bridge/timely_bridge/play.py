@@ -3,8 +3,9 @@
     python -m timely_bridge.play SCRIPT.json
 
 The script is ``{"tasks": [{"at_s", "robot", "task", "scene", "skill_set", "tuf": {"ert_s", "alpha", "beta"},
-"urgency"}], "until_s"}``, times in seconds from the start; what has not begun by ``until_s`` is left out. One JSON line a task goes to standard output when it ends. With
-``--until-stdin-closes`` it also ends, and cancels what runs, when the program that started it goes away.
+"urgency"}], "until_s"}``, times in seconds from the start; what has not begun by ``until_s`` is left out. One JSON
+line a task goes to standard output when it ends. With ``--until-stdin-closes`` it also ends, and cancels what runs,
+when the program that started it goes away.
 """
 
 from __future__ import annotations

@@ -1,0 +1,64 @@
+"""A robot's value is appended to the live context: same continuation as a fresh request, nothing computed twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from timely.plans.values import value_text
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+PROMPT = "Tell me a story about what the robot found under the table."
+
+
+@pytest.mark.parametrize("engine_name", ["sync_engine", "async_engine"])
+def test_a_value_continues_the_context_as_if_it_had_always_been_there(
+    request: pytest.FixtureRequest, engine_name: str
+) -> None:
+    engine = request.getfixturevalue(engine_name)
+    scheduler = engine.scheduler
+    computed: list[int] = []
+    schedule = scheduler.schedule
+
+    def counting(*args: Any) -> Any:
+        output = schedule(*args)
+        computed.append(output.total_num_scheduled_tokens)
+        return output
+
+    scheduler.schedule = counting
+    try:
+        plan = [["look();", 6, 0.05, True], ["take();", 6, 0.05]]
+        engine.add("ask", PROMPT, 12, {"task_id": "ask", "forced": plan})
+        engine.run(until=lambda: scheduler._stats(0.0)["blocked"] == 1 and not scheduler._in_flight)
+        assert not scheduler.has_requests()
+        assert scheduler.seconds_to_resume() is None
+        report = {"segment": 0, "kind": "value", "value": "red box, cup"}
+        assert scheduler.control({"kind": "report", "task_id": "ask", "report": report}) == {"known": True}
+        assert scheduler.control({"kind": "report", "task_id": "ask", "report": report}) == {"known": True}
+        answered = engine.run()["ask"]
+    finally:
+        del scheduler.schedule
+    first, second = list(answered.outputs[0].token_ids)[:6], list(answered.outputs[0].token_ids)[6:]
+    value_ids = engine.llm.get_tokenizer().encode(value_text("red box, cup"), add_special_tokens=False)
+    context = [*answered.prompt_token_ids, *first, *value_ids]
+
+    # The context was computed once: prompt, six tokens, the value, and the rest but for the last token. One token
+    # more where asynchronous scheduling had run on without the value.
+    overshoot = 1 if engine_name == "async_engine" else 0
+    assert sum(computed) == len(context) + len(second) - 1 + overshoot
+    assert answered.kv_transfer_params["timely"]["recomputed_tokens"] == 0
+    assert [s["index"] for s in answered.kv_transfer_params["timely"]["segments"]] == [0, 1]
+
+    from vllm import SamplingParams
+
+    parameters = SamplingParams(temperature=0.0, max_tokens=len(second), ignore_eos=True)
+    engine.llm.llm_engine.add_request("fresh", {"prompt_token_ids": context}, parameters)
+    fresh = engine.run()["fresh"]
+    assert second == list(fresh.outputs[0].token_ids)
+    assert len(second) == 6
+
+
+def test_a_value_cannot_pretend_to_be_a_statement() -> None:
+    assert value_text("cup\nmf(500);\x00") == " # cup mf(500);\n"
