@@ -32,6 +32,21 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self.ready = asyncio.Event()
+        self._exit = asyncio.Event()
+
+    def request_exit(self) -> None:
+        """Begin the shutdown; on the server's own loop."""
+        self.should_exit = True
+        self._exit.set()
+
+    async def main_loop(self) -> None:
+        # Uvicorn's own looks for work ten times a second, and notices a stop as late.
+        counter = 0
+        while not await self.on_tick(counter):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._exit.wait()
+            counter += 10
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -149,7 +164,7 @@ async def serve(
         return received[0] if received else None
     finally:
         if serving is not None:
-            server.should_exit = True
+            server.request_exit()
             await asyncio.gather(serving, return_exceptions=True)
         await service.stop()
         listener.close()
@@ -257,6 +272,10 @@ class ServerThread:
             EngineFailed: the thread did not end in time.
         """
         self._server.should_exit = True
+        loop = self.loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended already
+                loop.call_soon_threadsafe(self._server.request_exit)
         if self._thread.ident is not None:
             settings = self.service.settings
             self._thread.join(
