@@ -156,7 +156,7 @@ def test_an_engine_that_breaks_its_promise_fails_that_task_only(lie: dict[str, f
                     yield event
 
     with fleet() as served:
-        served.service.engine = liar = Liar(PLANS, clock=served.clock)
+        served.service.engine.engine = liar = Liar(PLANS, clock=served.clock)
         served.call(liar.start)
         with (
             served.http.stream("POST", "/v1/tasks", json=body(agent="unlucky")) as first,

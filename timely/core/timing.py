@@ -7,6 +7,8 @@ import heapq
 import itertools
 import math
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from timely.core.clock import Clock, SystemClock
@@ -129,3 +131,13 @@ async def wait_until(event: asyncio.Event, clock: AsyncClock, when_s: float) -> 
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
     return event.is_set()
+
+
+@asynccontextmanager
+async def at_most(seconds: float) -> AsyncIterator[None]:
+    """Give up what is inside after so many seconds of the machine's time, without complaint."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        return

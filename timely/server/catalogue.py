@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
-from timely.core.errors import UnknownName
+from timely.core.errors import Overloaded, UnknownName
 from timely.plans.library import find_skill_set, skill_set_names
 from timely.plans.profiles import RobotProfile, find_profile, profile_names
 from timely.plans.skillset import SkillSet
+
+Found = TypeVar("Found")
 
 READ_TIMEOUT_S = 10.0
 
@@ -96,3 +98,14 @@ class FileCatalogue:
         """See ``Catalogue``."""
         async with asyncio.timeout(READ_TIMEOUT_S):
             return await asyncio.to_thread(profile_names)
+
+
+async def named(found: Coroutine[Any, Any, Found], where: str) -> Found:
+    """A look-up whose complaint names the field of the request."""
+    try:
+        return await found
+    except UnknownName as error:
+        error.where = where
+        raise
+    except TimeoutError as error:
+        raise Overloaded("reading it took too long", where=where) from error

@@ -60,8 +60,8 @@ def router(service: TaskService) -> APIRouter:
         return JSONResponse(found.model_dump(mode="json"))
 
     async def discipline_list() -> JSONResponse:
-        known = await service.disciplines()
-        return JSONResponse({"current": (await service.stats()).discipline, "disciplines": known})
+        known = await service.engine.disciplines()
+        return JSONResponse({"current": (await service.engine.stats()).discipline, "disciplines": known})
 
     @routes.get("/v1/disciplines")
     async def disciplines() -> JSONResponse:
@@ -85,7 +85,7 @@ def router(service: TaskService) -> APIRouter:
     async def metrics() -> Response:
         """For Prometheus. Without an engine, the server's own numbers."""
         try:
-            stats = await service.stats()
+            stats = await service.engine.stats()
         except EngineFailed:
             stats = None
         page = await asyncio.to_thread(service.metrics.page, stats)
@@ -97,7 +97,7 @@ def router(service: TaskService) -> APIRouter:
         if service.stopping:
             return problem("shutting_down", "the server is shutting down").response()
         try:
-            stats = await service.stats(fresh=True)
+            stats = await service.engine.stats(fresh=True)
         except EngineFailed as error:
             failed = problem("engine_failed", error.message, error.where)
             return failed.with_status(503).response()

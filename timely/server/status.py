@@ -24,7 +24,7 @@ async def snapshot(service: TaskService) -> dict[str, Any]:
     Raises:
         EngineFailed: the engine is gone.
     """
-    stats = await service.stats()
+    stats = await service.engine.stats()
     now = service.clock.now()
     jobs = {job.task_id: job for job in stats.jobs}
     open_tasks = service.open_tasks()

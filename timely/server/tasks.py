@@ -13,9 +13,8 @@ import logging
 import math
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from typing import Any, TypeVar
 
 from timely.core.errors import (
@@ -25,22 +24,20 @@ from timely.core.errors import (
     NotAllowed,
     Overloaded,
     TimelyError,
-    TooLarge,
     UnknownName,
 )
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
-from timely.core.timing import AsyncClock, wait_until
+from timely.core.timing import AsyncClock, at_most, wait_until
 from timely.engines.base import (
     Engine,
-    EngineEvent,
-    EngineStats,
     GenerationDone,
     GenerationRequest,
     SegmentReady,
 )
 from timely.plans.prompt import build_prompt
-from timely.server.catalogue import Catalogue
+from timely.server.catalogue import Catalogue, named
+from timely.server.engine_door import EngineDoor
 from timely.server.eventlog import EventLog
 from timely.server.journal import Journal
 from timely.server.metrics import ServerMetrics
@@ -55,7 +52,6 @@ Answer = TypeVar("Answer")
 EXTRA_EVENTS = 8
 """Events of a task beside its segments."""
 
-STATS_FRESH_S = 0.1
 RECENT = 300
 """Settled tasks kept for the status, beyond what clients may still read."""
 
@@ -73,7 +69,7 @@ class TaskService:
     def __init__(
         self, engine: Engine, settings: ServerSettings, clock: AsyncClock, catalogue: Catalogue
     ) -> None:
-        self.engine = engine
+        self.engine = EngineDoor(engine, settings, clock)
         self.settings = settings
         self.clock = clock
         self.catalogue = catalogue
@@ -87,9 +83,6 @@ class TaskService:
         self._journal: Journal | None = None
         self._started = self._stopping = False
         self._started_s = clock.now()
-        self._stats: EngineStats | None = None
-        self._stats_s = float("-inf")
-        self._disciplines: list[dict[str, Any]] | None = None
         self._lock = asyncio.Lock()
 
     # ------------------------------------------------------------------ life
@@ -106,10 +99,10 @@ class TaskService:
             journal = await asyncio.to_thread(Journal, self.settings.event_log, self.clock)
             try:
                 await self.engine.start()
-                stats = await self.stats()
+                stats = await self.engine.stats()
             except BaseException:
                 # Also when a signal comes during the half minute in which a model loads.
-                await self._stop_engine()
+                await self.engine.stop()
                 await asyncio.to_thread(journal.close)
                 raise
             journal.opened(stats.engine, stats.discipline, stats.mode)
@@ -128,18 +121,9 @@ class TaskService:
             for runner in runners:
                 runner.cancel()
             await asyncio.gather(*runners, return_exceptions=True)
-            await self._stop_engine()
+            await self.engine.stop()
             if self._journal is not None:
                 await asyncio.to_thread(self._journal.close)
-
-    async def _stop_engine(self) -> None:
-        try:
-            async with asyncio.timeout(self.settings.stop_timeout_s):
-                await self.engine.stop()
-        except TimeoutError:
-            log.error("the engine did not stop within %s s", self.settings.stop_timeout_s)
-        except TimelyError as error:
-            log.error("the engine failed while stopping: %s", error)
 
     async def drain(self) -> None:
         """Take no more tasks and end those in generation, so that their readers are told why."""
@@ -198,16 +182,16 @@ class TaskService:
         finally:
             self._reserved.discard(task_id)
         self._admit(task, generation)
-        async with _at_most(self.settings.admission_wait_s):
+        async with at_most(self.settings.admission_wait_s):
             await task.heard.wait()
         return task
 
     async def _prepare(self, task_id: str, request: TaskRequest) -> tuple[Task, GenerationRequest]:
-        skill_set = await _named(self.catalogue.skill_set(request.skill_set), "skill_set")
+        skill_set = await named(self.catalogue.skill_set(request.skill_set), "skill_set")
         robot = request.robot or skill_set.profile
         if not robot:
             raise InvalidInput(f"skill set {skill_set.name} has no robot of its own: name one", where="robot")
-        profile = await _named(self.catalogue.profile(robot), "robot")
+        profile = await named(self.catalogue.profile(robot), "robot")
         if skill_set.skills and not any(profile.allows(skill.name) for skill in skill_set.skills):
             raise InvalidInput(f"{robot} can do nothing of the skill set {skill_set.name}", where="robot")
         prompt = build_prompt(
@@ -217,7 +201,7 @@ class TaskService:
             examples=self.settings.prompt_examples,
             history=request.history,
         )
-        await self._check_length(prompt.system + prompt.user)
+        await self.engine.check_length(prompt.system + prompt.user)
         max_tokens = min(request.max_tokens or skill_set.max_tokens, self.settings.max_tokens)
         network_s = request.network_s
         if network_s is None:
@@ -250,15 +234,6 @@ class TaskService:
             extra={"task": request.task},
         )
         return task, generation
-
-    async def _check_length(self, prompt: str) -> None:
-        limit = self.engine.max_prompt_tokens
-        # A token is at least a byte, so only a prompt of more bytes than that needs the tokenizer.
-        if len(prompt.encode()) <= limit:
-            return
-        tokens = len(await self._ask(self.engine.tokenize(prompt)))
-        if tokens > limit:
-            raise TooLarge(f"the prompt has {tokens} tokens; the limit is {limit}", where="prompt")
 
     def _admit(self, task: Task, generation: GenerationRequest) -> None:
         request = task.request
@@ -346,7 +321,7 @@ class TaskService:
         if report.kind == "value" and report.segment in task.track.values:
             return False
         if task.state == "generating" and task.ending is None:
-            await self._ask(self.engine.report(task.task_id, report))
+            await self.engine.report(task.task_id, report)
         if not task.track.report(report, now):
             return False
         self._note("report", task_id=task.task_id, **report.to_dict())
@@ -385,45 +360,13 @@ class TaskService:
             if task.readers == 0 and task.state == "generating" and not self._stopping:
                 task.grace = asyncio.create_task(self._expect_reader(task))
 
-    # ------------------------------------------------------------------ the engine, with deadlines
-
-    async def _ask(self, answer: Coroutine[Any, Any, Answer]) -> Answer:
-        try:
-            async with asyncio.timeout(self.settings.engine_timeout_s):
-                return await answer
-        except TimeoutError as error:
-            raise EngineFailed(
-                f"no answer within {self.settings.engine_timeout_s:g} s", where="engine"
-            ) from error
-
-    async def stats(self, *, fresh: bool = False) -> EngineStats:
-        """A snapshot of the engine, at most ``STATS_FRESH_S`` old, or ``fresh``.
-
-        Raises:
-            EngineFailed: the engine is gone.
-        """
-        now = self.clock.now()
-        if fresh or self._stats is None or now - self._stats_s > STATS_FRESH_S:
-            self._stats = await self._ask(self.engine.stats())
-            self._stats_s = now
-        return self._stats
-
-    async def disciplines(self) -> list[dict[str, Any]]:
-        """What the engine can switch to: the fields of ``DisciplineInfo``."""
-        if self._disciplines is None:
-            # Imports every discipline, some with a predictor: not on the loop.
-            infos = await asyncio.to_thread(self.engine.disciplines)
-            self._disciplines = [asdict(info) for info in infos]
-        return self._disciplines
-
     async def set_discipline(self, name: str) -> None:
         """Switch the queue discipline while serving.
 
         Raises:
             UnknownName: no such discipline.
         """
-        await self._ask(self.engine.set_discipline(name))
-        self._stats = None
+        await self.engine.set_discipline(name)
         self._note("discipline", name=name)
 
     # ------------------------------------------------------------------ a task's own coroutines
@@ -448,7 +391,7 @@ class TaskService:
     async def _generate(self, task: Task, generation: GenerationRequest) -> None:
         """Read the engine's events; whatever goes wrong ends this task and no other."""
         try:
-            async with _closing(self.engine.generate(generation)) as events:
+            async with self.engine.generating(generation) as events:
                 async for event in events:
                     task.heard.set()
                     if isinstance(event, GenerationDone):
@@ -597,18 +540,18 @@ class TaskService:
         if task.state != "generating" or task.over.is_set():
             return
         if task.stopping:
-            async with _at_most(2 * self.settings.engine_timeout_s):
+            async with at_most(2 * self.settings.engine_timeout_s):
                 await task.over.wait()
             return
         task.stopping = True
         task.ending = task.ending or ending
         try:
-            known = await self._ask(self.engine.cancel(task.task_id))
+            known = await self.engine.cancel(task.task_id)
         except EngineFailed as error:
             log.warning("task %s: %s", task.task_id, error)
             known = False
         if known:
-            async with _at_most(self.settings.engine_timeout_s):
+            async with at_most(self.settings.engine_timeout_s):
                 await task.over.wait()
         if not task.over.is_set() and task.pump is not None:
             task.pump.cancel()
@@ -647,35 +590,3 @@ def _ending_of(done: GenerationDone | None) -> Ending:
     if done.reason == "cancelled":
         return Ending("cancelled")
     return Ending("engine_failed", "engine_failed", done.error or "the engine gave no reason", "engine")
-
-
-async def _named(found: Coroutine[Any, Any, Answer], where: str) -> Answer:
-    """A look-up whose complaint names the field of the request."""
-    try:
-        return await found
-    except UnknownName as error:
-        error.where = where
-        raise
-    except TimeoutError as error:
-        raise Overloaded("reading it took too long", where=where) from error
-
-
-@asynccontextmanager
-async def _at_most(seconds: float) -> AsyncIterator[None]:
-    """Give up waiting after so long, without complaint."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        return
-
-
-@asynccontextmanager
-async def _closing(events: AsyncIterator[EngineEvent]) -> AsyncIterator[AsyncIterator[EngineEvent]]:
-    """Close an engine's iterator whatever happens: that is what frees its KV cache."""
-    try:
-        yield events
-    finally:
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            await close()
