@@ -1,0 +1,186 @@
+"""A case: a task in words, a plan that does it, and trials in which any plan can be judged by what it does."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from timely.core.errors import InvalidInput, TimelyError
+from timely.planner.words import Split
+from timely.plans.interpreter import run_plan
+from timely.plans.prompt import Prompt, build_prompt
+from timely.plans.scene import ArmScene, DroneScene
+from timely.plans.skillset import SkillSet
+
+Scene: TypeAlias = "DroneScene | ArmScene"
+Judge: TypeAlias = "Callable[[Scene, Scene], str]"
+"""What is wrong with the second world, the first being what the reference plan made of it; "" if nothing is."""
+
+_T = TypeVar("_T")
+
+REFUSAL = "Sorry"
+"""How every refusal begins; the rest says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One world to run a plan in, and how to judge what came of it."""
+
+    world: Callable[[], Scene]
+    judge: Judge
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One task.
+
+    Attributes:
+        family: what kind of task, for the breakdown of scores.
+        plan: a short plan that does it.
+        trials: a plan succeeds if it does in all of them.
+        refusal: the right plan is to refuse.
+    """
+
+    skill_set: str
+    family: str
+    task: str
+    plan: str
+    trials: tuple[Trial, ...] = field(repr=False, default=())
+    scene: str = ""
+    history: str = ""
+    refusal: bool = False
+
+    def prompt(self, skills: SkillSet, *, examples: bool = False) -> Prompt:
+        """As the server would ask."""
+        return build_prompt(skills, self.task, self.scene, examples=examples, history=self.history)
+
+
+def failure(case: Case, plan: str, skills: SkillSet) -> str:
+    """Why ``plan`` does not do the task; "" if it does."""
+    for trial in case.trials:
+        reference, world = trial.world(), trial.world()
+        run_plan(case.plan, skills, reference)
+        try:
+            run_plan(plan, skills, world)
+        except TimelyError as error:
+            return str(error)
+        if wrong := trial.judge(reference, world):
+            return wrong
+    return ""
+
+
+# ---------------------------------------------------------------------- judging
+
+
+def same(reference: Scene, world: Scene) -> str:
+    """The same came of it: place, visits, pictures, words, waiting; or what lies where."""
+    if isinstance(reference, DroneScene) and isinstance(world, DroneScene):
+        return said_the_same(reference, world) or _same_visits(reference, world) or _same_pose(reference, world)
+    if isinstance(reference, ArmScene) and isinstance(world, ArmScene):
+        return said_the_same(reference, world) or _same_table(reference, world)
+    raise InvalidInput("two different kinds of world", where="judge")
+
+
+def said_the_same(reference: Scene, world: Scene) -> str:
+    """The same words, case and punctuation aside; for yes and no the first word decides."""
+    if len(reference.said) != len(world.said):
+        return f"said {world.said}, not {reference.said}"
+    for wanted, got in zip(map(_plain, reference.said), map(_plain, world.said), strict=True):
+        same_answer = wanted in (["yes"], ["no"]) and got[:1] == wanted
+        if wanted != got and not same_answer:
+            return f"said {world.said}, not {reference.said}"
+    return ""
+
+
+def answered(reference: Scene, world: Scene) -> str:
+    """A question: only the answer counts."""
+    return said_the_same(reference, world)
+
+
+def refused(reference: Scene, world: Scene) -> str:
+    """Says no, in the canonical form, and moves nothing."""
+    if not world.said or not world.said[0].startswith(REFUSAL):
+        return f"does not refuse: {world.done}"
+    return "moves although it refuses" if world.moves else ""
+
+
+def _plain(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())
+
+
+def _same_visits(reference: DroneScene, world: DroneScene) -> str:
+    if reference.visited != world.visited:
+        return f"went to {world.visited}, not {reference.visited}"
+    if len(reference.photos) != len(world.photos):
+        return f"took {len(world.photos)} pictures, not {len(reference.photos)}"
+    for wanted, got in zip(reference.photos, world.photos, strict=True):
+        if not wanted.seen <= got.seen:
+            return f"the picture lacks {sorted(wanted.seen - got.seen)}"
+    if abs(reference.waited_s - world.waited_s) > 0.1 * reference.waited_s + 0.01:
+        return f"waited {world.waited_s:g} s, not {reference.waited_s:g} s"
+    return ""
+
+
+def _same_pose(reference: DroneScene, world: DroneScene) -> str:
+    wanted = (reference.x, reference.y, reference.z)
+    off = math.dist(wanted, (world.x, world.y, world.z))
+    if off > max(10.0, 0.05 * math.hypot(*wanted)):
+        return f"ends {off:.0f} cm off"
+    turned = (world.heading_deg - reference.heading_deg + 180.0) % 360.0 - 180.0
+    if abs(turned) > 8.0:
+        return f"ends {turned:.0f} degrees off"
+    return "" if math.isclose(len(reference.photos), len(world.photos)) else "pictures"
+
+
+def _same_table(reference: ArmScene, world: ArmScene) -> str:
+    for what in ("on", "holding", "closed", "looked"):
+        wanted, got = getattr(reference, what), getattr(world, what)
+        if wanted != got:
+            return f"{what}: {got}, not {wanted}"
+    if reference.at_home and not world.at_home:
+        return "is not at home"
+    if reference.shown[-1:] and reference.over != world.over:
+        return f"is over {world.over}, not {reference.over}"
+    return ""
+
+
+# ---------------------------------------------------------------------- drawing
+
+
+@dataclass(slots=True)
+class Draw:
+    """Seeded choice; words of the half (training or held-out) that is asked for."""
+
+    rng: random.Random
+    split: Split
+
+    def of(self, table: dict[Split, tuple[_T, ...]]) -> _T:
+        """One of this half's."""
+        return self.rng.choice(table[self.split])
+
+    def one(self, options: Sequence[_T]) -> _T:
+        """One of these."""
+        return self.rng.choice(options)
+
+    def some(self, options: Sequence[_T], count: int) -> list[_T]:
+        """``count`` different ones."""
+        return self.rng.sample(list(options), count)
+
+    def chance(self, probability: float) -> bool:
+        """True so often."""
+        return self.rng.random() < probability
+
+    def phrase(self, train: Sequence[str], test: Sequence[str], **slots: object) -> str:
+        """One wording of this half, slots filled."""
+        return self.one(train if self.split == "train" else test).format(**slots)
+
+
+def article(name: str) -> str:
+    """With a or an; plain plurals go without."""
+    if name.endswith("s") and not name.endswith(("ss", "us")):
+        return f"some {name}"
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,53 @@
+"""Generates cases from a seed; every plan is parsed, checked against the robot's limits and carried out before use."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+
+from lrtrace.profiles import find_profile
+from timely.core.errors import EngineFailed, TimelyError, UnknownName
+from timely.planner import arm, drone
+from timely.planner.cases import Case, Draw, failure
+from timely.planner.words import Split
+from timely.plans.check import check_segment
+from timely.plans.library import find_skill_set
+from timely.plans.parser import SegmentParser
+
+DRAWN: Mapping[str, Callable[[Draw], Case]] = {drone.NAME: drone.draw_case, arm.NAME: arm.draw_case}
+"""Skill sets that come with a generator; any other has the examples of its file (``timely.planner.own``)."""
+
+MAX_TASK_TRIES = 200
+
+
+def generate(skill_set: str, split: Split, seed: int, *, distinct: bool = True) -> Iterator[Case]:
+    """Cases without end, no task twice; the same seed gives the same cases.
+
+    Raises:
+        UnknownName: no generator for that skill set.
+        EngineFailed: a generated plan does not do its own task: a mistake in a generator.
+    """
+    if skill_set not in DRAWN:
+        raise UnknownName("skill set with a generator", skill_set, DRAWN, where="skill_set")
+    skills = find_skill_set(skill_set)
+    profile = find_profile(skills.profile)
+    # A text seeds the same on every machine and Python; the halves must not share their draws.
+    draw = Draw(random.Random(f"{skill_set} {split} {seed}"), split)
+    known: set[tuple[str, str, str]] = set()
+    repeats = 0
+    while repeats < MAX_TASK_TRIES:
+        case = DRAWN[skill_set](draw)
+        key = (case.task, case.scene, case.history)
+        if distinct and key in known:
+            repeats += 1
+            continue
+        repeats = 0
+        known.add(key)
+        try:
+            check_segment(case.plan, skills, profile, parser_state=SegmentParser(skills))
+            wrong = failure(case, case.plan, skills)
+        except TimelyError as error:
+            wrong = str(error)
+        if wrong:
+            raise EngineFailed(f"{case.plan} for {case.task!r} ({case.scene}): {wrong}", where=f"generator {skill_set}")
+        yield case

@@ -1,0 +1,213 @@
+"""Low-rank adapters on the linear layers of a frozen model, in the file format of PEFT.
+
+Written out instead of taken from PEFT for the CPU's sake: the product of base and adapter is one fused function whose
+backward pass makes no gradient of the frozen weights and no copies in other precisions. Weights are computed with in
+bfloat16, as they will be served; the optimiser keeps them in float32.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from timely.core.errors import InvalidInput
+
+LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""All linear layers of a Llama block."""
+
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+PREFIX = "base_model.model."
+NOT_AN_ADAPTER = "is no adapter that this version can read"
+
+
+def attach(model: Any, rank: int, alpha: int, seed: int) -> dict[str, Any]:
+    """Put an adapter on every linear layer of ``LAYERS``; A random by ``seed``, B zero, so nothing changes yet.
+
+    Returns:
+        The trainable tensors (bfloat16) by PEFT's names, in a fixed order.
+    """
+    import torch
+
+    product = _product()
+
+    class Adapted(torch.nn.Module):
+        def __init__(self, inner: Any, generator: Any) -> None:
+            super().__init__()
+            self.weight = inner.weight
+            a = torch.empty(rank, inner.in_features)
+            bound = 1 / math.sqrt(inner.in_features)
+            a.uniform_(-bound, bound, generator=generator)
+            like = {"dtype": inner.weight.dtype, "device": inner.weight.device}
+            # The scale is inside B, so that it costs nothing at each step; files keep it apart, as PEFT does.
+            self.a = torch.nn.Parameter(a.to(**like))
+            self.b = torch.nn.Parameter(torch.zeros(inner.out_features, rank, **like))
+
+        def forward(self, x: Any) -> Any:
+            return product.apply(x, self.weight, self.a, self.b)
+
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    generator = torch.Generator().manual_seed(seed)
+    trained: dict[str, Any] = {}
+    for name, inner, parent in list(_linear(model)):
+        if inner.bias is not None:
+            raise InvalidInput(f"{name} has a bias; only layers without are adapted", where="model")
+        adapted = Adapted(inner, generator)
+        setattr(parent, name.rpartition(".")[2], adapted)
+        trained[f"{PREFIX}{name}.lora_A.weight"] = adapted.a
+        trained[f"{PREFIX}{name}.lora_B.weight"] = adapted.b
+    if not trained:
+        raise InvalidInput(f"has none of the layers {', '.join(LAYERS)}", where="model")
+    return trained
+
+
+def _linear(model: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Name, module and parent of every layer that is adapted."""
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
+        parent, _, last = name.rpartition(".")
+        if last in LAYERS:
+            yield name, module, modules[parent]
+
+
+def _product() -> Any:
+    """x (W + BA)^T as one function."""
+    import torch
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: Any, weight: Any, a: Any, b: Any) -> Any:
+            flat = x.reshape(-1, x.shape[-1])
+            low = flat @ a.t()
+            y = flat @ weight.t()
+            y.addmm_(low, b.t())
+            context.save_for_backward(flat, low, weight, a, b)
+            context.shape = x.shape
+            return y.view(*x.shape[:-1], weight.shape[0])
+
+        @staticmethod
+        def backward(context: Any, *gradients: Any) -> Any:
+            flat, low, weight, a, b = context.saved_tensors
+            g = gradients[0].reshape(-1, weight.shape[0])
+            g_low = g @ b
+            g_b = g.t() @ low
+            g_a = g_low.t() @ flat
+            g_x = None
+            if context.needs_input_grad[0]:
+                g_x = g @ weight
+                g_x.addmm_(g_low, a)
+                g_x = g_x.view(context.shape)
+            return g_x, None, g_a, g_b
+
+    return Product
+
+
+def save(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int) -> None:
+    """Write the adapter: weights (bfloat16) and configuration."""
+    import torch
+    from safetensors.torch import save_file
+
+    scale = alpha / rank
+    weights = {
+        name: (value.detach().float() / (scale if ".lora_B." in name else 1.0)).to(torch.bfloat16).cpu().contiguous()
+        for name, value in sorted(trained.items())
+    }
+    temporary = folder / f".{WEIGHTS}.tmp"
+    save_file(weights, temporary, metadata={"format": "pt"})
+    temporary.chmod(0o644)
+    temporary.replace(folder / WEIGHTS)
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": rank,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "target_modules": sorted(LAYERS),
+    }
+    (folder / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+
+
+def read(folder: Path) -> tuple[dict[str, Any], float]:
+    """Weights by name, and the scale of their product.
+
+    Raises:
+        InvalidInput: not there, corrupted, or of another kind; says which file.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        config = json.loads((folder / CONFIG).read_text())
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{NOT_AN_ADAPTER}: {type(error).__name__}", where=str(folder / CONFIG)) from error
+    try:
+        weights = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise InvalidInput(f"{NOT_AN_ADAPTER}: {error}", where=str(folder / WEIGHTS)) from error
+    if rank < 1 or not weights or any(value.shape[0 if ".lora_A." in name else 1] != rank for name, value in weights.items()):
+        raise InvalidInput(f"{NOT_AN_ADAPTER}: its weights are not of rank {rank}", where=str(folder / WEIGHTS))
+    return weights, alpha / rank
+
+
+def load(folder: Path, trained: Mapping[str, Any]) -> None:
+    """Copy an adapter's weights into tensors from ``attach``.
+
+    Raises:
+        InvalidInput: unreadable, or made for another model.
+    """
+    import torch
+
+    weights, scale = read(folder)
+    if {name: value.shape for name, value in weights.items()} != {name: value.shape for name, value in trained.items()}:
+        raise InvalidInput("was made for another base model or with another rank", where=str(folder))
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            parameter.copy_(weights[name].float() * (scale if ".lora_B." in name else 1.0))
+
+
+def merge(model: Any, folder: Path) -> None:
+    """Add an adapter to the weights of a plain model, in place.
+
+    Raises:
+        InvalidInput: unreadable, or made for another model.
+    """
+    import torch
+
+    weights, scale = read(folder)
+    parameters = dict(model.named_parameters())
+    names = sorted(name.removesuffix(".lora_A.weight") for name in weights if name.endswith(".lora_A.weight"))
+    if len(names) * 2 != len(weights):
+        raise InvalidInput(f"{NOT_AN_ADAPTER}: not every layer has its two halves", where=str(folder / WEIGHTS))
+    for name in names:
+        target = parameters.get(f"{name.removeprefix(PREFIX)}.weight")
+        a, b = weights[f"{name}.lora_A.weight"].float(), weights.get(f"{name}.lora_B.weight")
+        if target is None or b is None or target.shape != (b.shape[0], a.shape[1]):
+            raise InvalidInput(f"was made for another base model: no place for {name.removeprefix(PREFIX)}", where=str(folder))
+        with torch.no_grad():
+            target.copy_((target.float() + scale * (b.float() @ a)).to(target.dtype))
+
+
+def quicken(model: Any) -> None:
+    """Replace the norms by torch's own: the same numbers in one call instead of six."""
+    import torch
+
+    class Norm(torch.nn.Module):
+        def __init__(self, inner: Any) -> None:
+            super().__init__()
+            self.weight, self.eps = inner.weight, inner.variance_epsilon
+
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
+        if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
+            parent, _, last = name.rpartition(".")
+            setattr(modules[parent], last, Norm(module))

@@ -1,0 +1,143 @@
+"""The things that tasks are about. What the held-out test speaks of never occurs in training."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Split = Literal["train", "test"]
+
+DRONE_OBJECTS: dict[Split, tuple[str, ...]] = {
+    "train": tuple(
+        """cat dog ball chair cup phone book lamp shoe bottle vase toy keys backpack plant guitar clock umbrella
+        suitcase laptop mug hat teddy_bear sofa television bicycle box basket pillow blanket candle mirror printer radio
+        speaker glasses wallet remote jacket sock pen bucket ladder broom helmet tent skateboard trophy football kite
+        flower apple banana pizza sandwich notebook newspaper magazine calendar coffee_machine microwave toaster kettle fridge
+        fan heater red_ball blue_box green_bag yellow_cup toolbox hammer drill flashlight bed table desk door
+        plate bowl fork spoon towel soap toothbrush doll puzzle drum piano robot drone rabbit bird parrot goldfish
+        hamster letter envelope stapler scarf gloves belt ring watch necklace key_ring water_bottle tennis_ball
+        cardboard_box lunch_box photo_frame fire_extinguisher first_aid_kit coat rug curtain statue globe""".split()
+    ),
+    "test": tuple(
+        """tablet monitor keyboard violin camera sunglasses handbag pumpkin teapot snowboard surfboard scooter
+        turtle ferret tripod briefcase bookshelf cactus lantern whistle yellow_ball pink_bag wine_glass frying_pan
+        baseball_bat alarm_clock headphones passport measuring_tape screwdriver purple_hat orange boots cushion
+        jar frisbee""".split()
+    ),
+}
+"""Underscores stand for spaces."""
+
+SURFACES: dict[Split, tuple[str, ...]] = {
+    "train": ("shelf", "cabinet", "wardrobe", "fridge", "bookcase", "cupboard", "top shelf", "counter", "locker"),
+    "test": ("dresser", "mantelpiece", "bunk", "high shelf", "display case"),
+}
+UNDERS: dict[Split, tuple[str, ...]] = {
+    "train": ("bed", "table", "desk", "sofa", "chair", "bench", "couch", "counter", "car"),
+    "test": ("armchair", "piano", "workbench", "coffee table", "crib"),
+}
+FURNITURE = ("sofa", "table", "lamp", "chair", "desk", "window", "carpet", "shelf", "door", "wall", "plant", "books")
+
+NEEDS: dict[Split, tuple[tuple[str, str], ...]] = {
+    "train": (
+        ("cut paper", "scissors"), ("write", "pen"), ("drink from", "cup"), ("sit on", "chair"), ("eat soup with", "spoon"),
+        ("clean the floor", "broom"), ("open a bottle", "opener"), ("tell the time", "clock"), ("read", "book"),
+        ("play music", "radio"), ("dry my hands", "towel"), ("keep off the rain", "umbrella"), ("light the room", "lamp"),
+        ("drive a nail", "hammer"), ("carry shopping", "bag"), ("brush my teeth", "toothbrush"), ("boil water", "kettle"),
+        ("wear on my head", "hat"), ("play with", "ball"), ("sleep on", "bed"), ("cut wood", "saw"), ("dig a hole", "shovel"),
+        ("climb up", "ladder"), ("wash my hands", "soap"), ("drink", "juice"), ("eat", "apple"), ("cool the room", "fan"),
+    ),
+    "test": (
+        ("cut bread", "knife"), ("tighten a screw", "screwdriver"), ("warm me up", "heater"), ("take notes", "pencil"),
+        ("measure a board", "ruler"), ("catch a fish", "net"), ("paint a wall", "brush"), ("put out a fire", "extinguisher"),
+        ("call someone", "phone"), ("cut cloth", "shears"),
+    ),
+}  # fmt: skip
+
+MESSAGES: dict[Split, tuple[str, ...]] = {
+    "train": (
+        "hello", "good morning", "I am ready", "all clear", "dinner is ready", "thank you", "hi there", "welcome home",
+        "time to go", "the meeting starts", "please wait", "well done", "good night", "I am here", "see you soon",
+        "lunch is ready", "the door is open", "mission complete",
+    ),
+    "test": ("good evening", "the show begins", "stand by", "welcome everyone", "happy birthday", "class is over"),
+}  # fmt: skip
+
+QUESTIONS: dict[Split, tuple[tuple[str, str], ...]] = {
+    "train": (
+        ("is the {x} open", "yes"), ("what colour is the {x}", "red"), ("is the {x} empty", "no"), ("is the {x} broken", "no"),
+        ("what is on the {x}", "a cat"), ("who is near the {x}", "nobody"), ("is the {x} clean", "yes"),
+        ("is the {x} on", "no"), ("what does the {x} say", "exit"), ("is anyone sitting on the {x}", "no"),
+    ),
+    "test": (
+        ("is the {x} closed", "no"), ("what shape is the {x}", "round"), ("what is near the {x}", "a cup"),
+        ("is the {x} wet", "yes"),
+    ),
+}  # fmt: skip
+
+PEOPLE: dict[Split, tuple[str, ...]] = {
+    "train": ("man", "woman", "child", "person", "girl", "visitor", "neighbour", "baby", "runner", "teacher"),
+    "test": ("boy", "worker", "postman", "stranger", "old lady"),
+}
+ANIMALS: dict[Split, tuple[str, ...]] = {
+    "train": ("dog", "cat", "bird", "goose", "cow", "fox", "swan", "bull", "monkey"),
+    "test": ("hawk", "puppy", "horse", "crow", "goat"),
+}
+MOVERS: dict[Split, tuple[str, ...]] = {
+    "train": ("robot", "ball", "car", "trolley", "bike", "drone", "truck", "kite", "rolling cart"),
+    "test": ("frisbee", "scooter", "forklift", "segway", "model plane"),
+}
+
+GROUPS: dict[str, dict[Split, tuple[str, ...]]] = {
+    "fruit": {
+        "train": ("apple", "banana", "pear", "plum", "cherry", "lemon", "strawberry", "melon", "peach", "grapes"),
+        "test": ("orange", "mango", "kiwi", "pineapple"),
+    },
+    "vegetables": {
+        "train": ("carrot", "onion", "potato", "leek", "pepper", "tomato", "cabbage", "cucumber", "garlic", "corn"),
+        "test": ("broccoli", "spinach", "lettuce", "celery"),
+    },
+    "rubbish": {
+        "train": ("paper", "can", "tissue", "wrapper", "crumpled paper", "empty bag", "used napkin", "broken cup", "peel"),
+        "test": ("old newspaper", "used tissue", "empty can", "candy wrapper"),
+    },
+    "pens": {
+        "train": ("pen", "red pen", "blue pen", "pencil", "marker", "crayon"),
+        "test": ("green pen", "black pen", "highlighter", "felt pen"),
+    },
+    "toys": {
+        "train": ("toy car", "doll", "teddy bear", "ball", "toy train", "puzzle"),
+        "test": ("toy boat", "toy plane", "rubber duck"),
+    },
+    "tools": {
+        "train": ("hammer", "wrench", "screwdriver", "pliers", "drill", "saw"),
+        "test": ("spanner", "chisel", "tape measure"),
+    },
+    "dishes": {
+        "train": ("plate", "mug", "bowl", "glass", "cup", "saucer"),
+        "test": ("dinner plate", "teacup", "soup bowl"),
+    },
+}
+ARM_OBJECTS: dict[Split, tuple[str, ...]] = {
+    "train": tuple(
+        """red_box blue_box green_box red_cube blue_cube green_cube bottle cup phone book eraser ruler block stapler
+        key coin spoon fork mug jar can sponge egg battery tape brush card dice candle apple banana pencil pen
+        yellow_block white_ball small_box big_box screw cap lid bread cheese tea_bag letter remote
+        glue_stick usb_stick white_cube black_box wooden_block""".split()
+    ),
+    "test": tuple(
+        """orange_box purple_box orange_cube pink_block silver_coin scissors teaspoon yogurt toothpaste marble
+        calculator notepad cookie charger domino grey_box yellow_cube""".split()
+    ),
+}
+ARM_PLACES: dict[Split, tuple[str, ...]] = {
+    "train": ("tray", "basket", "plate", "box", "bin", "bowl", "shelf", "drawer", "mat", "left tray", "blue bin", "rack"),
+    "test": ("crate", "red basket", "saucer", "right tray", "cardboard box"),
+}
+SORT_PLACES: dict[Split, tuple[str, ...]] = {
+    "train": ("bin", "box", "tray", "basket", "bowl", "drawer", "left basket", "right basket", "left box", "right box", "bag"),
+    "test": ("crate", "bucket", "green bin", "left tray", "right tray", "cupboard"),
+}
+
+
+def spaced(name: str) -> str:
+    """A name of the tables above as people write it."""
+    return name.replace("_", " ")
