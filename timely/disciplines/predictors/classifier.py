@@ -28,6 +28,12 @@ ITERATIONS = 400
 DECAY = 3e-4
 """Weight of the squared weights in the loss."""
 
+SMALL_PRODUCT = 150_000
+"""Multiplications in a matrix product that is surely not split over threads."""
+
+SMALL_SLOPE = 1e-6
+"""Training ends where the loss changes no more than this with any weight."""
+
 _FORMAT = "timely-text-classifier"
 
 
@@ -150,19 +156,31 @@ def _fit(
     x: Floats, labels: NDArray[np.int64], classes: int, share: Floats, decay: float, iterations: int
 ) -> tuple[Floats, Floats]:
     """Accelerated gradient descent; vectors have unit length, so one is a safe step for a weighted mean."""
-    rows = x.shape[0]
-    # The bias is one more column; it is not decayed.
-    features = np.hstack([x, np.ones((rows, 1))])
-    target = np.zeros((rows, classes))
+    rows, width = x.shape[0], x.shape[1] + 1
+    # In slabs: products so small that BLAS does not split them over threads, which wait for each other for seconds
+    # on a machine that is busy serving.
+    slab = max(1, SMALL_PRODUCT // (width * classes))
+    slabs = -(-rows // slab)
+    features = np.zeros((slabs * slab, width))
+    features[:rows, :-1] = x
+    features[:rows, -1] = 1.0  # the bias is one more column; it is not decayed
+    features = features.reshape(slabs, slab, width)
+    target = np.zeros((slabs * slab, classes))
     target[np.arange(rows), labels] = 1.0
-    shrink = np.full((features.shape[1], 1), decay)
+    weight = np.zeros((slabs * slab, 1))
+    weight[:rows, 0] = share
+    shrink = np.full((width, 1), decay)
     shrink[-1] = 0.0
-    weights = np.zeros((features.shape[1], classes))
+    weights = np.zeros((width, classes))
     ahead, momentum = weights, 1.0
     for _ in range(iterations):
-        error = (_softmax(features @ ahead) - target) * share[:, None]
+        scores = (features @ ahead).reshape(-1, classes)
+        error = ((_softmax(scores) - target) * weight).reshape(slabs, slab, classes)
         # The softmax loss of a weighted mean of vectors of squared length two has curvature at most one.
-        step = ahead - (features.T @ error + shrink * ahead) / (1.0 + decay)
+        slope = (features.transpose(0, 2, 1) @ error).sum(axis=0) + shrink * ahead
+        if float(np.abs(slope).max()) < SMALL_SLOPE:
+            break
+        step = ahead - slope / (1.0 + decay)
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum * momentum))
         ahead = step + (momentum - 1.0) / following * (step - weights)
         weights, momentum = step, following

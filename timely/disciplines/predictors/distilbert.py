@@ -68,6 +68,7 @@ class DistilBertClassifier:
 
 
 def _load(folder: Path, device: str) -> tuple[Any, Any]:
+    from safetensors import SafetensorError
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     try:
@@ -75,6 +76,6 @@ def _load(folder: Path, device: str) -> tuple[Any, Any]:
         model = AutoModelForSequenceClassification.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise InvalidInput(f"not a sequence classifier ({error})", where=str(folder)) from error
     return tokenizer, model.to(device).eval()
