@@ -7,6 +7,7 @@ server's event loop. Everything that vLLM's command line takes may be given.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -110,7 +111,7 @@ class VllmEngine(Engine):
         """Pre-stored prompts (TimelyLLM section 4.1): the fixed part of every skill set goes into the prefix cache
         and its grammar is compiled, so that the first robot does not pay for either."""
         for name in self.options.warm_up if self.options.warm_up is not None else skill_set_names():
-            prompt = build_prompt(find_skill_set(name), "")
+            prompt = build_prompt(find_skill_set(name), "Get ready.")
             request = GenerationRequest(
                 task_id=f"warm-up-{name}",
                 prompt=prompt.user,
@@ -152,17 +153,17 @@ class VllmEngine(Engine):
             priority=int(request.priority) if self._args.scheduling_policy == "priority" else 0,
         )
         try:
-            async for output in stream:
-                last = output
-                timely = (output.kv_transfer_params or {}).get("timely")
-                if timely is None:
-                    continue
-                account = timely
-                if whole and not output.finished:
-                    continue
-                for segment in account["segments"][sent:] if not whole else ():
-                    yield _segment(request.task_id, segment)
-                    sent += 1
+            # Closed by name: a reader that leaves must free its KV cache now, not when garbage is collected.
+            async with contextlib.aclosing(stream):
+                async for output in stream:
+                    last = output
+                    timely = (output.kv_transfer_params or {}).get("timely")
+                    if timely is None:
+                        continue
+                    account = timely
+                    for segment in account["segments"][sent:] if not whole else ():
+                        yield _segment(request.task_id, segment)
+                        sent += 1
         except (InvalidInput, GeneratorExit, asyncio.CancelledError):
             raise
         except ValueError as error:

@@ -118,7 +118,7 @@ def translate(body: bytes) -> bytes:
 async def _problem(send: Send, status: int, code: str, detail: str, where: str) -> None:
     payload = json.dumps(
         {
-            "type": f"urn:timely:{code}",
+            "type": f"urn:timely:problem:{code}",
             "title": code,
             "status": status,
             "code": code,

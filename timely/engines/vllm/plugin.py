@@ -84,6 +84,8 @@ def _validate_at_the_door() -> None:
         self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any
     ) -> Any:
         # Imported here: vLLM loads plugins in helper processes too, which must stay light.
+        from vllm.exceptions import VLLMValidationError
+
         from timely.core.errors import TimelyError
         from timely.engines.vllm.boundaries import profile_named, skill_set_named
         from timely.engines.vllm.params import parse
@@ -95,7 +97,7 @@ def _validate_at_the_door() -> None:
             if timely is not None and timely.robot:
                 profile_named(timely.robot)
         except TimelyError as error:
-            raise ValueError(str(error)) from error
+            raise VLLMValidationError(str(error)) from error
         return process(self, request_id, prompt, params, *args, **kwargs)
 
     InputProcessor.process_inputs = process_inputs
