@@ -1,32 +1,49 @@
-"""Skill sets and what follows from them: prompt, grammar, segment boundaries, validation, execution times."""
+"""Skill sets and what follows from them: prompt, grammar, segment boundaries, validation, execution times.
 
-from collections.abc import Callable
+::
 
-from lrtrace.profiles import RobotProfile
-from timely.plans.check import check_segment
+    skill_set = find_skill_set("drone")
+    prompt = build_prompt(skill_set, "Look for the cat.")        # fixed part first, for the prefix cache
+    ebnf = grammar(skill_set)                                    # for constrained decoding
+    segmenter = Segmenter(skill_set)                             # feed it text; it returns the closed segments
+    parser = SegmentParser(skill_set)
+    calls = check_segment(segment, skill_set, profile, parser_state=parser)
+    seconds = segment_execution_s(segment, skill_set, profile, parser_state=parser)
+"""
+
+from timely.plans.check import check_call, check_segment
 from timely.plans.grammar import grammar
-from timely.plans.library import find_skill_set, load_skill_set, skill_set_names
-from timely.plans.parser import parse
-from timely.plans.prompt import Prompt, build_prompt
+from timely.plans.library import find_skill_set, load_skill_set, skill_folders, skill_set_names
+from timely.plans.parser import SegmentParser, calls_in, parse
+from timely.plans.prompt import Prompt, build_prompt, fixed_part
 from timely.plans.segmenter import Boundary, Segmenter
-from timely.plans.skillset import SkillSet
+from timely.plans.skillset import Argument, Example, Skill, SkillSet, TextRules
+from timely.plans.syntax import Call, Program
+from timely.plans.timing import max_segment_tokens, segment_execution_s
 
-
-def max_segment_tokens(skill_set: SkillSet, encode: Callable[[str], list[int]]) -> int:
-    """PROVISIONAL (lead, to unblock): longest example segment."""
-    longest = 8
-    for example in skill_set.examples:
-        s = Segmenter(skill_set)
-        for b in s.feed(example.plan):
-            longest = max(longest, len(encode(b.text)))
-    return longest
-
-
-def segment_execution_s(text: str, skill_set: SkillSet, profile: RobotProfile) -> float:
-    """PROVISIONAL (lead, to unblock)."""
-    from timely.plans.segmenter import Segmenter as S
-
-    if skill_set.language == "text":
-        return len(text.split()) / 5.0
-    calls = [c for c in check_segment(text, skill_set, profile)]
-    return sum(profile.estimate_s(c.skill, [a for a in c.args]) for c in calls)
+__all__ = [
+    "Argument",
+    "Boundary",
+    "Call",
+    "Example",
+    "Program",
+    "Prompt",
+    "SegmentParser",
+    "Segmenter",
+    "Skill",
+    "SkillSet",
+    "TextRules",
+    "build_prompt",
+    "calls_in",
+    "check_call",
+    "check_segment",
+    "find_skill_set",
+    "fixed_part",
+    "grammar",
+    "load_skill_set",
+    "max_segment_tokens",
+    "parse",
+    "segment_execution_s",
+    "skill_folders",
+    "skill_set_names",
+]

@@ -102,14 +102,20 @@ def _bad_count(call: Call, skill: Skill) -> str | None:
 
 
 def _bad_argument(argument: Argument, value: Value) -> str | None:
-    why = _bad_computed(argument, value) if isinstance(value, (Variable, Call, Operation)) else _bad_value(argument, value)
+    why = (
+        _bad_computed(argument, value)
+        if isinstance(value, (Variable, Call, Operation))
+        else _bad_value(argument, value)
+    )
     return f"{argument.name} {why}" if why else None
 
 
 def _bad_computed(argument: Argument, value: Variable | Call | Operation) -> str | None:
     """A value that only the robot will know."""
     if argument.type in NUMERIC or argument.choices is not None:
-        return "must be a plain value: one computed while the plan runs cannot be checked before it is released"
+        return (
+            "must be a plain value: one computed while the plan runs cannot be checked before it is released"
+        )
     if isinstance(value, Operation):
         return "must not be computed"
     return None

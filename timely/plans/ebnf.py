@@ -76,7 +76,7 @@ def _words(part: str, first: str, words: int, chars: int) -> str:
     word = f"{part}{{1,{longest}}}"
     start = f"{first} {part}{{0,{longest - 1}}}" if first else word
     further = f' " " {word}'
-    return " | ".join(f"\"'\" {start}{further * more} \"'\"" for more in range(words))
+    return " | ".join(f'"\'" {start}{further * more} "\'"' for more in range(words))
 
 
 def _glue(classes: list[str]) -> str:

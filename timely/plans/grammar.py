@@ -52,7 +52,7 @@ class _At(NamedTuple):
 class _Last(NamedTuple):
     """The skill used last, by its place among the statements, and how often in a row."""
 
-    index: int
+    place: int
     times: int
 
 
@@ -80,7 +80,9 @@ def grammar(
         raise InvalidInput(f"must be 1 to 200, got {limit}", where="max_statements")
     usable = [skill for skill in skill_set.skills if profile is None or profile.allows(skill.name)]
     if not usable:
-        raise InvalidInput(f"robot {profile.name if profile else ''} allows none of its skills", where=skill_set.name)
+        raise InvalidInput(
+            f"robot {profile.name if profile else ''} allows none of its skills", where=skill_set.name
+        )
     rules = _Rules(usable, _Arguments(objects, profile), blocks=skill_set.language == "minispec")
     if not rules.statements:
         raise InvalidInput("no skill can be used as a statement", where=f"skill set {skill_set.name}")
@@ -139,8 +141,16 @@ class _Arguments:
                 f"{argument.name} of {skill.name} is in {argument.unit}, robot {self.profile.name} limits {limit.unit}",
                 where="profile",
             )
-        lows = [bound for bound in (low, None if limit.min is None else round(limit.min * by, 9)) if bound is not None]
-        highs = [bound for bound in (high, None if limit.max is None else round(limit.max * by, 9)) if bound is not None]
+        lows = [
+            bound
+            for bound in (low, None if limit.min is None else round(limit.min * by, 9))
+            if bound is not None
+        ]
+        highs = [
+            bound
+            for bound in (high, None if limit.max is None else round(limit.max * by, 9))
+            if bound is not None
+        ]
         return max(lows, default=None), min(highs, default=None)
 
 
@@ -204,7 +214,7 @@ class _Rules:
 
         One that ``acts`` does not begin with a return.
         """
-        name = f"s{at.name}{f'-{last.index}x{last.times}' if last else ''}{'f' * first}{'a' * acts}"
+        name = f"s{at.name}{f'-{last.place}x{last.times}' if last else ''}{'f' * first}{'a' * acts}"
         if name in self.rules:
             return name
         self.rules[name] = ""
@@ -222,20 +232,20 @@ class _Rules:
     def _skills(self, at: _At, last: _Last | None) -> list[str]:
         """One more call, and what follows it."""
         skills = self._standing(at)
-        if last is None or last.index >= len(skills):
+        if last is None or last.place >= len(skills):
             return [self._branch(at, 0, len(skills))]
         options = []
         low, high = 0, len(skills)
         while high - low > 1:
             middle = (low + high) // 2
-            if last.index < middle:
+            if last.place < middle:
                 options.append(self._branch(at, middle, high))
                 high = middle
             else:
                 options.append(self._branch(at, low, middle))
                 low = middle
-        if last.times < skills[last.index].in_a_row:
-            options.append(self._leaf(at, _Last(last.index, last.times + 1)))
+        if last.times < skills[last.place].in_a_row:
+            options.append(self._leaf(at, _Last(last.place, last.times + 1)))
         return options
 
     def _branch(self, at: _At, low: int, high: int) -> str:
@@ -251,10 +261,10 @@ class _Rules:
 
     def _leaf(self, at: _At, now: _Last) -> str:
         """That skill, and what follows it."""
-        name = f"u{at.name}-{now.index}x{now.times}"
+        name = f"u{at.name}-{now.place}x{now.times}"
         if name not in self.rules:
             self.rules[name] = ""
-            statement = self._statement(self._standing(at)[now.index], at.known)
+            statement = self._statement(self._standing(at)[now.place], at.known)
             self.rules[name] = f"{statement} {self._then(at.less(1), now)}"
         return name
 
@@ -308,7 +318,7 @@ class _Rules:
         if truths := [_call_rule(skill) for skill in self._giving("bool")]:
             options.append(f'{self._named("truth", " | ".join(truths))} ("==True" | "==False")?')
         if numbers := [_call_rule(skill) for skill in self._giving("float")]:
-            options.append(f'{self._named("measure", " | ".join(numbers))} [<>] {number}')
+            options.append(f"{self._named('measure', ' | '.join(numbers))} [<>] {number}")
         if known:
             options.append(f'"_1" ("==True" | "==False" | "!=False" | "!=True" | [<>] {number})')
         if not options:

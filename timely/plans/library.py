@@ -50,7 +50,9 @@ def find_skill_set(name: str) -> SkillSet:
             if file.is_file():
                 skill_set = _load(file)
                 if skill_set.name != name:
-                    raise InvalidInput(f"name is {skill_set.name!r}, the file is {file.name}", where=f"{file}, name")
+                    raise InvalidInput(
+                        f"name is {skill_set.name!r}, the file is {file.name}", where=f"{file}, name"
+                    )
                 return skill_set
     raise UnknownName("skill set", name, skill_set_names(), where="skill_set")
 
@@ -86,7 +88,9 @@ def _build(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
         skill_set = SkillSet.model_validate(file.value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise InvalidInput(_reason(first["msg"], first.get("input")), where=_where(file, first["loc"])) from error
+        raise InvalidInput(
+            _reason(first["msg"], first.get("input")), where=_where(file, first["loc"])
+        ) from error
     if skill_set.language == "text":
         return skill_set
     plans = [(("examples", index, "plan"), example.plan) for index, example in enumerate(skill_set.examples)]

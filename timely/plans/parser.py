@@ -85,6 +85,8 @@ class SegmentParser:
         """Names assigned so far."""
         self.statements = 0
         """Statements so far, headers of blocks included."""
+        self.just_closed: list[Loop] = []
+        """Loops that the latest segment closed, inner ones first."""
         self.fragment = fragment
         self._open = [_Open(self.program.body, None)]
         self._if: If | None = None
@@ -113,6 +115,7 @@ class SegmentParser:
         """
         if self._position + len(segment) > MAX_PLAN_CHARS:
             raise InvalidInput(f"plan is longer than {MAX_PLAN_CHARS} characters", where="plan")
+        self.just_closed = []
         reader = _Reader(self, segment, list(tokens(segment)))
         calls = reader.statements()
         self._position += len(segment)
@@ -154,6 +157,8 @@ class SegmentParser:
         entry.block.closed = True
         if isinstance(entry.owner, If):
             self._if = entry.owner
+        elif isinstance(entry.owner, Loop):
+            self.just_closed.append(entry.owner)
         return True
 
     def _branch(self, condition: Value | None) -> bool:
@@ -194,7 +199,9 @@ class _Reader:
         at = token.at if token else len(self.text)
         where = place(self.text, at)
         start = self.parser.position
-        return InvalidInput(message, where=f"{where}, in the segment from character {start}" if start else where)
+        return InvalidInput(
+            message, where=f"{where}, in the segment from character {start}" if start else where
+        )
 
     def peek(self) -> Token | None:
         return self.found[self.next] if self.next < len(self.found) else None

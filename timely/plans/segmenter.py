@@ -260,7 +260,25 @@ _SENTENCE_ENDS = frozenset(".!?…")
 _WIDE_ENDS = frozenset("。！？")
 _CLOSERS = frozenset("\"')]}”’»*_")
 _ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof st sr jr vs etc cf approx no fig eq e.g i.e a.m p.m inc ltd dept est gen gov sen rep".split()
+    {
+        "mr",
+        "mrs",
+        "ms",
+        "dr",
+        "prof",
+        "st",
+        "sr",
+        "jr",
+        "gen",
+        "gov",
+        "sen",
+        "rep",
+        "inc",
+        "ltd",
+        "dept",
+        "est",
+    }
+    | {"vs", "etc", "cf", "approx", "no", "fig", "eq", "e.g", "i.e", "a.m", "p.m"}
 )
 _FIRST_WIDE = "\u2e80"
 """From here on scripts that are written without spaces: each character counts as a word."""

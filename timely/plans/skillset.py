@@ -11,7 +11,17 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import re2
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
 
 Language = Literal["minispec", "calls", "text"]
 """``minispec``: TypeFly's plan language (calls, conditionals, loops, variables). ``calls``: a flat list of calls.
@@ -270,4 +280,6 @@ def compile_pattern(pattern: str) -> Any:
         return re2.compile(pattern, options=options)
     except re2.error as error:
         reason = error.args[0] if error.args else error
-        raise ValueError(f"not an RE2 pattern: {reason.decode() if isinstance(reason, bytes) else reason}") from error
+        raise ValueError(
+            f"not an RE2 pattern: {reason.decode() if isinstance(reason, bytes) else reason}"
+        ) from error
