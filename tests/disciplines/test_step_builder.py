@@ -223,3 +223,16 @@ def test_an_empty_budget_runs_nobody(budget: int) -> None:
     table = JobTable()
     row = resident(table, "a", 1)
     assert builder_for(table, token_budget=budget).add(row) is bool(budget)
+
+
+def test_blocks_that_others_hold_anyway_cost_nothing_and_are_not_won() -> None:
+    table = JobTable()
+    asks, low = waiting(table, "asks", 16 * 6), resident(table, "low", 5)
+    table.shared_blocks[asks] = 3
+    assert builder_for(table, free_blocks=4).add(asks), "seven blocks, three of them there"
+    table.shared_blocks[low] = 4
+    assert not builder_for(table, free_blocks=2).add(asks), "low's leaving would free one block only"
+    table.shared_blocks[low] = 3
+    builder = builder_for(table, free_blocks=2)
+    assert builder.add(asks)
+    assert builder.plan.evict == ["low"]

@@ -23,15 +23,17 @@ def mistaken_levels(
     (at least 1, at most the farther end), which is the paper's distance of ``rate`` levels' range.
     """
     _check(rate)
-    wanted = classes * rate
+    choices: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
     result = []
     for level in levels:
         if rng.random() >= rate:
             result.append(level)
             continue
-        others = np.array([other for other in range(classes) if other != level])
-        away = np.abs(others - level)
-        result.append(int(rng.choice(others, p=_tilted(away.astype(np.float64), wanted))))
+        if level not in choices:
+            others = np.array([other for other in range(classes) if other != level], dtype=np.int64)
+            choices[level] = others, _tilted(np.abs(others - level).astype(np.float64), classes * rate)
+        others, weights = choices[level]
+        result.append(int(rng.choice(others, p=weights)))
     return result
 
 
