@@ -12,8 +12,10 @@ from functools import cache
 from typing import Any, Protocol
 
 from lrtrace.profiles import RobotProfile, find_profile
+from timely.core.errors import TimelyError
 from timely.plans import (
     Segmenter,
+    SegmentParser,
     SkillSet,
     find_skill_set,
     max_segment_tokens,
@@ -61,6 +63,7 @@ class TextBoundaries:
         self._skill_set = skill_set
         self._profile = profile
         self._segmenter = Segmenter(skill_set)
+        self._parser = SegmentParser(skill_set) if skill_set.language != "text" else None
         self._detokenize = detokenize
         self.tail = ""
 
@@ -87,9 +90,15 @@ class TextBoundaries:
         return Closed(last[0].text, self._estimate(last[0].text), False, 0)
 
     def _estimate(self, text: str) -> float:
+        """Expected execution time, seconds; 0 for what is no plan: whether it may be sent is not decided here."""
         if self._profile is None:
             return 0.0
-        return segment_execution_s(text, self._skill_set, self._profile)
+        try:
+            if self._parser is not None:
+                self._parser.feed(text)
+            return segment_execution_s(text, self._skill_set, self._profile, parser_state=self._parser)
+        except TimelyError:
+            return 0.0
 
 
 class CountedBoundaries:

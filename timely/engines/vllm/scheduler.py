@@ -212,7 +212,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             self._evict(str(request_id), now)
         self._caps = {str(job_id): tokens for job_id, tokens in plan.tokens.items()}
         self._order_running(plan)
-        backlog, self.waiting = self.waiting, self._chosen_waiting(plan)
+        backlog: Any = self.waiting
+        self.waiting: Any = self._chosen_waiting(plan)
         resident_before = self.controller.table.resident
         was_resident = {
             str(job_id): bool(resident_before[self._tracked[str(job_id)].job.row]) for job_id in plan.tokens
@@ -382,7 +383,9 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         """vLLM appends the tokens; then boundaries are found, segments closed and generations parked."""
         self._freed = []
         try:
-            outputs = super().update_from_output(scheduler_output, model_runner_output)
+            outputs: dict[int, EngineCoreOutputs] = super().update_from_output(
+                scheduler_output, model_runner_output
+            )
         finally:
             freed, self._freed = self._freed, None
         now = time.monotonic()
