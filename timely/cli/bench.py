@@ -1,0 +1,217 @@
+"""``timely bench``: overheads, latencies, the simulator's speed, the live comparison, and the papers' claims."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.core.errors import UnknownName, Unsupported
+
+app = typer.Typer(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
+
+POINTS = (1, 8, 100, 1000)
+PAPERS = {
+    "timelyllm": "timely.replay.paper_timelyllm",
+    "semantic": "timely.replay.paper_semantic",
+    "justitia": "timely.replay.paper_justitia",
+    "sagesched": "timely.replay.paper_sagesched",
+    "laps-sd": "timely.replay.paper_laps_sd",
+}
+ROBOT_COUNTS = (1, 10, 30)
+
+
+def _console(json_file: Path | None) -> Console:
+    return Console(stderr=json_file == STDOUT)
+
+
+@app.command()
+def overhead(
+    repetitions: Annotated[int, typer.Option(min=3, help="Counted pairs of runs.")] = 15,
+    batch: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 1,
+    discipline: Annotated[str, typer.Option(help="Whose scheduling point.")] = "timely",
+    engine: Annotated[
+        bool, typer.Option(help="Measure the real engine too; --no-engine only decides.")
+    ] = True,
+    json_file: JsonFile = None,
+) -> None:
+    """What segmenting and deciding cost: segmented over unsegmented on the real engine, and a scheduling point."""
+    from timely.disciplines.cost import scheduling_point_us
+
+    console = _console(json_file)
+    result: dict[str, Any] = {
+        "discipline": discipline,
+        "scheduling_point_us": {
+            str(jobs): round(scheduling_point_us(discipline, jobs), 1) for jobs in POINTS
+        },
+    }
+    if engine:
+        _need("vllm")
+        from timely.engines.vllm.overhead import measure
+
+        result["segmented_over_unsegmented"] = measure(repetitions, batch)
+    write_json(json_file, result)
+    table = Table("jobs", "scheduling point, µs (TimelyLLM: 2030 at 8)")
+    for jobs, cost in result["scheduling_point_us"].items():
+        table.add_row(jobs, f"{cost:.0f}")
+    console.print(table)
+    if engine:
+        ratio = result["segmented_over_unsegmented"]
+        console.print(
+            f"segmented over unsegmented, {ratio['pairs']} pairs in turn: median {ratio['median']:.3f} "
+            f"(p10 {ratio['p10']:.3f}, p90 {ratio['p90']:.3f}); TimelyLLM Table 4: 1.026 to 1.056"
+        )
+
+
+@app.command()
+def ros(
+    robots: Annotated[list[int] | None, typer.Option(min=1, help="How many robots; may be repeated.")] = None,
+    segments: Annotated[int, typer.Option(min=1, help="Segments of each plan.")] = 20,
+    json_file: JsonFile = None,
+) -> None:
+    """From a segment closed in the engine to the driver's callback, over HTTP and ROS 2."""
+    _need("rclpy")
+    _need("timely_bridge")
+    measure = import_module("timely_bridge.bench").measure_latency
+    console = _console(json_file)
+    result: dict[str, Any] = {"robots": {}}
+    for count in robots or ROBOT_COUNTS:
+        result["robots"][str(count)] = measure(count, segments)
+    write_json(json_file, result)
+    table = Table("robots", "median, ms", "p99, ms", "segments")
+    for count, latency in result["robots"].items():
+        table.add_row(count, f"{latency['p50_ms']:.2f}", f"{latency['p99_ms']:.2f}", str(latency["segments"]))
+    console.print(table)
+
+
+@app.command("sim-speed")
+def sim_speed(json_file: JsonFile = None) -> None:
+    """How fast the simulator is: WID 2 against real time, and a thousand robots for an hour."""
+    module = _module("timely.replay.speed", "sim-speed")
+    result = module.measure()
+    write_json(json_file, result)
+    _console(json_file).print(result)
+
+
+@app.command()
+def live(
+    workload: Annotated[str, typer.Option(help="wid1, wid2 or wid3.")] = "wid1",
+    seconds: Annotated[float, typer.Option(min=10, help="How much of the workload.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the workload.")] = 7,
+    repetitions: Annotated[int, typer.Option(min=1, help="Each system so often, in turn.")] = 2,
+    systems: Annotated[str, typer.Option(help="Comma-separated.")] = "timely,pud,fcfs,vllm-stream,vllm",
+    json_file: JsonFile = None,
+) -> None:
+    """The paper's comparison on the real engine, in real time, the simulator's prediction beside it."""
+    _need("vllm")
+    from lrtrace.compose import compose
+    from timely.engines.replaying import ReplayOptions
+    from timely.engines.vllm.bench_live import SYSTEMS, compare
+    from timely.replay.results import build
+    from timely.replay.run import replay
+    from timely.replay.trace import planned
+
+    names = [name.strip() for name in systems.split(",") if name.strip()]
+    for name in names:
+        if name not in SYSTEMS:
+            raise UnknownName("system", name, SYSTEMS, where="--systems")
+    console = _console(json_file)
+    trace = compose(workload, seed, duration_s=seconds, prompt_tokens=600, shared_prefix_tokens=480)
+    network_s = trace.header.network_s
+    tasks = sorted((planned(job, network_s) for job in trace.jobs), key=lambda task: task.arrival_s)
+    options = ReplayOptions(seed=seed, journal=False)
+    runs = asyncio.run(compare(tasks, options, names, repetitions, say=console.print))
+    result: dict[str, Any] = {"workload": workload, "seconds": seconds, "jobs": len(tasks), "systems": {}}
+    table = Table(
+        "system",
+        "urgent utility",
+        "normal utility",
+        "response p50",
+        "waiting mean",
+        "sim: urgent",
+        "sim: p50",
+    )
+    for name, group in runs.items():
+        discipline, mode = SYSTEMS[name]
+        chosen = ReplayOptions(
+            discipline=discipline, mode=mode, profile="cpu-smollm2", seed=seed, journal=False
+        )
+        predicted = replay(tasks, chosen)["summary"]
+        measured = [
+            build(run, chosen, engine="vllm", trace=workload, wall_s=run.end_s)["summary"] for run in group
+        ]
+        result["systems"][name] = {"measured": measured, "predicted": predicted}
+        table.add_row(
+            name,
+            _middle(measured, "by_class", "urgent", "utility_mean"),
+            _middle(measured, "by_class", "normal", "utility_mean"),
+            _middle(measured, "response_s", "p50"),
+            _middle(measured, "waiting_s", "mean"),
+            _middle([predicted], "by_class", "urgent", "utility_mean"),
+            _middle([predicted], "response_s", "p50"),
+        )
+    write_json(json_file, result)
+    console.print(table)
+
+
+def _middle(summaries: Sequence[dict[str, Any]], *path: str) -> str:
+    values: list[float] = []
+    for summary in summaries:
+        node: Any = summary
+        for key in path:
+            node = node.get(key) if isinstance(node, dict) else None
+        if node is not None:
+            values.append(float(node))
+    return f"{statistics.median(values):.3f}" if values else ""
+
+
+@app.command()
+def paper(
+    name: Annotated[str, typer.Argument(help="timelyllm, semantic, justitia, sagesched or laps-sd.")],
+    seeds: Annotated[int, typer.Option(min=1, help="How many; ten or more for the record.")] = 10,
+    out: Annotated[Path, typer.Option(help="Folder of the plots.")] = Path("out/paper"),
+    json_file: JsonFile = None,
+) -> None:
+    """Reproduce a paper in the simulator: its number, ours, the ratio, whether the claim holds."""
+    if name not in PAPERS:
+        raise UnknownName("paper", name, PAPERS, where="paper")
+    module = _module(PAPERS[name], f"paper {name}")
+    console = _console(json_file)
+    target = out / name
+    target.mkdir(parents=True, exist_ok=True)
+    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)  # noqa: E731
+    claims = module.run(list(range(1, seeds + 1)), target, say)
+    write_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
+    table = Table("claim", "paper", "ours", "unit", "holds", "note")
+    for row in claims:
+        held = {True: "yes", False: "no", None: ""}[row["holds"]]
+        table.add_row(
+            row["what"], _figure(row["paper"]), _figure(row["ours"]), row["unit"], held, row["note"]
+        )
+    console.print(table)
+    console.print(f"plots: {target}")
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _module(name: str, what: str) -> Any:
+    if find_spec(name) is None:
+        raise Unsupported("is not in this version", where=f"bench {what}")
+    return import_module(name)
+
+
+def _need(package: str) -> None:
+    if find_spec(package) is None:
+        raise Unsupported(f"{package} is not installed; `make setup` installs it into .venv", where="bench")
