@@ -109,7 +109,11 @@ class Discipline(ABC):
 
     @abstractmethod
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        """Compose the next step. Must not change the table. Jobs with ``resume_s > now`` are not runnable."""
+        """Compose the next step. Must not change the table.
+
+        Jobs with ``resume_s > now`` are not runnable: no step is there for their sake. In a step that runs anyway a
+        parked one that holds its KV cache may ride along, unless it waits for a value (``resume_s`` NEVER).
+        """
 
     def check(self, spec: JobSpec) -> None:
         """Asked before a job joins: whether this discipline can take it. Changes nothing.
