@@ -115,10 +115,11 @@ class Segmenter:
 
     def close(self) -> list[Boundary]:
         """No more text comes: the last segment, if what is held is one."""
-        use = self._scanner.at_end()
+        text = self.held
+        use = self._scanner.at_end() if text else None
         if use is None:
             return []
-        last = Boundary(self._position, "".join(self._parts), *use)
+        last = Boundary(self._position, text, *use)
         self._parts = []
         return [last]
 

@@ -1,0 +1,208 @@
+"""Where segments end: by example, for any cut of the text, in linear time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from timely.plans import Argument, Segmenter, Skill, SkillSet, TextRules, find_skill_set
+
+DRONE = find_skill_set("drone")
+ARM = find_skill_set("arm")
+CHAT = find_skill_set("chat")
+
+
+def cut(skill_set: SkillSet, text: str, sizes: list[int] | None = None) -> tuple[list[str], str]:
+    """Texts of the segments (the last one by ``close``), and the tail."""
+    segmenter = Segmenter(skill_set)
+    found = []
+    at = 0
+    for size in sizes or [len(text)]:
+        found += segmenter.feed(text[at : at + size])
+        at += size
+    found += segmenter.feed(text[at:])
+    found += segmenter.close()
+    tail = segmenter.finish()
+    assert "".join(boundary.text for boundary in found) + tail == text
+    ends = [boundary.end for boundary in found]
+    assert ends == sorted(set(ends))
+    for boundary, start in zip(found, [0, *ends], strict=False):
+        assert text[start : boundary.end] == boundary.text
+    return [boundary.text for boundary in found], tail
+
+
+PLANS = [
+    ("?s('cat')==True{g('cat')};", ["?s('cat')==True{", "g('cat')}"], ";"),
+    ("?s('scissors')==True{g('scissors')}", ["?s('scissors')==True{", "g('scissors')}"], ""),
+    (
+        "mu(40);?iv('book')==True{tp()}->False",
+        ["mu(40);", "?iv('book')==True{", "tp()}"],
+        "->False",
+    ),
+    (
+        "?iv('keys')&iv('wallet')->{l('Yes');->True}l('No');->False",
+        ["?iv('keys')&iv('wallet')->{", "l('Yes');", "->True}l('No');"],
+        "->False",
+    ),
+    ("4{mf(50);tc(90)}", ["4{mf(50);", "tc(90)}"], ""),
+    ("_1=ox('cat');?_1>0.6{tc(15)}", ["_1=ox('cat');", "?_1>0.6{tc(15)}"], ""),
+    ("2{?iv('a')==True{g('a')}}", ["2{?iv('a')==True{", "g('a')}"], "}"),
+    ("?iv('a'){mf(20);}:{mb(20)}", ["?iv('a'){", "mf(20);", "}:{mb(20)}"], ""),
+    ("?_1!=False{g(_1)};tp;", ["?_1!=False{g(_1)}", ";tp;"], ""),
+    ("mf(50)tc(90)", ["mf(50)", "tc(90)"], ""),
+    ("mf(50) ;  tc(90) }", ["mf(50) ;", "  tc(90) }"], ""),
+    ("mf(50)\ntc(90)", ["mf(50)\n", "tc(90)"], ""),
+    ("mf(50)->True", ["mf(50)"], "->True"),
+    ("->iv('x');mf(50);", ["->iv('x');", "mf(50);"], ""),
+    ("l('a;b}c{d)e\\'f;');tp()", ["l('a;b}c{d)e\\'f;');", "tp()"], ""),
+    ('l("it\'s; fine");tp();', ['l("it\'s; fine");', "tp();"], ""),
+    ("l('日本; ü}');g('Schlüssel');", ["l('日本; ü}');", "g('Schlüssel');"], ""),
+    ("tp;{tp}", ["tp;", "{tp}"], ""),
+    ("_1=ow('x')*1.2;mf(50);", ["_1=ow('x')*1.2;", "mf(50);"], ""),
+    ("mf((20));", ["mf((20));"], ""),
+    ("mf(50;tc(9);", ["mf(50;", "tc(9);"], ""),  # does not parse; but what follows is not swallowed
+    ("mf(50", [], "mf(50"),
+    ("->False;", [], "->False;"),
+    ("", [], ""),
+    ("4{_1=3;", [], "4{_1=3;"),
+    ("l('never closed;}", [], "l('never closed;}"),
+]
+
+
+@pytest.mark.parametrize(("text", "segments", "tail"), PLANS)
+def test_boundaries_of_minispec(text: str, segments: list[str], tail: str) -> None:
+    assert cut(DRONE, text) == (segments, tail)
+    assert cut(DRONE, text, [1] * len(text)) == (segments, tail)
+
+
+CALLS = [
+    ("pick('a');place('b');", ["pick('a');", "place('b');"], ""),
+    ("pick(cyan_box)->place(cyan_box)->pick(red_box)", ["pick(cyan_box)->", "place(cyan_box)->", "pick(red_box)"], ""),
+    ("pick('a')\nplace('b')\n", ["pick('a')\n", "place('b')\n"], ""),
+    ("pick('a')place('b')", ["pick('a')", "place('b')"], ""),
+    ("pick('a') - place('b');", ["pick('a') - ", "place('b');"], ""),
+    ("move_to(where('a'), where('b')); drop('c');", ["move_to(where('a'), where('b'));", " drop('c');"], ""),
+    ("pick([obj],{]*);home();", ["pick([obj],{]*);", "home();"], ""),
+    ("home;pick(home);", ["home;", "pick(home);"], ""),
+]
+
+
+@pytest.mark.parametrize(("text", "segments", "tail"), CALLS)
+def test_boundaries_of_calls(text: str, segments: list[str], tail: str) -> None:
+    assert cut(ARM, text) == (segments, tail)
+    assert cut(ARM, text, [1] * len(text)) == (segments, tail)
+
+
+SENTENCES = [
+    ("It is warm today. Shall we go out? ", ["It is warm today. ", "Shall we go out? "], ""),
+    ("Pi is about 3.14 I think. Yes.", ["Pi is about 3.14 I think. ", "Yes."], ""),
+    ("Yes. I can do that now. Bye", ["Yes. I can do that now. ", "Bye"], ""),
+    ("Ask Dr. Smith about it. He knows.", ["Ask Dr. Smith about it. ", "He knows."], ""),
+    ("J. R. Smith came here. Then he left.", ["J. R. Smith came here. ", "Then he left."], ""),
+    ('She said "come in now." Then we went.', ['She said "come in now." ', "Then we went."], ""),
+    ("Wait for it... now it comes. Done", ["Wait for it... ", "now it comes. ", "Done"], ""),
+    ("First do this thing\nThen do that thing\n", ["First do this thing\n", "Then do that thing\n"], ""),
+    ("今日は暖かい。外に出よう！", ["今日は暖かい。", "外に出よう！"], ""),
+    ("   ", [], "   "),
+    ("One two three. \n\n ", ["One two three. "], "\n\n "),
+]
+
+
+@pytest.mark.parametrize(("text", "segments", "tail"), SENTENCES)
+def test_boundaries_of_sentences(text: str, segments: list[str], tail: str) -> None:
+    assert cut(CHAT, text) == (segments, tail)
+    assert cut(CHAT, text, [1] * len(text)) == (segments, tail)
+
+
+def test_paragraphs_end_with_an_empty_line_and_long_ones_at_the_limit() -> None:
+    story = SkillSet(name="s", language="text", text=TextRules(unit="paragraph", min_words=2, max_words=6))
+    text = "One two. Three\nfour.\n \nFive\n\nsix seven eight nine ten eleven twelve. End"
+    assert cut(story, text) == (
+        ["One two. Three\nfour.\n \n", "Five\n\nsix seven eight nine ten ", "eleven twelve. End"],
+        "",
+    )
+
+
+def test_prose_that_is_not_closed_is_the_tail() -> None:
+    segmenter = Segmenter(CHAT)
+    assert [b.text for b in segmenter.feed("I am here now. And")] == ["I am here now. "]
+    assert segmenter.held == "And"
+    assert segmenter.finish() == "And"
+    assert segmenter.finish() == ""
+    assert segmenter.close() == []
+
+
+def test_skills_and_blocking() -> None:
+    segmenter = Segmenter(DRONE)
+    found = segmenter.feed("?iv('a')&s('b'){rp();fly(3);move_forward(20);")
+    assert [(b.skills, b.blocking) for b in found] == [
+        (("is_visible", "scan"), False),
+        (("re_plan",), True),
+        (("fly",), False),
+        (("move_forward",), False),
+    ]
+    found = Segmenter(ARM).feed("look('table');pick('a');look('b')->")
+    assert [b.blocking for b in found] == [True, False, True]
+
+
+def test_a_boundary_is_told_as_soon_as_it_is_known() -> None:
+    """One character after the bracket, never later."""
+    segmenter = Segmenter(DRONE)
+    assert segmenter.feed("?s('cat')==True") == []
+    assert len(segmenter.feed("{")) == 1
+    assert segmenter.feed("g('cat')") == []
+    assert [b.text for b in segmenter.feed("}")] == ["g('cat')}"]
+    assert segmenter.position == len("?s('cat')==True{g('cat')}")
+
+
+PIECES = st.sampled_from(
+    ["mf(50)", "tp", "tp()", "g('a;b')", "?iv('x')", "==True", "{", "}", ";", "->", "False", "_1=", "4", " ", "\n", "'"]
+    + ['"', "\\", "(", ")", "-", ">", "x", "ü", ",", ":", "&", ".", "日", "look('a')", "。", "\n\n", "Dr", "! "]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(PIECES, max_size=30).map("".join),
+    st.lists(st.integers(0, 7), max_size=80),
+    st.sampled_from(["drone", "arm", "chat", "story"]),
+)
+def test_boundaries_do_not_depend_on_the_cut(text: str, sizes: list[int], name: str) -> None:
+    skill_set = find_skill_set(name)
+    assert cut(skill_set, text, sizes) == cut(skill_set, text)
+
+
+def _feed_s(pieces: list[str], skill_set: SkillSet) -> float:
+    best = float("inf")
+    for _ in range(3):
+        segmenter = Segmenter(skill_set)
+        start = time.perf_counter()
+        for piece in pieces:
+            segmenter.feed(piece)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+@pytest.mark.parametrize("text", ["l('", "((((((((", "mf 50 ", "?iv('a')&", "4{_1=2;"])
+def test_linear_in_the_length_also_when_no_segment_ever_closes(text: str) -> None:
+    short, long = ([(text * 4_000)[:size]] for size in (4_000, 32_000))
+    pieces = [[whole[0][at : at + 3] for at in range(0, len(whole[0]), 3)] for whole in (short, long)]
+    # 8 times the text; a quadratic scan would take 64 times as long.
+    assert _feed_s(pieces[1], DRONE) < 24 * _feed_s(pieces[0], DRONE) + 0.01
+
+
+def test_a_token_costs_microseconds() -> None:
+    text = "?s('cat')==True{g('cat');_1=ox('cat');l(_1);tp};mf(100);" * 60
+    pieces = [text[at : at + 3] for at in range(0, len(text), 3)]
+    # Measured: about 1 microsecond. The bound leaves room for a busy machine.
+    assert _feed_s(pieces, DRONE) / len(pieces) < 30e-6
+
+
+def test_zero_argument_skill_as_a_condition_or_value() -> None:
+    ready = Skill(name="ready", returns="bool")
+    wave = Skill(name="wave", arguments=(Argument(name="times", type="int"),))
+    skill_set = SkillSet(name="t", language="minispec", skills=(ready, wave))
+    assert cut(skill_set, "?ready==True{wave(2)};_1=ready;") == (["?ready==True{", "wave(2)}", ";_1=ready;"], "")
