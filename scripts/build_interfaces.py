@@ -29,14 +29,15 @@ WHEELS = ROOT / "build" / "wheels"
 LIMIT_S = 1800
 
 PROBE = """
-import importlib.metadata as m, json, pathlib, sys, sysconfig
+import importlib.metadata as m, importlib.util as u, json, sys
 seen = {"version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix, "editable": {}}
 for name in sys.argv[1:]:
     try:
         found = m.distribution(name)
     except m.PackageNotFoundError:
         continue
-    seen["editable"][name] = json.loads(found.read_text("direct_url.json") or "{}").get("url", "")
+    if u.find_spec(name.replace("-", "_")) is not None:
+        seen["editable"][name] = json.loads(found.read_text("direct_url.json") or "{}").get("url", "")
 print(json.dumps(seen))
 """
 
@@ -183,7 +184,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         if missing:
             editable = [part for path in missing for part in ("-e", str(path))]
-            run([*uv(python), "pip", "install", "--python", str(python), "--no-deps", *editable])
+            # A plain path in a .pth file: type checkers understand it, and files may come and go.
+            plain = ["--config-settings", "editable_mode=compat"]
+            run([*uv(python), "pip", "install", "--python", str(python), "--no-deps", *plain, *editable])
     except Failed as error:
         sys.stderr.write(f"build_interfaces: {error}\n")
         return 1

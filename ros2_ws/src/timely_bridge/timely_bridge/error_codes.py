@@ -42,7 +42,7 @@ CODES: Mapping[str, int] = {
 NAMES: Mapping[int, str] = {
     getattr(ErrorCode, name): name
     for name in dir(ErrorCode)
-    if name.isupper() and not name.startswith("_") and isinstance(getattr(ErrorCode, name), int)
+    if name.isupper() and "__" not in name and isinstance(getattr(ErrorCode, name), int)
 }
 """ROS 2 error code -> its name in ErrorCode.msg."""
 

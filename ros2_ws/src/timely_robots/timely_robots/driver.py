@@ -103,8 +103,6 @@ class RobotDriver(LifecycleNode):
         self.pacer: Pacer = pacer or SystemPacer()
         self.on_order: Callable[[SegmentOrder, float], None] | None = None
         """Is told of each order and when it came (seconds on the monotonic clock): for measurements."""
-        self.on_perform: Callable[[SegmentOrder, float], None] | None = None
-        """Is told when the first call of a segment is about to run."""
         self.declare_parameter(
             "profile", "", described("robot profile: a name or a YAML file", read_only=True)
         )
@@ -209,8 +207,6 @@ class RobotDriver(LifecycleNode):
         motion, executed = self._motion
         motion.check()
         call = language.approve(call, language.skill_set(motion.order.skill_set), self.profile)
-        if self.on_perform is not None and not executed:
-            self.on_perform(motion.order, time.monotonic())
         executed.append(call.text)
         return self.perform(call, motion)
 

@@ -37,32 +37,41 @@ class ManualPacer:
     def __init__(self, start_s: float = 0.0) -> None:
         self._now = start_s
         self._changed = threading.Condition()
-        self._waiting = 0
+        self._deadlines: dict[int, float] = {}
 
     def now(self) -> float:
         """See ``Pacer``."""
         return self._now
 
-    def advance(self, seconds: float) -> None:
-        """Move on by ``seconds`` and wake whoever waited for that."""
+    def advance(self, seconds: float, timeout_s: float = 5.0) -> None:
+        """Move on by ``seconds`` and wake whoever waited for that; returns when they have all seen it.
+
+        Raises:
+            TimeoutError: a thread did not wake within real ``timeout_s``.
+        """
         with self._changed:
             self._now += seconds
             self._changed.notify_all()
+            if not self._changed.wait_for(
+                lambda: all(end > self._now for end in self._deadlines.values()), timeout_s
+            ):
+                raise TimeoutError(f"a thread that waits for virtual time did not wake within {timeout_s} s")
 
     def until_waiting(self, threads: int = 1, timeout_s: float = 5.0) -> bool:
         """Block until that many threads wait for virtual time; False if they do not within real ``timeout_s``."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._waiting >= threads, timeout_s)
+            return self._changed.wait_for(lambda: len(self._deadlines) >= threads, timeout_s)
 
     def wait(self, interrupted: threading.Event, seconds: float) -> bool:
         """See ``Pacer``."""
+        me = threading.get_ident()
         with self._changed:
-            deadline = self._now + seconds
-            self._waiting += 1
+            deadline = self._deadlines[me] = self._now + seconds
             self._changed.notify_all()
             try:
                 while self._now < deadline and not interrupted.is_set():
                     self._changed.wait(self.POLL_S)
             finally:
-                self._waiting -= 1
+                del self._deadlines[me]
+                self._changed.notify_all()
         return interrupted.is_set()

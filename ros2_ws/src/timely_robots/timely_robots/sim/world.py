@@ -26,7 +26,7 @@ _DIRECTIONS: dict[str, tuple[float, float, float]] = {
     "move_down": (0.0, 0.0, -1.0),
 }
 _TURNS = {"turn_cw": -1.0, "turn_ccw": 1.0}
-_NEEDS_THING = ("goto", "orienting", "pick", "take", "look")
+_NEEDS_THING = ("goto", "orienting", "pick", "take")
 
 
 class SimWorld:
@@ -98,6 +98,16 @@ class SimWorld:
         words = str(question).lower()
         return "yes" if self.anything or any(thing in words for thing in self.things) else "no"
 
+    def find(self, question: object) -> str:
+        """The thing that a question in words asks for: one that it names, else any; empty if there is none."""
+        words = str(question).lower()
+        named = [thing for thing in sorted(self.things) if thing in words]
+        return (named or sorted(self.things) or ["something"])[0]
+
+    def describe(self, _: object = "") -> str:
+        """The scene in words, as a robot tells it when it asks for a new plan."""
+        return "nothing new" if self.anything else ", ".join(sorted(self.things))
+
     @property
     def orientation(self) -> tuple[float, float, float, float]:
         """The yaw as a quaternion (x, y, z, w)."""
@@ -111,8 +121,9 @@ def _name(thing: object) -> str:
 _QUERIES: dict[str, Callable[[SimWorld, object], Returned]] = {
     "is_visible": SimWorld.has,
     "scan": SimWorld.has,
-    "scan_abstract": lambda world, question: world.probe(question) == "yes",
-    "look": SimWorld.has,
+    "scan_abstract": SimWorld.find,
+    "re_plan": SimWorld.describe,
+    "look": SimWorld.describe,
     "object_x": lambda world, thing: 0.5,
     "object_y": lambda world, thing: 0.5,
     "object_width": lambda world, thing: 0.2,

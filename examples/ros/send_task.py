@@ -1,0 +1,34 @@
+"""Send one task to a robot and print its plan as it arrives: ``python send_task.py drone1 "Find the scissors"``."""
+
+import sys
+
+import rclpy
+from rclpy.action import ActionClient
+from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import TimeUtility
+
+robot, task = sys.argv[1:3]
+rclpy.init()
+node = rclpy.create_node("send_task")
+client = ActionClient(node, ExecuteTask, f"/{robot}/execute_task")
+if not client.wait_for_server(timeout_sec=10.0):
+    sys.exit(f"no bridge serves {robot}")
+
+# Full worth within 0.2 s, nothing left after half a second: an urgent task.
+goal = ExecuteTask.Goal(task=task, tuf=TimeUtility(ert_s=0.2, beta=2.0, cutoff_s=0.5))
+sent = client.send_goal_async(goal, lambda message: print("segment:", message.feedback.segment.text))
+rclpy.spin_until_future_complete(node, sent, timeout_sec=10.0)
+handle = sent.result()
+if handle is None or not handle.accepted:
+    sys.exit("the goal was not taken")
+answer = handle.get_result_async()
+try:
+    rclpy.spin_until_future_complete(node, answer, timeout_sec=300.0)
+except KeyboardInterrupt:
+    rclpy.spin_until_future_complete(node, handle.cancel_goal_async(), timeout_sec=5.0)
+if not answer.done():
+    sys.exit("no result")
+result = answer.result().result
+print(f"{result.outcome}: {result.plan}")
+print(f"response {result.response:.2f} s, waiting {result.waiting:.2f} s, utility {result.utility:.2f}")
+sys.exit(f"error {result.error_code}: {result.error_msg}" if result.error_code else 0)

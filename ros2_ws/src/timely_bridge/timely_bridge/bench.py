@@ -1,0 +1,346 @@
+"""Measures what ROS 2 adds: from a segment closed in the engine to the callback of the robot's driver.
+
+    python -m timely_bridge.bench --robots 1 10 30 [--segments 20] [--json FILE]
+
+Four parties, each where it would be in a fleet: the server (real HTTP, real scheduling, a scripted model) in one
+process, bridge and drivers in a second, robot programs that send tasks in a third. Their clocks are one: Linux's
+monotonic one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timely.core.errors import EngineFailed, TimelyError
+
+ROBOTS = (1, 10, 30)
+SEGMENTS = 20
+START_S = 60.0
+SHORTEST_S, LONGEST_S = 0.5, 1.5
+"""Execution times of the segments: two to four times as often as the robots of TimelyLLM want one."""
+
+MODULE = "timely_bridge.bench"
+TASK = "wait"
+FIRST_DOMAIN, LAST_DOMAIN = 1, 101
+
+Times = dict[str, float]
+"""``task/segment`` -> seconds on the monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds from the engine to a point on the way, over all segments of a run."""
+
+    samples: tuple[float, ...]
+
+    def quantile_ms(self, level: float) -> float:
+        """Milliseconds that a share ``level`` of the segments did not exceed (nearest rank)."""
+        ordered = sorted(self.samples)
+        return 1e3 * ordered[max(0, math.ceil(level * len(ordered)) - 1)]
+
+    def to_dict(self) -> dict[str, float]:
+        """``p50_ms``, ``p99_ms``, ``max_ms`` and the number of ``segments``."""
+        return {
+            "p50_ms": round(1e3 * statistics.median(self.samples), 3),
+            "p99_ms": round(self.quantile_ms(0.99), 3),
+            "max_ms": round(1e3 * max(self.samples), 3),
+            "segments": len(self.samples),
+        }
+
+
+def measure_latency(
+    robots: int, segments: int = SEGMENTS, *, seed: int = 0, domain_id: int | None = None
+) -> dict[str, float]:
+    """One run: every robot executes one plan of so many segments, all of them at once.
+
+    Returns:
+        ``p50_ms``, ``p99_ms``, ``max_ms`` and ``segments``.
+
+    Raises:
+        EngineFailed: a part did not start, or a task failed; says which.
+    """
+    domain = domain_id if domain_id is not None else FIRST_DOMAIN + os.getpid() % (LAST_DOMAIN - FIRST_DOMAIN)
+    environment = dict(os.environ)
+    environment.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    environment.setdefault("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4")
+    environment["ROS_DOMAIN_ID"] = str(domain)
+    limit_s = START_S + segments * LONGEST_S * 3.0
+    with tempfile.TemporaryDirectory(prefix="timely-bench.") as folder:
+        place = Path(folder)
+        plan = ["--folder", folder, "--robots", str(robots), "--segments", str(segments), "--seed", str(seed)]
+        parts = {
+            role: _Part(role, [sys.executable, "-m", MODULE, "--role", role, *plan], environment)
+            for role in ("server", "fleet", "clients")
+        }
+        try:
+            parts["server"].start()
+            _wait_for(place / "server.url", parts["server"])
+            parts["fleet"].start()
+            _wait_for(place / "fleet.ready", parts["fleet"])
+            parts["clients"].start()
+            parts["clients"].finish(limit_s)
+            for role in ("fleet", "server"):
+                parts[role].interrupt()
+                parts[role].finish(START_S)
+        finally:
+            for part in parts.values():
+                part.kill()
+        closed, received = (
+            json.loads((place / name).read_text()) for name in ("closed.json", "received.json")
+        )
+    expected = robots * segments
+    if len(closed) != expected or set(closed) != set(received):
+        raise EngineFailed(f"{len(closed)} segments closed, {len(received)} received, {expected} expected")
+    return Latency(tuple(received[key] - closed[key] for key in closed)).to_dict()
+
+
+class _Part:
+    """A child process that cannot be left behind."""
+
+    def __init__(self, role: str, command: list[str], environment: dict[str, str]) -> None:
+        self.role = role
+        self._command = command
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the part
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=self._errors,
+            stderr=self._errors,
+        )
+
+    @property
+    def ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
+    def interrupt(self) -> None:
+        if self._process is not None and not self.ended:
+            self._process.send_signal(signal.SIGINT)
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait for a good end; raises EngineFailed with what the part said."""
+        if self._process is None:
+            return
+        try:
+            status: object = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            status = f"none within {timeout_s:.0f} s"
+        if status != 0:
+            raise self.failure(f"ended with status {status}")
+
+    def failure(self, why: str) -> EngineFailed:
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip()[-2000:]
+        return EngineFailed(f"the {self.role} {why}: {said or 'it said nothing'}", where="bench ros")
+
+    def kill(self) -> None:
+        process = self._process
+        if process is not None:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        self._process = None
+
+
+def _wait_for(file: Path, part: _Part) -> None:
+    deadline = time.monotonic() + START_S
+    while not file.exists():
+        if part.ended or time.monotonic() > deadline:
+            raise part.failure("did not start")
+        time.sleep(0.02)
+
+
+# --- The parts, each in its own process ---
+
+
+def _stop_event() -> threading.Event:
+    stop = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: stop.set())
+
+    def orphaned() -> None:
+        while os.read(0, 4096):
+            pass
+        stop.set()
+
+    threading.Thread(target=orphaned, daemon=True).start()
+    return stop
+
+
+def _serve(folder: Path, segments: int, seed: int) -> None:
+    from timely.engines.base import GenerationRequest, SegmentReady
+    from timely.engines.scripted import ScriptedEngine, ScriptedSegment
+    from timely.server.app import create_app
+    from timely.server.run import ServerThread
+
+    rng = random.Random(seed)
+    closed: Times = {}
+
+    class Noting(ScriptedEngine):
+        """Keeps when each segment was closed."""
+
+        async def generate(self, request: GenerationRequest) -> Any:
+            async for event in super().generate(request):
+                if isinstance(event, SegmentReady):
+                    closed[f"{event.task_id}/{event.index}"] = event.ready_s
+                yield event
+
+    def planner(request: GenerationRequest) -> list[ScriptedSegment]:
+        times = [round(rng.uniform(SHORTEST_S, LONGEST_S), 2) for _ in range(segments)]
+        return [ScriptedSegment(f"d({seconds});", seconds) for seconds in times]
+
+    stop = _stop_event()
+    with ServerThread(create_app(Noting(planner=planner, token_s=0.01))) as server:
+        _put(folder / "server.url", server.url)
+        stop.wait()
+    _put(folder / "closed.json", json.dumps(closed))
+
+
+def _fly(folder: Path, robots: int, seed: int) -> None:
+    from timely_robots.execution import SegmentOrder
+
+    from timely_bridge.fleet import fleet_of
+    from timely_bridge.run_fleet import start_fleet, steady_process
+
+    received: Times = {}
+
+    def note(order: SegmentOrder, when_s: float) -> None:
+        received[f"{order.task_id}/{order.index}"] = when_s
+
+    stop = _stop_event()
+    entries = {
+        _name(index): {
+            "profile": "sim-drone",
+            "skill_set": "drone",
+            "parameters": {"times": "expected", "seed": seed + index},
+        }
+        for index in range(robots)
+    }
+    url = (folder / "server.url").read_text()
+    running = start_fleet(fleet_of({"server_url": url, "robots": entries}))
+    try:
+        for driver in running.drivers.values():
+            driver.on_order = note
+        with steady_process():
+            _put(folder / "fleet.ready", "yes")
+            stop.wait()
+    finally:
+        running.close()
+    _put(folder / "received.json", json.dumps(received))
+
+
+def _ask(robots: int, segments: int, seed: int) -> None:
+    import rclpy
+    from rclpy.action import ActionClient
+    from timely_interfaces.action import ExecuteTask
+    from timely_robots.rostools import Spinner, isolated_context
+
+    rng = random.Random(seed)
+    context = isolated_context()
+    node = rclpy.create_node("bench", context=context)
+    clients = [ActionClient(node, ExecuteTask, f"/{_name(index)}/execute_task") for index in range(robots)]
+    outcomes: list[str] = []
+    all_ended = threading.Event()
+
+    def ended(future: Any) -> None:
+        result = future.result().result
+        outcomes.append(
+            result.outcome if not result.error_code else f"{result.error_code} {result.error_msg}"
+        )
+        if len(outcomes) == robots:
+            all_ended.set()
+
+    def send(client: Any) -> None:
+        sent = client.send_goal_async(ExecuteTask.Goal(task=TASK))
+        sent.add_done_callback(lambda future: future.result().get_result_async().add_done_callback(ended))
+
+    stop = _stop_event()
+    spinner = Spinner(context, [node], name="bench").start()
+    try:
+        deadline = time.monotonic() + START_S
+        while not all(client.server_is_ready() for client in clients):
+            if stop.wait(0.05) or time.monotonic() > deadline:
+                raise EngineFailed("the bridge's actions did not appear")
+        for client in clients:
+            spinner.call(send, client)
+            stop.wait(rng.uniform(0.0, 2.0 * LONGEST_S / robots))
+        limit = time.monotonic() + START_S + segments * LONGEST_S * 2.0
+        while not all_ended.wait(0.2):
+            if stop.is_set() or time.monotonic() > limit:
+                raise EngineFailed(f"{len(outcomes)} of {robots} tasks ended")
+    finally:
+        spinner.close()
+    bad = [outcome for outcome in outcomes if outcome != "complete"]
+    if bad:
+        raise EngineFailed(f"{len(bad)} of {robots} tasks failed, one with: {bad[0]}")
+
+
+def _name(index: int) -> str:
+    return f"drone{index}"
+
+
+def _put(file: Path, text: str) -> None:
+    """Write whole or not at all: somebody is waiting for the file."""
+    partial = file.with_suffix(".partial")
+    partial.write_text(text)
+    partial.rename(file)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark, or one of its parts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--robots", type=int, nargs="+", default=list(ROBOTS))
+    parser.add_argument("--segments", type=int, default=SEGMENTS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--role", choices=("server", "fleet", "clients"), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    try:
+        if options.role == "server":
+            _serve(options.folder, options.segments, options.seed)
+        elif options.role == "fleet":
+            _fly(options.folder, options.robots[0], options.seed)
+        elif options.role == "clients":
+            _ask(options.robots[0], options.segments, options.seed)
+        else:
+            found = {}
+            for robots in options.robots:
+                found[str(robots)] = one = measure_latency(robots, options.segments, seed=options.seed)
+                print(
+                    f"{robots:3d} robots: median {one['p50_ms']:.2f} ms, p99 {one['p99_ms']:.2f} ms, "
+                    f"worst {one['max_ms']:.2f} ms over {one['segments']} segments",
+                    flush=True,
+                )
+            if options.json is not None:
+                _put(options.json, json.dumps({"robots": found}, indent=2) + "\n")
+    except TimelyError as error:
+        sys.stderr.write(f"bench ros: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

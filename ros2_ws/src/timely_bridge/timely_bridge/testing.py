@@ -1,0 +1,327 @@
+"""A server and a driver that behave, without HTTP, ROS or a model: for tests of whatever talks to either.
+
+``FakeServer`` is used in place of ``timely.client.AsyncTimelyClient``: it sends the segments of a script, each when the
+robot is through with the one before (or all at once), waits for values of blocking ones, and keeps every report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from timely_interfaces.msg import ErrorCode
+
+from timely.core.errors import Conflict, EngineFailed, TimelyError, UnknownName
+from timely_bridge.ports import Execution, Order, Sent
+
+Script = Sequence["FakeSegment | TimelyError | str"]
+
+
+@dataclass(frozen=True, slots=True)
+class FakeSegment:
+    """A segment of a script; an error in its place is raised there."""
+
+    text: str
+    execution_s: float = 1.0
+    blocking: bool = False
+    index: int = 0
+    tokens: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report as the server got it."""
+
+    task_id: str
+    kind: str
+    segment: int
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+class FakeServer:
+    """Plays scripts.
+
+    Args:
+        scripts: task text -> segments, and errors where a plan breaks off.
+        ahead: how many segments may be sent that no report has called done; None sends all at once.
+        skill_sets: known names; others are refused.
+    """
+
+    def __init__(
+        self,
+        scripts: Mapping[str, Script] | None = None,
+        *,
+        ahead: int | None = None,
+        skill_sets: Sequence[str] = ("drone", "arm", "chat"),
+    ) -> None:
+        self.scripts = dict(scripts or {})
+        self.ahead = ahead
+        self.skill_sets = skill_sets
+        self.streams: dict[str, FakeStream] = {}
+        self.submitted: list[dict[str, Any]] = []
+        self.reports: list[Report] = []
+        self.cancelled: list[str] = []
+        self.closed = False
+        self.down = False
+        """Nothing answers."""
+        self.hangs = False
+        """Connections are made and nothing ever comes."""
+
+    def __call__(self, url: str) -> FakeServer:
+        """So that a server can be its own client factory."""
+        self.url = url
+        return self
+
+    async def submit(self, task: str, **fields: Any) -> FakeStream:
+        """See ``AsyncTimelyClient.submit``."""
+        self._reach()
+        self.submitted.append({"task": task, **fields})
+        if self.hangs:
+            await asyncio.Event().wait()
+        if fields["skill_set"] not in self.skill_sets:
+            raise UnknownName("skill set", fields["skill_set"], self.skill_sets, where="skill_set")
+        task_id = fields["id"]
+        if task_id in self.streams:
+            raise Conflict(f"task {task_id!r} is there already", where="id")
+        script = self.scripts.get(task, self.scripts.get("", ()))
+        self.streams[task_id] = FakeStream(self, task_id, script)
+        return self.streams[task_id]
+
+    async def cancel(self, task_id: str) -> None:
+        """See ``AsyncTimelyClient.cancel``."""
+        self._reach()
+        if task_id not in self.streams:
+            raise UnknownName("task", task_id, self.streams)
+        await self.streams[task_id].cancel()
+
+    async def health(self) -> dict[str, Any]:
+        """See ``AsyncTimelyClient.health``."""
+        self._reach()
+        return {"status": "ok"}
+
+    async def close(self) -> None:
+        """See ``AsyncTimelyClient.close``."""
+        self.closed = True
+
+    def kinds(self, task_id: str) -> list[tuple[str, int]]:
+        """The reports on one task: kind and segment, in order, without progress."""
+        return [
+            (report.kind, report.segment)
+            for report in self.reports
+            if report.task_id == task_id and report.kind != "progress"
+        ]
+
+    def _reach(self) -> None:
+        if self.down:
+            raise EngineFailed("cannot connect", where=getattr(self, "url", ""))
+
+
+class FakeStream:
+    """A plan on its way; see ``AsyncTaskStream``."""
+
+    def __init__(self, server: FakeServer, task_id: str, script: Script) -> None:
+        self.task_id = task_id
+        self.released = 0
+        self._server = server
+        self._script = list(script)
+        self._settled: set[int] = set()
+        self._changed = asyncio.Event()
+        self._over = False
+
+    async def _segments(self) -> AsyncIterator[FakeSegment]:
+        for index, part in enumerate(self._script):
+            if isinstance(part, TimelyError):
+                raise part
+            await self._until_wanted(index)
+            if self._over:
+                return
+            self.released = index + 1
+            segment = FakeSegment(part) if isinstance(part, str) else part
+            yield FakeSegment(segment.text, segment.execution_s, segment.blocking, index, segment.tokens)
+
+    async def _until_wanted(self, index: int) -> None:
+        def wanted() -> bool:
+            before = self._script[index - 1] if index else None
+            blocked = isinstance(before, FakeSegment) and before.blocking and index - 1 not in self._settled
+            ahead = self._server.ahead
+            outstanding = sum(earlier not in self._settled for earlier in range(index))
+            return self._over or not (blocked or (ahead is not None and outstanding > ahead))
+
+        while not wanted():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def __aiter__(self) -> AsyncIterator[FakeSegment]:
+        return self._segments()
+
+    async def report_started(self, segment: int, *, age_s: float = 0.0) -> None:
+        self._take("started", segment, age_s=age_s)
+
+    async def report_progress(
+        self, segment: int, remaining_s: float, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        self._take("progress", segment, remaining_s=remaining_s)
+
+    async def report_done(self, segment: int, *, elapsed_s: float | None = None, age_s: float = 0.0) -> None:
+        self._take("done", segment, elapsed_s=elapsed_s)
+
+    async def report_failed(
+        self, segment: int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        self._take("failed", segment, reason=reason)
+        self._over = True
+
+    async def report_value(
+        self, segment: int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        self._take("value", segment, value=value)
+
+    async def cancel(self) -> None:
+        self._server._reach()
+        self._server.cancelled.append(self.task_id)
+        self._over = True
+        self._changed.set()
+
+    async def close(self) -> None:
+        self._over = True
+        self._changed.set()
+
+    def _take(self, kind: str, segment: int, **fields: Any) -> None:
+        self._server._reach()
+        if segment >= self.released:
+            raise Conflict(f"segment {segment} was not sent", where="segment")
+        self._server.reports.append(Report(self.task_id, kind, segment, fields))
+        if kind in ("done", "value"):
+            self._settled.add(segment)
+        self._changed.set()
+
+
+class FakeDriver:
+    """A driver on the loop: executes orders one after the other, ``execution_s`` times ``scale`` seconds each.
+
+    Args:
+        clock, sleep: time, virtual in tests.
+        fails: texts that fail.
+        values: text -> what it returns.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        sleep: Callable[[float], Any],
+        *,
+        scale: float = 1.0,
+        fails: Sequence[str] = (),
+        values: Mapping[str, str] | None = None,
+    ) -> None:
+        self.alive = True
+        self.appears_s = math.nan
+        """When a driver that is not there will be."""
+        self.mute = False
+        """Takes orders and says nothing."""
+        self.stubborn = False
+        """Does not end a motion that was cancelled."""
+        self.log: list[tuple[str, int, str]] = []
+        """(task, segment, what) in order; what is started, done, failed, cancelled."""
+        self._now, self._sleep = now, sleep
+        self._scale, self._fails, self._values = scale, fails, dict(values or {})
+        self._queue: asyncio.Queue[Sent] = asyncio.Queue()
+        self._dead: set[str] = set()
+        self._current: tuple[Sent, asyncio.Task[None]] | None = None
+        self._worker: asyncio.Task[None] | None = None
+
+    async def ready(self, timeout_s: float) -> bool:
+        """See ``ports.Driver``."""
+        if self.alive:
+            return True
+        if math.isnan(self.appears_s) or self.appears_s - self._now() > timeout_s:
+            await self._sleep(timeout_s)
+            return False
+        await self._sleep(self.appears_s - self._now())
+        self.alive = True
+        return True
+
+    def send(self, order: Order, announce: Callable[[], None]) -> Sent:
+        """See ``ports.Driver``."""
+        loop = asyncio.get_running_loop()
+        sent = Sent(order, loop.create_future(), loop.create_future())
+        self._queue.put_nowait(sent)
+        if self._worker is None:
+            self._worker = loop.create_task(self._work())
+        announce()
+        return sent
+
+    def cancel(self, sent: Sent) -> None:
+        """See ``ports.Driver``."""
+        if self.stubborn:
+            return
+        self._dead.add(sent.order.task_id)
+        if self._current is not None and self._current[0] is sent:
+            self._current[1].cancel()
+
+    def lose(self) -> None:
+        """Vanish: what it has ends as lost."""
+        self.alive = False
+        while not self._queue.empty():
+            self._settle(self._queue.get_nowait(), Execution("failed", ErrorCode.DRIVER_LOST, "gone"))
+        if self._current is not None:
+            sent, task = self._current
+            self._settle(sent, Execution("failed", ErrorCode.DRIVER_LOST, "gone", end_s=self._now()))
+            task.cancel()
+
+    async def close(self) -> None:
+        """End the worker."""
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+
+    async def _work(self) -> None:
+        while True:
+            sent = await self._queue.get()
+            if self.mute:
+                continue
+            if sent.order.task_id in self._dead:
+                self._settle(
+                    sent, Execution("cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled", end_s=self._now())
+                )
+                continue
+            task = asyncio.create_task(self._execute(sent))
+            self._current = (sent, task)
+            await asyncio.gather(task, return_exceptions=True)
+            self._current = None
+
+    async def _execute(self, sent: Sent) -> None:
+        order, begin = sent.order, self._now()
+        sent.started.set_result(begin)
+        self._note(order, "started")
+        try:
+            half = 0.5 * order.execution_s * self._scale
+            await self._sleep(half)
+            if sent.progress is not None:
+                sent.progress(half, half)
+            await self._sleep(half)
+        except asyncio.CancelledError:
+            self._note(order, "cancelled")
+            elapsed = self._now() - begin
+            self._settle(
+                sent, Execution("cancelled", ErrorCode.SEGMENT_CANCELLED, "cut", elapsed, self._now())
+            )
+            raise
+        elapsed = self._now() - begin
+        if order.text in self._fails:
+            self._note(order, "failed")
+            self._dead.add(order.task_id)
+            self._settle(sent, Execution("failed", ErrorCode.MOTION_FAILED, "stuck", elapsed, self._now()))
+            return
+        self._note(order, "done")
+        self._settle(sent, Execution("done", 0, "", elapsed, self._now(), self._values.get(order.text)))
+
+    def _note(self, order: Order, what: str) -> None:
+        self.log.append((order.task_id, order.index, what))
+
+    def _settle(self, sent: Sent, execution: Execution) -> None:
+        if not sent.ended.done():
+            sent.ended.set_result(execution)

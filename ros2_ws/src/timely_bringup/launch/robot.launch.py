@@ -1,0 +1,60 @@
+"""One robot: its driver in its namespace, and the bridge that serves it.
+
+ros2 launch timely_bringup robot.launch.py name:=drone1 profile:=sim-drone skill_set:=drone server_url:=http://...
+"""
+
+from __future__ import annotations
+
+from launch import LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
+from launch_ros.actions import LifecycleNode
+from launch_ros.substitutions import FindPackageShare
+
+ARGUMENTS = {
+    "name": ("drone1", "of the robot; its namespace"),
+    "driver": ("sim", "kind of driver"),
+    "profile": ("sim-drone", "robot profile: limits and execution times"),
+    "skill_set": ("drone", "plan language"),
+    "server_url": ("http://127.0.0.1:8000", "of the Timely server"),
+}
+
+
+def nodes(context: LaunchContext) -> list[LifecycleNode]:
+    """The two nodes; both configure and activate themselves."""
+    value = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
+    name = value["name"]
+    robot = {"profile": value["profile"], "skill_set": value["skill_set"]}
+    config = PathJoinSubstitution([FindPackageShare("timely_bringup"), "config", "bridge.yaml"])
+    return [
+        LifecycleNode(
+            package="timely_robots",
+            executable="timely_driver",
+            name="driver",
+            namespace=name,
+            arguments=["--kind", value["driver"]],
+            parameters=[{**robot, "autostart": True}],
+            output="screen",
+        ),
+        LifecycleNode(
+            package="timely_bridge",
+            executable="timely_bridge",
+            name="timely_bridge",
+            namespace="",
+            parameters=[
+                config,
+                {"robots": [name], "server_url": value["server_url"], "autostart": True},
+                {f"{name}.{key}": item for key, item in robot.items()},
+            ],
+            output="screen",
+        ),
+    ]
+
+
+def generate_launch_description() -> LaunchDescription:
+    """What ``ros2 launch`` asks for."""
+    declared = [
+        DeclareLaunchArgument(name, default_value=default, description=text)
+        for name, (default, text) in ARGUMENTS.items()
+    ]
+    return LaunchDescription([*declared, OpaqueFunction(function=nodes)])
