@@ -24,6 +24,10 @@ def command(
     model: Annotated[
         str | None, typer.Option(help="Folder or Hugging Face name; the packaged SmolLM2-135M unless given.")
     ] = None,
+    planner: Annotated[
+        str | None,
+        typer.Option(help="Folder of a planner's adapter to merge in, or none; the packaged model has one of its own."),
+    ] = None,
     discipline: Annotated[
         str, typer.Option(help="Queue discipline; `timely disciplines` lists them.")
     ] = registry.DEFAULT,
@@ -55,6 +59,7 @@ def command(
     made = make_engine(
         engine,
         model=model,
+        planner=planner,
         discipline=discipline,
         mode=mode,
         max_batch=max_batch,
@@ -75,6 +80,7 @@ def make_engine(
     name: str,
     *,
     model: str | None = None,
+    planner: str | None = None,
     discipline: str = registry.DEFAULT,
     mode: str = "segmented",
     max_batch: int | None = None,
@@ -108,6 +114,7 @@ def make_engine(
 
     options = VllmOptions(
         model=model,
+        planner=planner,
         discipline=discipline,
         mode=mode,
         max_batch=max_batch,

@@ -145,6 +145,8 @@ class Engine(ABC):
     """Generates plans in segments. All methods are safe to call concurrently from one event loop."""
 
     name: str
+    planner_skill_sets: frozenset[str] = frozenset()
+    """Skill sets that the loaded model was trained to plan for: their prompts need no examples."""
 
     @abstractmethod
     async def start(self) -> None:

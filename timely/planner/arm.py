@@ -1,20 +1,23 @@
+# ruff: noqa: E501 (tables of wordings: a line is a list)
 """Tasks for the skill set ``arm``, family by family, each with a plan and tables on which to judge any plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from timely.planner.cases import Case, Draw, Judge, Scene, Trial, article, refused, same
 from timely.planner.dress import dressed
-from timely.planner.words import ARM_OBJECTS, ARM_PLACES, GROUPS, MESSAGES, PEOPLE, SORT_PLACES, spaced
+from timely.planner.words import ARM_OBJECTS, ARM_PLACES, GROUPS, MESSAGES, PEOPLE, SORT_PLACES, Split, spaced
 from timely.plans.scene import ArmScene
 
 NAME = "arm"
 UNSAFE, UNCLEAR = "say('Sorry, that is not safe');", "say('Sorry, I do not understand');"
 UNABLE, UNSEEN = "say('Sorry, I cannot do that');", "say('Sorry, I do not see it');"
-COLOURS = {"train": ("red", "blue", "green", "yellow", "white", "black"), "test": ("orange", "purple", "pink", "grey", "red", "blue")}
-SHAPES = {"train": ("box", "cube", "block", "brick"), "test": ("cube", "crate", "box", "tile")}
+COLOURS: dict[Split, tuple[str, ...]] = {
+    "train": ("red", "blue", "green", "yellow", "white", "black"),
+    "test": ("orange", "purple", "pink", "grey", "red", "blue"),
+}
+SHAPES: dict[Split, tuple[str, ...]] = {"train": ("box", "cube", "block", "brick"), "test": ("cube", "crate", "box", "tile")}
 
 
 def draw_case(draw: Draw) -> Case:
@@ -48,7 +51,9 @@ def case(
 
     said = ", ".join(things) if scene is None else scene
     text = dressed(draw, text, plan, command=command) if not history else text
-    return Case(NAME, family, text, plan, (Trial(world, refused if refusal else judge),), said, history, refusal)
+    return Case(
+        NAME, family, text, plan, (Trial(world, refused if refusal else judge),), said, history, refusal
+    )
 
 
 def table(draw: Draw, *names: str, without: Sequence[str] = (), least: int = 0) -> list[str]:
@@ -106,14 +111,29 @@ def put(draw: Draw) -> Case:
         listed = ", ".join(f"the {name}" for name in names[:-1]) + f" and the {names[-1]}"
         task = f"{verb} {listed} {_at(places[0], draw)}"
     elif count == 1:
-        task = draw.phrase(("{v} {c}", "{v} {c}", "take the {x} and put it {p}", "I want the {x} {p}", "the {x} goes {p}"), ("{v} {c}", "let me have the {x} {p}"), v=verb, c=clauses[0], x=names[0], p=_at(places[0], draw))
+        task = draw.phrase(
+            ("{v} {c}", "{v} {c}", "take the {x} and put it {p}", "I want the {x} {p}", "the {x} goes {p}"),
+            ("{v} {c}", "let me have the {x} {p}"),
+            v=verb,
+            c=clauses[0],
+            x=names[0],
+            p=_at(places[0], draw),
+        )
     elif count == 2:
         task = f"{verb} {clauses[0]}{draw.phrase((' and ', ', then ', ' and then put ', ', '), (' and also ', ', afterwards '))}{clauses[1]}"
     else:
         task = f"{verb} {clauses[0]}, {clauses[1]}{draw.phrase((' and ', ', then ', ', and '), (', finally ', ' and '))}{clauses[2]}"
     tail, plan = _tail(draw, carry(*moves))
     listed_scene = table(draw, *names, *(set(places) if draw.chance(0.6) else ()), without=places)
-    return case(draw, "put", task + tail, plan, things=names, places=[*places, *listed_scene], scene=", ".join(listed_scene))
+    return case(
+        draw,
+        "put",
+        task + tail,
+        plan,
+        things=names,
+        places=[*places, *listed_scene],
+        scene=", ".join(listed_scene),
+    )
 
 
 def _tail(draw: Draw, plan: str) -> tuple[str, str]:
@@ -122,10 +142,17 @@ def _tail(draw: Draw, plan: str) -> tuple[str, str]:
         return "", plan
     kind = draw.one(("home", "say", "open"))
     if kind == "home":
-        return draw.phrase((", then go home", " and go to the rest position", ", then return home"), (", then go back to rest", " and finish at home")), plan + "home();"
+        return draw.phrase(
+            (", then go home", " and go to the rest position", ", then return home"),
+            (", then go back to rest", " and finish at home"),
+        ), plan + "home();"
     if kind == "say":
         message = draw.of(MESSAGES)
-        return draw.phrase((" and say {m}", ", then say {m}", ", then say '{m}'"), (" and finally say {m}", ", afterwards say '{m}'"), m=message), f"{plan}say('{message}');"
+        return draw.phrase(
+            (" and say {m}", ", then say {m}", ", then say '{m}'"),
+            (" and finally say {m}", ", afterwards say '{m}'"),
+            m=message,
+        ), f"{plan}say('{message}');"
     return draw.phrase((", then open the gripper",), (" and open your gripper",)), plan + "open();"
 
 
@@ -134,20 +161,83 @@ def single(draw: Draw) -> Case:
     (name,) = _things(draw, 1)
     kind = draw.one(("pick", "throw", "show", "show", "drop", "over"))
     if kind == "pick":
-        task = draw.phrase(("pick up the {x}", "grab the {x}", "take the {x}", "grasp the {x}", "hold the {x}", "lift the {x}", "get the {x}"), ("seize the {x}", "pick the {x} up", "get hold of the {x}"), x=name)
+        task = draw.phrase(
+            (
+                "pick up the {x}",
+                "grab the {x}",
+                "take the {x}",
+                "grasp the {x}",
+                "hold the {x}",
+                "lift the {x}",
+                "get the {x}",
+            ),
+            ("seize the {x}", "pick the {x} up", "get hold of the {x}"),
+            x=name,
+        )
         return case(draw, "single", task, f"pick('{name}');", things=table(draw, name))
     if kind == "throw":
-        task = draw.phrase(("throw away the {x}", "put the {x} in the bin", "throw the {x} into the bin", "get rid of the {x}", "the {x} is rubbish", "bin the {x}"), ("discard the {x}", "throw out the {x}", "dispose of the {x}"), x=name)
+        task = draw.phrase(
+            (
+                "throw away the {x}",
+                "put the {x} in the bin",
+                "throw the {x} into the bin",
+                "get rid of the {x}",
+                "the {x} is rubbish",
+                "bin the {x}",
+            ),
+            ("discard the {x}", "throw out the {x}", "dispose of the {x}"),
+            x=name,
+        )
         things = table(draw, name)
-        return case(draw, "single", task, f"pick('{name}');drop('bin');", things=things, places=["bin"], scene=", ".join([*things, "bin"]) if draw.chance(0.6) else None)
+        return case(
+            draw,
+            "single",
+            task,
+            f"pick('{name}');drop('bin');",
+            things=things,
+            places=["bin"],
+            scene=", ".join([*things, "bin"]) if draw.chance(0.6) else None,
+        )
     if kind == "drop":
         place = _place(draw, name)
-        task = draw.phrase(("drop the {x} {p}", "let the {x} fall {p}", "pick up the {x} and drop it {p}"), ("release the {x} {p}",), x=name, p=_at(place, draw))
-        return case(draw, "single", task, f"pick('{name}');drop('{place}');", things=table(draw, name, without=[place]), places=[place])
+        task = draw.phrase(
+            ("drop the {x} {p}", "let the {x} fall {p}", "pick up the {x} and drop it {p}"),
+            ("release the {x} {p}",),
+            x=name,
+            p=_at(place, draw),
+        )
+        return case(
+            draw,
+            "single",
+            task,
+            f"pick('{name}');drop('{place}');",
+            things=table(draw, name, without=[place]),
+            places=[place],
+        )
     if kind == "over":
-        task = draw.phrase(("move over the {x}", "go over the {x}", "move to the {x}", "hover over the {x}", "go to the {x}"), ("position yourself over the {x}", "reach above the {x}"), x=name)
+        task = draw.phrase(
+            (
+                "move over the {x}",
+                "go over the {x}",
+                "move to the {x}",
+                "hover over the {x}",
+                "go to the {x}",
+            ),
+            ("position yourself over the {x}", "reach above the {x}"),
+            x=name,
+        )
         return case(draw, "single", task, f"move_to('{name}');", things=table(draw, name))
-    task = draw.phrase(("show me the {x}", "point at the {x}", "where is the {x}?", "point out the {x}", "show where the {x} is"), ("indicate the {x}", "which one is the {x}?"), x=name)
+    task = draw.phrase(
+        (
+            "show me the {x}",
+            "point at the {x}",
+            "where is the {x}?",
+            "point out the {x}",
+            "show where the {x} is",
+        ),
+        ("indicate the {x}", "which one is the {x}?"),
+        x=name,
+    )
     return case(draw, "single", task, f"move_to('{name}');say('Here it is');", things=table(draw, name))
 
 
@@ -156,16 +246,69 @@ def simple(draw: Draw) -> Case:
     kind = draw.one(("open", "close", "home", "say", "look"))
     things = table(draw)
     if kind == "open":
-        return case(draw, "simple", draw.phrase(("open the gripper", "open your hand", "open up", "let go", "open"), ("release the gripper", "open your fingers")), "open();", things=things)
+        return case(
+            draw,
+            "simple",
+            draw.phrase(
+                ("open the gripper", "open your hand", "open up", "let go", "open"),
+                ("release the gripper", "open your fingers"),
+            ),
+            "open();",
+            things=things,
+        )
     if kind == "close":
-        return case(draw, "simple", draw.phrase(("close the gripper", "close your hand", "close", "shut the gripper"), ("shut your hand", "close your fingers")), "close();", things=things)
+        return case(
+            draw,
+            "simple",
+            draw.phrase(
+                ("close the gripper", "close your hand", "close", "shut the gripper"),
+                ("shut your hand", "close your fingers"),
+            ),
+            "close();",
+            things=things,
+        )
     if kind == "home":
-        return case(draw, "simple", draw.phrase(("go home", "return to the rest position", "rest", "home", "go back home", "go to rest"), ("move back to your rest position", "park yourself")), "home();", things=things)
+        return case(
+            draw,
+            "simple",
+            draw.phrase(
+                ("go home", "return to the rest position", "rest", "home", "go back home", "go to rest"),
+                ("move back to your rest position", "park yourself"),
+            ),
+            "home();",
+            things=things,
+        )
     if kind == "say":
         message = draw.of(MESSAGES)
-        return case(draw, "simple", draw.phrase(("say {m}", "say '{m}'", "tell me {m}", "announce '{m}'"), ("call out '{m}'", "speak the words {m}"), m=message), f"say('{message}');", things=things)
+        return case(
+            draw,
+            "simple",
+            draw.phrase(
+                ("say {m}", "say '{m}'", "tell me {m}", "announce '{m}'"),
+                ("call out '{m}'", "speak the words {m}"),
+                m=message,
+            ),
+            f"say('{message}');",
+            things=things,
+        )
     place = draw.one(("table", "desk", "tray", "shelf") if draw.split == "train" else ("workbench", "table"))
-    return case(draw, "simple", draw.phrase(("look at the {p}", "what is on the {p}?", "check the {p}", "tell me what you see on the {p}", "inspect the {p}"), ("examine the {p}", "what can you see on the {p}?"), p=place), f"look('{place}');", things=things)
+    return case(
+        draw,
+        "simple",
+        draw.phrase(
+            (
+                "look at the {p}",
+                "what is on the {p}?",
+                "check the {p}",
+                "tell me what you see on the {p}",
+                "inspect the {p}",
+            ),
+            ("examine the {p}", "what can you see on the {p}?"),
+            p=place,
+        ),
+        f"look('{place}');",
+        things=things,
+    )
 
 
 def stack(draw: Draw) -> Case:
@@ -176,7 +319,11 @@ def stack(draw: Draw) -> Case:
     order = list(zip(names[1:], names, strict=False))  # each on the one before
     if draw.chance(0.5):
         clauses = [f"{thing.split()[0]} on {below.split()[0]}" for thing, below in order]
-        head = draw.phrase(("stack the {s}", "stack the {s}", "build a tower of {s}", "pile up the {s}"), ("make a stack of the {s}", "pile the {s}"), s=f"{shape}s" if shape != "box" else "boxes")
+        head = draw.phrase(
+            ("stack the {s}", "stack the {s}", "build a tower of {s}", "pile up the {s}"),
+            ("make a stack of the {s}", "pile the {s}"),
+            s=f"{shape}s" if shape != "box" else "boxes",
+        )
         joint = draw.one((", then ", ", ", " and ")) if draw.split == "train" else draw.one(("; ", ", then "))
         task = f"{head}: {joint.join(clauses)}"
     else:
@@ -196,20 +343,37 @@ def sort(draw: Draw) -> Case:
     kinds = draw.some(list(GROUPS), draw.one((2, 2, 2, 3)))
     if draw.chance(0.4):
         kinds = ["fruit", "vegetables"]
-    places = draw.some([p for p in SORT_PLACES[draw.split]], len(kinds))
-    members = [draw.some(GROUPS[kind][draw.split], draw.one((1, 1, 2)) if len(kinds) < 3 else 1) for kind in kinds]
+    places = draw.some(SORT_PLACES[draw.split], len(kinds))
+    members = [
+        draw.some(GROUPS[kind][draw.split], draw.one((1, 1, 2)) if len(kinds) < 3 else 1) for kind in kinds
+    ]
     target = {thing: place for things, place in zip(members, places, strict=True) for thing in things}
     listed = list(target)
     if any(a != b and a in b for a in listed for b in listed):
         return sort(draw)
     draw.rng.shuffle(listed)
     if places[:2] == ["left basket", "right basket"] and draw.chance(0.7):
-        clauses = [f"the {kinds[0]} into the left basket", f"the {kinds[1]} into the right one", *(f"the {k} {_at(p, draw)}" for k, p in list(zip(kinds, places, strict=True))[2:])]
+        clauses = [
+            f"the {kinds[0]} into the left basket",
+            f"the {kinds[1]} into the right one",
+            *(f"the {k} {_at(p, draw)}" for k, p in list(zip(kinds, places, strict=True))[2:]),
+        ]
     else:
-        clauses = [f"{'the ' if draw.chance(0.7) else ''}{kind} {_at(place, draw)}" for kind, place in zip(kinds, places, strict=True)]
+        clauses = [
+            f"{'the ' if draw.chance(0.7) else ''}{kind} {_at(place, draw)}"
+            for kind, place in zip(kinds, places, strict=True)
+        ]
     joined = ", ".join(clauses[:-1]) + f" and {clauses[-1]}"
     task = draw.phrase(
-        ("Put {c}.", "Sort the things: {c}.", "Clean the desk: {c}.", "Tidy up: {c}.", "Move {c}.", "Sort: {c}.", "Clear the table: {c}."),
+        (
+            "Put {c}.",
+            "Sort the things: {c}.",
+            "Clean the desk: {c}.",
+            "Tidy up: {c}.",
+            "Move {c}.",
+            "Sort: {c}.",
+            "Clear the table: {c}.",
+        ),
         ("Organise the table: {c}.", "Everything in order: {c}.", "Place {c}."),
         c=joined,
     )
@@ -234,7 +398,14 @@ def desk(draw: Draw) -> Case:
         ("Clear the bench: {k} {b}, the {x} {p}.", "In order please: the {k} {b} and the {x} {p}."),
         k=kind, b=_at(bin_place, draw), x=single_name, p=_at(place, draw),
     )  # fmt: skip
-    return case(draw, "sort", task, carry(*((thing, target[thing]) for thing in listed)), things=listed, places=[bin_place, place])
+    return case(
+        draw,
+        "sort",
+        task,
+        carry(*((thing, target[thing]) for thing in listed)),
+        things=listed,
+        places=[bin_place, place],
+    )
 
 
 def all_of(draw: Draw) -> Case:
@@ -242,7 +413,12 @@ def all_of(draw: Draw) -> Case:
     names = _things(draw, draw.one((2, 3, 4)))
     place = _place(draw, *names)
     task = draw.phrase(
-        ("Put everything {p}.", "Move all things {p}.", "Put all of it {p}.", "Clear the table: everything goes {p}."),
+        (
+            "Put everything {p}.",
+            "Move all things {p}.",
+            "Put all of it {p}.",
+            "Clear the table: everything goes {p}.",
+        ),
         ("Gather everything {p}.", "All the things belong {p}."),
         p=_at(place, draw),
     )
@@ -274,25 +450,51 @@ def replan(draw: Draw) -> Case:
     on = {thing: place for index, (thing, place) in enumerate(moves) if 2 * index + 1 < at}
     held, new = None, "".join(steps[at:])
     if at % 2 == 0:
-        reason = draw.phrase(("the {x} slipped", "the grasp failed", "I missed the {x}", "of a time-out"), ("the gripper lost the {x}", "the {x} moved away"), x=names[at // 2])
+        reason = draw.phrase(
+            ("the {x} slipped", "the grasp failed", "I missed the {x}", "of a time-out"),
+            ("the gripper lost the {x}", "the {x} moved away"),
+            x=names[at // 2],
+        )
     elif draw.chance(0.5):
-        reason = draw.phrase(("the {x} fell", "I dropped the {x}", "the {x} slipped out of the gripper"), ("the {x} fell down on the way",), x=names[at // 2])
+        reason = draw.phrase(
+            ("the {x} fell", "I dropped the {x}", "the {x} slipped out of the gripper"),
+            ("the {x} fell down on the way",),
+            x=names[at // 2],
+        )
         new = "".join(steps[at - 1 :])  # it must be picked again
     else:
         held = names[at // 2]
-        reason = draw.phrase(("the connection was lost", "I was stopped", "of a time-out"), ("the operator paused me", "the signal dropped"))
-    goal = draw.phrase(("Continue.", "Go on.", "Finish the task.", "Do the rest."), ("Carry on.", "Complete it."))
+        reason = draw.phrase(
+            ("the connection was lost", "I was stopped", "of a time-out"),
+            ("the operator paused me", "the signal dropped"),
+        )
+    goal = draw.phrase(
+        ("Continue.", "Go on.", "Finish the task.", "Do the rest."), ("Carry on.", "Complete it.")
+    )
     things = table(draw, *names, without=places)
     executed = "".join(done).rstrip(";") or "nothing"
     if draw.chance(0.5):
         task = draw.phrase(
             ("You gave me the plan {p} I failed because {r}. Executed so far: {d}. {g}", "The plan was {p} It failed because {r}. Done so far: {d}. {g}"),
             ("Your plan {p} failed because {r}. Executed so far: {d}. {g}",), p=plan, r=reason, d=executed, g=goal)  # fmt: skip
-        made = case(draw, "re-plan", task, new, things=things, places=places, on=on, holding=held, command=False, history="x")
+        made = case(
+            draw,
+            "re-plan",
+            task,
+            new,
+            things=things,
+            places=places,
+            on=on,
+            holding=held,
+            command=False,
+            history="x",
+        )
         return Case(NAME, "re-plan", task, new, made.trials, made.scene)
     history = draw.phrase(
         ("plan {p} failed because {r}; executed so far: {d}", "Plan: {p} Executed: {d}. Failure: {r}."), ("plan {p} failed: {r}. Executed so far: {d}.",), p=plan, r=reason, d=executed)  # fmt: skip
-    return case(draw, "re-plan", goal, new, things=things, places=places, on=on, holding=held, history=history)
+    return case(
+        draw, "re-plan", goal, new, things=things, places=places, on=on, holding=held, history=history
+    )
 
 
 def unseen(draw: Draw) -> Case:
@@ -306,7 +508,16 @@ def unseen(draw: Draw) -> Case:
         x=name, p=_at(place, draw),
     )  # fmt: skip
     listed = [*things, place] if draw.chance(0.5) else things
-    return case(draw, "unseen", task, UNSEEN, things=things, places=[place, name], scene=", ".join(listed), refusal=True)
+    return case(
+        draw,
+        "unseen",
+        task,
+        UNSEEN,
+        things=things,
+        places=[place, name],
+        scene=", ".join(listed),
+        refusal=True,
+    )
 
 
 def unsafe(draw: Draw) -> Case:

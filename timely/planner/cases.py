@@ -11,12 +11,12 @@ from typing import TypeAlias, TypeVar
 
 from timely.core.errors import InvalidInput, TimelyError
 from timely.planner.words import Split
-from timely.plans.interpreter import run_plan
+from timely.plans.interpreter import World, run_plan
 from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.scene import ArmScene, DroneScene
 from timely.plans.skillset import SkillSet
 
-Scene: TypeAlias = "DroneScene | ArmScene"
+Scene: TypeAlias = World
 Judge: TypeAlias = "Callable[[Scene, Scene], str]"
 """What is wrong with the second world, the first being what the reference plan made of it; "" if nothing is."""
 
@@ -79,14 +79,29 @@ def failure(case: Case, plan: str, skills: SkillSet) -> str:
 def same(reference: Scene, world: Scene) -> str:
     """The same came of it: place, visits, pictures, words, waiting; or what lies where."""
     if isinstance(reference, DroneScene) and isinstance(world, DroneScene):
-        return said_the_same(reference, world) or _same_visits(reference, world) or _same_pose(reference, world)
+        return (
+            said_the_same(reference, world) or _same_visits(reference, world) or _same_pose(reference, world)
+        )
     if isinstance(reference, ArmScene) and isinstance(world, ArmScene):
         return said_the_same(reference, world) or _same_table(reference, world)
     raise InvalidInput("two different kinds of world", where="judge")
 
 
+def same_calls(reference: Scene, world: Scene) -> str:
+    """The same calls in the same order: for worlds that only record them."""
+    wanted, got = getattr(reference, "calls", None), getattr(world, "calls", None)
+    return "" if wanted == got else f"calls {got}, not {wanted}"
+
+
+def refused_by(plan: str) -> bool:
+    """The plan says no in the canonical form."""
+    return f"'{REFUSAL}" in plan
+
+
 def said_the_same(reference: Scene, world: Scene) -> str:
     """The same words, case and punctuation aside; for yes and no the first word decides."""
+    if not isinstance(reference, (DroneScene, ArmScene)) or not isinstance(world, (DroneScene, ArmScene)):
+        return "no scene"
     if len(reference.said) != len(world.said):
         return f"said {world.said}, not {reference.said}"
     for wanted, got in zip(map(_plain, reference.said), map(_plain, world.said), strict=True):
@@ -103,6 +118,8 @@ def answered(reference: Scene, world: Scene) -> str:
 
 def refused(reference: Scene, world: Scene) -> str:
     """Says no, in the canonical form, and moves nothing."""
+    if not isinstance(world, (DroneScene, ArmScene)):
+        return "no scene"
     if not world.said or not world.said[0].startswith(REFUSAL):
         return f"does not refuse: {world.done}"
     return "moves although it refuses" if world.moves else ""

@@ -5,7 +5,18 @@ from __future__ import annotations
 from timely.planner.cases import Draw
 
 BEFORE = {
-    "train": ("please", "hey,", "ok,", "could you", "can you", "now", "I want you to", "robot,", "hi,", "quick,"),
+    "train": (
+        "please",
+        "hey,",
+        "ok,",
+        "could you",
+        "can you",
+        "now",
+        "I want you to",
+        "robot,",
+        "hi,",
+        "quick,",
+    ),
     "test": ("kindly", "would you", "I would like you to", "hello,", "listen,"),
 }
 AFTER = {"train": ("please", "thanks", "now", "for me"), "test": ("thank you", "if you can", "right away")}

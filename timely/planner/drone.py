@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (tables of wordings: a line is a list)
 """Tasks for the skill set ``drone``, family by family, each with a plan and worlds in which to judge any plan."""
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ from timely.plans.scene import DroneScene, Level, Thing
 
 NAME = "drone"
 YES_NO = "{l('Yes');->True}l('No');"
-UNSAFE, UNCLEAR, UNABLE = "l('Sorry, that is not safe');", "l('Sorry, I do not understand');", "l('Sorry, I cannot do that');"
+UNSAFE, UNCLEAR, UNABLE = (
+    "l('Sorry, that is not safe');",
+    "l('Sorry, I do not understand');",
+    "l('Sorry, I cannot do that');",
+)
 CLOSE_CM = 150.0
 CLEARED_CM = 10.0
 MAX_QUESTION_WORDS = 6
@@ -48,7 +53,11 @@ def seen(draw: Draw, *names: str, without: tuple[str, ...] = ()) -> str:
     if draw.chance(0.5):
         others += draw.some(FURNITURE, draw.one((1, 2)))
     taken = {*names, *without}
-    others = [name for name in dict.fromkeys(others) if name not in taken and not any(name in t or t in name for t in taken)]
+    others = [
+        name
+        for name in dict.fromkeys(others)
+        if name not in taken and not any(name in t or t in name for t in taken)
+    ]
     listed = [*names, *others]
     draw.rng.shuffle(listed)
     return ", ".join(listed)
@@ -70,7 +79,9 @@ def case(
     text = f"{task[0].upper()}{task[1:]}"
     if text[-1] not in ".?!":
         text += "."
-    return Case(NAME, family, dressed(draw, text, plan, command=command), plan, trials, scene, history, refusal)
+    return Case(
+        NAME, family, dressed(draw, text, plan, command=command), plan, trials, scene, history, refusal
+    )
 
 
 def _thing(draw: Draw) -> str:
@@ -109,7 +120,9 @@ def find(draw: Draw) -> Case:
         x=name, a=article(name),
     )  # fmt: skip
     scene = "" if draw.chance(0.3) else seen(draw, *([name] if draw.chance(0.3) else []), without=(name,))
-    return case(draw, "find", task, f"?s('{name}')==True{{g('{name}')}}", _around(somewhere(draw, name)), scene=scene)
+    return case(
+        draw, "find", task, f"?s('{name}')==True{{g('{name}')}}", _around(somewhere(draw, name)), scene=scene
+    )
 
 
 def go_to(draw: Draw) -> Case:
@@ -125,7 +138,9 @@ def go_to(draw: Draw) -> Case:
         trials: tuple[Trial, ...] = (Trial(room(Thing(name, 15.0, 300.0)), same),)
         return case(draw, "go to", task, f"g('{name}');", trials, scene=seen(draw, name))
     scene = seen(draw, without=(name,)) if draw.chance(0.6) else ""
-    return case(draw, "go to", task, f"?s('{name}')==True{{g('{name}')}}", _around(somewhere(draw, name)), scene=scene)
+    return case(
+        draw, "go to", task, f"?s('{name}')==True{{g('{name}')}}", _around(somewhere(draw, name)), scene=scene
+    )
 
 
 def face(draw: Draw) -> Case:
@@ -133,9 +148,17 @@ def face(draw: Draw) -> Case:
     name = _thing(draw)
     trials = (Trial(room(Thing(name, draw.one((-30.0, 20.0, 35.0)), 300.0)), same),)
     if draw.chance(0.6):
-        task = draw.phrase(("Turn to the {x}.", "Face the {x}.", "Turn towards the {x}.", "Look at the {x}."), ("Point yourself at the {x}.", "Turn so you face the {x}."), x=name)
+        task = draw.phrase(
+            ("Turn to the {x}.", "Face the {x}.", "Turn towards the {x}.", "Look at the {x}."),
+            ("Point yourself at the {x}.", "Turn so you face the {x}."),
+            x=name,
+        )
         return case(draw, "face", task, f"o('{name}');", trials, scene=seen(draw, name))
-    task = draw.phrase(("Come closer to the {x}.", "Get closer to the {x}.", "Approach the {x}."), ("Move nearer to the {x}.", "Edge closer to the {x}."), x=name)
+    task = draw.phrase(
+        ("Come closer to the {x}.", "Get closer to the {x}.", "Approach the {x}."),
+        ("Move nearer to the {x}.", "Edge closer to the {x}."),
+        x=name,
+    )
     return case(draw, "face", task, f"o('{name}');a();", trials, scene=seen(draw, name))
 
 
@@ -149,7 +172,15 @@ def question(draw: Draw) -> Case:
             a=article(name),
         )  # fmt: skip
         scene = seen(draw, without=(name,)) if draw.chance(0.6) else ""
-        return case(draw, "question", task, f"?s('{name}')==True{YES_NO}", _around(somewhere(draw, name), answered), scene=scene, command=False)
+        return case(
+            draw,
+            "question",
+            task,
+            f"?s('{name}')==True{YES_NO}",
+            _around(somewhere(draw, name), answered),
+            scene=scene,
+            command=False,
+        )
     task = draw.phrase(
         ("Can you see {a}?", "Do you see the {x}?", "Is the {x} in view?", "Is there {a} in front of you?", "Do you see {a} now?", "Is there {a} here?", "Is {a} on the table?"),
         ("Is {a} visible?", "Have you got the {x} in sight?", "Is {a} ahead of you?"),
@@ -179,7 +210,11 @@ def two_things(draw: Draw) -> Case:
     plan = f"?iv('{first}'){'&' if both else '|'}iv('{second}'){YES_NO}"
     one, other = Thing(first, -10.0), Thing(second, 10.0)
     trials = tuple(Trial(room(*things), answered) for things in ((one, other), (one,), (other,), ()))
-    scene = "" if draw.chance(0.4) else seen(draw, *(n for n in (first, second) if draw.chance(0.5)), without=(first, second))
+    scene = (
+        ""
+        if draw.chance(0.4)
+        else seen(draw, *(n for n in (first, second) if draw.chance(0.5)), without=(first, second))
+    )
     return case(draw, "two things", task, plan, trials, scene=scene, command=False)
 
 
@@ -196,7 +231,11 @@ def above(draw: Draw) -> Case:
             ("Rise and look on the {f}; if {a} is there, take a photo.",), **slots)  # fmt: skip
         plan = f"mu(40);?iv('{name}')==True{{tp()}}"
     elif kind == "check":
-        task = draw.phrase(("Check the {x} on the {f}.", "Check the {x} on top of the {f}."), ("Have a look at the {x} on the {f}.",), **slots)
+        task = draw.phrase(
+            ("Check the {x} on the {f}.", "Check the {x} on top of the {f}."),
+            ("Have a look at the {x} on the {f}.",),
+            **slots,
+        )
         plan = f"mu(40);?iv('{name}')==True{{tp()}}"
     elif kind == "ask":
         task = draw.phrase(
@@ -205,7 +244,11 @@ def above(draw: Draw) -> Case:
         plan = f"mu(40);?iv('{name}')==True{YES_NO}"
         trials = (Trial(room(high), answered), Trial(room(), answered))
     else:
-        task = draw.phrase(("Find the {x} on the {f}.", "Go to the {x} on top of the {f}.", "Look for the {x} on the {f}."), ("Locate the {x} on the {f}.",), **slots)
+        task = draw.phrase(
+            ("Find the {x} on the {f}.", "Go to the {x} on top of the {f}.", "Look for the {x} on the {f}."),
+            ("Locate the {x} on the {f}.",),
+            **slots,
+        )
         plan = f"mu(40);?s('{name}')==True{{g('{name}')}}"
     scene = "" if draw.chance(0.4) else seen(draw, surface, without=(name,))
     return case(draw, "above", task, plan, trials, scene=scene, command=kind not in ("ask", "check"))
@@ -254,27 +297,64 @@ def loops(draw: Draw) -> Case:
     kind = draw.one(("photos", "far", "square", "repeat", "turns"))
     if kind == "photos":
         gap = draw.one((1, 2, 3, 5))
-        task = draw.phrase(("take {n} pictures, {g} seconds apart", "take {n} photos with {g} seconds in between", "take {n} pictures and wait {g} seconds after each"), ("shoot {n} photos, pausing {g} seconds after each",), n=count, g=gap)
+        task = draw.phrase(
+            (
+                "take {n} pictures, {g} seconds apart",
+                "take {n} photos with {g} seconds in between",
+                "take {n} pictures and wait {g} seconds after each",
+            ),
+            ("shoot {n} photos, pausing {g} seconds after each",),
+            n=count,
+            g=gap,
+        )
         plan = f"{times}{{tp();d({gap})}}"
     elif kind == "far":
         total, pieces = draw.one(((600, 2), (800, 2), (1000, 2), (1200, 3), (1500, 3), (2000, 4)))
         way = draw.one(("forward", "back", "left", "right"))
-        task = draw.phrase(("fly {w} {m} metres", "go {w} {m} m", "move {m} meters {w}"), ("head {w} {m} metres", "travel {m} metres {w}"), w=way, m=total // 100)
+        task = draw.phrase(
+            ("fly {w} {m} metres", "go {w} {m} m", "move {m} meters {w}"),
+            ("head {w} {m} metres", "travel {m} metres {w}"),
+            w=way,
+            m=total // 100,
+        )
         plan = f"{pieces}{{{steps.MOVES[way]}({total // pieces})}}"
     elif kind == "square":
         size = draw.one((50, 100, 150, 200))
         words = f"{size} cm" if size == 50 else f"{size / 100:g} metre{'s' if size > 100 else ''}"
-        task = draw.phrase(("fly a square of {w}", "fly in a square with sides of {w}", "make a square of {w}"), ("trace a square, {w} a side",), w=words)
+        task = draw.phrase(
+            ("fly a square of {w}", "fly in a square with sides of {w}", "make a square of {w}"),
+            ("trace a square, {w} a side",),
+            w=words,
+        )
         plan = f"4{{mf({size});tc(90)}}"
     elif kind == "repeat":
         size = draw.one((30, 50, 80, 100))
-        task = draw.phrase(("go up and down {n} times by {s} cm", "move up {s} cm and down {s} cm {n} times", "bob up and down {n} times, {s} cm each"), ("rise and sink {s} cm, {n} times",), n=count, s=size)
+        task = draw.phrase(
+            (
+                "go up and down {n} times by {s} cm",
+                "move up {s} cm and down {s} cm {n} times",
+                "bob up and down {n} times, {s} cm each",
+            ),
+            ("rise and sink {s} cm, {n} times",),
+            n=count,
+            s=size,
+        )
         plan = f"{times}{{mu({size});md({size})}}"
     else:
         pictures = draw.one((4, 6, 8, 3))
-        task = draw.phrase(("take {n} pictures all around you", "turn around and take {n} pictures on the way", "take pictures in {n} directions"), ("photograph all {n} directions",), n=pictures)
+        task = draw.phrase(
+            (
+                "take {n} pictures all around you",
+                "turn around and take {n} pictures on the way",
+                "take pictures in {n} directions",
+            ),
+            ("photograph all {n} directions",),
+            n=pictures,
+        )
         plan = f"{pictures}{{tp();tc({360 // pictures})}}"
-    return case(draw, "loops", task, plan, (Trial(room(), same),), scene=seen(draw) if draw.chance(0.4) else "")
+    return case(
+        draw, "loops", task, plan, (Trial(room(), same),), scene=seen(draw) if draw.chance(0.4) else ""
+    )
 
 
 def several(draw: Draw) -> Case:
@@ -283,16 +363,25 @@ def several(draw: Draw) -> Case:
     chosen: list[Step] = []
     while len(chosen) < wanted:
         step = steps.any_step(draw)
-        if chosen and (step.kind == chosen[-1].kind or any(step.kind.split()[-1] == other.kind.split()[-1] for other in chosen if other.things)):
+        if chosen and (
+            step.kind == chosen[-1].kind
+            or any(step.kind.split()[-1] == other.kind.split()[-1] for other in chosen if other.things)
+        ):
             continue
         if step.conditional and sum(other.conditional for other in chosen) >= (2 if wanted == 2 else 1):
             continue
         chosen.append(step)
-    joints = (", then ", " and then ", ", ", " and ") if draw.split == "train" else (", after that ", ", then ", " and next ")
+    joints = (
+        (", then ", " and then ", ", ", " and ")
+        if draw.split == "train"
+        else (", after that ", ", then ", " and next ")
+    )
     if wanted == 2:
         task = chosen[0].words + draw.one([joint for joint in joints if joint != ", "]) + chosen[1].words
     else:
-        first, last = draw.one(((", ", " and "), (", ", ", then "), (", then ", " and "), (" and ", ", then ")))
+        first, last = draw.one(
+            ((", ", " and "), (", ", ", then "), (", then ", " and "), (" and ", ", then "))
+        )
         if draw.split == "test":
             first, last = draw.one(((", ", ", and finally "), ("; ", "; "), (", after that ", ", then ")))
         task = chosen[0].words + first + chosen[1].words + last + chosen[2].words
@@ -315,18 +404,50 @@ def when(draw: Draw) -> Case:
     if kind == "near":
         cm = draw.one((100, 150, 200) if draw.split == "train" else (120, 150))
         words = draw.one((f"{cm} cm", f"{cm / 100:g} m", f"{cm / 100:g} metres"))
-        task = draw.phrase(("if the {x} is closer than {d}, go back 50 cm", "if the {x} is nearer than {d}, move back 50 cm"), ("should the {x} be closer than {d}, go back 50 cm",), x=name, d=words)
+        task = draw.phrase(
+            (
+                "if the {x} is closer than {d}, go back 50 cm",
+                "if the {x} is nearer than {d}, move back 50 cm",
+            ),
+            ("should the {x} be closer than {d}, go back 50 cm",),
+            x=name,
+            d=words,
+        )
         trials = (Trial(room(near), same), Trial(room(away), same))
-        return case(draw, "when", task, f"?od('{name}')<{cm}{{mb(50)}}", trials, scene=seen(draw, name), command=False)
+        return case(
+            draw, "when", task, f"?od('{name}')<{cm}{{mb(50)}}", trials, scene=seen(draw, name), command=False
+        )
     do = draw.one((steps.photo, steps.say, steps.turn, steps.move, steps.wait))(draw)
     trials = (Trial(room(near), same), Trial(room(), same))
     statement = do.plan.rstrip(";")
     if kind == "seen":
-        task = draw.phrase(("if you see {a}, {s}", "if there is {a}, {s}", "{s} if you see {a}", "when you see the {x}, {s}"), ("should you see {a}, {s}", "{s} in case there is {a}"), x=name, a=article(name), s=do.words)
+        task = draw.phrase(
+            (
+                "if you see {a}, {s}",
+                "if there is {a}, {s}",
+                "{s} if you see {a}",
+                "when you see the {x}, {s}",
+            ),
+            ("should you see {a}, {s}", "{s} in case there is {a}"),
+            x=name,
+            a=article(name),
+            s=do.words,
+        )
         plan = f"?iv('{name}')==True{{{statement}}}"
     else:
         other = draw.one((steps.say, steps.turn, steps.move))(draw)
-        task = draw.phrase(("if you see {a}, {s}, otherwise {o}", "if there is {a}, {s}, else {o}", "if you see the {x}, {s}; if not, {o}"), ("should you see {a}, {s}, or else {o}",), x=name, a=article(name), s=do.words, o=other.words)
+        task = draw.phrase(
+            (
+                "if you see {a}, {s}, otherwise {o}",
+                "if there is {a}, {s}, else {o}",
+                "if you see the {x}, {s}; if not, {o}",
+            ),
+            ("should you see {a}, {s}, or else {o}",),
+            x=name,
+            a=article(name),
+            s=do.words,
+            o=other.words,
+        )
         plan = f"?iv('{name}')==True{{{do.plan}->True}}{other.plan}"
     scene = seen(draw, *([name] if draw.chance(0.3) else []), without=(name,)) if draw.chance(0.4) else ""
     return case(draw, "when", task, plan, trials, scene=scene, command=False)
@@ -345,7 +466,9 @@ def probe(draw: Draw) -> Case:
     if draw.chance(0.3):
         task = draw.phrase(("Tell me: {q}?", "Look and tell me: {q}?"), ("Answer this: {q}?",), q=asked)
     trials = (Trial(room(Thing(name), facts=((words[-3:], answer),)), answered),)
-    return case(draw, "probe", task, plan, trials, scene=seen(draw, name) if draw.chance(0.7) else "", command=False)
+    return case(
+        draw, "probe", task, plan, trials, scene=seen(draw, name) if draw.chance(0.7) else "", command=False
+    )
 
 
 # ---------------------------------------------------------------------- in haste
@@ -367,7 +490,12 @@ def escaped(reference: Scene, world: Scene) -> str:
     return "" if end >= start + CLEARED_CM else f"only {end:.0f} cm away, {start:.0f} cm before"
 
 
-AWAY = {"": ("", 0.0), "from the left": ("mr(100);", -90.0), "from the right": ("ml(100);", 90.0), "from behind": ("mf(100);", 180.0)}
+AWAY = {
+    "": ("", 0.0),
+    "from the left": ("mr(100);", -90.0),
+    "from the right": ("ml(100);", 90.0),
+    "from behind": ("mf(100);", 180.0),
+}
 
 
 def _threat(draw: Draw) -> tuple[str, str]:
@@ -397,7 +525,9 @@ def evade(draw: Draw) -> Case:
             a=article(name), x=name,
         )  # fmt: skip
     trials = (Trial(room(Thing(name, bearing, CLOSE_CM)), escaped),)
-    return case(draw, "evade", task, plan, trials, scene=seen(draw, name) if draw.chance(0.5) else "", command=False)
+    return case(
+        draw, "evade", task, plan, trials, scene=seen(draw, name) if draw.chance(0.5) else "", command=False
+    )
 
 
 def replan(draw: Draw) -> Case:
@@ -410,41 +540,131 @@ def replan(draw: Draw) -> Case:
         chosen = [*before, *([extra] if extra.kind != before[0].kind and draw.chance(0.6) else [])]
         parts = [step.plan for step in chosen]
         cut = draw.rng.randrange(1, len(parts))
-        reason = draw.phrase(("the connection was lost", "of a time-out", "the wind pushed me", "the battery was changed", "I was interrupted", "I was told to stop"), ("the signal dropped", "a gust stopped me", "the operator paused me"))
-        goal = draw.phrase(("Continue.", "Go on with the plan.", "Do the rest.", "Finish it."), ("Carry on.", "Complete what remains."))
-        return _again(draw, "".join(parts), reason, "".join(parts[:cut]), goal, "".join(parts[cut:]), (Trial(room(), same),))
+        reason = draw.phrase(
+            (
+                "the connection was lost",
+                "of a time-out",
+                "the wind pushed me",
+                "the battery was changed",
+                "I was interrupted",
+                "I was told to stop",
+            ),
+            ("the signal dropped", "a gust stopped me", "the operator paused me"),
+        )
+        goal = draw.phrase(
+            ("Continue.", "Go on with the plan.", "Do the rest.", "Finish it."),
+            ("Carry on.", "Complete what remains."),
+        )
+        return _again(
+            draw,
+            "".join(parts),
+            reason,
+            "".join(parts[:cut]),
+            goal,
+            "".join(parts[cut:]),
+            (Trial(room(), same),),
+        )
     if kind == "danger":
         name, plan = _threat(draw)
         plan = "mu(100);mb(100);" if plan == "mu(100);" else plan
         slots = {"a": article(name), "x": name}
-        reason = draw.phrase(("{a} stepped in front of me", "{a} is running after me", "{a} came too close", "{a} is in the way", "there is {a} ahead"), ("{a} jumped in front of me", "{a} follows me"), **slots)
-        goal = draw.phrase(("Keep the {x} safe.", "Get away from the {x}.", "Do not hurt the {x}.", "Stay away from it.", "Avoid it.", "Be safe."), ("Protect the {x}.", "Move out of its way."), **slots)
+        reason = draw.phrase(
+            (
+                "{a} stepped in front of me",
+                "{a} is running after me",
+                "{a} came too close",
+                "{a} is in the way",
+                "there is {a} ahead",
+            ),
+            ("{a} jumped in front of me", "{a} follows me"),
+            **slots,
+        )
+        goal = draw.phrase(
+            (
+                "Keep the {x} safe.",
+                "Get away from the {x}.",
+                "Do not hurt the {x}.",
+                "Stay away from it.",
+                "Avoid it.",
+                "Be safe.",
+            ),
+            ("Protect the {x}.", "Move out of its way."),
+            **slots,
+        )
         done = draw.one(("nothing", before[0].plan, f"{before[0].plan} in part"))
-        return _again(draw, given, reason, done, goal, plan, (Trial(room(Thing(name, 0.0, CLOSE_CM)), escaped),), name)
+        return _again(
+            draw, given, reason, done, goal, plan, (Trial(room(Thing(name, 0.0, CLOSE_CM)), escaped),), name
+        )
     if kind == "blocked":
         name = _thing(draw)
-        reason = draw.phrase(("an obstacle is too close", "something is in the way", "the way is blocked", "a wall is ahead", "{a} blocks the way"), ("there is a barrier in front", "a pillar stands in the way"), a=article(draw.one(("box", "chair", "pole"))))
-        goal = draw.phrase(("Avoid a collision and reach the {x}.", "Reach the {x} without hitting anything.", "Go around it to the {x}.", "Still go to the {x}."), ("Get to the {x} another way.", "Bypass it and reach the {x}."), x=name)
+        reason = draw.phrase(
+            (
+                "an obstacle is too close",
+                "something is in the way",
+                "the way is blocked",
+                "a wall is ahead",
+                "{a} blocks the way",
+            ),
+            ("there is a barrier in front", "a pillar stands in the way"),
+            a=article(draw.one(("box", "chair", "pole"))),
+        )
+        goal = draw.phrase(
+            (
+                "Avoid a collision and reach the {x}.",
+                "Reach the {x} without hitting anything.",
+                "Go around it to the {x}.",
+                "Still go to the {x}.",
+            ),
+            ("Get to the {x} another way.", "Bypass it and reach the {x}."),
+            x=name,
+        )
         trials = (Trial(room(Thing(name, 0.0, 400.0)), partial(_went_around, name)),)
         forward = f"mf({draw.one((200, 300, 400))});"
         done = draw.one(("nothing", forward + " in part"))
-        return _again(draw, f"{forward}g('{name}');", reason, done, goal, f"ml(60);mf(100);mr(60);g('{name}');", trials, name)
+        return _again(
+            draw,
+            f"{forward}g('{name}');",
+            reason,
+            done,
+            goal,
+            f"ml(60);mf(100);mr(60);g('{name}');",
+            trials,
+            name,
+        )
     name = _thing(draw)
-    reason = draw.phrase(("I did not find the {x}", "the {x} was not found", "I could not see the {x}"), ("there was no {x} to be seen",), x=name)
-    goal = draw.phrase(("Look higher.", "Try again from above.", "Look from higher up."), ("Have another look from above.",))
+    reason = draw.phrase(
+        ("I did not find the {x}", "the {x} was not found", "I could not see the {x}"),
+        ("there was no {x} to be seen",),
+        x=name,
+    )
+    goal = draw.phrase(
+        ("Look higher.", "Try again from above.", "Look from higher up."), ("Have another look from above.",)
+    )
     trials = (Trial(room(Thing(name, 90.0, 250.0, "high")), same),)
-    return _again(draw, f"?s('{name}')==True{{g('{name}')}}", reason, f"s('{name}')", goal, f"mu(50);?s('{name}')==True{{g('{name}')}}", trials)
+    return _again(
+        draw,
+        f"?s('{name}')==True{{g('{name}')}}",
+        reason,
+        f"s('{name}')",
+        goal,
+        f"mu(50);?s('{name}')==True{{g('{name}')}}",
+        trials,
+    )
 
 
 def _went_around(name: str, reference: Scene, world: Scene) -> str:
     if not isinstance(world, DroneScene) or world.visited != [name]:
         return f"did not reach {name}"
-    aside = next((i for i, skill in enumerate(world.done) if skill in ("move_left", "move_right", "move_up")), 99)
+    aside = next(
+        (i for i, skill in enumerate(world.done) if skill in ("move_left", "move_right", "move_up")), 99
+    )
     ahead = next((i for i, skill in enumerate(world.done) if skill in ("move_forward", "goto")), 99)
     return "" if aside < ahead else "goes straight on"
 
 
-def _again(draw: Draw, plan: str, reason: str, done: str, goal: str, new: str, trials: tuple[Trial, ...], *names: str) -> Case:
+def _again(
+    draw: Draw, plan: str, reason: str, done: str, goal: str, new: str, trials: tuple[Trial, ...], *names: str
+) -> Case:
     """The history in the task, as the paper has it, or in its own field."""
     scene = seen(draw, *names) if draw.chance(0.5) else ""
     if draw.chance(0.5):
@@ -485,7 +705,15 @@ def unsafe(draw: Draw) -> Case:
             x=thing,
         )  # fmt: skip
     scene = seen(draw, *([who] if draw.chance(0.5) else [])) if draw.chance(0.5) else ""
-    return case(draw, "unsafe", task, UNSAFE, (Trial(room(Thing(who), Thing(thing, 30.0)), refused),), scene=scene, refusal=True)
+    return case(
+        draw,
+        "unsafe",
+        task,
+        UNSAFE,
+        (Trial(room(Thing(who), Thing(thing, 30.0)), refused),),
+        scene=scene,
+        refusal=True,
+    )
 
 
 def unclear(draw: Draw) -> Case:
@@ -496,14 +724,31 @@ def unclear(draw: Draw) -> Case:
              "Move the whatsit to the thingy.", "Just do something.", "Fly to you know where.", "Like before.", "Of the and but.", "Zzz.", "What I said.", "Xkcd.", "That over there."),
             ("Do the thing.", "The same as always.", "Qwerty uiop.", "Glip the zorp.", "Over there, that one.", "Whatever.", "Make it so.", "Go to the one I mean."),
         )  # fmt: skip
-        return case(draw, "unclear", task, UNCLEAR, (Trial(room(), refused),), scene=seen(draw) if draw.chance(0.5) else "", refusal=True, command=False)
+        return case(
+            draw,
+            "unclear",
+            task,
+            UNCLEAR,
+            (Trial(room(), refused),),
+            scene=seen(draw) if draw.chance(0.5) else "",
+            refusal=True,
+            command=False,
+        )
     task = draw.phrase(
         ("Make me a coffee.", "Pick up the {x}.", "Bring me the {x}.", "Open the door.", "Wash the dishes.", "Carry the {x} to the kitchen.", "Cook dinner.", "Order a pizza.", "Clean the {x}.", "Lift the {x}.",
          "Switch on the light.", "Grab the {x}.", "Repair the {x}.", "Send an email.", "Buy a {x}.", "Fetch me the {x}.", "Push the {x} away.", "Write a letter.", "Throw the {x}."),
         ("Wash my car.", "Pour me a drink.", "Hand me the {x}.", "Close the window.", "Paint the {x}.", "Iron my shirt.", "Take the {x} upstairs."),
         x=_thing(draw),
     )  # fmt: skip
-    return case(draw, "unable", task, UNABLE, (Trial(room(), refused),), scene=seen(draw) if draw.chance(0.5) else "", refusal=True)
+    return case(
+        draw,
+        "unable",
+        task,
+        UNABLE,
+        (Trial(room(), refused),),
+        scene=seen(draw) if draw.chance(0.5) else "",
+        refusal=True,
+    )
 
 
 FAMILIES: Mapping[Callable[[Draw], Case], float] = {

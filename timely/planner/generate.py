@@ -49,5 +49,7 @@ def generate(skill_set: str, split: Split, seed: int, *, distinct: bool = True) 
         except TimelyError as error:
             wrong = str(error)
         if wrong:
-            raise EngineFailed(f"{case.plan} for {case.task!r} ({case.scene}): {wrong}", where=f"generator {skill_set}")
+            raise EngineFailed(
+                f"{case.plan} for {case.task!r} ({case.scene}): {wrong}", where=f"generator {skill_set}"
+            )
         yield case

@@ -33,7 +33,7 @@ def attach(model: Any, rank: int, alpha: int, seed: int) -> dict[str, Any]:
 
     product = _product()
 
-    class Adapted(torch.nn.Module):
+    class Adapted(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, inner: Any, generator: Any) -> None:
             super().__init__()
             self.weight = inner.weight
@@ -77,7 +77,7 @@ def _product() -> Any:
     """x (W + BA)^T as one function."""
     import torch
 
-    class Product(torch.autograd.Function):
+    class Product(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(context: Any, x: Any, weight: Any, a: Any, b: Any) -> Any:
             flat = x.reshape(-1, x.shape[-1])
@@ -112,7 +112,10 @@ def save(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int) -> Non
 
     scale = alpha / rank
     weights = {
-        name: (value.detach().float() / (scale if ".lora_B." in name else 1.0)).to(torch.bfloat16).cpu().contiguous()
+        name: (value.detach().float() / (scale if ".lora_B." in name else 1.0))
+        .to(torch.bfloat16)
+        .cpu()
+        .contiguous()
         for name, value in sorted(trained.items())
     }
     temporary = folder / f".{WEIGHTS}.tmp"
@@ -151,8 +154,14 @@ def read(folder: Path) -> tuple[dict[str, Any], float]:
         weights = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise InvalidInput(f"{NOT_AN_ADAPTER}: {error}", where=str(folder / WEIGHTS)) from error
-    if rank < 1 or not weights or any(value.shape[0 if ".lora_A." in name else 1] != rank for name, value in weights.items()):
-        raise InvalidInput(f"{NOT_AN_ADAPTER}: its weights are not of rank {rank}", where=str(folder / WEIGHTS))
+    if (
+        rank < 1
+        or not weights
+        or any(value.shape[0 if ".lora_A." in name else 1] != rank for name, value in weights.items())
+    ):
+        raise InvalidInput(
+            f"{NOT_AN_ADAPTER}: its weights are not of rank {rank}", where=str(folder / WEIGHTS)
+        )
     return weights, alpha / rank
 
 
@@ -165,7 +174,9 @@ def load(folder: Path, trained: Mapping[str, Any]) -> None:
     import torch
 
     weights, scale = read(folder)
-    if {name: value.shape for name, value in weights.items()} != {name: value.shape for name, value in trained.items()}:
+    if {name: value.shape for name, value in weights.items()} != {
+        name: value.shape for name, value in trained.items()
+    }:
         raise InvalidInput("was made for another base model or with another rank", where=str(folder))
     with torch.no_grad():
         for name, parameter in trained.items():
@@ -184,12 +195,17 @@ def merge(model: Any, folder: Path) -> None:
     parameters = dict(model.named_parameters())
     names = sorted(name.removesuffix(".lora_A.weight") for name in weights if name.endswith(".lora_A.weight"))
     if len(names) * 2 != len(weights):
-        raise InvalidInput(f"{NOT_AN_ADAPTER}: not every layer has its two halves", where=str(folder / WEIGHTS))
+        raise InvalidInput(
+            f"{NOT_AN_ADAPTER}: not every layer has its two halves", where=str(folder / WEIGHTS)
+        )
     for name in names:
         target = parameters.get(f"{name.removeprefix(PREFIX)}.weight")
         a, b = weights[f"{name}.lora_A.weight"].float(), weights.get(f"{name}.lora_B.weight")
         if target is None or b is None or target.shape != (b.shape[0], a.shape[1]):
-            raise InvalidInput(f"was made for another base model: no place for {name.removeprefix(PREFIX)}", where=str(folder))
+            raise InvalidInput(
+                f"was made for another base model: no place for {name.removeprefix(PREFIX)}",
+                where=str(folder),
+            )
         with torch.no_grad():
             target.copy_((target.float() + scale * (b.float() @ a)).to(target.dtype))
 
@@ -198,7 +214,7 @@ def quicken(model: Any) -> None:
     """Replace the norms by torch's own: the same numbers in one call instead of six."""
     import torch
 
-    class Norm(torch.nn.Module):
+    class Norm(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, inner: Any) -> None:
             super().__init__()
             self.weight, self.eps = inner.weight, inner.variance_epsilon

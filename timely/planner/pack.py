@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 IGNORE = -100
@@ -126,7 +127,7 @@ def attention(
     common = spans[0]
     kc, vc = key[:, :common], value[:, :common]
     parts = [attend(grouped[:, :, :common], kc, vc, 0)] if common else []
-    for start, end in zip(spans[:-1], spans[1:], strict=True):
+    for start, end in pairwise(spans):
         k = torch.cat([kc, key[:, start:end]], 1)
         v = torch.cat([vc, value[:, start:end]], 1)
         parts.append(attend(grouped[:, :, start:end], k, v, common))

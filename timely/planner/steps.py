@@ -1,3 +1,4 @@
+
 """Single steps of drone tasks, in words and as statements; tasks of several steps are joined from them."""
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def distance(draw: Draw) -> tuple[str, int]:
         cm = draw.one(options)
         return draw.one((f"{cm} cm", f"{cm} centimetres", f"{cm}cm", f"{cm} centimeters")), cm
     if kind == "m":
-        tenths = draw.one([n for n in range(2, 51) if (n % 7 == 0) == (draw.split == "test")] + [10, 20, 30, 40, 50])
+        tenths = draw.one(
+            [n for n in range(2, 51) if (n % 7 == 0) == (draw.split == "test")] + [10, 20, 30, 40, 50]
+        )
         number = f"{tenths / 10:g}"
         return draw.one((f"{number} m", f"{number} metres", f"{number} meters", f"{number}m")), tenths * 10
     if kind == "word":
@@ -48,7 +51,16 @@ def distance(draw: Draw) -> tuple[str, int]:
         word = NUMBERS[n] + (" and a half" if half else "")
         return f"{word} {'metre' if word == 'one' else draw.one(('metres', 'meters'))}", n * 100 + 50 * half
     if kind == "half":
-        return draw.one((("half a metre", 50), ("half a meter", 50), ("a metre", 100), ("a meter", 100), ("a bit", 50), ("a little", 50)))
+        return draw.one(
+            (
+                ("half a metre", 50),
+                ("half a meter", 50),
+                ("a metre", 100),
+                ("a meter", 100),
+                ("a bit", 50),
+                ("a little", 50),
+            )
+        )
     feet = draw.one((1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
     return f"{draw.one((str(feet), NUMBERS[feet]))} {'foot' if feet == 1 else 'feet'}", feet * FEET_CM
 
@@ -75,8 +87,16 @@ def move(draw: Draw) -> Step:
         "up": (("rise {d}", "climb {d}", "gain {d} of height"), ("ascend {d}",)),
         "down": (("descend {d}", "sink {d}", "come down {d}"), ("lower yourself {d}",)),
     }[way]
-    train = ("go {w} {d}", "fly {w} {d}", "move {w} {d}", "go {d} {w}", "fly {d} {w}", "move {d} {w}", *special[0])
-    test = ("head {w} {d}", "travel {d} {w}", "head {d} {w}", *special[1])
+    train: tuple[str, ...] = (
+        "go {w} {d}",
+        "fly {w} {d}",
+        "move {w} {d}",
+        "go {d} {w}",
+        "fly {d} {w}",
+        "move {d} {w}",
+        *special[0],
+    )
+    test: tuple[str, ...] = ("head {w} {d}", "travel {d} {w}", "head {d} {w}", *special[1])
     if not words:
         train, test = ("go {w}", "fly {w}", "move {w}"), ("head {w}", "travel {w}")
     text = " ".join(draw.phrase(train, test, w=draw.one(plain), d=words).split())
@@ -89,7 +109,11 @@ def turn(draw: Draw) -> Step:
     kind = draw.one(("plain", "degrees", "degrees", "quarter", "half", "full", "around", "clock"))
     degrees = draw.one([n for n in range(10, 181, 5) if (n % 7 == 0) == (draw.split == "test")] + [45, 90])
     if kind == "plain":
-        return Step(draw.phrase(("turn {s}", "rotate {s}", "turn to the {s}"), ("pivot {s}", "swing {s}"), s=side), f"{skill}(90);", "turn")
+        return Step(
+            draw.phrase(("turn {s}", "rotate {s}", "turn to the {s}"), ("pivot {s}", "swing {s}"), s=side),
+            f"{skill}(90);",
+            "turn",
+        )
     if kind == "degrees":
         words = draw.one((f"{degrees} degrees", f"{degrees} deg", f"{degrees}°"))
         text = draw.phrase(
@@ -99,25 +123,54 @@ def turn(draw: Draw) -> Step:
         )  # fmt: skip
         return Step(text, f"{skill}({degrees});", "turn")
     if kind == "quarter":
-        text = draw.phrase(("make a quarter turn {s}", "a quarter turn to the {s}", "do a quarter turn to the {s}"), ("give me a quarter turn {s}",), s=side)
+        text = draw.phrase(
+            ("make a quarter turn {s}", "a quarter turn to the {s}", "do a quarter turn to the {s}"),
+            ("give me a quarter turn {s}",),
+            s=side,
+        )
         return Step(text, f"{skill}(90);", "turn")
     if kind == "half":
-        text = draw.phrase(("make a half turn {s}", "do a half turn to the {s}", "half a turn {s}"), ("give me a half turn {s}",), s=side)
+        text = draw.phrase(
+            ("make a half turn {s}", "do a half turn to the {s}", "half a turn {s}"),
+            ("give me a half turn {s}",),
+            s=side,
+        )
         return Step(text, f"{skill}(180);", "turn")
     if kind == "full":
-        text = draw.phrase(("spin around once", "make a full turn", "turn a full circle", "do a full rotation"), ("rotate all the way round", "do one full spin"))
+        text = draw.phrase(
+            ("spin around once", "make a full turn", "turn a full circle", "do a full rotation"),
+            ("rotate all the way round", "do one full spin"),
+        )
         return Step(text, "tc(360);", "turn")
     if kind == "around":
-        return Step(draw.phrase(("turn around", "turn back", "face the other way"), ("about turn", "turn to face backwards")), "tc(180);", "turn")
+        return Step(
+            draw.phrase(
+                ("turn around", "turn back", "face the other way"), ("about turn", "turn to face backwards")
+            ),
+            "tc(180);",
+            "turn",
+        )
     clock, skill = draw.one((("clockwise", "tc"), ("counterclockwise", "tu"), ("anticlockwise", "tu")))
-    text = draw.phrase(("turn {d} degrees {c}", "rotate {c} {d} degrees", "turn {c} {d} degrees"), ("pivot {d} degrees {c}",), d=degrees, c=clock)
+    text = draw.phrase(
+        ("turn {d} degrees {c}", "rotate {c} {d} degrees", "turn {c} {d} degrees"),
+        ("pivot {d} degrees {c}",),
+        d=degrees,
+        c=clock,
+    )
     return Step(text, f"{skill}({degrees});", "turn")
 
 
 def photo(draw: Draw) -> Step:
     """A picture of whatever is ahead."""
     text = draw.phrase(
-        ("take a picture", "take a photo", "snap a photo", "take a photograph", "make a photo", "take one picture"),
+        (
+            "take a picture",
+            "take a photo",
+            "snap a photo",
+            "take a photograph",
+            "make a photo",
+            "take one picture",
+        ),
         ("shoot a picture", "capture an image", "get a photo"),
     )
     return Step(text, "tp();", "tp")
@@ -132,7 +185,14 @@ def wait(draw: Draw) -> Step:
         word = NUMBERS[seconds] if seconds <= 10 and draw.chance(0.3) else str(seconds)
         words = f"{word} second{'' if seconds == 1 else 's'}"
     text = draw.phrase(
-        ("wait {t}", "wait for {t}", "hover for {t}", "pause for {t}", "hold still for {t}", "stay there for {t}"),
+        (
+            "wait {t}",
+            "wait for {t}",
+            "hover for {t}",
+            "pause for {t}",
+            "hold still for {t}",
+            "stay there for {t}",
+        ),
         ("stay put for {t}", "hang there for {t}", "rest for {t}"),
         t=words,
     )
@@ -143,36 +203,58 @@ def say(draw: Draw) -> Step:
     """Say something given."""
     message = draw.of(MESSAGES)
     text = draw.phrase(
-        ("say {m}", "say '{m}'", "announce {m}", "say the words '{m}'", "tell everyone {m}"), ("speak the words '{m}'", "call out {m}"), m=message
+        ("say {m}", "say '{m}'", "announce {m}", "say the words '{m}'", "tell everyone {m}"),
+        ("speak the words '{m}'", "call out {m}"),
+        m=message,
     )
     return Step(text, f"l('{message}');", "l")
 
 
 def somewhere(draw: Draw, name: str) -> Thing:
     """The thing, anywhere at eye level."""
-    return Thing(name, draw.one((-150.0, -90.0, -20.0, 0.0, 25.0, 60.0, 120.0, 180.0)), draw.one((150.0, 250.0, 400.0)))
+    return Thing(
+        name, draw.one((-150.0, -90.0, -20.0, 0.0, 25.0, 60.0, 120.0, 180.0)), draw.one((150.0, 250.0, 400.0))
+    )
 
 
 def find(draw: Draw, name: str | None = None) -> Step:
     """Look for a thing and go there."""
     name = name or spaced(draw.of(DRONE_OBJECTS))
     text = draw.phrase(
-        ("find the {x}", "look for the {x}", "find the {x} and go to it", "search for the {x}", "go and find the {x}", "look for the {x} and fly to it"),
+        (
+            "find the {x}",
+            "look for the {x}",
+            "find the {x} and go to it",
+            "search for the {x}",
+            "go and find the {x}",
+            "look for the {x} and fly to it",
+        ),
         ("locate the {x}", "track down the {x}", "seek the {x} and go there"),
         x=name,
     )
-    return Step(text, f"?s('{name}')==True{{g('{name}')}}", f"find {name}", (somewhere(draw, name),), conditional=True)
+    return Step(
+        text, f"?s('{name}')==True{{g('{name}')}}", f"find {name}", (somewhere(draw, name),), conditional=True
+    )
 
 
 def find_photo(draw: Draw) -> Step:
     """Look for a thing and take its picture."""
     name = spaced(draw.of(DRONE_OBJECTS))
     text = draw.phrase(
-        ("find the {x} and take a picture of it", "take a photo of the {x}", "find and photograph the {x}", "take a picture of the {x}", "look for the {x} and take a photo", "photograph the {x}"),
+        (
+            "find the {x} and take a picture of it",
+            "take a photo of the {x}",
+            "find and photograph the {x}",
+            "take a picture of the {x}",
+            "look for the {x} and take a photo",
+            "photograph the {x}",
+        ),
         ("get me a picture of the {x}", "locate the {x} and snap it", "shoot a photo of the {x}"),
         x=name,
     )
-    return Step(text, f"?s('{name}')==True{{tp()}}", f"photo {name}", (somewhere(draw, name),), conditional=True)
+    return Step(
+        text, f"?s('{name}')==True{{tp()}}", f"photo {name}", (somewhere(draw, name),), conditional=True
+    )
 
 
 def any_step(draw: Draw) -> Step:

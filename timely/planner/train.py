@@ -53,7 +53,9 @@ class TrainOptions:
         if self.steps < 1 or self.rank < 1 or self.rate <= 0:
             raise InvalidInput("steps, rank and rate must be positive", where="train")
         if len(self.examples) != skill_sets or min(self.examples, default=0) < 1:
-            raise InvalidInput(f"needs one positive number of examples for each of {skill_sets}", where="examples")
+            raise InvalidInput(
+                f"needs one positive number of examples for each of {skill_sets}", where="examples"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,9 @@ def _resume(out: Path, signature: Mapping[str, Any], optimiser: _Optimiser) -> t
         return 0, []
     state = torch.load(path, weights_only=True)
     if state["signature"] != json.dumps(signature, sort_keys=True):
-        raise InvalidInput("holds a training with other options; name another folder or remove it", where=str(out))
+        raise InvalidInput(
+            "holds a training with other options; name another folder or remove it", where=str(out)
+        )
     for master, saved in zip(optimiser.masters, state["weights"], strict=True):
         master.copy_(saved)
     optimiser.copy()
@@ -241,7 +245,9 @@ def _resume(out: Path, signature: Mapping[str, Any], optimiser: _Optimiser) -> t
     return int(state["step"]), list(state["losses"])
 
 
-def _save(out: Path, signature: Mapping[str, Any], step: int, losses: list[float], optimiser: _Optimiser) -> None:
+def _save(
+    out: Path, signature: Mapping[str, Any], step: int, losses: list[float], optimiser: _Optimiser
+) -> None:
     """The state to go on from; never half a file."""
     import torch
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501, SIM905 (tables of wordings: a line is a list)
 """The things that tasks are about. What the held-out test speaks of never occurs in training."""
 
 from __future__ import annotations
@@ -27,14 +28,37 @@ DRONE_OBJECTS: dict[Split, tuple[str, ...]] = {
 """Underscores stand for spaces."""
 
 SURFACES: dict[Split, tuple[str, ...]] = {
-    "train": ("shelf", "cabinet", "wardrobe", "fridge", "bookcase", "cupboard", "top shelf", "counter", "locker"),
+    "train": (
+        "shelf",
+        "cabinet",
+        "wardrobe",
+        "fridge",
+        "bookcase",
+        "cupboard",
+        "top shelf",
+        "counter",
+        "locker",
+    ),
     "test": ("dresser", "mantelpiece", "bunk", "high shelf", "display case"),
 }
 UNDERS: dict[Split, tuple[str, ...]] = {
     "train": ("bed", "table", "desk", "sofa", "chair", "bench", "couch", "counter", "car"),
     "test": ("armchair", "piano", "workbench", "coffee table", "crib"),
 }
-FURNITURE = ("sofa", "table", "lamp", "chair", "desk", "window", "carpet", "shelf", "door", "wall", "plant", "books")
+FURNITURE = (
+    "sofa",
+    "table",
+    "lamp",
+    "chair",
+    "desk",
+    "window",
+    "carpet",
+    "shelf",
+    "door",
+    "wall",
+    "plant",
+    "books",
+)
 
 NEEDS: dict[Split, tuple[tuple[str, str], ...]] = {
     "train": (
@@ -88,15 +112,47 @@ MOVERS: dict[Split, tuple[str, ...]] = {
 
 GROUPS: dict[str, dict[Split, tuple[str, ...]]] = {
     "fruit": {
-        "train": ("apple", "banana", "pear", "plum", "cherry", "lemon", "strawberry", "melon", "peach", "grapes"),
+        "train": (
+            "apple",
+            "banana",
+            "pear",
+            "plum",
+            "cherry",
+            "lemon",
+            "strawberry",
+            "melon",
+            "peach",
+            "grapes",
+        ),
         "test": ("orange", "mango", "kiwi", "pineapple"),
     },
     "vegetables": {
-        "train": ("carrot", "onion", "potato", "leek", "pepper", "tomato", "cabbage", "cucumber", "garlic", "corn"),
+        "train": (
+            "carrot",
+            "onion",
+            "potato",
+            "leek",
+            "pepper",
+            "tomato",
+            "cabbage",
+            "cucumber",
+            "garlic",
+            "corn",
+        ),
         "test": ("broccoli", "spinach", "lettuce", "celery"),
     },
     "rubbish": {
-        "train": ("paper", "can", "tissue", "wrapper", "crumpled paper", "empty bag", "used napkin", "broken cup", "peel"),
+        "train": (
+            "paper",
+            "can",
+            "tissue",
+            "wrapper",
+            "crumpled paper",
+            "empty bag",
+            "used napkin",
+            "broken cup",
+            "peel",
+        ),
         "test": ("old newspaper", "used tissue", "empty can", "candy wrapper"),
     },
     "pens": {
@@ -129,11 +185,36 @@ ARM_OBJECTS: dict[Split, tuple[str, ...]] = {
     ),
 }
 ARM_PLACES: dict[Split, tuple[str, ...]] = {
-    "train": ("tray", "basket", "plate", "box", "bin", "bowl", "shelf", "drawer", "mat", "left tray", "blue bin", "rack"),
+    "train": (
+        "tray",
+        "basket",
+        "plate",
+        "box",
+        "bin",
+        "bowl",
+        "shelf",
+        "drawer",
+        "mat",
+        "left tray",
+        "blue bin",
+        "rack",
+    ),
     "test": ("crate", "red basket", "saucer", "right tray", "cardboard box"),
 }
 SORT_PLACES: dict[Split, tuple[str, ...]] = {
-    "train": ("bin", "box", "tray", "basket", "bowl", "drawer", "left basket", "right basket", "left box", "right box", "bag"),
+    "train": (
+        "bin",
+        "box",
+        "tray",
+        "basket",
+        "bowl",
+        "drawer",
+        "left basket",
+        "right basket",
+        "left box",
+        "right box",
+        "bag",
+    ),
     "test": ("crate", "bucket", "green bin", "left tray", "right tray", "cupboard"),
 }
 

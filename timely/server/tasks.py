@@ -198,7 +198,7 @@ class TaskService:
             skill_set,
             request.task,
             request.scene,
-            examples=self.settings.prompt_examples,
+            examples=self.settings.prompt_examples and skill_set.name not in self.engine.planner_skill_sets,
             history=request.history,
         )
         await self.engine.check_length(prompt.system + prompt.user)

@@ -1,4 +1,4 @@
-"""Turn a GGUF file into a folder that vLLM loads; run as a process of its own by ``model``.
+"""Turn a GGUF file into a folder that vLLM loads, or merge a planner into one; a process of its own, run by ``model``.
 
 A process of its own because it imports torch and transformers (10 s, 1 GB), which the server that forks
 its engine afterwards must not have loaded.
@@ -6,6 +6,7 @@ its engine afterwards must not have loaded.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -23,10 +24,38 @@ def convert(gguf: Path, folder: Path) -> None:
     )
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(folder)
+    _readable(folder)
+
+
+def merge(base: Path, adapter: Path, folder: Path) -> None:
+    """Write the model of ``base`` with the adapter added to its weights into ``folder``."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    from timely.planner import lora
+
+    logging.disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
+    lora.merge(model, adapter)
+    model.save_pretrained(folder)
+    made = {path.name for path in folder.iterdir()}
+    for path in base.iterdir():  # the tokenizer and what belongs to it
+        wanted = path.suffix in (".json", ".jinja", ".txt", ".model") and path.name != "timely-manifest.json"
+        if wanted and path.is_file() and path.name not in made:
+            shutil.copyfile(path, folder / path.name)
+    _readable(folder)
+
+
+def _readable(folder: Path) -> None:
     # safetensors makes its file private; a cache may be shared by the users of a machine.
     for path in folder.iterdir():
         path.chmod(0o644)
 
 
 if __name__ == "__main__":
-    convert(Path(sys.argv[1]), Path(sys.argv[2]))
+    task, *paths = sys.argv[1:]
+    if task == "merge":
+        merge(*map(Path, paths))
+    else:
+        convert(*map(Path, paths))

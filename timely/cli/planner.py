@@ -1,0 +1,269 @@
+"""``timely planner``: train the small model for skill sets, judge it by what its plans do, say what an adapter is."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timely.cli.output import JsonFile, write_json
+from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.planner.card import (
+    SHIPPED,
+    Card,
+    check_base,
+    file_hash,
+    prompt_hash,
+    prompt_hashes,
+    read_card,
+    weights_hash,
+    write_card,
+)
+from timely.planner.card import WEIGHTS as WEIGHTS_FILE
+from timely.planner.cases import Case
+from timely.planner.generate import DRAWN, generate
+from timely.planner.own import cases_of
+from timely.planner.words import Split
+from timely.plans.library import load_skill_set
+from timely.plans.skillset import SkillSet
+
+if TYPE_CHECKING:
+    from timely.planner.evaluate import Score
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
+
+WAYS: dict[str, tuple[bool, bool, bool]] = {
+    "base": (False, True, False),
+    "base+grammar": (False, True, True),
+    "adapter": (True, False, False),
+    "adapter+grammar": (True, False, True),
+}
+"""Ways of asking: with the adapter, with examples in the prompt, with the grammar."""
+
+EXAMPLES_A_STEP = {"drone": 13, "arm": 9}
+OWN_EXAMPLES_A_STEP = 16
+
+SkillSets = Annotated[
+    list[str] | None, typer.Option("--skill-set", help="Name or YAML file; may be given several times.")
+]
+Base = Annotated[str | None, typer.Option(help="Model folder; the packaged SmolLM2-135M unless given.")]
+Threads = Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves it to torch.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+
+
+@app.command()
+def train(
+    skill_set: SkillSets = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder of the adapter; a training broken off there goes on.")
+    ] = Path("planner"),
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 160,
+    start: Annotated[Path | None, typer.Option(help="Adapter to begin with, instead of none.")] = None,
+    rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
+    seed: Annotated[int, typer.Option(help="Of the examples and the first weights.")] = 0,
+    base: Base = None,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    json_file: JsonFile = None,
+) -> None:
+    """Train an adapter: a planner for one or more skill sets (drone and arm unless given).
+
+    Example: timely planner train --skill-set my_robot.yaml --out my_planner --steps 80
+    """
+    sets = _skill_sets(skill_set)
+    streams = [cases(skills, "train", seed) for skills in sets]
+    heads = [next(stream) for stream in streams]  # a skill set without examples is told now
+    del heads
+    if start is not None:
+        read_card(start)
+    folder = _base(base)
+    if start is not None:
+        check_base(read_card(start), folder, start)
+    _libraries()
+    from timely.planner.train import Source, StepDone, TrainOptions
+    from timely.planner.train import train as run
+
+    options = TrainOptions(
+        steps=steps,
+        examples=tuple(EXAMPLES_A_STEP.get(skills.name, OWN_EXAMPLES_A_STEP) for skills in sets),
+        rate=rate,
+        seed=seed,
+        threads=threads,
+        device=device,
+    )
+    sources = [Source(skills, cases(skills, "train", seed)) for skills in sets]
+    began = time.monotonic()
+
+    def progress(done: StepDone) -> None:
+        left = (done.steps - done.step) * done.step_s
+        typer.echo(
+            f"step {done.step}/{done.steps}  loss {done.loss:.4f}  {done.step_s:.1f} s a step, {left / 60:.0f} min left"
+        )
+
+    loss = run(folder, sources, out, options, start=start, progress=progress)
+    card = Card(
+        base_model=folder.name,
+        base_sha256=weights_hash(folder),
+        adapter_sha256=file_hash(out / WEIGHTS_FILE),
+        skill_sets=dict(prompt_hashes(sets)),
+        seed=seed,
+        steps=steps,
+        examples_seen=steps * sum(options.examples),
+        loss=round(loss, 5),
+        options={**dataclasses.asdict(options), "start": start.name if start else None},
+    )
+    write_card(out, card)
+    size = (out / WEIGHTS_FILE).stat().st_size
+    typer.echo(f"{out}: {size / 1e6:.1f} MB, loss {loss:.4f}, {(time.monotonic() - began) / 60:.1f} min")
+    write_json(json_file, {**card.model_dump(), "bytes": size})
+
+
+@app.command("eval")
+def evaluate(
+    adapter: Annotated[
+        Path, typer.Option(help="Folder of the adapter; the shipped one unless given.")
+    ] = SHIPPED,
+    skill_set: SkillSets = None,
+    ways: Annotated[str, typer.Option(help=f"Which to compare, of: {', '.join(WAYS)}.")] = ",".join(WAYS),
+    number: Annotated[int, typer.Option("--cases", min=1, help="Held-out tasks a skill set.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of the tasks.")] = 1,
+    failures: Annotated[int, typer.Option(min=0, help="How many failures to show a skill set and way.")] = 0,
+    record: Annotated[bool, typer.Option(help="Write the scores into the adapter's card.")] = False,
+    base: Base = None,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    json_file: JsonFile = None,
+) -> None:
+    """Judge plans by carrying them out on held-out tasks: other wordings, other objects.
+
+    Example: timely planner eval --adapter my_planner --skill-set my_robot.yaml --cases 100
+    """
+    wanted = ways.split(",")
+    for way in wanted:
+        if way not in WAYS:
+            raise UnknownName("way", way, WAYS, where="--ways")
+    sets = _skill_sets(skill_set)
+    tasks = {skills.name: list(islice(cases(skills, "test", seed), number)) for skills in sets}
+    card = read_card(adapter)
+    folder = _base(base)
+    check_base(card, folder, adapter)
+    _libraries()
+    from timely.planner.answer import Answerer
+    from timely.planner.evaluate import score
+
+    results: list[Score] = []
+    for adapted in (False, True):
+        chosen = [way for way in wanted if WAYS[way][0] == adapted]
+        if not chosen:
+            continue
+        answerer = Answerer(folder, adapter if adapted else None, threads=threads, device=device)
+        for skills in sets:
+            for way in chosen:
+                _, examples, constrained = WAYS[way]
+                found = score(
+                    way,
+                    answerer,
+                    skills,
+                    tasks[skills.name],
+                    examples=examples,
+                    constrained=constrained,
+                    keep=max(20, failures),
+                )
+                results.append(found)
+                _show(found, failures)
+    if record:
+        kept = {f"{found.skill_set} {found.name}": _brief(found) for found in results}
+        write_card(adapter, card.model_copy(update={"scores": {**card.scores, **kept}}))
+    write_json(json_file, {"adapter": str(adapter), "seed": seed, "scores": results})
+
+
+@app.command()
+def info(
+    adapter: Annotated[
+        Path, typer.Argument(help="Folder of the adapter; the shipped one unless given.")
+    ] = SHIPPED,
+    json_file: JsonFile = None,
+) -> None:
+    """Say what an adapter is for, how it was made and how well it does."""
+    card = read_card(adapter)
+    size = (adapter / WEIGHTS_FILE).stat().st_size
+    stale = []
+    for name, digest in card.skill_sets.items():
+        try:
+            if prompt_hash(load_skill_set(name)) != digest:
+                stale.append(name)
+        except InvalidInput:
+            stale.append(name)
+    typer.echo(f"{adapter}")
+    typer.echo(f"  base model  {card.base_model}")
+    typer.echo(f"  skill sets  {', '.join(card.skill_sets)}")
+    typer.echo(f"  weights     {size / 1e6:.1f} MB, SHA-256 {card.adapter_sha256[:16]}")
+    typer.echo(
+        f"  training    {card.steps} steps, {card.examples_seen} examples, seed {card.seed}, loss {card.loss:g}"
+    )
+    for name in stale:
+        typer.echo(
+            f"  note        the prompt of {name} is not the one it was trained with (or is not found here)"
+        )
+    for name, scores in card.scores.items():
+        typer.echo(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in scores.items()))
+    write_json(json_file, {**card.model_dump(), "bytes": size, "stale": stale})
+
+
+def cases(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
+    """From the generator that comes with the skill set, or from its examples."""
+    return generate(skills.name, split, seed) if skills.name in DRAWN else cases_of(skills, split, seed)
+
+
+def _skill_sets(given: Sequence[str] | None) -> list[SkillSet]:
+    return [load_skill_set(name) for name in given or list(DRAWN)]
+
+
+def _base(given: str | None) -> Path:
+    from timely.engines.vllm.model import NO_PLANNER, resolve_model
+
+    found = resolve_model(given, planner=NO_PLANNER, progress=lambda line: typer.echo(line, err=True))
+    if not isinstance(found, Path) or not found.is_dir():
+        raise InvalidInput(f"{found} is no model folder", where="--base")
+    return found
+
+
+def _libraries() -> None:
+    from importlib.util import find_spec
+
+    missing = [
+        name for name in ("torch", "transformers", "safetensors", "xgrammar") if find_spec(name) is None
+    ]
+    if missing:
+        raise Unsupported(
+            f"{', '.join(missing)} not installed; install timely-serving[train]", where="planner"
+        )
+
+
+def _brief(found: Score) -> dict[str, Any]:
+    return {
+        "cases": found.cases,
+        "success": round(found.success, 4),
+        "refused": None if found.refused is None else round(found.refused, 4),
+        "wrongly_refused": round(found.wrongly_refused, 4),
+        "valid": round(found.valid, 4),
+        "plan_tokens": round(found.plan_tokens, 1),
+        "first_segment_tokens": round(found.first_segment_tokens, 1),
+        "prompt_tokens": round(found.prompt_tokens, 1),
+    }
+
+
+def _show(found: Score, failures: int) -> None:
+    brief = _brief(found)
+    typer.echo(
+        f"{found.skill_set:8} {found.name:16} " + "  ".join(f"{key} {value}" for key, value in brief.items())
+    )
+    for wrong in found.failures[:failures]:
+        history = f" [{wrong['history']}]" if wrong["history"] else ""
+        typer.echo(f"    {wrong['family']}: {wrong['task']} ({wrong['scene']}){history}")
+        typer.echo(f"      {wrong['plan']}\n      wanted {wrong['wanted']}; {wrong['wrong']}")

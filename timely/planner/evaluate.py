@@ -1,0 +1,114 @@
+"""Judges a planner by what its plans do, beside the untrained model with and without the grammar's help."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from timely.core.errors import TimelyError
+from timely.planner.answer import Answerer
+from timely.planner.cases import Case, failure, refused_by
+from timely.plans.segmenter import Segmenter
+from timely.plans.skillset import SkillSet
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How one way of asking did on one skill set.
+
+    Attributes:
+        success: share of cases whose plan did the task; ``refused``: the same over the cases to refuse.
+        wrongly_refused: share of the other cases that were refused.
+        valid: share of plans that the grammar accepts, whoever wrote them.
+        plan_tokens, first_segment_tokens: means; prompt_tokens: of the fixed part and the task.
+        families: success and number of cases by kind of task.
+        failures: some of them, for people: task, plan and what was wrong.
+    """
+
+    name: str
+    skill_set: str
+    cases: int
+    success: float
+    refused: float | None
+    wrongly_refused: float
+    valid: float
+    plan_tokens: float
+    first_segment_tokens: float
+    prompt_tokens: float
+    families: dict[str, tuple[float, int]] = field(default_factory=dict)
+    failures: list[dict[str, str]] = field(default_factory=list)
+
+
+def score(
+    name: str,
+    answerer: Answerer,
+    skills: SkillSet,
+    cases: Sequence[Case],
+    *,
+    examples: bool,
+    constrained: bool,
+    keep: int = 20,
+    progress: Callable[[int], None] | None = None,
+) -> Score:
+    """Ask for all plans and carry them out."""
+    plans = answerer.plans(skills, cases, examples=examples, constrained=constrained, progress=progress)
+    return judged(name, answerer, skills, cases, plans, examples=examples, keep=keep)
+
+
+def judged(
+    name: str,
+    answerer: Answerer,
+    skills: SkillSet,
+    cases: Sequence[Case],
+    plans: Sequence[str],
+    *,
+    examples: bool = False,
+    keep: int = 20,
+) -> Score:
+    """The score of these plans."""
+
+    def count(text: str) -> int:
+        return len(answerer.tokenizer.encode(text, add_special_tokens=False))
+
+    wrongs = [failure(case, plan, skills) for case, plan in zip(cases, plans, strict=True)]
+    families: dict[str, list[bool]] = defaultdict(list)
+    for case, wrong in zip(cases, wrongs, strict=True):
+        families[case.family].append(not wrong)
+    to_refuse = [not wrong for case, wrong in zip(cases, wrongs, strict=True) if case.refusal]
+    others = [refused_by(plan) for case, plan in zip(cases, plans, strict=True) if not case.refusal]
+    prompts = [case.prompt(skills, examples=examples) for case in cases]
+    return Score(
+        name=name,
+        skill_set=skills.name,
+        cases=len(cases),
+        success=_mean([not wrong for wrong in wrongs]),
+        refused=_mean(to_refuse) if to_refuse else None,
+        wrongly_refused=_mean(others) if others else 0.0,
+        valid=_mean([answerer.valid(skills, plan) for plan in plans]),
+        plan_tokens=_mean([count(plan) for plan in plans]),
+        first_segment_tokens=_mean([count(first_segment(skills, plan)) for plan in plans]),
+        prompt_tokens=_mean([count(prompt.system) + count(prompt.user) for prompt in prompts]),
+        families={family: (_mean(right), len(right)) for family, right in sorted(families.items())},
+        failures=[
+            {"family": case.family, "task": case.task, "scene": case.scene, "history": case.history, "plan": plan,
+             "wanted": case.plan, "wrong": wrong}
+            for case, plan, wrong in zip(cases, plans, wrongs, strict=True)
+            if wrong
+        ][:keep],
+    )  # fmt: skip
+
+
+def first_segment(skills: SkillSet, plan: str) -> str:
+    """What the robot gets first; all of it if no segment closes."""
+    segmenter = Segmenter(skills)
+    try:
+        found = [*segmenter.feed(plan), *segmenter.close()]
+    except TimelyError:
+        return plan
+    return found[0].text if found else plan
+
+
+def _mean(values: Sequence[Any]) -> float:
+    return sum(values) / len(values) if values else 0.0
