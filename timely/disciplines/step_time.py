@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 FORGET = 0.995
 """Weight of the past at each step: follows a machine whose speed drifts, remembers some 200 steps."""
+
+FORGET_PROMPTS = 0.975
+"""The same for steps with prompts, which are rarer: some 40 of them."""
 
 TOKEN_SMOOTHING = 0.2
 """Weight of the newest step in ``token_s``: the most recent tokens count (TimelyLLM section 4.4)."""
@@ -19,14 +24,15 @@ PRIOR_VARIANCE = (1.0, 0.01, 1e-4)
 """Of the three coefficients: loose enough that a handful of steps outweigh the prior."""
 
 
-def _diagonal() -> list[list[float]]:
-    return [[variance if i == j else 0.0 for j in range(3)] for i, variance in enumerate(PRIOR_VARIANCE)]
+EAGER, EVERY = 32, 8
+"""The first steps are learned from at once, later ones eight at a time; steps with prompts always at once."""
 
 
 class LearnedSpeed:
-    """Recursive least squares of ``step = base + per_sequence * n + per_prefill_token * p``.
+    """Least squares of ``step = base + per_sequence * n + per_prefill_token * p``, the past fading.
 
-    Plain Python floats: three unknowns, a few microseconds a step.
+    Kept as weighted sums, apart for steps with and without prompts: each kind fades only as its own kind is seen, so
+    hours of decoding do not spoil what prompts cost. Plain Python floats: a microsecond a step.
 
     Args:
         base_s: prior of the step with one sequence, seconds.
@@ -37,8 +43,12 @@ class LearnedSpeed:
     def __init__(
         self, base_s: float = 0.02, per_sequence_s: float = 0.0005, per_prefill_token_s: float = 0.0003
     ) -> None:
-        self._w = [base_s, per_sequence_s, per_prefill_token_s]
-        self._p = _diagonal()
+        self._w = (base_s, per_sequence_s, per_prefill_token_s)
+        self._prior = self._w
+        self._decode = [0.0] * 5
+        """Weighted sums over decoding steps: 1, n, n n, y, n y."""
+        self._mixed = [0.0] * 9
+        """And over steps with prompts: 1, n, p, n n, n p, p p, y, n y, p y."""
         self._surprises = [0, 0]
         self._token_s = base_s
         self.observed = 0
@@ -48,40 +58,57 @@ class LearnedSpeed:
         if sequences <= 0 or step_s <= 0.0:
             return
         self.observed += 1
-        x = (1.0, float(sequences), float(prefill_tokens))
-        w = self._w
-        # The measurement is noisier the longer the step: weight by the prediction.
-        predicted = w[0] * x[0] + w[1] * x[1] + w[2] * x[2]
-        scale = max(predicted, 1e-3)
+        base, per_sequence, per_prefill = self._w
+        n, p = float(sequences), float(prefill_tokens)
         kind = int(prefill_tokens > 0)
-        if step_s > SURPRISE * scale:
+        if step_s > SURPRISE * max(base + per_sequence * n + per_prefill * p, 1e-3):
             self._surprises[kind] += 1
             if self._surprises[kind] < CONVINCED:
                 return
             if self._surprises[kind] == CONVINCED:
-                self._p = _diagonal()
+                self._prior = self._w
+                self._decode, self._mixed = [0.0] * 5, [0.0] * 9
         else:
             self._surprises[kind] = 0
-        p = self._p
-        px = [p[i][0] * x[0] + p[i][1] * x[1] + p[i][2] * x[2] for i in range(3)]
-        noise = scale**2 * 0.04
-        denominator = FORGET * noise + px[0] * x[0] + px[1] * x[1] + px[2] * x[2]
-        gain = [value / denominator for value in px]
-        error = step_s - predicted
-        for i in range(3):
-            w[i] += gain[i] * error
-            for j in range(3):
-                p[i][j] = (p[i][j] - gain[i] * px[j]) / FORGET
-        # Forgetting must not blow up directions that are not excited (no prefill for minutes).
-        for i, bound in enumerate(PRIOR_VARIANCE):
-            if p[i][i] > bound:
-                shrink = (bound / p[i][i]) ** 0.5
-                for j in range(3):
-                    p[i][j] *= shrink
-                    p[j][i] *= shrink
-        decode_s = step_s - max(0.0, w[2]) * prefill_tokens
+        # The measurement is noisier the longer the step.
+        weight = 25.0 / max(step_s, 1e-3) ** 2
+        y, wn = weight * step_s, weight * n
+        if kind:
+            wp = weight * p
+            news = (weight, wn, wp, wn * n, wn * p, wp * p, y, y * n, y * p)
+            self._mixed = [FORGET_PROMPTS * old + new for old, new in zip(self._mixed, news, strict=True)]
+        else:
+            one, sn, snn, sy, sny = self._decode
+            self._decode = [
+                FORGET * one + weight, FORGET * sn + wn, FORGET * snn + wn * n, FORGET * sy + y, FORGET * sny + y * n,
+            ]  # fmt: skip
+        if kind or self.observed < EAGER or self.observed % EVERY == 0:
+            self._w = self._solve()
+        decode_s = step_s - max(0.0, self._w[2]) * p
         if decode_s > 0.0:
             self._token_s += TOKEN_SMOOTHING * (decode_s - self._token_s)
+
+    def _solve(self) -> tuple[float, float, float]:
+        """The coefficients that fit the sums best, the prior counting as little as its variances say."""
+        one, n, nn, y, ny = self._decode
+        m1, mn, mp, mnn, mnp, mpp, my, mny, mpy = self._mixed
+        l0, l1, l2 = (1.0 / variance for variance in PRIOR_VARIANCE)
+        p0, p1, p2 = self._prior
+        # Symmetric positive definite by the prior's diagonal: Cholesky, written out.
+        a00, a01, a02 = one + m1 + l0, n + mn, mp
+        a11, a12, a22 = nn + mnn + l1, mnp, mpp + l2
+        b0, b1, b2 = y + my + l0 * p0, ny + mny + l1 * p1, mpy + l2 * p2
+        c00 = math.sqrt(a00)
+        c10, c20 = a01 / c00, a02 / c00
+        c11 = math.sqrt(max(a11 - c10 * c10, 1e-12 * a11))
+        c21 = (a12 - c20 * c10) / c11
+        c22 = math.sqrt(max(a22 - c20 * c20 - c21 * c21, 1e-12 * a22))
+        z0 = b0 / c00
+        z1 = (b1 - c10 * z0) / c11
+        z2 = (b2 - c20 * z0 - c21 * z1) / c22
+        w2 = z2 / c22
+        w1 = (z1 - c21 * w2) / c11
+        return ((z0 - c10 * w1 - c20 * w2) / c00, w1, w2)
 
     def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float = 0.0) -> float:
         """Predicted time of a step, seconds; never under a tenth of a millisecond."""

@@ -145,6 +145,7 @@ class ReplayOptions:
             ``swap`` everything, or ``auto``: whichever the profile makes cheaper.
         estimate_factor: estimates of execution times are this times the truth ...
         estimate_noise: ... times a log-normal factor of this sigma.
+        warm_prefixes: shared prefixes are in the prefix cache from the start, as on a server that has been running.
         closed_loop: robots report when a segment starts and ends, which replaces estimates.
         learned_speed: the discipline learns step times online, as in the live engine; False: it is given the
             profile's own.
@@ -165,6 +166,7 @@ class ReplayOptions:
     eviction: Literal["discipline", "recompute", "swap", "auto"] = "discipline"
     estimate_factor: float = 1.0
     estimate_noise: float = 0.0
+    warm_prefixes: bool = False
     closed_loop: bool = True
     learned_speed: bool = True
     journal: bool = True

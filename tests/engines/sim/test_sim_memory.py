@@ -155,3 +155,11 @@ def test_prefix_stays_findable_until_its_blocks_are_needed() -> None:
     other = pool.holding("q", 0, 48)
     assert pool.grow(other, 48)
     assert pool.hit_blocks(again) == 3
+
+
+def test_warm_prefixes_are_there_from_the_start() -> None:
+    tasks = [task(k, 1.0 * k, prompt_tokens=100, shared_prefix_tokens=80, prefix="drone") for k in range(2)]
+    assert [r.cached_tokens for r in run(tasks, discipline="fcfs", warm_prefixes=True).records] == [80, 80]
+    # No room for the prefix beside anything else: it is simply not there.
+    tight = run(tasks, profile(blocks=8), discipline="fcfs", warm_prefixes=True)
+    assert all(r.outcome == "complete" for r in tight.records)

@@ -87,6 +87,15 @@ class BlockPool:
             prefix = self._prefixes[prefix_key] = Prefix(prefix_key)
         return Holding(prefix, whole)
 
+    def warm(self, holding: Holding) -> None:
+        """Store the job's prefix as if an earlier job had left it, unless some of it is stored or room is short."""
+        prefix = holding.prefix
+        if prefix is None or prefix.blocks or prefix.references or holding.prefix_blocks > self._unused:
+            return
+        prefix.blocks = self._idle[prefix] = holding.prefix_blocks
+        self._unused -= prefix.blocks
+        self._idle_blocks += prefix.blocks
+
     def hit_blocks(self, holding: Holding) -> int:
         """Blocks that an admission of this job would find stored now."""
         prefix = holding.prefix

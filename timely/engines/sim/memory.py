@@ -49,21 +49,23 @@ class Memory:
 
     Args:
         capacity: KV blocks.
-        eviction: see ``ReplayOptions``.
+        options: its ``eviction`` and ``warm_prefixes``.
     """
 
     def __init__(
         self,
         capacity: int,
         profile: StepTimeProfile,
-        eviction: str,
+        options: ReplayOptions,
         controller: Controller,
     ) -> None:
         self.pool = BlockPool(capacity, profile.kv.block_tokens)
         self.block_tokens = profile.kv.block_tokens
         self._terms = profile.step_s
         self._rate = profile.kv.swap_s_per_token
-        self._eviction = eviction
+        self._eviction = options.eviction
+        self._warm = options.warm_prefixes
+        self._met: set[Prefix] = set()
         self._controller = controller
         self._users: dict[Prefix, set[Live]] = {}
         self.cached_tokens = 0
@@ -87,6 +89,9 @@ class Memory:
     def holding(self, task: PlannedTask) -> tuple[Holding, int]:
         """An empty holding for a new job, and the prompt tokens it would find stored now."""
         holding = self.pool.holding(task.prefix, task.shared_prefix_tokens, task.prompt_tokens)
+        if self._warm and holding.prefix is not None and holding.prefix not in self._met:
+            self._met.add(holding.prefix)
+            self.pool.warm(holding)
         return holding, self._found(holding, task.prompt_tokens)
 
     def _found(self, holding: Holding, known: int) -> int:

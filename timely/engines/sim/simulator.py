@@ -51,6 +51,8 @@ class Simulator:
         profile: step times and sizes; loaded by ``options.profile`` unless given.
         repeat_steps: take steps that decide nothing new without asking; off, every step is composed. The result
             is the same, sooner.
+        discipline: one that is set up already (with a trained predictor, say); created by ``options.discipline``
+            unless given.
 
     Raises:
         UnknownName: no such discipline or profile.
@@ -58,7 +60,12 @@ class Simulator:
     """
 
     def __init__(
-        self, options: ReplayOptions, profile: StepTimeProfile | None = None, *, repeat_steps: bool = True
+        self,
+        options: ReplayOptions,
+        profile: StepTimeProfile | None = None,
+        *,
+        repeat_steps: bool = True,
+        discipline: Discipline | None = None,
     ) -> None:
         self.options = options
         self.profile = profile or load_profile(options.profile or DEFAULT_PROFILE)
@@ -69,9 +76,9 @@ class Simulator:
         self._max_resident = _positive("max_resident", options.max_resident, 1 << 30)
         self._step_time = StepTime(self.profile.step_s)
         speed = LearnedSpeed() if options.learned_speed else ProfileSpeed(self.profile.step_s)
-        self.controller = Controller(create(options.discipline), speed)
+        self.controller = Controller(discipline or create(options.discipline), speed)
         capacity = _positive("kv_blocks", options.kv_blocks, kv.blocks)
-        self.memory = Memory(capacity, self.profile, options.eviction, self.controller)
+        self.memory = Memory(capacity, self.profile, options, self.controller)
         self.journal = Journal() if options.journal else None
         self.series = Series()
         self.agenda = Agenda()
