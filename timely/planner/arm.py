@@ -17,7 +17,10 @@ COLOURS: dict[Split, tuple[str, ...]] = {
     "train": ("red", "blue", "green", "yellow", "white", "black"),
     "test": ("orange", "purple", "pink", "grey", "red", "blue"),
 }
-SHAPES: dict[Split, tuple[str, ...]] = {"train": ("box", "cube", "block", "brick"), "test": ("cube", "crate", "box", "tile")}
+SHAPES: dict[Split, tuple[str, ...]] = {
+    "train": ("box", "cube", "block", "brick"),
+    "test": ("cube", "crate", "box", "tile"),
+}
 
 
 def draw_case(draw: Draw) -> Case:
@@ -349,7 +352,7 @@ def sort(draw: Draw) -> Case:
     ]
     target = {thing: place for things, place in zip(members, places, strict=True) for thing in things}
     listed = list(target)
-    if any(a != b and a in b for a in listed for b in listed):
+    if any(a != b and a in b for a in listed for b in (*listed, *places)) or set(listed) & set(places):
         return sort(draw)
     draw.rng.shuffle(listed)
     if places[:2] == ["left basket", "right basket"] and draw.chance(0.7):
@@ -389,7 +392,7 @@ def desk(draw: Draw) -> Case:
     bin_place = "bin" if kind == "rubbish" else draw.of(SORT_PLACES)
     place = _place(draw, single_name, bin_place, *members)
     listed = [*members, single_name]
-    if any(a != b and a in b for a in listed for b in listed):
+    if any(a != b and a in b for a in listed for b in listed) or {bin_place, place} & set(listed):
         return desk(draw)
     draw.rng.shuffle(listed)
     target = {**dict.fromkeys(members, bin_place), single_name: place}

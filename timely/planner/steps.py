@@ -1,4 +1,3 @@
-
 """Single steps of drone tasks, in words and as statements; tasks of several steps are joined from them."""
 
 from __future__ import annotations

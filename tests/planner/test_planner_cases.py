@@ -1,0 +1,109 @@
+"""Generated cases: seeded, right by their own trials, held-out apart from training; judges that can say no."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from lrtrace.tasks import TASKS
+from timely.core.errors import UnknownName
+from timely.planner.cases import Case, failure, refused_by
+from timely.planner.generate import DRAWN, generate
+from timely.planner.words import (
+    ARM_OBJECTS,
+    ARM_PLACES,
+    DRONE_OBJECTS,
+    MESSAGES,
+    NEEDS,
+    PEOPLE,
+    SURFACES,
+    UNDERS,
+    Split,
+)
+from timely.plans.library import find_skill_set
+from timely.plans.segmenter import Segmenter
+
+MANY = 600
+
+
+def made(skill_set: str, split: Split, count: int = MANY, seed: int = 3) -> list[Case]:
+    # Each is parsed, checked and carried out as it is generated: a wrong one raises.
+    return list(islice(generate(skill_set, split, seed), count))
+
+
+@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_every_family_is_drawn_and_right(skill_set: str, split: Split) -> None:
+    cases = made(skill_set, split)
+    families = {case.family for case in cases}
+    assert families == {case.family for case in made(skill_set, "train", seed=4)}
+    assert 0.08 < sum(case.refusal for case in cases) / MANY < 0.3
+    assert all(refused_by(case.plan) == case.refusal for case in cases)
+    assert sum(bool(case.history) for case in cases) > MANY * 0.01
+
+
+@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+def test_the_same_seed_gives_the_same_cases(skill_set: str) -> None:
+    first = [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50)]
+    assert first == [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50)]
+    assert first != [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50, seed=4)]
+
+
+@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+def test_no_task_of_the_test_is_one_of_training(skill_set: str) -> None:
+    trained = {(case.task, case.scene, case.history) for case in made(skill_set, "train", 3000)}
+    assert not any((case.task, case.scene, case.history) in trained for case in made(skill_set, "test"))
+
+
+@pytest.mark.parametrize(
+    "table", [DRONE_OBJECTS, ARM_OBJECTS, ARM_PLACES, MESSAGES, NEEDS, PEOPLE, SURFACES, UNDERS]
+)
+def test_the_words_of_the_test_are_others(table: dict[Split, tuple[object, ...]]) -> None:
+    assert not set(table["train"]) & set(table["test"])
+
+
+@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+def test_another_case_s_plan_is_wrong(skill_set: str) -> None:
+    skills = find_skill_set(skill_set)
+    cases = made(skill_set, "test", 150)
+    wrong = [bool(failure(case, other.plan, skills)) for case, other in zip(cases, cases[1:], strict=False)]
+    assert sum(wrong) > 0.9 * len(wrong)
+
+
+@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+def test_doing_nothing_or_refusing_is_no_way_to_succeed(skill_set: str) -> None:
+    skills = find_skill_set(skill_set)
+    refusal = next(case.plan for case in made(skill_set, "train") if case.family == "unsafe")
+    tasks = [case for case in made(skill_set, "test", 200) if not case.refusal]
+    assert all(failure(case, refusal, skills) for case in tasks)
+
+
+def test_a_plan_in_other_words_that_does_the_same_succeeds() -> None:
+    skills = find_skill_set("drone")
+    case = next(case for case in made("drone", "train") if case.family == "find")
+    name = case.plan.split("'")[1]
+    assert failure(case, f"?s('{name}'){{o('{name}');g('{name}');}}", skills) == ""
+    assert "went to" in failure(case, "tp();", skills)
+    assert failure(case, "?s(", skills)
+
+
+def test_first_segments_are_short() -> None:
+    for skill_set in DRAWN:
+        segments = []
+        for case in made(skill_set, "train", 200):
+            segmenter = Segmenter(find_skill_set(skill_set))
+            segments.append([*segmenter.feed(case.plan), *segmenter.close()][0].text)
+        assert max(map(len, segments)) <= 60
+        assert sum(map(len, segments)) / len(segments) < 30
+
+
+def test_the_paper_s_tasks_are_not_in_the_training_set() -> None:
+    paper = {task.task for task in TASKS.values()}
+    for skill_set in DRAWN:
+        assert not paper & {case.task for case in made(skill_set, "train", 2000) if case.scene}
+
+
+def test_a_skill_set_without_a_generator() -> None:
+    with pytest.raises(UnknownName, match="arm, drone"):
+        next(generate("chat", "train", 0))
