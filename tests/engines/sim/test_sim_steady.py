@@ -101,7 +101,7 @@ def test_interrupt_keeps_what_is_done() -> None:
 
 
 def test_unknown_names_and_nonsense_are_refused() -> None:
-    with pytest.raises(UnknownName, match="known: .*fcfs"):
+    with pytest.raises(UnknownName, match=r"known: .*fcfs"):
         Simulator(ReplayOptions(discipline="nope"))
     with pytest.raises(UnknownName, match="rtx4090-llama3-8b"):
         Simulator(ReplayOptions(profile="nope"))

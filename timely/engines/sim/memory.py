@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import StepPlan
 from timely.engines.controller import Controller
-from timely.engines.replaying import JobRecord, PlannedTask
+from timely.engines.replaying import JobRecord, PlannedTask, ReplayOptions
 from timely.engines.sim.kv import BlockPool, Holding, Prefix
 from timely.engines.sim.profile import StepTimeProfile
 
