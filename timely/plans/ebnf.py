@@ -17,6 +17,8 @@ _MAX_DIGITS = 4
 _WORD = 14
 _MAX_WORDS = 8
 _OBJECT_WORDS = 3
+_POSITION = ' "[0." [0-9]{1,2} "]"'
+_POSITION_CHARS = 6
 
 
 def literal(text: str) -> str:
@@ -60,12 +62,19 @@ def text(chars: int) -> str:
 
 
 def object_name(chars: int) -> str:
-    """An object name in single quotes, of words with one space between them; at most ``chars`` characters."""
+    """An object name in single quotes, of words with one space between them; at most ``chars`` characters.
+
+    With room for it, a horizontal position may follow as TypeFly writes it: ``chair[0.6]``.
+    """
     words = max(1, min(_OBJECT_WORDS, (chars + 1) // 8))
-    return _words(f"[{_LETTERS}0-9_-]", f"[{_LETTERS}]", words, chars)
+    part, first = f"[{_LETTERS}0-9_-]", f"[{_LETTERS}]"
+    plain = _words(part, first, words, chars)
+    if chars < 2 * _POSITION_CHARS:
+        return plain
+    return f"{plain} | {_words(part, first, words, chars - _POSITION_CHARS, after=_POSITION)}"
 
 
-def _words(part: str, first: str, words: int, chars: int) -> str:
+def _words(part: str, first: str, words: int, chars: int, *, after: str = "") -> str:
     """One to ``words`` words of ``part`` characters; the text starts with a ``first`` one if that is given.
 
     Written out as alternatives of plain repetitions. Nested repetitions say the same in less, but xgrammar 0.2 then
@@ -76,7 +85,7 @@ def _words(part: str, first: str, words: int, chars: int) -> str:
     word = f"{part}{{1,{longest}}}"
     start = f"{first} {part}{{0,{longest - 1}}}" if first else word
     further = f' " " {word}'
-    return " | ".join(f'"\'" {start}{further * more} "\'"' for more in range(words))
+    return " | ".join(f'"\'" {start}{further * more}{after} "\'"' for more in range(words))
 
 
 def _glue(classes: list[str]) -> str:

@@ -19,6 +19,7 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -228,29 +229,36 @@ class SkillSet(_Part):
     profile: StrictStr = ""
     role: StrictStr = ""
     guidance: StrictStr = ""
-    skills: tuple[Skill, ...] = ()
+    skills: tuple[Skill, ...] = Field(default=(), validate_default=True)
     examples: tuple[Example, ...] = ()
     max_statements: StrictInt = Field(default=10, ge=1, le=200)
     max_tokens: StrictInt = Field(default=256, ge=1, le=100_000)
     network_s: Annotated[float, Field(ge=0, le=60)] = 0.008
     text: TextRules | None = None
 
-    @model_validator(mode="after")
-    def _check(self) -> SkillSet:
-        if self.language == "text":
-            if self.skills:
+    # Checked field by field, so that a mistake is told with its place in the file.
+
+    @field_validator("skills")
+    @classmethod
+    def _check_skills(cls, skills: tuple[Skill, ...], info: ValidationInfo) -> tuple[Skill, ...]:
+        if info.data.get("language") == "text":
+            if skills:
                 raise ValueError("a text skill set has no skills")
-            return self
-        if self.text is not None:
-            raise ValueError("text rules are for language text")
-        if not self.skills:
+        elif not skills:
             raise ValueError("needs at least one skill")
-        taken: dict[str, str] = {"True": "the value True", "False": "the value False", "None": "no value"}
-        for skill in self.skills:
+        taken: dict[str, str] = {"True": "the value True", "False": "the value False"}
+        for skill in skills:
             for word in {skill.name, skill.word}:
                 if taken.setdefault(word, skill.name) != skill.name:
                     raise ValueError(f"{word!r} names both {taken[word]} and {skill.name}")
-        return self
+        return skills
+
+    @field_validator("text")
+    @classmethod
+    def _check_text(cls, text: TextRules | None, info: ValidationInfo) -> TextRules | None:
+        if text is not None and info.data.get("language") != "text":
+            raise ValueError("text rules are for language text")
+        return text
 
     @cached_property
     def by_word(self) -> Mapping[str, Skill]:

@@ -1,0 +1,103 @@
+"""Execution times of segments, and the measured bound of their length."""
+
+from __future__ import annotations
+
+import pytest
+
+from lrtrace.profiles import load_profile
+from timely.core.errors import InvalidInput
+from timely.plans import (
+    Example,
+    Segmenter,
+    SegmentParser,
+    SkillSet,
+    calls_in,
+    find_skill_set,
+    max_segment_tokens,
+    segment_execution_s,
+)
+from timely.plans.timing import longest_segments
+
+DRONE = find_skill_set("drone")
+TELLO = load_profile("tello")
+
+
+def forward(cm: int) -> float:
+    return TELLO.estimate_s("move_forward", [cm])
+
+
+def test_a_segment_takes_the_sum_of_its_calls() -> None:
+    turn = TELLO.estimate_s("turn_cw", [90])
+    assert segment_execution_s("mf(50);", DRONE, TELLO) == pytest.approx(forward(50))
+    assert segment_execution_s("}mf(50);tc(90)}", DRONE, TELLO) == pytest.approx(forward(50) + turn)
+    calls = calls_in("mf(50);tc(90)", DRONE)
+    assert segment_execution_s(calls, DRONE, TELLO) == pytest.approx(forward(50) + turn)
+    assert segment_execution_s("->False;", DRONE, TELLO) == 0
+    # A variable skill counts with its minimum, a condition with what it asks.
+    assert segment_execution_s("?s('cat')==True{", DRONE, TELLO) == pytest.approx(1.53)
+    assert segment_execution_s("g(_1);", DRONE, TELLO) == pytest.approx(2.46)
+
+
+def test_the_segment_that_closes_a_loop_takes_its_further_rounds() -> None:
+    assert segment_execution_s("4{mf(50)}", DRONE, TELLO) == pytest.approx(4 * forward(50))
+    parser = SegmentParser(DRONE)
+    times = []
+    for text in ("3{mf(50);", "2{mf(20)}", "mf(30)}", "mf(40);"):
+        parser.feed(text)
+        times.append(segment_execution_s(text, DRONE, TELLO, parser_state=parser))
+    inner = 2 * forward(20)
+    round_ = forward(50) + inner + forward(30)
+    assert times == pytest.approx([forward(50), inner, forward(30) + 2 * round_, forward(40)])
+
+
+def test_a_loop_that_may_return_counts_once() -> None:
+    parser = SegmentParser(DRONE)
+    for text in ("12{?iv('a'){", "->True}mf(50)}"):
+        parser.feed(text)
+    assert segment_execution_s("->True}mf(50)}", DRONE, TELLO, parser_state=parser) == pytest.approx(
+        forward(50)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"), [("chat", "chat-reader"), ("story", "chat-reader"), ("chat", "tello")]
+)
+def test_prose_takes_its_reading_time(name: str, profile: str) -> None:
+    text = "One two three four five six seven eight nine ten. "
+    assert segment_execution_s(text, find_skill_set(name), load_profile(profile)) == pytest.approx(2.0)
+
+
+def test_what_cannot_be_told_is_an_error() -> None:
+    with pytest.raises(InvalidInput, match="unknown skill 'move_forward'"):
+        segment_execution_s("mf(50);", DRONE, load_profile("indy7"))
+    with pytest.raises(InvalidInput):
+        segment_execution_s("mf(", DRONE, TELLO)
+    with pytest.raises(InvalidInput, match="prose has no calls"):
+        segment_execution_s([], find_skill_set("chat"), load_profile("chat-reader"))
+
+
+def words(text: str) -> list[int]:
+    """A tokenizer of sorts: a token for every four characters."""
+    return list(range(-(-len(text) // 4)))
+
+
+def test_the_bound_is_measured_with_the_tokenizer() -> None:
+    by_character = max_segment_tokens(DRONE, lambda text: list(text.encode()))
+    assert 100 < by_character < 300
+    assert max_segment_tokens(DRONE, words) == -(-by_character // 4)
+    assert max_segment_tokens(find_skill_set("chat"), lambda text: list(range(len(text.split())))) == 60
+
+
+def test_the_bound_covers_every_segment_of_the_examples() -> None:
+    long = Example(task="x", plan=f"tp();{'tc(90)&' * 0}l('{'word ' * 17}');")
+    skill_set = DRONE.model_copy(update={"examples": (long,)})
+    bound = max_segment_tokens(skill_set, words)
+    segmenter = Segmenter(skill_set)
+    assert all(len(words(b.text)) <= bound for b in segmenter.feed(long.plan))
+
+
+@pytest.mark.parametrize("name", ["drone", "arm"])
+def test_the_longest_segments_are_legal(name: str) -> None:
+    skill_set: SkillSet = find_skill_set(name)
+    for text in longest_segments(skill_set):
+        assert calls_in(text, skill_set)
