@@ -192,22 +192,23 @@ def test_boundaries_do_not_depend_on_the_cut(text: str, sizes: list[int], name: 
 
 
 def _feed_s(pieces: list[str], skill_set: SkillSet) -> float:
+    """CPU time of this thread, best of five: what else runs on the machine does not count."""
     best = float("inf")
-    for _ in range(3):
+    for _ in range(5):
         segmenter = Segmenter(skill_set)
-        start = time.perf_counter()
+        start = time.thread_time()
         for piece in pieces:
             segmenter.feed(piece)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
     return best
 
 
 @pytest.mark.parametrize("text", ["l('", "((((((((", "mf 50 ", "?iv('a')&", "4{_1=2;"])
 def test_linear_in_the_length_also_when_no_segment_ever_closes(text: str) -> None:
-    short, long = ([(text * 4_000)[:size]] for size in (4_000, 32_000))
-    pieces = [[whole[0][at : at + 3] for at in range(0, len(whole[0]), 3)] for whole in (short, long)]
+    short, long = ((text * 4_000)[:size] for size in (4_000, 32_000))
+    pieces = [[whole[at : at + 3] for at in range(0, len(whole), 3)] for whole in (short, long)]
     # 8 times the text; a quadratic scan would take 64 times as long.
-    assert _feed_s(pieces[1], DRONE) < 24 * _feed_s(pieces[0], DRONE) + 0.01
+    assert _feed_s(pieces[1], DRONE) < 30 * _feed_s(pieces[0], DRONE) + 0.02
 
 
 def test_a_token_costs_microseconds() -> None:
