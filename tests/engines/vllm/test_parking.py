@@ -141,3 +141,43 @@ def test_bad_parameters_fail_their_request_alone(sync_engine: Any) -> None:
     with pytest.raises(ValueError, match=r"timely\.surprise"):
         sync_engine.add("bad", "x", 4, {"surprise": 1})
     assert len(sync_engine.texts(1, 4, plain)) == 1
+
+
+@pytest.mark.parametrize("engine_name", ["sync_engine", "async_engine"])
+def test_plans_under_a_grammar_are_the_same_parked_and_not(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, engine_name: str
+) -> None:
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    from timely.plans import find_skill_set, grammar
+
+    engine = request.getfixturevalue(engine_name)
+    rules = grammar(find_skill_set("arm"))
+    texts: dict[bool, dict[str, str]] = {}
+    suspensions = 0
+    for segmented in (False, True):
+        for number in range(4):
+            timely = {"skill_set": "arm", "robot": "sim-arm", "task_id": f"t{number}"} if segmented else None
+            parameters = SamplingParams(
+                temperature=0.0,
+                max_tokens=60,
+                structured_outputs=StructuredOutputsParams(grammar=rules),
+                extra_args={"timely": timely} if timely else None,
+            )
+            prompt = f"pick('box');place('tray');pick('cup {number}');place("
+            engine.llm.llm_engine.add_request(f"g{number}", prompt, parameters)
+        if segmented:
+            # Robots that are done at once: nobody waits seconds for a simulated arm.
+            close = engine.scheduler.controller.close_segment
+            monkeypatch.setattr(
+                engine.scheduler.controller,
+                "close_segment",
+                lambda job, text, execution_s, now, _close=close, **more: _close(job, text, 0.02, now, **more),
+            )
+        outputs = engine.run()
+        texts[segmented] = {name: output.outputs[0].text for name, output in outputs.items()}
+        if segmented:
+            suspensions = sum(o.kv_transfer_params["timely"]["suspensions"] for o in outputs.values())
+    assert texts[True] == texts[False]
+    assert suspensions > 0
