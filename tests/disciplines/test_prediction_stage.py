@@ -50,8 +50,8 @@ def test_latency_nought_and_nothing_to_do() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    gaps=st.lists(st.floats(0.0, 0.3), max_size=40), latency=st.just(0.0) | st.floats(1e-3, 0.5), batch=st.integers(1, 8),
-    batching=st.sampled_from(["immediate", "full"]), wait=st.floats(0.0, 0.4),
+    gaps=st.lists(st.floats(0.0, 0.3), max_size=40), latency=st.just(0.0) | st.floats(1e-3, 0.5),
+    batch=st.integers(1, 8), batching=st.sampled_from(["immediate", "full"]), wait=st.floats(0.0, 0.4),
 )  # fmt: skip
 def test_nobody_is_lost_early_or_overtaken(
     *, gaps: list[float], latency: float, batch: int, batching: Any, wait: float
