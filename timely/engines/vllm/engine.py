@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from timely.engines.base import (
     Mode,
     SegmentReady,
 )
+from timely.engines.vllm.hooks import SUPPORTED
 from timely.engines.vllm.model import planner_card, resolve_model
 from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
 
@@ -327,8 +329,9 @@ def parse_arguments(options: VllmOptions) -> Any:
     Raises:
         InvalidInput: vLLM does not know an argument; its message says which.
     """
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    make_arg_parser = _argument_parser()
 
     class Parser(FlexibleArgumentParser):  # type: ignore[misc]
         def error(self, message: str) -> Any:
@@ -349,6 +352,16 @@ def parse_arguments(options: VllmOptions) -> Any:
     }
     parsed.additional_config = extra
     return parsed
+
+
+def _argument_parser() -> Any:
+    """vLLM's builder of its own argument parser: 0.33 keeps it elsewhere than 0.32."""
+    for module in ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.common.cli_args"):
+        try:
+            return import_module(module).make_arg_parser
+        except ModuleNotFoundError:
+            continue
+    raise EngineFailed(f"this vLLM has no make_arg_parser; supported: {SUPPORTED}", where="vllm")
 
 
 def _defaults(given: Sequence[str], model: str) -> list[str]:
