@@ -1,0 +1,105 @@
+"""``timely-emulate``: one emulated robot on a loopback address, until interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+from timely.core.errors import TimelyError
+from timely.emulators.indy7 import Indy7Emulator
+from timely.emulators.journal import Journal
+from timely.emulators.network import NetworkFaults
+from timely.emulators.tello import COMMAND_PORT, STATE_PORT, TelloEmulator
+
+OK, BAD_INPUT = 0, 2
+
+
+class Emulator(Protocol):
+    """Any of them."""
+
+    def run(self) -> None:
+        """Serve until stopped."""
+        ...
+
+    def stop(self) -> None:
+        """Make ``run`` return soon."""
+        ...
+
+
+def main() -> None:
+    """Entry point. Exits 0 when interrupted, 2 on bad input."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str], program: str = "timely-emulate") -> int:
+    """Emulate one robot until SIGINT or SIGTERM; the exit code. On the main thread."""
+    parser = _parser(program)
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else BAD_INPUT
+    try:
+        with ExitStack() as closing:
+            journal = closing.enter_context(Journal(options.log))
+            emulator, says = _make(options, journal)
+            for name in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(name, lambda *_: emulator.stop())
+            print(f"{says}; Ctrl-C ends it", flush=True)
+            emulator.run()
+    except (TimelyError, OSError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return BAD_INPUT
+    return OK
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(BAD_INPUT, f"{self.prog}: {message}\n")
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=program, description="Emulate a robot on loopback: it speaks its maker's protocol.")
+    robots = parser.add_subparsers(dest="robot", required=True, metavar="ROBOT")
+    tello = robots.add_parser("tello", help="a Ryze Tello: text commands over UDP")
+    tello.add_argument("--command-port", type=int, default=COMMAND_PORT, help=f"default {COMMAND_PORT}")
+    tello.add_argument(
+        "--state-port", type=int, default=STATE_PORT, help=f"of the client; default {STATE_PORT}"
+    )
+    tello.add_argument("--loss", type=float, default=0.0, metavar="P", help="share of datagrams lost, 0..1")
+    tello.add_argument("--duplicate", type=float, default=0.0, metavar="P", help="share sent twice, 0..1")
+    tello.add_argument("--delay", type=float, default=0.0, metavar="S", help="one way, seconds")
+    tello.add_argument("--jitter", type=float, default=0.0, metavar="S", help="at most so much more, seconds")
+    tello.add_argument("--battery", type=float, default=100.0, metavar="PERCENT", help="at the start")
+    tello.add_argument("--seed", type=int, default=0, help="of noise and faults")
+    arm = robots.add_parser("indy7", help="a Neuromeka Indy7: gRPC; needs the vendor's library")
+    for robot in (tello, arm):
+        robot.add_argument("--host", default="127.0.0.1", help="loopback address, one a robot")
+        robot.add_argument("--log", type=Path, metavar="FILE", help="one JSON object a command and a motion")
+    return parser
+
+
+def _make(options: argparse.Namespace, journal: Journal) -> tuple[Emulator, str]:
+    if options.robot == "indy7":
+        return Indy7Emulator(options.host, journal=journal), f"Indy7 at {options.host}"
+    faults = NetworkFaults(options.loss, options.duplicate, options.delay, options.jitter)
+    drone = TelloEmulator(
+        options.host,
+        options.command_port,
+        state_port=options.state_port,
+        faults=faults,
+        seed=options.seed,
+        battery=min(100.0, max(0.0, options.battery)),
+        journal=journal,
+    )
+    return drone, "Tello at {}:{}".format(*drone.address)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,329 @@
+"""The Indy7 emulator on the wire: the vendor library's own gRPC services, served instead of called.
+
+Needs the packages ``neuromeka`` and ``grpc`` of the environment that ``make robots`` makes; imported only when it runs.
+Calls that it does not know are answered with gRPC's UNIMPLEMENTED.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from timely.core.clock import Clock, SystemClock
+from timely.core.errors import InvalidInput, Unsupported
+from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, ArmEnded, Indy7Body
+from timely.emulators.indy7_kinematics import forward
+from timely.emulators.journal import Journal
+
+CONTROL_PORT, DEVICE_PORT, CONFIG_PORT, RTDE_PORT = 20001, 20002, 20003, 20004
+WORKERS = 8
+LOOK_EVERY_S = 0.02
+"""How soon after its end a motion is in the log, at the latest."""
+LONGEST_WAIT_S = 300.0
+
+
+class Indy7Emulator:
+    """One arm at ``host``, on the ports that the vendor's client uses: one loopback address an arm.
+
+    Raises:
+        InvalidInput: an address cannot be used. Unsupported: the vendor's packages are not installed.
+    """
+
+    def __init__(self, host: str, *, journal: Journal | None = None, clock: Clock | None = None) -> None:
+        try:
+            import grpc
+            from neuromeka.proto import config_pb2_grpc, control_pb2_grpc, device_pb2_grpc, rtde_pb2_grpc
+        except ImportError as error:
+            raise Unsupported(
+                f"needs {error.name}: run it from .venv-robots, which `make robots` makes", where="indy7"
+            ) from error
+        self.host = host
+        self.journal = journal or Journal()
+        self.body = Indy7Body()
+        self._clock = clock or SystemClock()
+        self.body.now = self._clock.now()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        # Without this two emulators could share a port, and each would get half of the calls.
+        options = [("grpc.so_reuseport", 0)]
+        self._servers = []
+        services: dict[int, tuple[Callable[[Any, Any], None], Any]] = {
+            CONTROL_PORT: (
+                control_pb2_grpc.add_ControlServicer_to_server,
+                _control(self, control_pb2_grpc.ControlServicer),
+            ),
+            DEVICE_PORT: (
+                device_pb2_grpc.add_DeviceServicer_to_server,
+                _device(self, device_pb2_grpc.DeviceServicer),
+            ),
+            CONFIG_PORT: (
+                config_pb2_grpc.add_ConfigServicer_to_server,
+                _config(config_pb2_grpc.ConfigServicer),
+            ),
+            RTDE_PORT: (
+                rtde_pb2_grpc.add_RTDataExchangeServicer_to_server,
+                _rtde(self, rtde_pb2_grpc.RTDataExchangeServicer),
+            ),
+        }
+        for port, (add, servicer) in services.items():
+            server = grpc.server(ThreadPoolExecutor(WORKERS), options=options)
+            add(servicer, server)
+            try:
+                server.add_insecure_port(f"{host}:{port}")
+            except RuntimeError as error:
+                self._end_servers(0.0)
+                raise InvalidInput(
+                    "cannot be used; is an emulator running there?", where=f"{host}:{port}"
+                ) from error
+            self._servers.append(server)
+        self._watch = threading.Thread(target=self._settle_often, name=f"indy7 {host}", daemon=True)
+
+    def start(self) -> Indy7Emulator:
+        """Serve, on threads of its own, until ``close``."""
+        for server in self._servers:
+            server.start()
+        self._watch.start()
+        return self
+
+    def run(self) -> None:
+        """Serve until ``stop`` is called, from another thread or a signal handler."""
+        self.start()
+        while not self._stopped.wait(LONGEST_WAIT_S):
+            pass
+        self.close()
+
+    def stop(self) -> None:
+        """Make ``run`` return within a moment."""
+        self._stopped.set()
+
+    def close(self, grace_s: float = 0.2) -> None:
+        """Stop serving; the arm falls silent, wherever it is."""
+        self._stopped.set()
+        self._end_servers(grace_s)
+        if self._watch.is_alive():
+            self._watch.join(5.0)
+
+    def _end_servers(self, grace_s: float) -> None:
+        for ending in [server.stop(grace_s) for server in self._servers]:
+            ending.wait(grace_s + 5.0)
+        self._servers.clear()
+
+    # --- what the services do ---
+
+    def command(self, text: str, act: Callable[[Indy7Body], tuple[int, str]]) -> tuple[int, str]:
+        """Carry out one command now and log it; its (code, message)."""
+        with self._lock:
+            now = self._clock.now()
+            self._log(self.body.advance(now))
+            code, message = act(self.body)
+            self.journal.write(now, "command", text, "ok" if code == 0 else message)
+            return code, message
+
+    def look(self) -> Indy7Body:
+        """The arm as it is now; read it at once."""
+        with self._lock:
+            self._log(self.body.advance(self._clock.now()))
+            return self.body
+
+    def wait(self, done: Callable[[Indy7Body], bool]) -> bool:
+        """Block until ``done``; False when the emulator ends or it takes too long."""
+        end = self._clock.now() + LONGEST_WAIT_S
+        while not done(self.look()):
+            if self._clock.now() > end or self._stopped.wait(LOOK_EVERY_S):
+                return False
+        return True
+
+    def _log(self, ended: list[ArmEnded]) -> None:
+        for one in ended:
+            self.journal.write(
+                self._clock.now(), "motion", one.command, one.outcome, start_s=one.start_s, end_s=one.end_s
+            )
+
+    def _settle_often(self) -> None:
+        while not self._stopped.wait(LOOK_EVERY_S):
+            self.look()
+
+
+def _numbers(values: Any) -> str:
+    return ",".join(f"{value:.3f}".rstrip("0").rstrip(".") for value in values)
+
+
+def _control(arm: Indy7Emulator, base: Any) -> Any:
+    from neuromeka.proto import common_msgs_pb2 as common
+    from neuromeka.proto import control_msgs_pb2 as messages
+
+    def answer(text: str, act: Callable[[Indy7Body], tuple[int, str]]) -> Any:
+        code, message = arm.command(text, act)
+        return common.Response(code=code, msg=message)
+
+    def override(request: Any) -> bool:
+        return bool(request.blending.type == messages.BlendingType.OVERRIDE)
+
+    class Control(base):  # type: ignore[misc]
+        def MoveJ(self, request: Any, context: Any) -> Any:
+            target = list(request.target.j_target)
+            text = f"MoveJ({_numbers(target)} v={request.vel_ratio:g} a={request.acc_ratio:g})"
+            return answer(
+                text,
+                lambda body: body.move_joints(
+                    target,
+                    relative=request.target.base_type == messages.RELATIVE_JOINT,
+                    speed_ratio=request.vel_ratio,
+                    acceleration_ratio=request.acc_ratio,
+                    override=override(request),
+                    command=text,
+                ),
+            )
+
+        def MoveJT(self, request: Any, context: Any) -> Any:
+            target = list(request.target.j_target)
+            text = f"MoveJT({_numbers(target)} t={request.time:g})"
+            return answer(
+                text,
+                lambda body: body.move_joints(
+                    target,
+                    relative=request.target.base_type == messages.RELATIVE_JOINT,
+                    seconds=request.time,
+                    override=override(request),
+                    command=text,
+                ),
+            )
+
+        def MoveL(self, request: Any, context: Any) -> Any:
+            target = list(request.target.t_target)
+            text = f"MoveL({_numbers(target)} v={request.vel_ratio:g} a={request.acc_ratio:g})"
+            if request.target.base_type == messages.TCP_TASK:
+                return answer(text, lambda body: (-1, "moves in the tool's frame are not emulated"))
+            return answer(
+                text,
+                lambda body: body.move_line(
+                    target,
+                    relative=request.target.base_type == messages.RELATIVE_TASK,
+                    speed_ratio=request.vel_ratio,
+                    acceleration_ratio=request.acc_ratio,
+                    override=override(request),
+                    command=text,
+                ),
+            )
+
+        def StopMotion(self, request: Any, context: Any) -> Any:
+            return answer("StopMotion", Indy7Body.stop)
+
+        def WaitProgress(self, request: Any, context: Any) -> Any:
+            share = request.progress / 100.0
+            came = arm.wait(lambda body: body.motion is None or body.motion.share(body.now) >= share)
+            return common.Response(code=0 if came else -1, msg="OK" if came else "gave up waiting")
+
+    return Control()
+
+
+def _device(arm: Indy7Emulator, base: Any) -> Any:
+    from neuromeka.proto import common_msgs_pb2 as common
+    from neuromeka.proto import device_msgs_pb2 as messages
+
+    class Device(base):  # type: ignore[misc]
+        def SetDO(self, request: Any, context: Any) -> Any:
+            wanted = {signal.address: signal.state == messages.ON_STATE for signal in request.signals}
+
+            def act(body: Indy7Body) -> tuple[int, str]:
+                body.outputs.update(wanted)
+                return 0, "OK"
+
+            words = " ".join(f"{address}={int(on)}" for address, on in wanted.items())
+            code, message = arm.command(f"SetDO({words})", act)
+            return common.Response(code=code, msg=message)
+
+        def GetDO(self, request: Any, context: Any) -> Any:
+            outputs = arm.look().outputs
+            return messages.DigitalList(
+                signals=[
+                    messages.DigitalSignal(
+                        address=address,
+                        state=messages.ON_STATE if outputs.get(address) else messages.OFF_STATE,
+                    )
+                    for address in range(16)
+                ]
+            )
+
+        def GetDI(self, request: Any, context: Any) -> Any:
+            return messages.DigitalList(
+                signals=[
+                    messages.DigitalSignal(address=address, state=messages.OFF_STATE) for address in range(16)
+                ]
+            )
+
+        def SetGripperCommand(self, request: Any, context: Any) -> Any:
+            data = list(request.gripper_pvt_data)
+
+            def act(body: Indy7Body) -> tuple[int, str]:
+                body.gripper = data[0] if data else 0
+                return 0, "OK"
+
+            arm.command(f"SetGripperCommand({request.gripper_command} {_numbers(data)})", act)
+            return common.Empty()
+
+        def GetGripperData(self, request: Any, context: Any) -> Any:
+            return messages.GripperData(gripper_position=arm.look().gripper)
+
+    return Device()
+
+
+def _config(base: Any) -> Any:
+    from neuromeka.proto import config_msgs_pb2 as messages
+
+    class Config(base):  # type: ignore[misc]
+        def GetHomePosition(self, request: Any, context: Any) -> Any:
+            return messages.JointPos(jpos=HOME_DEG)
+
+    return Config()
+
+
+def _rtde(arm: Indy7Emulator, base: Any) -> Any:
+    from neuromeka.proto import common_msgs_pb2 as common
+    from neuromeka.proto import rtde_msgs_pb2 as messages
+
+    ok = common.Response(code=0, msg="OK")
+
+    class Rtde(base):  # type: ignore[misc]
+        def GetMotionData(self, request: Any, context: Any) -> Any:
+            body = arm.look()
+            motion = body.motion
+            share = motion.share(body.now) if motion is not None else 1.0
+            stopping = motion is not None and motion.braking is not None
+            idle = common.TRAJ_FINISHED if body.motions else common.TRAJ_NONE
+            return messages.MotionData(
+                traj_state=idle
+                if motion is None
+                else (common.TRAJ_CANCELLING if stopping else common.TRAJ_CRUISE),
+                traj_progress=round(100 * share),
+                cur_traj_progress=round(100 * share),
+                is_in_motion=motion is not None,
+                # A stopped arm has reached no target, yet the vendor's own wait ends only when this is set.
+                is_target_reached=motion is None,
+                is_stopping=stopping,
+                has_motion=motion is not None or bool(body.queue),
+                speed_ratio=100,
+                motion_id=body.motions,
+                remain_distance=0.0 if motion is None else motion.profile.length * (1.0 - share),
+                motion_queue_size=len(body.queue),
+                response=ok,
+            )
+
+        def GetControlData(self, request: Any, context: Any) -> Any:
+            body = arm.look()
+            moving = body.motion is not None
+            speed = min(JOINT_SPEED_DEG, body.motion.profile.peak) if body.motion is not None else 0.0
+            return messages.ControlData(
+                op_state=common.OP_MOVING if moving else common.OP_IDLE,
+                sim_mode=True,
+                is_robot_connected=True,
+                q=body.joints,
+                qdot=[speed if moving else 0.0] * len(body.joints),
+                p=forward(body.joints),
+                pdot=[0.0] * 6,
+                response=ok,
+            )
+
+    return Rtde()

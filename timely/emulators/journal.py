@@ -1,0 +1,76 @@
+"""What an emulator was told and did: one JSON object a line, for people and for tests that compare it with a plan."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+
+class Journal:
+    """A log of commands and motions, thread-safe; also kept in memory, newest last, bounded.
+
+    Every record has ``t_s`` (when it was written, monotonic seconds: one axis for all processes of a machine),
+    ``event`` (``command`` or ``motion``), ``command``, ``outcome``, ``start_s`` and ``end_s`` (null for a command that
+    moved nothing). A motion is written when it ends; its command when it comes.
+
+    Args:
+        path: the file, written anew; None keeps the records in memory only.
+        keep: most records in memory.
+    """
+
+    def __init__(self, path: Path | None = None, *, keep: int = 100_000) -> None:
+        self._file: TextIO | None = path.open("w", encoding="utf-8") if path is not None else None
+        self._keep = keep
+        self._records: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+
+    def write(
+        self,
+        t_s: float,
+        event: str,
+        command: str,
+        outcome: str,
+        *,
+        start_s: float | None = None,
+        end_s: float | None = None,
+        **more: object,
+    ) -> None:
+        """Add one record."""
+        record: dict[str, Any] = {
+            "t_s": round(t_s, 6),
+            "event": event,
+            "command": command,
+            "outcome": outcome,
+            "start_s": None if start_s is None else round(start_s, 6),
+            "end_s": None if end_s is None else round(end_s, 6),
+            **more,
+        }
+        with self._lock:
+            self._records.append(record)
+            del self._records[: -self._keep]
+            if self._file is not None:
+                self._file.write(json.dumps(record) + "\n")
+                self._file.flush()
+
+    def records(self, event: str = "") -> list[dict[str, Any]]:
+        """The records so far, of one kind if it is named."""
+        with self._lock:
+            return [record for record in self._records if event in ("", record["event"])]
+
+    def close(self) -> None:
+        """Close the file; what comes later is kept in memory only."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,164 @@
+"""The Tello emulator on the wire: text commands over UDP, a state stream, and a network that may be bad."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import select
+import socket
+import threading
+
+from timely.core.clock import Clock, SystemClock
+from timely.core.errors import InvalidInput
+from timely.emulators.journal import Journal
+from timely.emulators.network import NetworkFaults
+from timely.emulators.tello_body import Ended, TelloBody, TelloPhysics
+
+COMMAND_PORT, STATE_PORT = 18889, 8890
+"""A real Tello listens on 8889; but its client binds that port on all addresses, so a drone on loopback cannot."""
+STATE_EVERY_S = 0.1
+LONGEST_WAIT_S = 0.05
+LARGEST = 1024
+
+
+class TelloEmulator:
+    """One drone at ``(host, command_port)``; state goes to the client's address, at ``state_port``.
+
+    Args:
+        host: where it is, e.g. 127.0.0.2: one loopback address a drone.
+        seed: of noise and network faults: the same traffic gives the same fate.
+        battery: percent at the start.
+
+    Raises:
+        InvalidInput: the address cannot be used.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        command_port: int = COMMAND_PORT,
+        *,
+        state_port: int = STATE_PORT,
+        faults: NetworkFaults | None = None,
+        seed: int = 0,
+        battery: float = 100.0,
+        physics: TelloPhysics | None = None,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.faults = faults or NetworkFaults()
+        self.journal = journal or Journal()
+        self._clock = clock or SystemClock()
+        self._rng = random.Random(f"network {seed}")
+        self.body = TelloBody(random.Random(f"body {seed}"), physics or TelloPhysics(), battery)
+        self.body.now = self._clock.now()
+        self._state_port = state_port
+        self._client: tuple[str, int] | None = None
+        self._order = itertools.count()
+        self._inbox: list[tuple[float, int, bytes, tuple[str, int]]] = []
+        self._outbox: list[tuple[float, int, socket.socket, bytes, tuple[str, int]]] = []
+        self._state_due_s = self.body.now
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._commands = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._states = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._commands.bind((host, command_port))
+            self._states.bind((host, 0))
+        except (OSError, OverflowError) as error:
+            self._close_sockets()
+            raise InvalidInput(f"cannot be used: {error}", where=f"{host}:{command_port}") from error
+        self._commands.setblocking(False)
+        self.address: tuple[str, int] = self._commands.getsockname()[:2]
+
+    def start(self) -> TelloEmulator:
+        """Run on a thread of its own until ``close``."""
+        self._thread = threading.Thread(target=self.run, name=f"tello {self.address[0]}", daemon=True)
+        self._thread.start()
+        return self
+
+    def run(self) -> None:
+        """Fly until ``stop`` is called, from another thread or a signal handler."""
+        try:
+            while not self._stop.is_set():
+                self._turn()
+        finally:
+            self._close_sockets()
+
+    def stop(self) -> None:
+        """Make ``run`` return within a moment; the drone falls silent, wherever it is."""
+        self._stop.set()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """``stop``, and wait for the thread."""
+        self.stop()
+        if self._thread is None:
+            self._close_sockets()
+        else:
+            self._thread.join(timeout_s)
+
+    def _close_sockets(self) -> None:
+        self._commands.close()
+        self._states.close()
+
+    def _turn(self) -> None:
+        now = self._clock.now()
+        due = [self._state_due_s, now + LONGEST_WAIT_S]
+        due += [queue[0][0] for queue in (self._inbox, self._outbox) if queue]
+        if self.body.motion is not None:
+            due.append(self.body.motion.end_s)
+        readable, _, _ = select.select([self._commands], [], [], max(0.0, min(due) - now))
+        if readable:
+            self._receive()
+        now = self._clock.now()
+        while self._inbox and self._inbox[0][0] <= now:
+            when, _, data, source = heapq.heappop(self._inbox)
+            self._settle(when)
+            self._take(data, source)
+        self._settle(now)
+        if now >= self._state_due_s:
+            self._state_due_s = now + STATE_EVERY_S
+            if self._client is not None and not self.body.dead:
+                self._send(self._states, self.body.state(), (self._client[0], self._state_port))
+        while self._outbox and self._outbox[0][0] <= now:
+            _, _, via, data, target = heapq.heappop(self._outbox)
+            try:
+                via.sendto(data, target)
+            except OSError:
+                # Nobody listens there: what a datagram does then, nothing.
+                continue
+
+    def _receive(self) -> None:
+        try:
+            data, source = self._commands.recvfrom(LARGEST)
+        except OSError:
+            return  # an earlier answer found nobody
+        for delay in self.faults.copies(self._rng):
+            heapq.heappush(self._inbox, (self._clock.now() + delay, next(self._order), data, source))
+
+    def _take(self, data: bytes, source: tuple[str, int]) -> None:
+        text = data.decode("utf-8", "replace").strip()
+        reply, outcome, ended = self.body.handle(text)
+        self.journal.write(self._clock.now(), "command", text, outcome)
+        self._finish(ended)
+        if self.body.awake:
+            self._client = source
+        if reply:
+            self._send(self._commands, reply, source)
+
+    def _settle(self, now: float) -> None:
+        self._finish(self.body.advance(now))
+
+    def _finish(self, ended: list[Ended]) -> None:
+        for one in ended:
+            self.journal.write(
+                self._clock.now(), "motion", one.command, one.outcome, start_s=one.start_s, end_s=one.end_s
+            )
+            if one.reply and self._client is not None:
+                self._send(self._commands, one.reply, self._client)
+
+    def _send(self, via: socket.socket, text: str, target: tuple[str, int]) -> None:
+        for delay in self.faults.copies(self._rng):
+            item = (self._clock.now() + delay, next(self._order), via, text.encode(), target)
+            heapq.heappush(self._outbox, item)

@@ -1,0 +1,482 @@
+"""What a Tello does with a command, as a state machine in which time is an argument; no sockets here.
+
+Commands, limits and answers follow the Tello SDK 1.3 and 2.0 guides. How long things take is in none of them: takeoff,
+landing, reaction and settling times and the turning rate are assumptions near published measurements (100 cm in about
+2.5 s, 90 degrees in about 2.3 s). Frames: x forward and y left of the start, z up, metres; yaw in degrees, clockwise.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from timely.emulators.trapezoid import Trapezoid
+
+OK, ERROR, RANGE = "ok", "error", "out of range"
+BUSY = "error Not joystick"
+"""What the drone says to a motion that comes while another is under way."""
+GROUNDED = "error Motor stop"
+LOW_BATTERY = "error Low battery"
+FLIP_BATTERY = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class TelloPhysics:
+    """Times in seconds, speeds in m/s, accelerations in m/s^2, angles in degrees, battery in percent."""
+
+    takeoff_s: float = 4.5
+    takeoff_m: float = 0.8
+    landing_m_per_s: float = 0.4
+    reaction_s: float = 0.25
+    settle_s: float = 0.55
+    speed: float = 1.0
+    acceleration: float = 1.5
+    turn_deg_per_s: float = 60.0
+    turn_deg_per_s2: float = 240.0
+    flip_s: float = 1.5
+    noise: float = 0.02
+    """Standard deviation of a motion's time, relative."""
+    lowest_m: float = 0.1
+    highest_m: float = 30.0
+    hover_drain: float = 100.0 / 780.0
+    """Per second in the air: 13 minutes."""
+    idle_drain: float = 100.0 / 5400.0
+    land_at: float = 5.0
+    """Lands by itself at so little battery."""
+    takeoff_at: float = 10.0
+    silence_s: float = 15.0
+    """Lands by itself after so long without a command."""
+
+
+@dataclass(slots=True)
+class Pose:
+    """Where it is."""
+
+    x: float = 0.0
+    y: float = 0.0
+    z: float = 0.0
+    yaw: float = 0.0
+
+
+@dataclass(slots=True)
+class Motion:
+    """One motion under way; ``delta`` is what it adds to the pose, (x, y, z) and yaw unwrapped."""
+
+    command: str
+    start_s: float
+    end_s: float
+    origin: Pose
+    delta: tuple[float, float, float, float]
+    profile: Trapezoid
+    lead_s: float = 0.0
+    answers: bool = True
+
+    def share(self, now: float) -> float:
+        """How much of the way is done, 0..1."""
+        if now >= self.end_s:
+            return 1.0
+        return self.profile.at(now - self.start_s - self.lead_s)[0] / max(self.profile.length, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A motion that is over: what to answer (empty: nothing) and to log."""
+
+    command: str
+    outcome: str
+    start_s: float
+    end_s: float
+    reply: str = ""
+
+
+@dataclass(slots=True)
+class TelloBody:
+    """One drone. Call ``advance`` up to a moment before anything else at that moment.
+
+    Args:
+        rng: of the noise in motion times.
+    """
+
+    rng: random.Random = field(default_factory=random.Random)
+    physics: TelloPhysics = field(default_factory=TelloPhysics)
+    battery: float = 100.0
+    pose: Pose = field(default_factory=Pose)
+    awake: bool = False
+    """In SDK mode, which the first ``command`` begins; before, nothing is heard."""
+    flying: bool = False
+    dead: bool = False
+    """Battery empty: hears and says nothing more."""
+    motion: Motion | None = None
+    speed: float = 1.0
+    rc: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    heard_s: float = 0.0
+    flown_s: float = 0.0
+    now: float = 0.0
+    velocity: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    # --- time ---
+
+    def advance(self, now: float) -> list[Ended]:
+        """Let time pass until ``now``, seconds; what ended on the way."""
+        ended: list[Ended] = []
+        while self.now < now and not self.dead:
+            until = min(now, self._next_event())
+            self._drift(until)
+            ended += self._due(until)
+        self.now = max(self.now, now)
+        return ended
+
+    def _next_event(self) -> float:
+        times = [math.inf]
+        if self.motion is not None:
+            times.append(self.motion.end_s)
+        if self.flying and self.awake and not self._landing:
+            times.append(self.heard_s + self.physics.silence_s)
+        drain = self.physics.hover_drain if self.flying else self.physics.idle_drain
+        floor = self.physics.land_at if self.flying and not self._landing else 0.0
+        times.append(self.now + max(0.0, self.battery - floor) / drain)
+        return max(self.now, min(times))
+
+    @property
+    def _landing(self) -> bool:
+        return self.motion is not None and self.motion.command.startswith("land")
+
+    def _drift(self, until: float) -> None:
+        step = until - self.now
+        physics = self.physics
+        self.battery -= step * (physics.hover_drain if self.flying else physics.idle_drain)
+        self.flown_s += step if self.flying else 0.0
+        before = (self.pose.x, self.pose.y, self.pose.z)
+        if self.motion is not None:
+            self.pose = self._on_the_way(self.motion, until)
+        elif self.flying and any(self.rc):
+            right, ahead, up, turn = (part / 100.0 for part in self.rc)
+            dx, dy = _turned(ahead * step, -right * step, self.pose.yaw)
+            z = min(max(self.pose.z + up * step, physics.lowest_m), physics.highest_m)
+            yaw = self.pose.yaw + turn * physics.turn_deg_per_s * step
+            self.pose = Pose(self.pose.x + dx, self.pose.y + dy, z, yaw)
+        if step > 0:
+            after = (self.pose.x, self.pose.y, self.pose.z)
+            self.velocity = tuple((b - a) / step for a, b in zip(before, after, strict=True))  # type: ignore[assignment]
+        self.now = until
+
+    @staticmethod
+    def _on_the_way(motion: Motion, now: float) -> Pose:
+        share, origin = motion.share(now), motion.origin
+        x, y, z, yaw = (share * part for part in motion.delta)
+        return Pose(origin.x + x, origin.y + y, origin.z + z, origin.yaw + yaw)
+
+    def _due(self, now: float) -> list[Ended]:
+        ended: list[Ended] = []
+        motion = self.motion
+        if motion is not None and now >= motion.end_s:
+            self.motion = None
+            self.velocity = (0.0, 0.0, 0.0)
+            if motion.command.startswith("land"):
+                self.flying = False
+                self.pose.z = 0.0
+            ended.append(
+                Ended(motion.command, "done", motion.start_s, motion.end_s, OK if motion.answers else "")
+            )
+        if self.battery <= 1e-6:
+            ended += self._die(now)
+        elif self.flying and not self._landing:
+            if self.battery <= self.physics.land_at + 1e-6:
+                ended += self._land(now, "land (low battery)")
+            elif self.awake and now >= self.heard_s + self.physics.silence_s - 1e-9:
+                ended += self._land(now, "land (silence)")
+        return ended
+
+    def _die(self, now: float) -> list[Ended]:
+        self.dead, self.flying, self.battery = True, False, 0.0
+        self.pose.z = 0.0
+        return self._cut(now, "battery empty")
+
+    def _land(self, now: float, command: str, *, answers: bool = False) -> list[Ended]:
+        cut = self._cut(now, "cut by landing")
+        self.rc = (0.0, 0.0, 0.0, 0.0)
+        height = max(self.pose.z, 0.01)
+        seconds = self._noisy(self.physics.reaction_s + height / self.physics.landing_m_per_s)
+        profile = Trapezoid(height, self.physics.landing_m_per_s, 10.0)
+        self.motion = Motion(
+            command, now, now + max(seconds, profile.duration_s), self.pose, (0, 0, -height, 0), profile
+        )
+        self.motion.answers = answers
+        return cut
+
+    def _cut(self, now: float, outcome: str) -> list[Ended]:
+        """End the motion under way where it is; the command that was cut gets no answer of its own."""
+        motion, self.motion = self.motion, None
+        self.velocity = (0.0, 0.0, 0.0)
+        return [] if motion is None else [Ended(motion.command, outcome, motion.start_s, now)]
+
+    # --- commands ---
+
+    def handle(self, text: str) -> tuple[str, str, list[Ended]]:
+        """Take one datagram at the time of the last ``advance``.
+
+        Returns:
+            what to answer now (empty: nothing, or when the motion has ended), the outcome for the log, and motions
+            that this command has ended.
+        """
+        words = text.strip().split()
+        name, args = (words[0].lower(), words[1:]) if words else ("", [])
+        if self.dead:
+            return "", "ignored: battery empty", []
+        if name == "command":
+            self.awake, self.heard_s = True, self.now
+            return OK, OK, []
+        if not self.awake:
+            return "", "ignored: not in SDK mode", []
+        self.heard_s = self.now
+        if name in _READS:
+            reply = _READS[name](self)
+            return reply, reply, []
+        if name == "stop":
+            ended = self._cut(self.now, "stopped") if self.flying and not self._landing else []
+            self.rc = (0.0, 0.0, 0.0, 0.0)
+            return OK, OK, ended
+        if name == "emergency":
+            self.flying = False
+            self.pose.z, self.rc = 0.0, (0.0, 0.0, 0.0, 0.0)
+            return OK, OK, self._cut(self.now, "motors off")
+        if name == "land":
+            if not self.flying or self._landing:
+                return ERROR, ERROR, []
+            return "", "accepted", self._land(self.now, "land", answers=True)
+        if name == "rc":
+            return self._take_rc(args)
+        if name in (
+            "speed",
+            "streamon",
+            "streamoff",
+            "keepalive",
+            "motoron",
+            "motoroff",
+            "mon",
+            "moff",
+            "port",
+        ):
+            reply = self._set(name, args)
+            return reply, reply, []
+        reply = self._move(name, args, text.strip())
+        return reply, reply or "accepted", []
+
+    def _set(self, name: str, args: list[str]) -> str:
+        if name != "speed":
+            return OK
+        values = _integers(args, 1)
+        if values is None:
+            return ERROR
+        if not 10 <= values[0] <= 100:
+            return RANGE
+        self.speed = values[0] / 100.0
+        return OK
+
+    def _take_rc(self, args: list[str]) -> tuple[str, str, list[Ended]]:
+        values = _integers(args, 4)
+        if values is None or any(abs(value) > 100 for value in values):
+            return ERROR, ERROR, []
+        if not self.flying or self.motion is not None:
+            return "", "ignored", []
+        self.rc = (float(values[0]), float(values[1]), float(values[2]), float(values[3]))
+        return "", OK, []
+
+    def _move(self, name: str, args: list[str], text: str) -> str:
+        """Begin a motion; empty if it was accepted, else the complaint."""
+        if name == "takeoff":
+            return self._take_off(text)
+        plan = _MOTIONS.get(name)
+        if plan is None:
+            return f"unknown command: {name}"
+        planned = plan(self, name, args)
+        if isinstance(planned, str):
+            return planned
+        if not self.flying:
+            return GROUNDED
+        if self.motion is not None:
+            return BUSY
+        delta, profile, fixed_s = planned
+        x, y = _turned(delta[0], delta[1], self.pose.yaw)
+        z = min(max(delta[2], self.physics.lowest_m - self.pose.z), self.physics.highest_m - self.pose.z)
+        lead = self.physics.reaction_s
+        seconds = self._noisy(lead + profile.duration_s + fixed_s + self.physics.settle_s)
+        self.rc = (0.0, 0.0, 0.0, 0.0)
+        self.motion = Motion(
+            text,
+            self.now,
+            self.now + max(seconds, lead + profile.duration_s),
+            self.pose,
+            (x, y, z, delta[3]),
+            profile,
+            lead,
+        )
+        return ""
+
+    def _take_off(self, text: str) -> str:
+        if self.flying:
+            return ERROR
+        if self.battery < self.physics.takeoff_at:
+            return LOW_BATTERY
+        self.flying = True
+        physics = self.physics
+        seconds = self._noisy(physics.takeoff_s)
+        profile = Trapezoid(physics.takeoff_m, physics.takeoff_m / (0.5 * seconds), 10.0)
+        self.motion = Motion(
+            text,
+            self.now,
+            self.now + seconds,
+            self.pose,
+            (0, 0, physics.takeoff_m, 0),
+            profile,
+            0.3 * seconds,
+        )
+        return ""
+
+    def _noisy(self, seconds: float) -> float:
+        return seconds * max(0.5, 1.0 + self.rng.gauss(0.0, self.physics.noise))
+
+    # --- what it says of itself ---
+
+    def state(self) -> str:
+        """The state datagram of this moment; speeds in dm/s, heights in cm, as the drone sends them."""
+        yaw = (self.pose.yaw + 180.0) % 360.0 - 180.0
+        ahead, left = _turned(self.velocity[0], self.velocity[1], -self.pose.yaw)
+        height = round(100.0 * self.pose.z)
+        fields: Mapping[str, object] = {
+            "pitch": 0,
+            "roll": 0,
+            "yaw": round(yaw),
+            "vgx": round(10.0 * ahead),
+            "vgy": round(-10.0 * left),
+            "vgz": round(-10.0 * self.velocity[2]),
+            "templ": 60,
+            "temph": 63,
+            "tof": max(10, height),
+            "h": height,
+            "bat": math.ceil(self.battery),
+            "baro": f"{120.0 + self.pose.z:.2f}",
+            "time": int(self.flown_s),
+            "agx": "0.00",
+            "agy": "0.00",
+            "agz": "-999.00",
+        }
+        return "".join(f"{key}:{value};" for key, value in fields.items()) + "\r\n"
+
+
+Planned = tuple[tuple[float, float, float, float], Trapezoid, float] | str
+"""(dx, dy, dz in the drone's own frame, dyaw), how the way is gone, extra seconds; or a complaint."""
+
+
+def _straight(body: TelloBody, name: str, args: list[str]) -> Planned:
+    values = _integers(args, 1)
+    if values is None:
+        return ERROR
+    if not 20 <= values[0] <= 500:
+        return RANGE
+    metres = values[0] / 100.0
+    x, y, z = (metres * part for part in _DIRECTIONS[name])
+    return (x, y, z, 0.0), Trapezoid(metres, body.speed, body.physics.acceleration), 0.0
+
+
+def _turn(body: TelloBody, name: str, args: list[str]) -> Planned:
+    values = _integers(args, 1)
+    if values is None:
+        return ERROR
+    if not 1 <= values[0] <= 360:
+        return RANGE
+    degrees = float(values[0])
+    profile = Trapezoid(degrees, body.physics.turn_deg_per_s, body.physics.turn_deg_per_s2)
+    return (0.0, 0.0, 0.0, degrees if name == "cw" else -degrees), profile, 0.0
+
+
+def _go(body: TelloBody, name: str, args: list[str]) -> Planned:
+    values = _integers(args, 4)
+    if values is None:
+        return ERROR
+    *way, speed = values
+    if any(abs(part) > 500 for part in way) or not 10 <= speed <= 100 or all(abs(part) <= 20 for part in way):
+        return RANGE
+    x, y, z = (part / 100.0 for part in way)
+    return (x, y, z, 0.0), Trapezoid(math.hypot(x, y, z), speed / 100.0, body.physics.acceleration), 0.0
+
+
+def _curve(body: TelloBody, name: str, args: list[str]) -> Planned:
+    values = _integers(args, 7)
+    if values is None:
+        return ERROR
+    first, last, speed = values[:3], values[3:6], values[6]
+    if any(abs(part) > 500 for part in (*first, *last)) or not 10 <= speed <= 60:
+        return RANGE
+    if any(all(abs(part) <= 20 for part in point) for point in (first, last)):
+        return RANGE
+    a, b, c = math.dist(first, last), math.hypot(*last), math.hypot(*first)
+    half = (a + b + c) / 2.0
+    area = math.sqrt(max(0.0, half * (half - a) * (half - b) * (half - c)))
+    radius = a * b * c / (4.0 * area) / 100.0 if area > 0 else math.inf
+    if not 0.5 <= radius <= 10.0:
+        return "error Radius is too large!" if radius > 10.0 else "error Radius is too small!"
+    # The two chords are each a little shorter than their arcs.
+    way = sum(2.0 * radius * math.asin(min(1.0, chord / 200.0 / radius)) for chord in (c, a))
+    x, y, z = (part / 100.0 for part in last)
+    return (x, y, z, 0.0), Trapezoid(way, speed / 100.0, body.physics.acceleration), 0.0
+
+
+def _flip(body: TelloBody, name: str, args: list[str]) -> Planned:
+    if len(args) != 1 or args[0] not in ("l", "r", "f", "b"):
+        return ERROR
+    if body.battery < FLIP_BATTERY:
+        return LOW_BATTERY
+    return (0.0, 0.0, 0.0, 0.0), Trapezoid(0.0, 1.0, 1.0), body.physics.flip_s
+
+
+_DIRECTIONS: Mapping[str, tuple[float, float, float]] = {
+    "forward": (1.0, 0.0, 0.0),
+    "back": (-1.0, 0.0, 0.0),
+    "left": (0.0, 1.0, 0.0),
+    "right": (0.0, -1.0, 0.0),
+    "up": (0.0, 0.0, 1.0),
+    "down": (0.0, 0.0, -1.0),
+}
+_MOTIONS: Mapping[str, Callable[[TelloBody, str, list[str]], Planned]] = {
+    **dict.fromkeys(_DIRECTIONS, _straight),
+    "cw": _turn,
+    "ccw": _turn,
+    "go": _go,
+    "curve": _curve,
+    "flip": _flip,
+}
+_READS: Mapping[str, Callable[[TelloBody], str]] = {
+    "battery?": lambda body: str(math.ceil(body.battery)),
+    "speed?": lambda body: f"{100.0 * body.speed:.1f}",
+    "time?": lambda body: f"{int(body.flown_s)}s",
+    "height?": lambda body: f"{round(10.0 * body.pose.z)}dm",
+    "temp?": lambda body: "60~63C",
+    "attitude?": lambda body: f"pitch:0;roll:0;yaw:{round((body.pose.yaw + 180.0) % 360.0 - 180.0)};",
+    "baro?": lambda body: f"{120.0 + body.pose.z:.6f}",
+    "acceleration?": lambda body: "agx:0.00;agy:0.00;agz:-999.00;",
+    "tof?": lambda body: f"{max(100, round(1000.0 * body.pose.z))}mm",
+    "wifi?": lambda body: "90",
+    "sdk?": lambda body: "20",
+    "sn?": lambda body: "0TQZEMULATED00",
+}
+
+
+def _integers(args: list[str], count: int) -> list[int] | None:
+    """``count`` whole numbers, or None. Not what int() takes besides, such as ``1_0``."""
+    if len(args) != count or not all(
+        word.lstrip("+-").isascii() and word.lstrip("+-").isdigit() for word in args
+    ):
+        return None
+    try:
+        return [int(word) for word in args]
+    except ValueError:
+        return None
+
+
+def _turned(ahead: float, left: float, yaw_deg: float) -> tuple[float, float]:
+    """A way in the drone's own frame, in the start frame (and back, with minus the yaw); yaw is clockwise."""
+    cos, sin = math.cos(math.radians(yaw_deg)), math.sin(math.radians(yaw_deg))
+    return cos * ahead + sin * left, -sin * ahead + cos * left
