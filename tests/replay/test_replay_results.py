@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -198,7 +199,7 @@ def test_chrome_trace_covers_each_job_without_overlap(trace: Path) -> None:
             rows.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["dur"]))
     for spans in rows.values():
         spans.sort()
-        for (begin, length), (following, _) in zip(spans, spans[1:], strict=False):
+        for (begin, length), (following, _) in itertools.pairwise(spans):
             assert following >= begin + length - 0.01
     assert {e["name"] for e in events if e["pid"] == 2 and e["ph"] == "X"} >= {"prompt", "decode"}
 

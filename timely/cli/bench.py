@@ -104,6 +104,23 @@ def sim_speed(json_file: JsonFile = None) -> None:
 
 
 @app.command()
+def accuracy(
+    run: Annotated[Path, typer.Argument(metavar="FOLDER", help="A measured run: requests.jsonl, meta.json.")],
+    profile: Annotated[str, typer.Option(metavar="NAME|FILE", help="Step times.")] = "rtx4090-llama3-8b",
+    discipline: Annotated[str, typer.Option(help="What served the run.")] = "fcfs",
+    json_file: JsonFile = None,
+) -> None:
+    """The simulator against a measured run of vLLM: time to first token, per output token, latency."""
+    from timely.replay.accuracy import compare as against
+    from timely.replay.accuracy import text
+
+    result = against(run, profile, discipline)
+    write_json(json_file, result)
+    if json_file != STDOUT:
+        typer.echo(text(result))
+
+
+@app.command()
 def live(
     workload: Annotated[str, typer.Option(help="wid1, wid2 or wid3.")] = "wid1",
     seconds: Annotated[float, typer.Option(min=10, help="How much of the workload.")] = 60.0,

@@ -1,0 +1,86 @@
+"""``timely calibrate``: a step-time profile of the machine at hand, or of one whose kernels were profiled."""
+
+from __future__ import annotations
+
+import datetime
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from timely.cli.output import STDOUT, JsonFile, check_target, write_json
+from timely.core.errors import InvalidInput, Unsupported
+from timely.engines.sim.calibration import fit_steps, make_profile, save_profile
+from timely.engines.sim.fit import fit_kernels
+from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile
+
+MEASURING = "timely.engines.vllm.calibrate"
+"""Module whose ``timed_steps(model)`` runs steps on the live engine: gives (steps, KvCache, Limits, source)."""
+
+
+def command(
+    out: Annotated[
+        Path, typer.Option(metavar="PROFILE.yaml", callback=check_target, help="The profile to write.")
+    ],
+    name: Annotated[str | None, typer.Option(help="Its name; the file's unless given.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="DIR|NAME", help="Model to measure; the built-in one.")
+    ] = None,
+    from_kernels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Fit kernel tables (dense, attention, per_sequence .csv) instead."
+        ),
+    ] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Layers of the model the tables are of.")] = None,
+    pointwise_share: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of the pointwise kernels that compilation leaves.")
+    ] = 1.0,
+    kv_blocks: Annotated[int, typer.Option(min=1, help="KV blocks of a profile from tables.")] = 2048,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure step times here and write them as a profile for `timely replay --profile`."""
+    chosen = name or out.stem
+    if from_kernels is not None:
+        profile = _from_kernels(chosen, from_kernels, layers, pointwise_share, kv_blocks)
+    else:
+        profile = _measured(chosen, model)
+    save_profile(out, profile)
+    write_json(json_file, profile.model_dump(mode="json"))
+    if json_file != STDOUT:
+        typer.echo(f"{out}: profile {profile.name}")
+        for key, value in profile.fit_error.items():
+            typer.echo(f"  {key:<16}{value:.2%}" if isinstance(value, float) else f"  {key:<16}{value}")
+
+
+def _from_kernels(
+    name: str, folder: Path, layers: int | None, pointwise_share: float, kv_blocks: int
+) -> StepTimeProfile:
+    if layers is None:
+        raise InvalidInput(
+            "is needed with --from-kernels: the tables hold one layer's times", where="--layers"
+        )
+    terms, errors = fit_kernels(folder, layers, pointwise_share)
+    return make_profile(
+        name,
+        f"least squares over the kernel tables in {folder.name}, {layers} layers",
+        terms,
+        errors,
+        KvCache(blocks=kv_blocks, block_tokens=16, swap_s_per_token=0.0),
+        Limits(max_batch=256, token_budget=2048),
+    )
+
+
+def _measured(name: str, model: str | None) -> StepTimeProfile:
+    if find_spec("vllm") is None or find_spec(MEASURING) is None:
+        raise Unsupported(
+            "measuring needs the live engine; install timely-serving[vllm], or give --from-kernels",
+            where="calibrate",
+        )
+    measuring: Any = import_module(MEASURING)
+    steps, kv, limits, source = measuring.timed_steps(model)
+    terms, errors = fit_steps(steps)
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    return make_profile(name, source, terms, errors, kv, limits, date=today)

@@ -1,0 +1,131 @@
+"""From timed steps to a step-time profile: least squares, its errors, and the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from timely.core.errors import InvalidInput
+from timely.engines.sim.profile import KvCache, Limits, StepTerms, StepTime, StepTimeProfile
+
+LEAST_STEPS = 12
+"""Fewer timed steps than this say nothing about five coefficients."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStep:
+    """One step as it was run: what was in it, and how long it took, seconds.
+
+    ``prefill_squares`` is the sum over chunks of (end of chunk)^2 - (its begin)^2; ``context_tokens`` the sum over
+    decoding sequences of the tokens they attend to.
+    """
+
+    decodes: int
+    prefills: int
+    prefill_tokens: int
+    prefill_squares: float
+    context_tokens: int
+    step_s: float
+
+
+def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | str]]:
+    """The linear form fitted to timed steps, coefficients not negative; and its relative errors, as fractions.
+
+    Raises:
+        InvalidInput: fewer than ``LEAST_STEPS`` steps, or one that took no time.
+    """
+    if len(steps) < LEAST_STEPS:
+        raise InvalidInput(
+            f"{len(steps)} timed steps are too few to fit, {LEAST_STEPS} at least", where="steps"
+        )
+    time = np.array([step.step_s for step in steps])
+    if not np.all(np.isfinite(time) & (time > 0.0)):
+        raise InvalidInput("a timed step took no time", where="steps")
+    columns = np.array(
+        [
+            (1.0, s.decodes + s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens)
+            for s in steps
+        ],
+        dtype=np.float64,
+    )  # fmt: skip
+    # Relative errors count, and columns of very different size must not hide each other.
+    x = columns / time[:, None]
+    scale = np.abs(x).max(axis=0)
+    scale[scale == 0.0] = 1.0
+    x = x / scale
+    active = [index for index in range(5) if columns[:, index].any()]
+    found = np.zeros(5)
+    while active:
+        values = np.linalg.lstsq(x[:, active], np.ones(len(time)), rcond=None)[0]
+        if values.min() >= 0.0:
+            found[active] = values
+            break
+        active.pop(int(values.argmin()))
+    base, sequence, token, square, context = (float(f"{v:.4g}") for v in found / scale)
+    terms = StepTerms(
+        base=base,
+        per_sequence=sequence,
+        per_prefill_token=token,
+        per_prefill_token_sq=square,
+        per_context_token=context,
+    )
+    return terms, step_errors(terms, steps)
+
+
+def step_errors(terms: StepTerms, steps: Iterable[TimedStep]) -> dict[str, float | str]:
+    """Relative errors of a profile on timed steps, as fractions: median and 90th percentile by kind of step."""
+    model = StepTime(terms)
+    errors: dict[str, list[float]] = {"decode": [], "prefill": []}
+    for s in steps:
+        predicted = model(s.decodes, s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens)
+        errors["prefill" if s.prefill_tokens else "decode"].append(abs(predicted / s.step_s - 1.0))
+    return {
+        f"{kind}_{name}": round(float(np.percentile(values, q)), 4)
+        for kind, values in errors.items()
+        if values
+        for name, q in (("median", 50), ("p90", 90))
+    }
+
+
+def make_profile(
+    name: str,
+    source: str,
+    terms: StepTerms,
+    errors: dict[str, float | str],
+    kv: KvCache,
+    limits: Limits,
+    *,
+    date: str = "",
+    notes: str = "",
+) -> StepTimeProfile:
+    """A profile out of its parts."""
+    return StepTimeProfile(
+        name=name, source=source, date=date, fit_error=errors, notes=notes, step_s=terms, kv=kv, limits=limits
+    )
+
+
+def profile_text(profile: StepTimeProfile) -> str:
+    """The profile as YAML, fields in the order of the format, what is not set left out."""
+    data: dict[str, Any] = profile.model_dump(mode="json")
+    data["step_s"] = {key: value for key, value in data["step_s"].items() if value is not None}
+    for optional in ("date", "fit_error", "notes"):
+        if not data[optional]:
+            del data[optional]
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+
+
+def save_profile(path: Path, profile: StepTimeProfile) -> None:
+    """Write the profile.
+
+    Raises:
+        InvalidInput: the file cannot be written.
+    """
+    try:
+        path.write_text(profile_text(profile), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write it: {error.strerror}", where=str(path)) from error
