@@ -57,12 +57,12 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_converted_once_and_then_found(package: FakePackage) -> None:
     told: list[str] = []
-    made = resolve_model(None, progress=told.append)
+    made = resolve_model(None, planner="none", progress=told.append)
     assert isinstance(made, Path)
     assert (made / "model.safetensors").read_bytes() == package.gguf.read_bytes()
     assert len(told) == 1
     assert str(made) in told[0]
-    assert resolve_model("default", progress=told.append) == made
+    assert resolve_model("default", planner="none", progress=told.append) == made
     assert package.conversions == 1
     assert len(told) == 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_the_words_of_the_test_are_others(table: dict[Split, tuple[object, ...]]
 def test_another_case_s_plan_is_wrong(skill_set: str) -> None:
     skills = find_skill_set(skill_set)
     cases = made(skill_set, "test", 150)
-    wrong = [bool(failure(case, other.plan, skills)) for case, other in zip(cases, cases[1:], strict=False)]
+    wrong = [bool(failure(case, other.plan, skills)) for case, other in pairwise(cases)]
     assert sum(wrong) > 0.9 * len(wrong)
 
 

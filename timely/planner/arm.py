@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from timely.planner.cases import Case, Draw, Judge, Scene, Trial, article, refused, same
 from timely.planner.dress import dressed
-from timely.planner.words import ARM_OBJECTS, ARM_PLACES, GROUPS, MESSAGES, PEOPLE, SORT_PLACES, Split, spaced
+from timely.planner.words import ARM_OBJECTS, ARM_PLACES, GROUPS, MESSAGES, PEOPLE, SORT_PLACES, Split
 from timely.plans.scene import ArmScene
 
 NAME = "arm"
@@ -62,9 +62,8 @@ def case(
 def table(draw: Draw, *names: str, without: Sequence[str] = (), least: int = 0) -> list[str]:
     """These things among others, in any order."""
     taken = {*names, *without}
-    pool = [spaced(name) for name in ARM_OBJECTS[draw.split]]
-    others = [name for name in pool if not any(name in t or t in name for t in taken)]
-    listed = [*names, *draw.some(others, max(least, draw.one((0, 1, 2, 3, 4))))]
+    others = [name for name in _things(draw, 6) if not any(name in t or t in name for t in taken)]
+    listed = [*names, *others[: max(least, draw.one((0, 1, 2, 3, 4)))]]
     draw.rng.shuffle(listed)
     return listed
 
@@ -72,7 +71,7 @@ def table(draw: Draw, *names: str, without: Sequence[str] = (), least: int = 0) 
 def _things(draw: Draw, count: int) -> list[str]:
     chosen: list[str] = []
     while len(chosen) < count:
-        name = spaced(draw.of(ARM_OBJECTS))
+        name = draw.thing(ARM_OBJECTS)
         if not any(name in other or other in name for other in chosen):
             chosen.append(name)
     return chosen

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.planner.words import Split
+from timely.planner.words import ADJECTIVES, NOUNS, Split
 from timely.plans.interpreter import World, run_plan
 from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.scene import ArmScene, DroneScene
@@ -191,9 +191,18 @@ class Draw:
         """True so often."""
         return self.rng.random() < probability
 
-    def phrase(self, train: Sequence[str], test: Sequence[str], **slots: object) -> str:
-        """One wording of this half, slots filled."""
-        return self.one(train if self.split == "train" else test).format(**slots)
+    def phrase(self, train: Sequence[str], other: Sequence[str], **slots: object) -> str:
+        """One wording, slots filled. Of ``other``, the second, fourth ... (or the only one) are held out."""
+        held = other[1::2] or other
+        pool = held if self.split == "test" else [*train, *(words for words in other if words not in held)]
+        return self.one(pool).format(**slots)
+
+    def thing(self, table: dict[Split, tuple[str, ...]]) -> str:
+        """The name of a thing: one of the table or any other, now and then with an adjective."""
+        name = self.of(table if self.chance(0.45) else NOUNS).replace("_", " ")
+        if " " not in name and self.chance(0.15):
+            return f"{self.of(ADJECTIVES)} {name}"
+        return name
 
 
 def article(name: str) -> str:

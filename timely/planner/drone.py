@@ -20,7 +20,6 @@ from timely.planner.words import (
     QUESTIONS,
     SURFACES,
     UNDERS,
-    spaced,
 )
 from timely.plans.scene import DroneScene, Level, Thing
 
@@ -49,7 +48,7 @@ def room(*things: Thing, facts: tuple[tuple[tuple[str, ...], str], ...] = ()) ->
 
 def seen(draw: Draw, *names: str, without: tuple[str, ...] = ()) -> str:
     """A scene in words: these things among others; sometimes nothing but these."""
-    others = [spaced(draw.of(DRONE_OBJECTS)) for _ in range(draw.one((0, 1, 2, 3, 4)))]
+    others = [_thing(draw) for _ in range(draw.one((0, 1, 2, 3, 4)))]
     if draw.chance(0.5):
         others += draw.some(FURNITURE, draw.one((1, 2)))
     taken = {*names, *without}
@@ -85,12 +84,14 @@ def case(
 
 
 def _thing(draw: Draw) -> str:
-    return spaced(draw.of(DRONE_OBJECTS))
+    return draw.thing(DRONE_OBJECTS)
 
 
 def _two(draw: Draw) -> tuple[str, str]:
-    first, second = draw.some(DRONE_OBJECTS[draw.split], 2)
-    return spaced(first), spaced(second)
+    first = second = _thing(draw)
+    while first in second or second in first:
+        second = _thing(draw)
+    return first, second
 
 
 def _around(thing: Thing, judge: Judge = same, level: Level = "eye") -> tuple[Trial, ...]:

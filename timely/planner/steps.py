@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timely.planner.cases import Draw
-from timely.planner.words import DRONE_OBJECTS, MESSAGES, spaced
+from timely.planner.words import DRONE_OBJECTS, MESSAGES
 from timely.plans.scene import Thing
 
 MOVES = {"forward": "mf", "back": "mb", "left": "ml", "right": "mr", "up": "mu", "down": "md"}
@@ -218,7 +218,7 @@ def somewhere(draw: Draw, name: str) -> Thing:
 
 def find(draw: Draw, name: str | None = None) -> Step:
     """Look for a thing and go there."""
-    name = name or spaced(draw.of(DRONE_OBJECTS))
+    name = name or draw.thing(DRONE_OBJECTS)
     text = draw.phrase(
         (
             "find the {x}",
@@ -238,7 +238,7 @@ def find(draw: Draw, name: str | None = None) -> Step:
 
 def find_photo(draw: Draw) -> Step:
     """Look for a thing and take its picture."""
-    name = spaced(draw.of(DRONE_OBJECTS))
+    name = draw.thing(DRONE_OBJECTS)
     text = draw.phrase(
         (
             "find the {x} and take a picture of it",

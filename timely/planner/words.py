@@ -22,10 +22,70 @@ DRONE_OBJECTS: dict[Split, tuple[str, ...]] = {
         """tablet monitor keyboard violin camera sunglasses handbag pumpkin teapot snowboard surfboard scooter
         turtle ferret tripod briefcase bookshelf cactus lantern whistle yellow_ball pink_bag wine_glass frying_pan
         baseball_bat alarm_clock headphones passport measuring_tape screwdriver purple_hat orange boots cushion
-        jar frisbee""".split()
+        goblet frisbee""".split()
     ),
 }
 """Underscores stand for spaces."""
+
+NOUNS: dict[Split, tuple[str, ...]] = {
+    "train": tuple(
+        """anchor antenna apron armband arrow axe badge bagel balloon bamboo bandage banner barrel basin bathtub bead beaker bean bell binder
+biscuit blender bobbin bolt bonnet bookmark bouquet bracelet brick bridge broccoli_dish bubble_wrap buckle bulb bunny burger butter button
+cabin cable cactus_pot cage cake camel candy canoe canvas cap_gun carton cartoon cassette castle catalogue cello ceramic_bowl chain chalk
+charm cheese_cube chess_piece chimney chip chisel_box chocolate cigar clam clarinet clay clipboard clothes_peg clover coaster coconut coffee
+collar comb compass computer cone cookie_jar copper_wire coral cork costume cotton_reel crab cracker cradle crane crayon_box cream crown crystal
+cube cup_holder cymbal daisy dart detergent diary dinosaur dish doorbell doughnut dragon dress drone_box dryer duck dumbbell earring easel eel
+egg_timer elephant engine eraser_box eyeglasses fabric faucet feather fence fern fig file_folder filter fish flag flask flipper flute foil
+folder football_boot fountain fox_toy freezer funnel furnace garlic_press gate gear gift giraffe glue goggles gong grape_juice grater gravel
+grill guinea_pig hairbrush ham hammock handle hanger harp hat_box hay hedge hinge hockey_stick honey hoop hose hourglass ice_cube igloo
+ink iron jam jelly jewel jigsaw jug juice kazoo keyhole kiosk kitten koala lace lamb laser latch leaf leash ledger lens lid_box lighter
+lily lime lock log_book lollipop loom lotion magnet mallet map maple marimba mask match mattress medal melon_slice memo mesh metronome
+microphone milk mirror_ball mitten mop mosaic motor mouse_pad muffin mushroom nail napkin needle net_bag nest nozzle nut oar oat_bag octopus
+oil olive onion_ring otter oven owl padlock paint paintbrush palette pan panda paperclip parcel pasta peach_can peanut pearl pebble
+pedal peg penguin pepper_mill perfume petal pickle pie pig pillowcase pin pipe pizza_box plank plaster pliers_case plug plum_cake pocket_knife
+pony popcorn porcelain_cup postcard poster pot pottery present propeller pudding pump puppet purse pyramid quill quilt rabbit_toy racket
+raft raisin rattle razor receipt recipe_book record reel ribbon rice rocket roller rope rose rubber_band saddle sail salt sandal
+saxophone scale screen seal seashell seed shampoo shark shell shield ship shirt shovel_toy silk ski skirt sled sleeve slipper
+snail snowman soda sofa_cushion spade spice spider sponge_cake spool squirrel stamp star starfish stone stool straw string submarine sugar suit
+swan_toy sweater swing sword syringe table_cloth tambourine tank tart taxi teabag_box telescope thermometer thimble thread ticket tie tiger tile toad
+tomato_can tongs tractor train_ticket tray_table treadmill trolley_bag trombone trumpet tub tulip turnip typewriter ukulele urn vacuum vest
+visor waffle wagon walnut wand wardrobe_key washer watering_can wax whale wheel whisk wig windmill wool wreath xylophone yarn yoyo zebra zipper""".split()
+    ),
+    "test": tuple(
+        """abacus accordion acorn avocado backgammon banjo beehive bulldozer calendar_page camcorder cauldron chandelier chopsticks cobweb colander crowbar
+dictionary dolphin dustpan emerald envelope_opener fiddle flowerpot gazebo gorilla hairdryer harmonica hatchet helicopter jellyfish joystick kangaroo
+kettlebell lavender lobster locket mandolin meerkat minivan molecule_model necktie origami paddle peacock pendant pineapple_ring pinwheel projector
+radish rhubarb rollerblade sawdust scorpion screwcap seahorse shoelace snorkel stethoscope sundial tarpaulin teaspoon_set toboggan tortoise trampoline
+trumpet_case vinyl_record wheelbarrow woodpecker zucchini""".split()
+    ),
+}
+"""Anything at all: a plan must copy names that it has never seen."""
+
+ADJECTIVES: dict[Split, tuple[str, ...]] = {
+    "train": (
+        "red",
+        "blue",
+        "green",
+        "yellow",
+        "white",
+        "black",
+        "big",
+        "small",
+        "old",
+        "new",
+        "wooden",
+        "metal",
+        "broken",
+        "shiny",
+        "round",
+        "long",
+        "soft",
+        "empty",
+        "heavy",
+        "plastic",
+    ),
+    "test": ("orange", "purple", "tiny", "rusty", "striped", "square", "thick", "glass", "golden"),
+}
 
 SURFACES: dict[Split, tuple[str, ...]] = {
     "train": (

@@ -1,0 +1,180 @@
+"""Adapters as files: cards, hashes, corruption, other base models; the command line's one-line refusals."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from timely.cli import main as shell
+from timely.core.errors import InvalidInput
+from timely.engines.vllm import model
+from timely.planner.card import (
+    CARD,
+    SHIPPED,
+    WEIGHTS,
+    Card,
+    check_base,
+    file_hash,
+    prompt_hash,
+    read_card,
+    weights_hash,
+    write_card,
+)
+from timely.plans.library import find_skill_set
+
+MAX_BYTES = 10_000_000
+
+
+def write_weights(path: Path, tensors: dict[str, bytes], note: str = "") -> None:
+    """A safetensors file, by hand."""
+    header: dict[str, object] = {"__metadata__": {"note": note}}
+    at = 0
+    for name, data in tensors.items():
+        header[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(tensors.values()))
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    write_weights(folder / "model.safetensors", {"a": b"123", "b": b"4567"})
+    return folder
+
+
+@pytest.fixture
+def adapter(tmp_path: Path, base: Path) -> Path:
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    write_weights(folder / WEIGHTS, {"x": b"xyz"})
+    card = Card(
+        base_model="tiny", base_sha256=weights_hash(base), adapter_sha256=file_hash(folder / WEIGHTS),
+        skill_sets={"drone": prompt_hash(find_skill_set("drone"))}, seed=0, steps=1, examples_seen=2, loss=0.5,
+    )  # fmt: skip
+    write_card(folder, card)
+    return folder
+
+
+def test_a_card_is_read_back(adapter: Path, base: Path) -> None:
+    card = read_card(adapter)
+    assert card.skill_sets.keys() == {"drone"}
+    check_base(card, base, adapter)
+
+
+def test_the_hash_of_a_model_is_that_of_its_tensors(base: Path) -> None:
+    before = weights_hash(base)
+    write_weights(base / "model.safetensors", {"b": b"4567", "a": b"123"}, note="written by another version")
+    assert weights_hash(base) == before
+    write_weights(base / "model.safetensors", {"b": b"4567", "a": b"124"})
+    assert weights_hash(base) != before
+
+
+def test_an_adapter_for_another_base_model(adapter: Path, base: Path) -> None:
+    write_weights(base / "model.safetensors", {"a": b"999"})
+    with pytest.raises(InvalidInput, match="another base model"):
+        model.with_planner(base, adapter)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x05\0\0\0\0\0\0\0hello", b"\xff" * 20])
+def test_a_base_model_with_broken_weights(base: Path, content: bytes) -> None:
+    (base / "model.safetensors").write_bytes(content)
+    with pytest.raises(InvalidInput, match="corrupted"):
+        weights_hash(base)
+
+
+@pytest.mark.parametrize("command", [["info"], ["eval", "--adapter"]])
+def test_a_corrupted_adapter_is_one_line(
+    command: list[str], adapter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (adapter / WEIGHTS).write_bytes(b"half a file")
+    assert shell.run(["planner", *command, str(adapter)]) == shell.BAD_INPUT
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "is corrupted" in told
+    assert WEIGHTS in told
+
+
+@pytest.mark.parametrize("damage", ["{", "{}", '{"timely_planner": 1, "unknown": 2}'])
+def test_a_broken_card_is_one_line(adapter: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (adapter / CARD).write_text(damage)
+    assert shell.run(["planner", "info", str(adapter)]) == shell.BAD_INPUT
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "is no card" in told
+
+
+def test_a_folder_without_a_planner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run(["planner", "info", str(tmp_path)]) == shell.BAD_INPUT
+    assert "holds no planner" in capsys.readouterr().err
+
+
+def test_info_says_what_it_is(adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = tmp_path / "info.json"
+    assert shell.run(["planner", "info", str(adapter), "--json", str(result)]) == shell.OK
+    assert "tiny" in capsys.readouterr().out
+    told = json.loads(result.read_text())
+    assert told["skill_sets"].keys() == {"drone"}
+    assert told["stale"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train", "--skill-set", "chat"], "is prose"),
+        (["train", "--skill-set", "nosuch"], "unknown skill set"),
+        (["train", "--skill-set", "bare.yaml"], "has no examples"),
+        (["train", "--start", "nowhere"], "holds no planner"),
+        (["eval", "--ways", "magic"], "unknown way"),
+        (["eval", "--adapter", "nowhere"], "holds no planner"),
+        (["train", "--steps", "0"], "steps"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bare.yaml").write_text("name: bare\nlanguage: calls\nskills:\n  - {name: go}\n")
+    assert shell.run(["planner", *arguments]) == shell.BAD_INPUT
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert says in told
+
+
+def test_what_the_option_means(base: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merged: list[tuple[Path, Path]] = []
+
+    def note(given: Path, chosen: Path, *, progress: object = None) -> Path:
+        merged.append((given, chosen))
+        return given
+
+    monkeypatch.setattr(model, "with_planner", note)
+    monkeypatch.setattr(model, "default_model", lambda progress=None: base)
+    assert model.resolve_model(None, planner="none") == base
+    assert model.resolve_model(str(base)) == base
+    assert merged == []
+    model.resolve_model(None)
+    model.resolve_model(str(base), planner=str(adapter))
+    assert merged == [(base, SHIPPED), (base, adapter)]
+    with pytest.raises(InvalidInput, match="no such folder"):
+        model.resolve_model(None, planner="nowhere")
+    with pytest.raises(InvalidInput, match="into a model folder"):
+        model.resolve_model("some/model", planner=str(adapter))
+
+
+def test_the_shipped_adapter_is_whole_small_and_for_these_prompts() -> None:
+    card = read_card(SHIPPED)
+    assert (SHIPPED / WEIGHTS).stat().st_size <= MAX_BYTES
+    assert set(card.skill_sets) == {"drone", "arm"}
+    for name, digest in card.skill_sets.items():
+        assert prompt_hash(find_skill_set(name)) == digest, f"the prompt of {name} has changed since training"
+    assert {"drone adapter+grammar", "arm adapter+grammar"} <= set(card.scores)
