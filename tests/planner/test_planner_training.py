@@ -98,6 +98,35 @@ def test_a_pack_computes_what_separate_sequences_would(base: Path) -> None:
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("constrained", [False, True])
+def test_answers_together_are_those_of_one_by_one(base: Path, constrained: bool) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from timely.planner import answer
+    from timely.planner.pack import prompt_ids
+
+    skills = find_skill_set("arm")
+    answerer = answer.Answerer(base, None)
+    answerer.model.float()  # in bfloat16 ties are common
+    some = cases("arm", 5)
+    together = answerer.plans(skills, some, examples=False, constrained=constrained)
+    assert together == [
+        answerer.plans(skills, [case], examples=False, constrained=constrained)[0] for case in some
+    ]
+    if constrained:
+        return
+    plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16).float()
+    for case, plan in zip(some, together, strict=True):
+        prompt = case.prompt(skills)
+        ids = torch.tensor([prompt_ids(answerer.tokenizer, prompt.system, prompt.user)])
+        made = plain.generate(
+            ids, max_new_tokens=answer.MAX_NEW_TOKENS, do_sample=False, attention_mask=torch.ones_like(ids)
+        )
+        assert answerer.tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True) == plan
+
+
 def run(
     base: Path, out: Path, steps: int, *, seed: int = 0, stop_at: int | None = None, rate: float = 1e-3
 ) -> None:

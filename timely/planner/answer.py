@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from timely.planner.pack import prompt_ids
 from timely.plans.grammar import grammar
 from timely.plans.skillset import SkillSet
 
-BATCH = 32
+BATCH = 64
 MAX_NEW_TOKENS = 96
 
 
@@ -31,7 +32,11 @@ class Answerer:
             torch.set_num_threads(threads)
         self.device = device
         self.tokenizer: Any = AutoTokenizer.from_pretrained(base)
-        self.model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16).to(device).eval()
+        name = register_attention()
+        self.model: Any = AutoModelForCausalLM.from_pretrained(
+            base, dtype=torch.bfloat16, attn_implementation=name
+        )
+        self.model.to(device).eval()
         if adapter is not None:
             lora.merge(self.model, adapter)
         self._compiler: Any = None
@@ -82,58 +87,148 @@ class Answerer:
                 progress(len(found))
         return [found[index] for index in range(len(cases))]
 
-    def _prefix(self, ids: list[int]) -> list[tuple[Any, Any]]:
+    def _prefix(self, ids: list[int]) -> Shared:
         """Keys and values of what all prompts begin with, computed once."""
         import torch
 
-        with torch.inference_mode():
-            made = self.model.model(input_ids=torch.tensor([ids], device=self.device), use_cache=True)
-        return [(layer.keys, layer.values) for layer in made.past_key_values.layers]
+        shared = Shared([], torch.ones(1, 0, dtype=torch.bool, device=self.device))
+        if ids:
+            self._forward(
+                torch.tensor([ids], device=self.device),
+                torch.arange(len(ids), device=self.device)[None],
+                shared,
+            )
+        return shared
 
-    def _batch(
-        self, prefix: list[tuple[Any, Any]], common: int, suffixes: list[list[int]], rules: Any
-    ) -> list[str]:
+    def _forward(self, ids: Any, positions: Any, shared: Shared) -> Any:
+        """Last hidden states (B, T, hidden); what was computed stays in ``shared``."""
         import torch
-        from transformers import DynamicCache
+
+        with torch.inference_mode():
+            shared.begin(ids.shape[1])
+            # A mask of four dimensions keeps transformers from making its own.
+            mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
+            made = self.model.model(
+                input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, shared=shared
+            )
+            return made.last_hidden_state
+
+    def _batch(self, prefix: Shared, common: int, suffixes: list[list[int]], rules: Any) -> list[str]:
+        import torch
 
         count, width = len(suffixes), max(map(len, suffixes))
         eos = self.tokenizer.eos_token_id
-        cache = DynamicCache()
-        for index, (keys, values) in enumerate(prefix):
-            cache.update(keys.expand(count, -1, -1, -1), values.expand(count, -1, -1, -1), index)
+        padding = torch.tensor([width - len(row) for row in suffixes], device=self.device)
         ids = torch.tensor([[eos] * (width - len(row)) + row for row in suffixes], device=self.device)
-        mask = torch.ones(count, common + width, dtype=torch.long, device=self.device)
-        for row, suffix in enumerate(suffixes):
-            mask[row, common : common + width - len(suffix)] = 0
-        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, common:]
+        columns = torch.arange(width, device=self.device)[None]
+        shared = Shared(prefix.own, columns >= padding[:, None])
+        positions = common + (columns - padding[:, None]).clamp(min=0)
         guide = _Guide(rules, count, self.model.config.vocab_size) if rules is not None else None
         written: list[list[int]] = [[] for _ in suffixes]
         live = [True] * count
-        with torch.inference_mode():
-            for _ in range(MAX_NEW_TOKENS):
-                hidden = self.model.model(
-                    input_ids=ids,
-                    attention_mask=mask,
-                    position_ids=positions,
-                    past_key_values=cache,
-                    use_cache=True,
-                ).last_hidden_state[:, -1]
+        for _ in range(MAX_NEW_TOKENS):
+            hidden = self._forward(ids, positions, shared)[:, -1]
+            with torch.inference_mode():
                 logits = self.model.lm_head(hidden).float()
-                if guide is not None:
-                    guide.restrict(logits, live)
-                chosen = logits.argmax(-1).tolist()
-                for row, token in enumerate(chosen):
-                    if not live[row]:
-                        continue
-                    live[row] = token != eos and not (guide is not None and guide.take(row, token))
-                    if token != eos:
-                        written[row].append(token)
-                if not any(live):
-                    break
-                ids = torch.tensor([[token] for token in chosen], device=self.device)
-                mask = torch.cat([mask, torch.ones(count, 1, dtype=torch.long, device=self.device)], 1)
-                positions = positions[:, -1:] + 1
+            if guide is not None:
+                guide.restrict(logits, live)
+            chosen = logits.argmax(-1).tolist()
+            for row, token in enumerate(chosen):
+                if not live[row]:
+                    continue
+                live[row] = token != eos and not (guide is not None and guide.take(row, token))
+                if token != eos:
+                    written[row].append(token)
+            if not any(live):
+                break
+            ids = torch.tensor([[token] for token in chosen], device=self.device)
+            positions = positions[:, -1:] + 1
         return [self.tokenizer.decode(tokens, skip_special_tokens=True) for tokens in written]
+
+
+@dataclass(slots=True)
+class Shared:
+    """Keys and values of a batch whose sequences begin alike: the beginning once, the rest of each its own.
+
+    Attributes:
+        prefix: per layer, keys and values (1, kv heads, P, d). real: (B, T), false where ``own`` is padding.
+        own: per layer, keys and values (B, kv heads, T, d), growing.
+    """
+
+    prefix: list[tuple[Any, Any]]
+    real: Any
+    own: list[tuple[Any, Any]] = field(default_factory=list)
+    mask: Any = None
+
+    def begin(self, new: int) -> None:
+        """Before ``new`` tokens a sequence are computed: who may look at what of ``own``."""
+        import torch
+
+        had = self.own[0][0].shape[2] if self.own else 0
+        missing = had + new - self.real.shape[1]
+        if missing > 0:
+            rows = self.real.shape[0]
+            self.real = torch.cat(
+                [self.real, torch.ones(rows, missing, dtype=torch.bool, device=self.real.device)], 1
+            )
+        causal = torch.ones(new, had + new, dtype=torch.bool, device=self.real.device).tril(had)
+        hidden = ~(causal[None] & self.real[:, None, :])
+        # A padded column looks at itself, so that no row is empty: its result is not used.
+        hidden[:, torch.arange(new), had + torch.arange(new)] = False
+        self.mask = hidden
+
+    def take(self, layer: int, key: Any, value: Any) -> tuple[Any, Any]:
+        """Append to ``own``; all of it."""
+        import torch
+
+        if layer == len(self.own):
+            self.own.append((key, value))
+        else:
+            before = self.own[layer]
+            self.own[layer] = (torch.cat([before[0], key], 2), torch.cat([before[1], value], 2))
+        return self.own[layer]
+
+
+def register_attention() -> str:
+    """Make ``shared_attention`` known to transformers; the name to ask for it by."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register("timely_shared", shared_attention)
+    return "timely_shared"
+
+
+def shared_attention(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, shared: Shared, **_: Any
+) -> tuple[Any, None]:
+    """Attention to a common beginning that is kept once, and to what each sequence has of its own.
+
+    Args:
+        query: (B, heads, T, d); key and value (B, kv heads, T, d).
+    """
+    import torch
+
+    batch, heads, new, width = query.shape
+    kv = key.shape[1]
+    key, value = shared.take(module.layer_idx, key, value)
+    # (kv, B * group * T, d): with the common beginning it is one product a head, not one a sequence.
+    scaled = query * module.scaling
+    grouped = scaled.view(batch, kv, heads // kv, new, width)
+    own = (grouped.reshape(batch, kv, -1, width) @ key.transpose(2, 3)).view(batch, kv, heads // kv, new, -1)
+    own = own.masked_fill(shared.mask[:, None, None], float("-inf"))
+    if not shared.prefix:
+        weights = own.softmax(-1)
+        result = (weights.view(batch, kv, -1, own.shape[-1]) @ value).view(batch, heads, new, width)
+        return result.transpose(1, 2).contiguous(), None
+    pk, pv = shared.prefix[module.layer_idx]
+    flat = grouped.transpose(0, 1).reshape(kv, -1, width)
+    first = (flat @ pk[0].transpose(1, 2)).view(kv, batch, heads // kv, new, -1).transpose(0, 1)
+    weights = torch.cat([first, own], -1).softmax(-1)
+    common = first.shape[-1]
+    part = weights[..., :common].transpose(0, 1).reshape(kv, -1, common) @ pv[0]
+    part = part.view(kv, batch, heads // kv, new, width).transpose(0, 1)
+    rest = (weights[..., common:].reshape(batch, kv, -1, own.shape[-1]) @ value).view(part.shape)
+    result = (part + rest).reshape(batch, heads, new, width)
+    return result.transpose(1, 2).contiguous(), None
 
 
 class _Guide:
