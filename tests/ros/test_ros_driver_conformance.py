@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from action_msgs.msg import GoalStatus
+from emulated_robots import emulated_indy7, emulated_tello
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from rclpy.lifecycle import TransitionCallbackReturn
@@ -40,6 +42,8 @@ class Subject:
     query: str
     out_of_limits: str
     nonsense: str
+    robot: Callable[[], AbstractContextManager[object]] = nullcontext
+    """What the driver connects to, for as long as a test takes."""
 
 
 DRONE = {
@@ -59,9 +63,13 @@ ARM = {
     "nonsense": "fly();",
 }
 SIM = {"seed": 1, "times": "expected"}
+TELLO = {"host": "127.0.0.71", "command_port": 18889, "profile": "tello", "things": ["cat:0:200"]}
+INDY7 = {"host": "127.0.0.72", "profile": "indy7", "things": ["table:0.45,-0.1,0.1"]}
 SUBJECTS = {
     "sim drone": Subject("sim", {**SIM, "profile": "sim-drone", "speed": 20.0}, **DRONE),
     "sim arm": Subject("sim", {**SIM, "profile": "sim-arm", "speed": 20.0}, **ARM),
+    "tello": Subject("tello", TELLO, **DRONE, robot=lambda: emulated_tello(TELLO["host"])),
+    "indy7": Subject("indy7", INDY7, **ARM, robot=lambda: emulated_indy7(INDY7["host"])),
 }
 """Every registered kind is here at least once: see the first test."""
 
@@ -116,9 +124,10 @@ class Bench:
 @pytest.fixture(params=SUBJECTS.values(), ids=SUBJECTS.keys())
 def idle(request: pytest.FixtureRequest, domain_id: int) -> Iterator[Bench]:
     """A driver that nobody has configured."""
-    bench = Bench(request.param, domain_id)
-    yield bench
-    bench.close()
+    with request.param.robot():
+        bench = Bench(request.param, domain_id)
+        yield bench
+        bench.close()
 
 
 @pytest.fixture
@@ -133,7 +142,7 @@ def test_every_registered_kind_is_tested() -> None:
 
 
 def test_unknown_kinds_list_the_known() -> None:
-    with pytest.raises(UnknownName, match="known: sim"):
+    with pytest.raises(UnknownName, match="known: indy7, sim, tello"):
         driver_class("submarine")
 
 

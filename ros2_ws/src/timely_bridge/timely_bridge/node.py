@@ -94,9 +94,9 @@ class BridgeNode(LifecycleNode):
         self._url = ""
         self._limits = GoalLimits()
         self._deadlines = Deadlines()
+        self._diagnostics_timer: Any = None
         self._declare()
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self._diagnostics_timer: Any = None
         self.create_service(Trigger, "~/stop", self._on_stop)
         self.create_service(Trigger, "~/reset", self._on_reset)
         self._autostart: Any = None

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.driver import RobotDriver
 from timely_robots.registry import driver_class
@@ -92,9 +93,9 @@ def start_fleet(
                 context=context, overrides=fleet.bridge_parameters(), client_factory=client_factory
             )
             nodes.append(bridge)
-        except (ValueError, TypeError) as error:
+        except (ParameterException, ValueError, TypeError) as error:
             # rclpy's own complaint about a parameter's type or range.
-            raise InvalidInput(str(error), where="fleet") from error
+            raise InvalidInput(str(error), where="parameters of the fleet") from error
         for node in nodes:
             for step in (node.trigger_configure, node.trigger_activate):
                 if step() != TransitionCallbackReturn.SUCCESS:

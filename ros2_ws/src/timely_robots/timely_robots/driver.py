@@ -103,6 +103,16 @@ class RobotDriver(LifecycleNode):
         self.pacer: Pacer = pacer or SystemPacer()
         self.on_order: Callable[[SegmentOrder, float], None] | None = None
         """Is told of each order and when it came (seconds on the monotonic clock): for measurements."""
+        # Before anything can fail: a node that is not finished is destroyed, too.
+        self._profile: RobotProfile | None = None
+        self._work: SegmentExecutor | None = None
+        self._server: ActionServer | None = None
+        self._interpreters: OrderedDict[str, Interpreter] = OrderedDict()
+        self._motion: tuple[Motion, list[str]] | None = None
+        self._fault = ""
+        self._session = secrets.randbits(63)
+        self._connected = False
+        self._state_timer: Any = None
         self.declare_parameter(
             "profile", "", described("robot profile: a name or a YAML file", read_only=True)
         )
@@ -127,16 +137,7 @@ class RobotDriver(LifecycleNode):
             "autostart", False, described("configure and activate without being asked", read_only=True)
         )
         self.declare()
-        self._profile: RobotProfile | None = None
-        self._work: SegmentExecutor | None = None
-        self._server: ActionServer | None = None
-        self._interpreters: OrderedDict[str, Interpreter] = OrderedDict()
-        self._motion: tuple[Motion, list[str]] | None = None
-        self._fault = ""
-        self._session = secrets.randbits(63)
-        self._connected = False
         self._state_publisher = self.create_publisher(RobotState, "state", LATCHED)
-        self._state_timer: Any = None
         self.create_service(Trigger, "~/stop", self._on_stop)
         self.create_service(Trigger, "~/reset", self._on_reset)
         self._autostart: Any = None

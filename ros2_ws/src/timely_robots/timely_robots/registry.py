@@ -9,6 +9,8 @@ from timely_robots.driver import RobotDriver
 
 DRIVERS: dict[str, str] = {
     "sim": "timely_robots.sim.driver:SimDriver",
+    "tello": "timely_robots.tello.driver:TelloDriver",
+    "indy7": "timely_robots.indy7.driver:Indy7Driver",
 }
 """kind -> module:class. Every kind listed here goes through the conformance suite."""
 

@@ -1,0 +1,1 @@
+"""The Neuromeka Indy7, driven through the vendor's library neuromeka."""

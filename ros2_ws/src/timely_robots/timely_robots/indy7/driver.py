@@ -1,0 +1,224 @@
+"""The Indy7's driver: the skills of the set ``arm`` as straight and joint moves, each checked afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from timely_interfaces.msg import ErrorCode
+
+from timely_robots.driver import RobotDriver, Sensed
+from timely_robots.execution import Motion, MotionError, SkillCall
+from timely_robots.indy7.link import Indy7Link
+from timely_robots.indy7.table import Table
+from timely_robots.language import Returned
+from timely_robots.rostools import described
+
+POLL_S = 0.02
+MARGIN_S = 3.0
+SLACK = 2.0
+GRIPPER_S = 0.5
+THERE_MM, THERE_DEG = 3.0, 0.5
+ABOVE_MM = 100.0
+STACK_MM = 40.0
+DOWN_DEG = (180.0, 0.0, 180.0)
+"""The tool points at the table."""
+TASK_MM_PER_S, JOINT_DEG_PER_S = 1000.0, math.degrees(3.0)
+
+
+class Indy7Driver(RobotDriver):
+    """An Indy7, or its emulator (``timely-emulate indy7``), with a two-finger gripper on a digital output.
+
+    Where things are comes from the parameter ``things``; a thing that it takes moves with it.
+    """
+
+    kind = "indy7"
+
+    def declare(self) -> None:
+        """Parameters: where the arm is, how fast it may move, and where things lie."""
+        self.declare_parameter(
+            "host", "192.168.0.100", described("address of its controller", read_only=True)
+        )
+        self.declare_parameter(
+            "speed_percent", 30.0, described("of the arm's own top speed [%]", low=1.0, high=100.0)
+        )
+        self.declare_parameter(
+            "gripper_output", 0, described("digital output that closes the gripper", low=0, high=31)
+        )
+        self.declare_parameter(
+            "call_timeout_s", 1.0, described("longest wait for an answer [s]", low=0.05, high=30.0)
+        )
+        self.declare_parameter("things", [""], described("name:x,y,z in metres, base frame", read_only=True))
+        self._link: Indy7Link | None = None
+
+    def connect(self, timeout_s: float) -> None:
+        """See ``RobotDriver``."""
+        self._table = Table(text for text in self.get_parameter("things").value if text)
+        for name, (x, y, z) in self._table.places.items():
+            if self.profile.geofence is not None and not self.profile.geofence.contains(x, y, z):
+                raise MotionError(f"things: {name!r} is outside the geofence", ErrorCode.OUT_OF_LIMITS)
+        link = Indy7Link(
+            str(self.get_parameter("host").value),
+            float(self.get_parameter("call_timeout_s").value),
+            self.pacer,
+        )
+        link.open(timeout_s)
+        self._link = link
+
+    def disconnect(self) -> None:
+        """See ``RobotDriver``."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def halt(self) -> None:
+        """See ``RobotDriver``."""
+        link = self._link
+        if link is not None:
+            link.halt()
+
+    def sense(self) -> Sensed:
+        """See ``RobotDriver``: the flange in the base frame."""
+        link = self._link
+        if link is None:
+            return Sensed()
+        pose = link.pose
+        holding = f"holds {self._table.holding}" if self._table.holding else ""
+        detail = link.complaint or holding
+        if pose is None:
+            return Sensed(detail=detail)
+        return Sensed(
+            (0.001 * pose[0], 0.001 * pose[1], 0.001 * pose[2]), _quaternion(pose[3:]), math.nan, detail
+        )
+
+    def perform(self, call: SkillCall, motion: Motion) -> Returned:
+        """See ``RobotDriver``."""
+        link, table = self._link, self._table
+        if link is None:
+            raise MotionError("the arm is not connected", ErrorCode.CONNECTION_LOST)
+        target = str(call.args[0]) if call.args else ""
+        match call.skill:
+            case "home":
+                self._move_joints(link, link.home(), motion)
+            case "move_to":
+                self._over(link, table.place(target), motion)
+            case "pick" | "take":
+                table.may_take(target)
+                self._reach(link, table.place(target), motion, close=True)
+                table.take(target)
+            case "place":
+                table.may_put(target)
+                x, y, z = table.place(target)
+                spot = (x, y, z + 0.001 * STACK_MM)
+                self._reach(link, spot, motion, close=False)
+                table.put(spot)
+            case "drop":
+                table.may_put(target)
+                x, y, z = table.place(target)
+                self._over(link, (x, y, z), motion)
+                self._grip(link, False, motion)
+                table.put((x, y, z + 0.001 * STACK_MM))
+            case "open" | "close":
+                self._grip(link, call.skill == "close", motion)
+                if call.skill == "open" and table.holding and link.pose is not None:
+                    x, y, z = (0.001 * part for part in link.pose[:3])
+                    table.put((x, y, z))
+            case "look":
+                return table.describe()
+            case "say":
+                self.get_logger().info(target)
+            case _:
+                raise MotionError(f"this arm cannot {call.skill}", ErrorCode.SKILL_FORBIDDEN)
+        return None
+
+    # --- Moving; metres in, millimetres out ---
+
+    def _over(self, link: Indy7Link, place: Sequence[float], motion: Motion) -> None:
+        x, y, z = (1000.0 * part for part in place)
+        self._move_line(link, (x, y, z + ABOVE_MM), motion)
+
+    def _reach(self, link: Indy7Link, place: Sequence[float], motion: Motion, *, close: bool) -> None:
+        """Go over a place, down, grip or let go, and up again."""
+        x, y, z = (1000.0 * part for part in place)
+        self._over(link, place, motion)
+        self._move_line(link, (x, y, z), motion)
+        self._grip(link, close, motion)
+        self._over(link, place, motion)
+
+    def _grip(self, link: Indy7Link, close: bool, motion: Motion) -> None:
+        motion.check()
+        link.output(int(self.get_parameter("gripper_output").value), close)
+        motion.sleep(GRIPPER_S)
+
+    def _percent(self) -> float:
+        percent = float(self.get_parameter("speed_percent").value)
+        limit = self.profile.speed.linear_m_per_s
+        return percent if limit is None else min(percent, 100.0 * 1000.0 * limit / TASK_MM_PER_S)
+
+    def _move_line(self, link: Indy7Link, goal: Sequence[float], motion: Motion) -> None:
+        fence = self.profile.geofence
+        if fence is not None and not fence.contains(*(0.001 * part for part in goal)):
+            raise MotionError(
+                f"({', '.join(f'{part:.0f}' for part in goal)}) mm is outside the geofence",
+                ErrorCode.OUT_OF_LIMITS,
+            )
+        self._settle(link, motion)
+        pose, percent = link.read_pose(), self._percent()
+        target = [*goal, *DOWN_DEG]
+        turn = max(abs(math.remainder(a - b, 360.0)) for a, b in zip(pose[3:], DOWN_DEG, strict=True))
+        expected = (math.dist(pose[:3], goal) / TASK_MM_PER_S + turn / 120.0) * 100.0 / percent + 0.5
+        link.move_line(target, percent)
+        self._follow(link, expected, motion)
+        away = math.dist(link.read_pose()[:3], goal)
+        if away > THERE_MM:
+            raise MotionError(
+                f"the arm stopped {away:.0f} mm from where it was to go", ErrorCode.MOTION_FAILED
+            )
+
+    def _move_joints(self, link: Indy7Link, goal: Sequence[float], motion: Motion) -> None:
+        for number, (angle, bounds) in enumerate(zip(goal, self.profile.joints_deg, strict=False)):
+            if not bounds[0] <= angle <= bounds[1]:
+                raise MotionError(
+                    f"joint {number} at {angle:g} deg is beyond {bounds}", ErrorCode.OUT_OF_LIMITS
+                )
+        self._settle(link, motion)
+        percent = self._percent()
+        way = max(abs(a - b) for a, b in zip(link.read_joints(), goal, strict=True))
+        link.move_joints(goal, percent)
+        self._follow(link, way / JOINT_DEG_PER_S * 100.0 / percent + 1.0, motion)
+        away = max(abs(a - b) for a, b in zip(link.read_joints(), goal, strict=True))
+        if away > THERE_DEG:
+            raise MotionError(
+                f"the arm stopped {away:.1f} deg from where it was to go", ErrorCode.MOTION_FAILED
+            )
+
+    def _follow(self, link: Indy7Link, expected_s: float, motion: Motion) -> None:
+        begin_s = self.pacer.now()
+        while link.moving():
+            elapsed = self.pacer.now() - begin_s
+            if elapsed > SLACK * expected_s + MARGIN_S:
+                link.halt()
+                raise MotionError(f"the motion took over {elapsed:.1f} s", ErrorCode.MOTION_TIMEOUT)
+            motion.progress(max(POLL_S, expected_s - elapsed))
+            motion.sleep(POLL_S)
+
+    def _settle(self, link: Indy7Link, motion: Motion) -> None:
+        """Let an earlier stop end: the controller takes nothing new while it brakes."""
+        end = self.pacer.now() + MARGIN_S
+        while link.moving():
+            if self.pacer.now() > end:
+                raise MotionError("the arm does not come to rest", ErrorCode.MOTION_TIMEOUT)
+            motion.sleep(POLL_S)
+
+
+def _quaternion(angles_deg: Sequence[float]) -> tuple[float, float, float, float]:
+    """Rotations about fixed x, then y, then z, degrees, as (x, y, z, w)."""
+    (cx, sx), (cy, sy), (cz, sz) = (
+        (math.cos(math.radians(angle) / 2.0), math.sin(math.radians(angle) / 2.0)) for angle in angles_deg
+    )
+    return (
+        sx * cy * cz - cx * sy * sz,
+        cx * sy * cz + sx * cy * sz,
+        cx * cy * sz - sx * sy * cz,
+        cx * cy * cz + sx * sy * sz,
+    )

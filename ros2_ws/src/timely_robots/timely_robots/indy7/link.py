@@ -1,0 +1,173 @@
+"""The connection to an Indy7's controller through the vendor's library, with a deadline on every call.
+
+The library's calls have none: a controller that goes silent without closing its connections would hold the motion
+thread for ever. So they run on threads of this link, and a call that is late is a lost connection. Stopping has a
+thread of its own and never waits behind anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as LateError
+from typing import Any, TypeVar
+
+from timely_interfaces.msg import ErrorCode
+
+from timely_robots.execution import MotionError
+from timely_robots.pacing import Pacer
+
+STATE_EVERY_S = 0.2
+HALT_TRIES, HALT_AGAIN_S = 3, 0.1
+_T = TypeVar("_T")
+
+
+class Indy7Link:
+    """One arm. ``open`` it first; safe to use from several threads.
+
+    Args:
+        timeout_s: longest wait for an answer.
+    """
+
+    def __init__(self, host: str, timeout_s: float, pacer: Pacer) -> None:
+        self._host = host
+        self._timeout_s = timeout_s
+        self._pacer = pacer
+        self._arm: Any = None
+        self._calls = ThreadPoolExecutor(4, thread_name_prefix=f"indy7 {host}")
+        self._stops = ThreadPoolExecutor(1, thread_name_prefix=f"indy7 {host} stop")
+        self._closing = threading.Event()
+        self._watch = threading.Thread(target=self._run, name=f"indy7 {host} state", daemon=True)
+        # Late, or of a channel or pool that was closed meanwhile; gRPC's own come with the library.
+        self._errors: tuple[type[Exception], ...] = (LateError, RuntimeError, ValueError)
+        self.pose: tuple[float, ...] | None = None
+        """The flange as last heard: x, y, z in mm, u, v, w in degrees."""
+        self.complaint = ""
+        """Why the state is old."""
+
+    def open(self, timeout_s: float) -> None:
+        """Connect within ``timeout_s``.
+
+        Raises:
+            MotionError: CONNECTION_LOST: no library, or no controller.
+        """
+        try:
+            import grpc
+            from neuromeka import IndyDCP3
+        except ImportError as error:
+            self.close()
+            raise MotionError(
+                f"needs {error.name}: run this driver from .venv-robots, which `make robots` makes",
+                ErrorCode.CONNECTION_LOST,
+            ) from error
+        self._errors += (grpc.RpcError,)
+        self._arm = IndyDCP3(self._host)
+        end = self._pacer.now() + timeout_s
+        try:
+            for channel in (self._arm.control_channel, self._arm.rtde_channel, self._arm.device_channel):
+                left_s = max(0.05, end - self._pacer.now())
+                grpc.channel_ready_future(channel).result(timeout=left_s)
+            self.read_pose()
+        except (grpc.FutureTimeoutError, MotionError) as error:
+            self.close()
+            raise MotionError(
+                f"no controller at {self._host} within {timeout_s:g} s", ErrorCode.CONNECTION_LOST
+            ) from error
+        self._watch.start()
+
+    def close(self) -> None:
+        """Let go of the arm."""
+        self._closing.set()
+        if self._watch.is_alive():
+            self._watch.join(self._timeout_s + 1.0)
+        for pool in (self._calls, self._stops):
+            pool.shutdown(wait=False, cancel_futures=True)
+        arm, self._arm = self._arm, None
+        if arm is not None:
+            for name in ("boot", "control", "device", "config", "rtde", "cri", "teleop"):
+                getattr(arm, f"{name}_channel").close()
+
+    def halt(self) -> None:
+        """Brake now; repeated if the call fails. Returns at once, from any thread."""
+        arm = self._arm
+        if arm is None or self._closing.is_set():
+            return
+
+        def stop() -> None:
+            for _ in range(HALT_TRIES):
+                try:
+                    arm.stop_motion()
+                except self._errors:
+                    if self._pacer.wait(self._closing, HALT_AGAIN_S):
+                        return
+                else:
+                    return
+
+        try:
+            self._stops.submit(stop)
+        except RuntimeError:  # closed in the meantime
+            return
+
+    # --- Asking; each raises MotionError with CONNECTION_LOST ---
+
+    def moving(self) -> bool:
+        """It is in motion, or braking, or has more to do."""
+        data = self._call(lambda arm: arm.get_motion_data())
+        return bool(data["is_in_motion"] or data["has_motion"])
+
+    def read_pose(self) -> tuple[float, ...]:
+        """The flange now: x, y, z in mm, u, v, w in degrees."""
+        self.pose = tuple(float(part) for part in self._call(lambda arm: arm.get_robot_data())["p"])
+        return self.pose
+
+    def read_joints(self) -> tuple[float, ...]:
+        """The joints now, degrees."""
+        return tuple(float(part) for part in self._call(lambda arm: arm.get_robot_data())["q"])
+
+    def home(self) -> list[float]:
+        """The controller's home position, degrees."""
+        return [float(part) for part in self._call(lambda arm: arm.get_home_pos())["jpos"]]
+
+    # --- Telling; each is sent once. MotionError: MOTION_FAILED if the controller refuses ---
+
+    def move_line(self, target: Sequence[float], percent: float) -> None:
+        """Begin a straight move of the flange (mm and degrees)."""
+        self._tell("MoveL", lambda arm: arm.movel(list(target), vel_ratio=percent))
+
+    def move_joints(self, target: Sequence[float], percent: float) -> None:
+        """Begin a move of the joints (degrees)."""
+        self._tell("MoveJ", lambda arm: arm.movej(list(target), vel_ratio=percent))
+
+    def output(self, address: int, on: bool) -> None:
+        """Set a digital output."""
+        self._tell("SetDO", lambda arm: arm.set_do([(address, int(on))]))
+
+    def _tell(self, what: str, call: Callable[[Any], Any]) -> None:
+        answer = self._call(call)
+        if int(answer.get("code", 0)) != 0:
+            raise MotionError(
+                f"{what}: the controller says {answer.get('msg', '')!r}", ErrorCode.MOTION_FAILED
+            )
+
+    def _call(self, function: Callable[[Any], _T]) -> _T:
+        arm = self._arm
+        if arm is None:
+            raise MotionError("the arm is not connected", ErrorCode.CONNECTION_LOST)
+        try:
+            future = self._calls.submit(function, arm)
+            result = future.result(timeout=self._timeout_s)
+        except self._errors as error:
+            self.complaint = f"the controller at {self._host} does not answer"
+            # In case it only was slow and has begun what nobody waits for any more.
+            self.halt()
+            raise MotionError(self.complaint, ErrorCode.CONNECTION_LOST) from error
+        self.complaint = ""
+        return result
+
+    def _run(self) -> None:
+        while not self._pacer.wait(self._closing, STATE_EVERY_S):
+            try:
+                self.read_pose()
+            except MotionError:
+                continue  # ``complaint`` says it, the state shows it, and the next motion fails by it

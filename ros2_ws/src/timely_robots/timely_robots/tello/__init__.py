@@ -1,0 +1,1 @@
+"""The Ryze Tello, driven through the library djitellopy."""

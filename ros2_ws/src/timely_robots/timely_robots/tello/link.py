@@ -1,0 +1,204 @@
+"""The radio link to a Tello: commands, answers, state, keep-alive, and a stop that is repeated until it worked.
+
+djitellopy does the talking (sockets, state parsing). Its blocking calls are not used for motions, because they send a
+motion again that takes longer than seven seconds, cannot be cancelled, and take any late answer for the right one.
+Here every command goes out once, answers are polled, and what came late is thrown away before the next command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from timely_interfaces.msg import ErrorCode
+
+from timely_robots.execution import MotionError
+from timely_robots.pacing import Pacer
+
+COMMAND_PORT = 8889
+TICK_S = 0.05
+SPACING_S = 0.1
+"""The drone ignores commands that follow each other faster."""
+KEEP_ALIVE_S = 5.0
+"""It lands by itself after 15 s without a command; two of these may be lost."""
+STATE_SILENCE_S = 3.0
+"""The state comes ten times a second; without it for so long the drone is out of reach."""
+HALT_AGAIN_S = 0.1
+HALT_FOR_S = 1.5
+TRY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TelloState:
+    """The last state packet: yaw in degrees clockwise, height in metres, speeds in m/s, battery 0..1."""
+
+    heard_s: float = -math.inf
+    packets: int = 0
+    yaw_deg: float = 0.0
+    height_m: float = 0.0
+    speed: float = 0.0
+    battery: float = math.nan
+    rest_s: float = math.inf
+    """Since when nothing has changed: yaw, height, speed zero."""
+
+
+class TelloLink:
+    """A connected drone; made by ``open_link``. Safe to use from several threads."""
+
+    def __init__(self, drone: Any, pacer: Pacer) -> None:
+        self._drone = drone
+        self._pacer = pacer
+        self._sending = threading.Lock()
+        self._sent_s = -math.inf
+        self._state = TelloState()
+        self._raw: Any = None
+        self._halting: tuple[float, int] | None = None
+        """(until when, packets heard when the stop was asked for)"""
+        self._closing = threading.Event()
+        self._watch = threading.Thread(target=self._run, name="tello link", daemon=True)
+        self._watch.start()
+
+    @property
+    def state(self) -> TelloState:
+        """The state as last heard."""
+        return self._state
+
+    @property
+    def silent_s(self) -> float:
+        """For how long nothing has been heard, seconds."""
+        return self._pacer.now() - self._state.heard_s
+
+    @property
+    def flying(self) -> bool:
+        """It is off the ground, by its own word."""
+        return self._state.height_m > 0.05
+
+    def send(self, text: str) -> None:
+        """Send a command and wait for nothing. A network that refuses it is as good as one that loses it."""
+        with self._sending:
+            self._sent_s = self._pacer.now()
+            with contextlib.suppress(OSError):
+                self._drone.send_command_without_return(text)
+
+    def begin(self, text: str, wait: Callable[[float], None]) -> None:
+        """Send a command whose answer matters: not too soon after the last, with late answers thrown away."""
+        wait(max(0.0, self._sent_s + SPACING_S - self._pacer.now()))
+        self._answers().clear()
+        self.send(text)
+
+    def answer(self) -> str | None:
+        """The next answer that is one to a command; None if there is none yet. Answers to queries are passed over."""
+        answers = self._answers()
+        while answers:
+            text: str = answers.pop(0).decode("utf-8", "replace").strip()
+            # Only keep-alives ask, and what they get is a number.
+            if text and not text[0].isdigit():
+                return text
+        return None
+
+    def insist(self, text: str, timeout_s: float, wait: Callable[[float], None]) -> bool:
+        """Send a command that may safely come twice until it is answered with ok; False if it never was."""
+        end = self._pacer.now() + timeout_s
+        while self._pacer.now() < end:
+            self.begin(text, wait)
+            again = self._pacer.now() + TRY_S
+            while self._pacer.now() < min(again, end):
+                if (said := self.answer()) is not None:
+                    if said.lower() == "ok":
+                        return True
+                    break
+                wait(0.02)
+            wait(max(0.0, min(again, end) - self._pacer.now()))
+        return False
+
+    def halt(self) -> None:
+        """Hover now; repeated in the background until the drone is seen at rest. Returns at once, from any thread."""
+        self._halting = (self._pacer.now() + HALT_FOR_S, self._state.packets)
+        self.send("stop")
+
+    @property
+    def halting(self) -> bool:
+        """A stop is still being repeated."""
+        return self._halting is not None
+
+    def close(self) -> None:
+        """Stop listening to the drone."""
+        self._closing.set()
+        if self._watch is not threading.current_thread():
+            self._watch.join(5.0)
+        self._drone.end()
+
+    def _answers(self) -> list[bytes]:
+        found: list[bytes] = self._drone.get_own_udp_object()["responses"]
+        return found
+
+    def _run(self) -> None:
+        while not self._pacer.wait(self._closing, TICK_S):
+            self._listen()
+            now = self._pacer.now()
+            if self._halting is not None:
+                until, packets = self._halting
+                # Two packets of rest: the first may have been on its way when the stop was sent.
+                rested = self._state.packets >= packets + 3 and now - self._state.rest_s >= 0.15
+                if now >= until or rested:
+                    self._halting = None
+                elif now - self._sent_s >= HALT_AGAIN_S:
+                    self.send("stop")
+            elif now - self._sent_s >= KEEP_ALIVE_S:
+                self.send("battery?")
+
+    def _listen(self) -> None:
+        raw = self._drone.get_current_state()
+        if raw is self._raw or not raw:
+            return
+        self._raw, now, before = raw, self._pacer.now(), self._state
+        speed = 0.1 * math.hypot(*(float(raw.get(key, 0)) for key in ("vgx", "vgy", "vgz")))
+        yaw, height = float(raw.get("yaw", 0.0)), 0.01 * float(raw.get("h", 0.0))
+        same = speed == 0.0 and (yaw, height) == (before.yaw_deg, before.height_m)
+        battery = 0.01 * float(raw["bat"]) if "bat" in raw else math.nan
+        rest_s = (before.rest_s if math.isfinite(before.rest_s) else now) if same else math.inf
+        self._state = TelloState(now, before.packets + 1, yaw, height, speed, battery, rest_s)
+
+
+def open_link(host: str, port: int, timeout_s: float, pacer: Pacer) -> TelloLink:
+    """Connect: the drone answers ``command`` and its state comes.
+
+    Raises:
+        MotionError: CONNECTION_LOST: no library, port taken, or no drone within ``timeout_s``.
+    """
+    try:
+        from djitellopy import Tello
+    except ImportError as error:
+        raise MotionError(
+            f"needs {error.name}: run this driver from .venv-robots, which `make robots` makes",
+            ErrorCode.CONNECTION_LOST,
+        ) from error
+    Tello.LOGGER.setLevel("ERROR")
+    try:
+        address = socket.gethostbyname(host)
+        drone = Tello(address, retry_count=1)
+    except OSError as error:
+        raise MotionError(
+            f"cannot listen for the drone at {host}: {error}; does another program hold UDP port {COMMAND_PORT}?",
+            ErrorCode.CONNECTION_LOST,
+        ) from error
+    drone.address = (address, port)
+    link = TelloLink(drone, pacer)
+    never = threading.Event()
+
+    def wait(seconds: float) -> None:
+        pacer.wait(never, seconds)
+
+    end = pacer.now() + timeout_s
+    if link.insist("command", timeout_s, wait):
+        while pacer.now() < end:
+            if link.state.packets:
+                return link
+            wait(TICK_S)
+    link.close()
+    raise MotionError(f"no drone at {host}:{port} within {timeout_s:g} s", ErrorCode.CONNECTION_LOST)

@@ -1,0 +1,107 @@
+"""The workspace as ROS users expect it: package files, launch files that compile, parameters that exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "ros2_ws" / "src"
+PACKAGES = sorted(path.parent.name for path in SOURCES.glob("*/package.xml"))
+PYTHON = ("timely_bridge", "timely_robots")
+LAUNCH_FILES = sorted(SOURCES.glob("*/launch/*.launch.py"))
+
+
+def test_the_packages_are_there() -> None:
+    assert PACKAGES == ["timely_bridge", "timely_bringup", "timely_interfaces", "timely_robots"]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_has_what_ros_users_look_for(name: str) -> None:
+    folder = SOURCES / name
+    root = ElementTree.parse(folder / "package.xml").getroot()
+    assert root.get("format") == "3"
+    assert root.findtext("name") == name
+    assert root.findtext("license") == "Apache-2.0"
+    assert (
+        root.findtext("version")
+        == re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
+    )  # type: ignore[index]
+    kind = root.findtext("export/build_type")
+    assert kind == ("ament_python" if name in PYTHON else "ament_cmake")
+    assert (folder / ("setup.py" if name in PYTHON else "CMakeLists.txt")).is_file()
+    for document in ("README.md", "QUALITY_DECLARATION.md"):
+        assert len((folder / document).read_text()) > 300, document
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_a_python_package_is_registered_and_its_programs_exist(name: str) -> None:
+    assert (SOURCES / name / "resource" / name).is_file()
+    setup = (SOURCES / name / "setup.py").read_text()
+    programs = re.findall(r'"(\w+) = ([\w.]+):(\w+)"', setup)
+    assert programs
+    for _, module, function in programs:
+        assert callable(getattr(importlib.import_module(module), function))
+    declared = {found.text for found in ElementTree.parse(SOURCES / name / "package.xml").iter("exec_depend")}
+    imported = set()
+    for file in (SOURCES / name / name).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+            elif isinstance(node, ast.Import):
+                imported.update(part.name.split(".")[0] for part in node.names)
+    ros = {
+        module
+        for module in imported
+        if module.endswith(("_msgs", "_srvs", "_interfaces")) or module == "rclpy"
+    }
+    others = (imported & set(PACKAGES)) - {name}
+    # builtin and action messages come with every action package.
+    assert (ros | others) - {"builtin_interfaces", "action_msgs"} <= declared
+
+
+@pytest.mark.parametrize("file", LAUNCH_FILES, ids=lambda file: file.name)
+def test_a_launch_file_compiles_and_offers_its_description(file: Path) -> None:
+    tree = ast.parse(file.read_text())
+    compile(tree, str(file), "exec")
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert "generate_launch_description" in functions
+    # What it starts exists.
+    programs = {
+        node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "executable" and isinstance(node.value, ast.Constant)
+    }
+    offered = {
+        program
+        for name in PYTHON
+        for program in re.findall(r'"(\w+) = ', (SOURCES / name / "setup.py").read_text())
+    }
+    assert programs
+    assert programs <= offered
+
+
+def test_every_parameter_of_the_shipped_file_is_one_of_the_bridge() -> None:
+    data = yaml.safe_load((SOURCES / "timely_bringup/config/bridge.yaml").read_text())
+    given = data["/**"]["ros__parameters"]
+    source = (SOURCES / "timely_bridge/timely_bridge/node.py").read_text()
+    declared = set(re.findall(r'declare\(\s*"(\w+)"', source))
+    assert len(declared) > 15
+    assert set(given) <= declared
+
+
+def test_every_interface_is_built() -> None:
+    made = (SOURCES / "timely_interfaces/CMakeLists.txt").read_text()
+    for file in [*SOURCES.glob("timely_interfaces/*/*.msg"), *SOURCES.glob("timely_interfaces/*/*.action")]:
+        assert f'"{file.parent.name}/{file.name}"' in made
+
+
+def test_the_example_is_short() -> None:
+    lines = (ROOT / "examples/ros/send_task.py").read_text().splitlines()
+    assert len(lines) < 40
