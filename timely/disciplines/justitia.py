@@ -21,7 +21,7 @@ from timely.disciplines.justitia_time import VirtualTime
 from timely.disciplines.predictors.apps import AppCosts, CostModel, kv_token_time, weighted_tokens
 
 CONTEXT_SMOOTHING = 0.05
-"""Weight of the newest step in the mean context of a running request."""
+"""Weight of the newest batch in the mean context of a running request."""
 
 
 class Justitia(AppDiscipline):
@@ -53,15 +53,25 @@ class Justitia(AppDiscipline):
         self._fixed = capacity_tokens
         self._cache_blocks = 0
         self._context = 0.0
+        self._batch = (-1, -1, -1)
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
         """Eq. 3: the tag is virtual time now plus cost; a continued application begins where it ended."""
         app.tag = self.time.arrive(app.cost, now, after=previous.tag if previous is not None else 0.0)
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        """Let virtual time pass, then choose by tags that nothing changes."""
-        self.time.advance(limits.now)
-        self.time.rate = self.capacity(table, limits) / max(1e-6, limits.speed.token_s)
+        """Let virtual time pass where its pace changes, then choose by tags that nothing changes."""
+        active = table.active & table.resident
+        running = int(np.count_nonzero(active))
+        batch = (len(table), running, int(table.sequence[active].sum()))
+        if batch != self._batch:
+            # Only who runs changes the pace: so it does not matter how often an engine asks in between.
+            self._batch = batch
+            self.time.advance(limits.now)
+            if running:
+                mean = float((table.context_tokens[active] + table.prefill_left[active]).sum()) / running
+                self._context += (mean - self._context) * (CONTEXT_SMOOTHING if self._context else 1.0)
+            self.time.rate = self.capacity(table, limits) / max(1e-6, limits.speed.token_s)
         return super().compose(table, limits)
 
     def capacity(self, table: JobTable, limits: StepLimits) -> float:
@@ -71,11 +81,6 @@ class Justitia(AppDiscipline):
         blocks = limits.free_blocks + int(table.blocks.sum())
         # Blocks shared by several jobs are counted for each: the least sum ever seen is the nearest to the truth.
         self._cache_blocks = min(blocks, self._cache_blocks) if self._cache_blocks else blocks
-        active = table.active & table.resident
-        running = int(np.count_nonzero(active))
-        if running:
-            mean = float((table.context_tokens[active] + table.prefill_left[active]).sum()) / running
-            self._context += (mean - self._context) * (CONTEXT_SMOOTHING if self._context else 1.0)
         cache = float(self._cache_blocks * limits.block_tokens)
         return max(1.0, min(cache, limits.max_batch * self._context) if self._context else cache)
 

@@ -247,9 +247,15 @@ class QueueDiscipline(Discipline):
         ):
             admitting = True
             self._admit(table, limits, builder, parked)
-        if not builder.plan.tokens:
-            builder.plan.wake_s = next_wake(table, limits.now)
-        return builder.plan
+        plan = builder.plan
+        if not plan.tokens:
+            plan.wake_s = next_wake(table, limits.now)
+        if len(plan.tokens) < len(pool) or len(self._fresh) or len(self._evicted):
+            plan.held = "batch" if builder.slots <= 0 else "tokens" if builder.budget <= 0 else "memory"
+        # Who waits cannot enter before somebody leaves, and who runs is not interrupted.
+        plan.steady = builder.prefill_tokens == 0 and not plan.evict and len(plan.tokens) == len(pool)
+        plan.steady = plan.steady and not self._offered
+        return plan
 
     def _admit(self, table: JobTable, limits: StepLimits, builder: StepBuilder, parked: Rows) -> None:
         for queue in (self._evicted, self._fresh):

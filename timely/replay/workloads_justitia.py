@@ -89,64 +89,64 @@ class _Draft:
 
 
 def _equation_verification(d: _Draft) -> None:
-    first = d.ask(d.tokens(250, 450), d.tokens(40, 120))
-    for _ in range(d.count(2, 6)):
-        d.ask(d.tokens(180, 260, 0.0), d.tokens(30, 120), [first], 0.05)
+    first = d.ask(d.tokens(200, 400), d.tokens(40, 100))
+    for _ in range(d.count(2, 4)):
+        d.ask(d.tokens(180, 260, 0.0), d.tokens(30, 110), [first], 0.05)
 
 
 def _fact_verification(d: _Draft) -> None:
-    first = d.ask(d.tokens(250, 500), d.tokens(60, 160))
-    for _ in range(d.count(3, 8)):
+    first = d.ask(d.tokens(220, 400), d.tokens(40, 110))
+    for _ in range(d.count(2, 4)):
         query = d.ask(int(d.rng.integers(360, 381)), d.tokens(10, 40, 0.0), [first])
-        d.ask(d.tokens(500, 900, 0.0), d.tokens(30, 100), [query], 0.5)
+        d.ask(d.tokens(350, 700, 0.0), d.tokens(25, 85), [query], 0.5)
 
 
 def _code_checking(d: _Draft) -> None:
-    first = d.ask(d.tokens(300, 700), d.tokens(90, 260))
-    for _ in range(d.count(2, 5)):
-        d.ask(d.tokens(350, 500, 0.0), d.tokens(50, 200), [first], 0.2)
+    first = d.ask(d.tokens(250, 500), d.tokens(70, 190))
+    for _ in range(d.count(2, 4)):
+        d.ask(d.tokens(280, 420, 0.0), d.tokens(40, 130), [first], 0.2)
 
 
 def _alfworld(d: _Draft) -> None:
-    previous, context = -1, d.tokens(350, 500, 0.0)
-    for _ in range(d.count(5, 20)):
-        output = d.tokens(15, 45, 0.2)
+    previous, context = -1, d.tokens(300, 450, 0.0)
+    for _ in range(d.count(4, 13)):
+        output = d.tokens(15, 42, 0.2)
         previous = d.ask(context, output, [previous] if previous >= 0 else [], 0.1 if previous >= 0 else 0.0)
         context += output + d.tokens(15, 50, 0.0)
 
 
 def _knowledge_answering(d: _Draft) -> None:
-    first = d.ask(d.tokens(300, 600), d.tokens(50, 150))
-    for _ in range(d.count(3, 9)):
+    first = d.ask(d.tokens(220, 420), d.tokens(40, 110))
+    for _ in range(d.count(2, 4)):
         query = d.ask(int(d.rng.integers(360, 381)), d.tokens(10, 40, 0.0), [first])
-        d.ask(d.tokens(600, 1000, 0.0), d.tokens(40, 120), [query], 0.5)
+        d.ask(d.tokens(400, 750, 0.0), d.tokens(30, 90), [query], 0.5)
 
 
 def _plan_and_execute(d: _Draft) -> None:
     plan = d.ask(d.tokens(300, 600), d.tokens(150, 350))
     steps: list[int] = []
-    for step in range(d.count(4, 12)):
+    for step in range(d.count(3, 7)):
         # Every other step uses the result of the one before.
         after = [steps[-1]] if step % 2 and steps else [plan]
-        steps.append(d.ask(d.tokens(400, 700, 0.0), d.tokens(150, 600), after, 0.3))
+        steps.append(d.ask(d.tokens(400, 700, 0.0), d.tokens(120, 420), after, 0.3))
     d.ask(d.tokens(900, 1500), d.tokens(200, 450), steps, 0.1)
 
 
 def _self_consistency(d: _Draft) -> None:
     prompt = d.tokens(200, 450)
-    for _ in range(d.count(10, 30)):
-        d.ask(prompt, d.tokens(180, 700, 0.6))
+    for _ in range(d.count(4, 11)):
+        d.ask(prompt, d.tokens(160, 600, 0.6))
 
 
 def _document_merging(d: _Draft) -> None:
     prompt = d.tokens(1200, 1800)
-    for _ in range(d.count(8, 22)):
+    for _ in range(d.count(6, 14)):
         merged = d.ask(prompt, d.tokens(400, 750))
         d.ask(min(2000, prompt + 300), d.tokens(20, 60, 0.0), [merged])
 
 
 def _map_reduce(d: _Draft) -> None:
-    parts = [d.ask(d.tokens(250, 600, 0.2), d.tokens(200, 900, 0.4)) for _ in range(d.count(18, 60))]
+    parts = [d.ask(d.tokens(250, 600, 0.2), d.tokens(200, 900, 0.4)) for _ in range(d.count(12, 36))]
     d.ask(d.tokens(2500, 4000), d.tokens(400, 900), parts, 0.1)
 
 

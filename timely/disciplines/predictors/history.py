@@ -32,7 +32,8 @@ MOST = 1_000
 """Similar requests used at most, the newest ones: more change nothing and cost time."""
 
 _RECENT = 256
-_PRIOR_SHAPE = (0.25, 0.5, 0.75, 1.0, 1.3, 1.8, 2.5)
+_PRIOR_SHAPE = (0.3, 0.5, 0.75, 1.0, 1.2, 1.45, 1.8)
+"""Around a length that came with the request: its mean is the hint itself."""
 _FORMAT = "timely-length-history"
 
 

@@ -37,7 +37,8 @@ def _decide(rows: Vectors, slots: Places, scores: Vectors, query: Vectors, thres
     sure = scores >= threshold + _DOUBT
     doubtful = np.flatnonzero(~sure & (scores >= threshold - _DOUBT))
     if doubtful.size:
-        exact = rows[slots[doubtful]].astype(np.float64) @ query.astype(np.float64)
+        # A sum for each row, not a matrix product: that one rounds by how many rows there are.
+        exact = (rows[slots[doubtful]].astype(np.float64) * query.astype(np.float64)).sum(axis=1)
         sure[doubtful] = exact >= threshold
     found: Places = slots[sure]
     return found
