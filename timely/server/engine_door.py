@@ -40,6 +40,11 @@ class EngineDoor:
         self._stats_s = float("-inf")
         self._disciplines: list[dict[str, Any]] | None = None
 
+    @property
+    def planner_skill_sets(self) -> frozenset[str]:
+        """Skill sets whose plans the engine's model was trained on; see ``Engine``."""
+        return self.engine.planner_skill_sets
+
     async def start(self) -> None:
         """Load what is needed, which may take a minute: the one wait here without a deadline of ours.
 
