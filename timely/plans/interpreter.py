@@ -132,7 +132,7 @@ class Interpreter:
         if found is None:
             return None
         if self.calls >= self._max_calls:
-            raise InvalidInput(f"does more than {self._max_calls} skills", where=f"character {found.at}")
+            raise InvalidInput(f"makes more than {self._max_calls} calls", where=f"character {found.at}")
         self.calls += 1
         self._pending = found
         return found

@@ -6,8 +6,7 @@ task and goes as far as the plan is known. It runs on the robot's motion thread 
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
@@ -15,23 +14,12 @@ from timely_interfaces.msg import ErrorCode
 
 from lrtrace.profiles import RobotProfile
 from timely.core.errors import InvalidInput, TimelyError
+from timely.plans import interpreter as plans
 from timely.plans.check import check_call, check_segment
 from timely.plans.library import load_skill_set
-from timely.plans.parser import SegmentParser, calls_in
+from timely.plans.parser import calls_in
 from timely.plans.skillset import SkillSet
-from timely.plans.syntax import (
-    Assign,
-    Block,
-    Branch,
-    Call,
-    If,
-    Loop,
-    Operation,
-    Return,
-    Statement,
-    Value,
-    Variable,
-)
+from timely.plans.syntax import Call, Value
 from timely.plans.units import convert
 from timely_robots.execution import MotionError, SegmentOrder, SkillCall
 
@@ -137,123 +125,34 @@ class ProseReader:
 
 
 class PlanInterpreter:
-    """TypeFly's MiniSpec and flat lists of calls (``timely.plans.syntax``)."""
+    """MiniSpec and flat lists of calls, by the interpreter of ``timely.plans``: blocking, one call at a time."""
 
     def __init__(self, skills: SkillSet, perform: Perform) -> None:
-        self._parser = SegmentParser(skills)
+        self._plan = plans.Interpreter(skills, max_calls=MAX_CALLS)
         self._perform = perform
-        self._variables: dict[str, Returned] = {}
-        self._last: Returned = None
-        self._calls = 0
-        self.ended = False
+        self._failed = False
+
+    @property
+    def ended(self) -> bool:
         """A ``->`` was executed: the rest of the plan is not."""
-        self.returned: Returned = None
-        self._walk = self._block(self._parser.program.body)
+        return self._plan.finished
+
+    @property
+    def returned(self) -> Returned:
+        """What the ``->`` gave."""
+        return self._plan.returned
 
     def run(self, text: str) -> Returned:
-        """See ``Interpreter``."""
+        """See ``Interpreter``. After a failure nothing of the plan is executed any more."""
+        last: Returned = None
         try:
-            self._parser.feed(text)
+            self._plan.feed(text)
+            while not self._failed and (wanted := self._plan.next()) is not None:
+                self._failed = True  # until it has come back
+                value = self._perform(SkillCall(wanted.skill, wanted.args, wanted.text))
+                self._failed = False
+                self._plan.answer(value)
+                last = last if value is None else value
         except TimelyError as error:
             raise MotionError(str(error), ErrorCode.SEGMENT_INVALID) from error
-        self._last = None
-        if not self.ended:
-            next(self._walk, None)
-        return self._last
-
-    # Each generator runs as far as the tree is known and yields where it needs more of it.
-
-    def _block(self, block: Block) -> Generator[None, None, None]:
-        at = 0
-        while not self.ended:
-            if at < len(block.statements):
-                yield from self._statement(block.statements[at])
-                at += 1
-            elif block.closed:
-                return
-            else:
-                yield
-
-    def _statement(self, statement: Statement) -> Generator[None, None, None]:
-        if isinstance(statement, Call):
-            self._call(statement)
-        elif isinstance(statement, Assign):
-            self._variables[statement.name] = self._value(statement.value)
-        elif isinstance(statement, Return):
-            self.returned = None if statement.value is None else self._value(statement.value)
-            self.ended = True
-        elif isinstance(statement, Loop):
-            for _ in range(statement.count):
-                if self.ended:
-                    return
-                yield from self._block(statement.body)
-        else:
-            yield from self._conditional(statement)
-
-    def _conditional(self, statement: If) -> Generator[None, None, None]:
-        at = 0
-        while True:
-            if at < len(statement.branches):
-                branch: Branch = statement.branches[at]
-                if branch.condition is None or self._value(branch.condition):
-                    yield from self._block(branch.body)
-                    return
-                at += 1
-            elif statement.closed:
-                return
-            else:
-                yield
-
-    def _value(self, value: Value) -> Returned:
-        if isinstance(value, Variable):
-            if value.name not in self._variables:
-                raise MotionError(f"{value.name} has no value", ErrorCode.SEGMENT_INVALID)
-            return self._variables[value.name]
-        if isinstance(value, Call):
-            return self._call(value)
-        if isinstance(value, Operation):
-            return self._operation(value)
-        return value
-
-    def _call(self, call: Call) -> Returned:
-        self._calls += 1
-        if self._calls > MAX_CALLS:
-            raise MotionError(f"the plan makes more than {MAX_CALLS} calls", ErrorCode.SEGMENT_INVALID)
-        args = tuple(self._value(argument) for argument in call.args)
-        value = self._perform(SkillCall(call.skill, args, call.text))
-        if value is not None:
-            self._last = value
-        return value
-
-    def _operation(self, node: Operation) -> Returned:
-        left = self._value(node.left)
-        if node.op == "&":
-            return bool(left) and bool(self._value(node.right))
-        if node.op == "|":
-            return bool(left) or bool(self._value(node.right))
-        right = self._value(node.right)
-        if node.op in ("==", "!="):
-            return bool(_OPERATORS[node.op](left, right))
-        numbers = all(isinstance(side, (int, float)) and not isinstance(side, bool) for side in (left, right))
-        texts = isinstance(left, str) and isinstance(right, str)
-        if not (numbers or (texts and node.op in ("+", "<", ">", "<=", ">="))):
-            raise MotionError(f"cannot take {left!r} {node.op} {right!r}", ErrorCode.SEGMENT_INVALID)
-        try:
-            result: Returned = _OPERATORS[node.op](left, right)
-        except ZeroDivisionError as error:
-            raise MotionError("the plan divides by zero", ErrorCode.SEGMENT_INVALID) from error
-        return result
-
-
-_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-}
+        return last
