@@ -161,7 +161,7 @@ def test_a_fleet_ends_with_the_program_that_started_it(start, fleet_file: Path) 
     ("text", "status", "message"),
     [
         ("robots: {}", 2, "has no robots"),
-        ("robots: {drone1: {profile: sim-drone, skill_set: drone, driver: submarine}}", 2, "known: sim"),
+        ("robots: {drone1: {profile: sim-drone, skill_set: drone, driver: submarine}}", 2, "submarine"),
         ("robots: {drone1: {profile: sim-drone, skill_set: drone, parameters: {speed: fast}}}", 2, "speed"),
         ("robots: {drone1: {profile: no-such, skill_set: drone}}", 1, "did not start"),
     ],
@@ -184,7 +184,7 @@ def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(sta
     context = isolated_context(domain_id)
     settings = {"robots": ["drone1"], "drone1.profile": "sim-drone", "drone1.skill_set": "drone"}
     bridge = BridgeNode(
-        context=context, overrides={**settings, "driver_silence_s": 1.0}, client_factory=server
+        context=context, overrides={**settings, "driver_silence_s": 1.0, "driver_timeout_s": 2.0}, client_factory=server
     )
     bridge.trigger_configure()
     bridge.trigger_activate()
