@@ -1,0 +1,148 @@
+"""Pictures of a paper's figures, ours beside the paper's numbers; nothing where matplotlib is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+Interval = tuple[float, float, float]
+"""Mean, and the bounds of its 95% confidence interval."""
+
+COLOURS = (
+    "#8a8f98", "#c9a227", "#4f86c6", "#7a5ea8", "#c8442c", "#3b8454", "#a0522d", "#2e8b8b", "#d48fb0",
+)  # fmt: skip
+
+
+def available() -> bool:
+    """Whether there is something to draw with."""
+    return find_spec("matplotlib") is not None
+
+
+def _axes(title: str, width: float = 7.0) -> tuple[Any, Any]:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(width, 3.6), constrained_layout=True)
+    axes.set_title(title, fontsize=10)
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def bars(
+    path: Path,
+    title: str,
+    groups: Sequence[str],
+    systems: Mapping[str, Sequence[Interval | None]],
+    y_label: str,
+    *,
+    floor: float | None = None,
+) -> None:
+    """Grouped bars with confidence intervals: for every system one value a group."""
+    if not available():
+        return
+    figure, axes = _axes(title, max(7.0, 0.25 * len(groups) * len(systems)))
+    width = 0.8 / len(systems)
+    for number, (system, values) in enumerate(systems.items()):
+        shift = (number - (len(systems) - 1) / 2) * width
+        for group, value in enumerate(values):
+            if value is None:
+                continue
+            mean, low, high = value
+            shown = mean if floor is None else max(mean, floor)
+            axes.bar(
+                group + shift, shown, width * 0.92, color=COLOURS[number % len(COLOURS)],
+                yerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]] if shown == mean else None,
+                capsize=2, error_kw={"lw": 0.8}, label=system if group == 0 else None,
+            )  # fmt: skip
+            if shown != mean:
+                axes.annotate(f"{mean:.1f}", (group + shift, shown), ha="center", va="bottom", fontsize=7)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_ylabel(y_label)
+    axes.legend(fontsize=8, frameon=False)
+    _save(figure, path)
+
+
+def lines(
+    path: Path,
+    title: str,
+    x: Sequence[float],
+    systems: Mapping[str, Sequence[Interval]],
+    x_label: str,
+    y_label: str,
+    *,
+    paper: Mapping[str, tuple[float, float]] | None = None,
+    floor: float | None = None,
+) -> None:
+    """Lines with confidence bands; ``paper`` marks single published points by label."""
+    if not available():
+        return
+    figure, axes = _axes(title)
+    for number, (system, values) in enumerate(systems.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(x, [v[0] for v in values], color=colour, label=system, marker="o", ms=3)
+        axes.fill_between(x, [v[1] for v in values], [v[2] for v in values], color=colour, alpha=0.2, lw=0)
+    for label, (at, value) in (paper or {}).items():
+        axes.plot([at], [value], marker="*", ms=11, color="black")
+        axes.annotate(label, (at, value), textcoords="offset points", xytext=(6, 6), fontsize=8)
+    if floor is not None:
+        axes.set_ylim(bottom=max(floor, axes.get_ylim()[0]))
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.legend(fontsize=8, frameon=False)
+    _save(figure, path)
+
+
+def cumulative(
+    path: Path, title: str, systems: Mapping[str, Sequence[float]], x_label: str, *, x_max: float
+) -> None:
+    """Cumulative distributions, up to ``x_max``."""
+    if not available():
+        return
+    figure, axes = _axes(title)
+    for number, (system, values) in enumerate(systems.items()):
+        ordered = sorted(values)
+        shares = [(place + 1) / len(ordered) for place in range(len(ordered))]
+        axes.step(ordered, shares, where="post", color=COLOURS[number % len(COLOURS)], label=system)
+    axes.set_xlim(0, x_max)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel("share")
+    axes.legend(fontsize=8, frameon=False)
+    _save(figure, path)
+
+
+def timeline(
+    path: Path,
+    title: str,
+    rows: Sequence[tuple[str, Sequence[tuple[float, float, str]]]],
+    marks: Mapping[str, float],
+) -> None:
+    """Spans of (begin, end, kind) a row; kinds ``queued``, ``generating``, ``executing``; marks are vertical lines."""
+    if not available():
+        return
+    figure, axes = _axes(title, 8.0)
+    colours = {"queued": "#eab464", "generating": "#2867b2", "executing": "#b9d3b0"}
+    for number, (_, spans) in enumerate(rows):
+        for begin, end, kind in spans:
+            axes.barh(number, end - begin, left=begin, color=colours[kind], height=0.6)
+    for label, at in marks.items():
+        axes.axvline(at, color="black", ls="--", lw=0.8)
+        axes.annotate(label, (at, len(rows) - 0.55), fontsize=7, ha="left")
+    for kind, colour in colours.items():
+        axes.barh(-5, 0, color=colour, label=kind)
+    axes.set_ylim(-0.6, len(rows) - 0.3)
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
+    axes.set_xlabel("seconds after the arrival")
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    _save(figure, path)
