@@ -20,6 +20,10 @@ def available() -> bool:
     return find_spec("matplotlib") is not None
 
 
+def _colour(system: str, number: int) -> str:
+    return NAMED.get(system, COLOURS[number % len(COLOURS)])
+
+
 def _axes(title: str, width: float = 7.0) -> tuple[Any, Any]:
     import matplotlib as mpl
 
@@ -62,7 +66,7 @@ def bars(
             mean, low, high = value
             shown = mean if floor is None else max(mean, floor)
             axes.bar(
-                group + shift, shown, width * 0.92, color=COLOURS[number % len(COLOURS)],
+                group + shift, shown, width * 0.92, color=_colour(system, number),
                 yerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]] if shown == mean else None,
                 capsize=2, error_kw={"lw": 0.8}, label=system if group == 0 else None,
             )  # fmt: skip
@@ -70,7 +74,7 @@ def bars(
                 axes.annotate(f"{mean:.1f}", (group + shift, shown), ha="center", va="bottom", fontsize=7)
     axes.set_xticks(range(len(groups)), groups)
     axes.set_ylabel(y_label)
-    axes.legend(fontsize=8, frameon=False)
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     _save(figure, path)
 
 
@@ -90,7 +94,7 @@ def lines(
         return
     figure, axes = _axes(title)
     for number, (system, values) in enumerate(systems.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        colour = _colour(system, number)
         axes.plot(x, [v[0] for v in values], color=colour, label=system, marker="o", ms=3)
         axes.fill_between(x, [v[1] for v in values], [v[2] for v in values], color=colour, alpha=0.2, lw=0)
     for label, (at, value) in (paper or {}).items():
@@ -114,7 +118,7 @@ def cumulative(
     for number, (system, values) in enumerate(systems.items()):
         ordered = sorted(values)
         shares = [(place + 1) / len(ordered) for place in range(len(ordered))]
-        axes.step(ordered, shares, where="post", color=COLOURS[number % len(COLOURS)], label=system)
+        axes.step(ordered, shares, where="post", color=_colour(system, number), label=system)
     axes.set_xlim(0, x_max)
     axes.set_xlabel(x_label)
     axes.set_ylabel("share")

@@ -1,0 +1,109 @@
+"""The reproduction of TimelyLLM: its parts by themselves, the bounds really bound, and one whole run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from timely.core.errors import InvalidInput
+from timely.core.utility import NORMAL, URGENT
+from timely.disciplines import registry
+from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.sim.profile import load_profile
+from timely.engines.sim.simulator import Simulator
+from timely.replay import paper_timelyllm as paper
+from timely.replay.bounds import MOST_TASKS, Alone, clairvoyant_utility, least_token_s
+
+PROFILE = load_profile("rtx4090-llama3-8b")
+
+
+def burst(count: int, new_tokens: int = 300) -> list[PlannedTask]:
+    return [
+        PlannedTask(
+            job=k, arrival_s=0.0, plan=(PlannedSegment("a", 4 + k % 3, 1.0), PlannedSegment("b", 5, 1.0)),
+            prompt_tokens=1200 + new_tokens, shared_prefix_tokens=1200, prefix="drone", network_s=0.008,
+            utility=URGENT if k % 3 == 0 else NORMAL,
+        )
+        for k in range(count)
+    ]  # fmt: skip
+
+
+def reached(tasks: Sequence[PlannedTask], discipline: str) -> float:
+    options = ReplayOptions(discipline=discipline, journal=False, warm_prefixes=True)
+    run = Simulator(options, PROFILE).run(tasks)
+    return sum(record.utility(run.end_s) for record in run.records)
+
+
+def test_alone_is_a_bound_for_every_task() -> None:
+    tasks, alone = burst(6), Alone(PROFILE)
+    options = ReplayOptions(discipline="timely", journal=False, warm_prefixes=True)
+    for record in Simulator(options, PROFILE).run(tasks).records:
+        assert record.response_time_s >= alone.response_s(record.task) - 1e-9
+
+
+@pytest.mark.parametrize("new_tokens", [50, 300, 600])
+@pytest.mark.parametrize("discipline", ["timely", "pud", "fcfs", "edf", "priority"])
+def test_no_discipline_beats_the_clairvoyant(discipline: str, new_tokens: int) -> None:
+    tasks = burst(9, new_tokens)
+    assert reached(tasks, discipline) <= clairvoyant_utility(tasks, PROFILE) + 1e-9
+
+
+def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:
+    # Two tasks so long that the second is late whatever comes first: the urgent one goes first.
+    tasks = burst(2, 2000)
+    alone, token_s = Alone(PROFILE), least_token_s(PROFILE)
+    tokens = [2000 + task.plan[0].tokens - 1 for task in tasks]
+    first = tasks[0].utility.value(alone.response_s(tasks[0]))
+    later = max(sum(tokens) * token_s + 0.008, alone.response_s(tasks[1]))
+    assert clairvoyant_utility(tasks, PROFILE) == pytest.approx(first + tasks[1].utility.value(later))
+
+
+def test_too_many_for_the_clairvoyant() -> None:
+    with pytest.raises(InvalidInput, match="at most"):
+        clairvoyant_utility(burst(MOST_TASKS + 1), PROFILE)
+
+
+def test_interval_is_seeded_and_holds_the_mean() -> None:
+    mean, low, high = paper.interval([1.0, 2.0, 3.0, 4.0])
+    assert (mean, paper.interval([1.0, 2.0, 3.0, 4.0])) == (2.5, (mean, low, high))
+    assert 1.0 <= low < mean < high <= 4.0
+    assert all(math.isnan(value) for value in paper.interval([]))
+
+
+def test_crossing() -> None:
+    assert paper._crossing([0, 10, 20], [1.0, 0.8, 0.4], 0.6) == pytest.approx(15.0)
+    assert math.isnan(paper._crossing([0, 10], [1.0, 0.9], 0.5))
+
+
+def test_systems_are_what_they_say() -> None:
+    tasks = burst(6)
+    for system in (*paper.SYSTEMS, *paper.ABLATION):
+        options = ReplayOptions(discipline="given", mode=system.mode, journal=False)
+        run = Simulator(options, PROFILE, discipline=system.make()).run(tasks)
+        assert all(record.outcome == "complete" for record in run.records), system.name
+    assert type(paper.OURS.make()) is registry.load("timely")
+
+
+def test_timely_beats_the_papers_algorithm_on_the_papers_workload() -> None:
+    ours = paper.run_system(paper.OURS, "wid2", 3, new_tokens=300)
+    theirs = paper.run_system(paper.PUD, "wid2", 3, new_tokens=300)
+    assert ours.share(paper.urgent) > theirs.share(paper.urgent) + 0.2
+    assert ours.share(paper.normal) >= theirs.share(paper.normal)
+
+
+@pytest.mark.slow
+def test_the_whole_reproduction_with_one_seed(tmp_path: Path) -> None:
+    claims = paper.run([1], tmp_path, lambda line: None)
+    ids = [claim["id"] for claim in claims]
+    assert len(ids) == len(set(ids))
+    for claim in claims:
+        assert {"id", "what", "paper", "ours", "unit", "holds", "note"} <= set(claim)
+        assert claim["holds"] in (True, False, None)
+    found = {claim["id"]: claim for claim in claims}
+    for name in ("fig5a-timely", "fig5d-timely", "fig7-timely", "fig9-waiting", "fig10-order", "table5-8"):
+        assert found[name]["holds"] is True, found[name]
+    assert (tmp_path / "numbers.csv").read_text().count("\n") > 100
+    assert len(list(tmp_path.glob("*.png"))) >= 15
