@@ -14,6 +14,9 @@ COLOURS = (
     "#8a8f98", "#c9a227", "#4f86c6", "#7a5ea8", "#c8442c", "#3b8454", "#a0522d", "#2e8b8b", "#d48fb0",
 )  # fmt: skip
 
+NAMED = {"TimelyLLM (pud)": "#4f86c6", "timely": "#c8442c", "timely, no limit": "#c8442c"}
+"""Systems that look the same in every picture."""
+
 
 def available() -> bool:
     """Whether there is something to draw with."""
