@@ -189,6 +189,15 @@ def main_environment() -> Environment:
     else:
         env = Environment(".venv", "lock-cuda.txt", ["overrides.txt"], accel)
     env.steps = common_steps(env)
+    vendors = REQUIREMENTS / "robots-beside-vllm.txt"
+    env.steps.append(
+        Step(
+            "vendor libraries",
+            digest(env.lock, vendors),
+            "the robots' vendor libraries, for the tests of their drivers",
+            lambda: env.run([env.uv, "pip", "install", "--no-deps", "-r", vendors], **package_source(env)),
+        )
+    )
     env.steps.append(
         Step(
             "model",
@@ -202,7 +211,7 @@ def main_environment() -> Environment:
 
 def robots_environment() -> Environment:
     """``.venv-robots``: the vendor SDKs, whose pins cannot stand beside vLLM's, with the ROS 2 client."""
-    env = Environment(".venv-robots", "robots.txt", ["overrides.txt"], "cpu")
+    env = Environment(".venv-robots", "robots.txt", ["overrides.txt", "overrides-robots.txt"], "cpu")
     env.steps = common_steps(env)
     return env
 
@@ -363,7 +372,11 @@ def lock() -> None:
             REQUIREMENTS / "overrides-cpu.txt",
         ],
         "lock-cuda.txt": [*extras, *both],
-        "robots.txt": ["--extra", "ros", "--extra", "robots", *both],
+        "robots.txt": [
+            *("--extra", "ros", "--extra", "robots"),
+            *both,
+            *("--override", REQUIREMENTS / "overrides-robots.txt"),
+        ],
     }.items():
         say(f"lock: {target}")
         source = package_source(env)

@@ -18,6 +18,8 @@ from timely_interfaces.msg import ErrorCode
 from timely_robots.execution import MotionError
 from timely_robots.pacing import Pacer
 
+USED = ("control", "device", "config", "rtde")
+"""The controller's channels that this link uses; each reconnects in its own time."""
 STATE_EVERY_S = 0.2
 HALT_TRIES, HALT_AGAIN_S = 3, 0.1
 _T = TypeVar("_T")
@@ -40,7 +42,7 @@ class Indy7Link:
         self._closing = threading.Event()
         self._watch = threading.Thread(target=self._run, name=f"indy7 {host} state", daemon=True)
         # Late, or of a channel or pool that was closed meanwhile; gRPC's own come with the library.
-        self._errors: tuple[type[Exception], ...] = (LateError, RuntimeError, ValueError)
+        self._errors: tuple[type[Exception], ...] = (LateError, RuntimeError, ValueError, MotionError)
         self.pose: tuple[float, ...] | None = None
         """The flange as last heard: x, y, z in mm, u, v, w in degrees."""
         self.complaint = ""
@@ -63,18 +65,25 @@ class Indy7Link:
             ) from error
         self._errors += (grpc.RpcError,)
         self._arm = IndyDCP3(self._host)
-        end = self._pacer.now() + timeout_s
+        self._errors += (grpc.FutureTimeoutError,)
         try:
-            for channel in (self._arm.control_channel, self._arm.rtde_channel, self._arm.device_channel):
-                left_s = max(0.05, end - self._pacer.now())
-                grpc.channel_ready_future(channel).result(timeout=left_s)
+            self._until_ready(timeout_s)
             self.read_pose()
-        except (grpc.FutureTimeoutError, MotionError) as error:
+        except self._errors as error:
             self.close()
             raise MotionError(
                 f"no controller at {self._host} within {timeout_s:g} s", ErrorCode.CONNECTION_LOST
             ) from error
         self._watch.start()
+
+    def _until_ready(self, timeout_s: float) -> None:
+        """Block until every channel that is used is connected; raises grpc.FutureTimeoutError if one is not."""
+        import grpc
+
+        end = self._pacer.now() + timeout_s
+        for name in USED:
+            channel = getattr(self._arm, f"{name}_channel")
+            grpc.channel_ready_future(channel).result(timeout=max(0.05, end - self._pacer.now()))
 
     def close(self) -> None:
         """Let go of the arm."""
@@ -85,7 +94,7 @@ class Indy7Link:
             pool.shutdown(wait=False, cancel_futures=True)
         arm, self._arm = self._arm, None
         if arm is not None:
-            for name in ("boot", "control", "device", "config", "rtde", "cri", "teleop"):
+            for name in (*USED, "boot", "cri", "teleop"):
                 getattr(arm, f"{name}_channel").close()
 
     def halt(self) -> None:
@@ -162,12 +171,14 @@ class Indy7Link:
             # In case it only was slow and has begun what nobody waits for any more.
             self.halt()
             raise MotionError(self.complaint, ErrorCode.CONNECTION_LOST) from error
-        self.complaint = ""
         return result
 
     def _run(self) -> None:
         while not self._pacer.wait(self._closing, STATE_EVERY_S):
             try:
+                if self.complaint:
+                    self._until_ready(self._timeout_s)
                 self.read_pose()
-            except MotionError:
+                self.complaint = ""
+            except self._errors:
                 continue  # ``complaint`` says it, the state shows it, and the next motion fails by it

@@ -55,6 +55,8 @@ class Flight:
     way: tuple[float, float, float] = (0.0, 0.0, 0.0)
     shows: bool = True
     """Large enough to be seen in the drone's state."""
+    deaf_to: tuple[str, ...] = ("joystick",)
+    """Complaints that mean: it is doing so already. The network may have brought the command twice."""
 
 
 class TelloDriver(RobotDriver):
@@ -198,7 +200,9 @@ class TelloDriver(RobotDriver):
         self._check_battery(link)
         self._settle(link, motion)
         if not link.flying:
-            self._carry_out(Flight("takeoff", TAKEOFF_S, QUICKEST_TAKEOFF_S), link, motion)
+            self._carry_out(
+                Flight("takeoff", TAKEOFF_S, QUICKEST_TAKEOFF_S, deaf_to=("error",)), link, motion
+            )
             self._ground_m = link.state.height_m
         here, (ahead, left, up) = self._here(), flight.way
         cos, sin = math.cos(here.yaw), math.sin(here.yaw)
@@ -240,9 +244,10 @@ class TelloDriver(RobotDriver):
             elapsed, state = self.pacer.now() - begin_s, link.state
             certain = certain and self.pacer.now() - max(heard_s, state.heard_s) <= LARGEST_GAP_S
             motion.progress(max(POLL_S, flight.expected_s - elapsed))
-            if (said := link.answer()) is not None and elapsed >= flight.quickest_s:
-                if said.lower() == "ok":
-                    return True
+            said = (link.answer() or "").lower()
+            if said == "ok" and elapsed >= flight.quickest_s:
+                return True
+            if said and said != "ok" and not any(word in said for word in flight.deaf_to):
                 link.halt()
                 code = ErrorCode.OUT_OF_LIMITS if "range" in said else ErrorCode.MOTION_FAILED
                 raise MotionError(f"{flight.text}: the drone says {said!r}", code)
@@ -262,9 +267,13 @@ class TelloDriver(RobotDriver):
                 return True
             if certain and not began and at_rest and elapsed >= UNSTARTED_S:
                 return False
-            if elapsed > SLACK * flight.expected_s + MARGIN_S:
+            unseen = not began and at_rest and elapsed >= max(UNSTARTED_S, flight.expected_s)
+            if unseen or elapsed > SLACK * flight.expected_s + MARGIN_S:
                 link.halt()
-                raise MotionError(f"{flight.text} took over {elapsed:.1f} s", ErrorCode.MOTION_TIMEOUT)
+                what = "shows no sign of" if unseen else "has not ended"
+                raise MotionError(
+                    f"the drone {what} {flight.text!r} after {elapsed:.1f} s", ErrorCode.MOTION_TIMEOUT
+                )
 
     def _connected_link(self) -> TelloLink:
         link = self._link

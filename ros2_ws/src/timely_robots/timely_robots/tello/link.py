@@ -28,6 +28,7 @@ KEEP_ALIVE_S = 5.0
 """It lands by itself after 15 s without a command; two of these may be lost."""
 STATE_SILENCE_S = 3.0
 """The state comes ten times a second; without it for so long the drone is out of reach."""
+REVIVE_S = 2.0
 HALT_AGAIN_S = 0.1
 HALT_FOR_S = 1.5
 TRY_S = 0.5
@@ -149,6 +150,9 @@ class TelloLink:
                     self._halting = None
                 elif now - self._sent_s >= HALT_AGAIN_S:
                     self.send("stop")
+            elif self.silent_s >= REVIVE_S and now - self._sent_s >= 1.0:
+                # It may have been switched off and on: it says nothing until it is told to listen.
+                self.send("command")
             elif now - self._sent_s >= KEEP_ALIVE_S:
                 self.send("battery?")
 
