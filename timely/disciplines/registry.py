@@ -17,6 +17,7 @@ _REGISTRY: dict[str, str] = {
     "fcfs": "timely.disciplines.simple:Fcfs",
     "priority": "timely.disciplines.simple:Priority",
     "semantic": "timely.disciplines.semantic:Semantic",
+    "semantic-mixed": "timely.disciplines.semantic:SemanticMixed",
     "sjf": "timely.disciplines.semantic_baselines:Sjf",
     "hpjf": "timely.disciplines.semantic_baselines:Hpjf",
     "laps-sd": "timely.disciplines.laps_sd:LapsSd",
