@@ -284,7 +284,9 @@ def check_plan(table: JobTable, limits: StepLimits, plan: StepPlan) -> None:
         if table.resume_s[row] > limits.now:
             assert table.resident[row], "ran a job that is not runnable"
             assert table.resume_s[row] < math.inf, "ran a job that waits for a value"
-            assert any(table.resume_s[table[j].row] <= limits.now for j in plan.tokens), "a step for riders only"
+            assert any(table.resume_s[table[j].row] <= limits.now for j in plan.tokens), (
+                "a step for riders only"
+            )
         left = int(table.prefill_left[row])
         assert 1 <= tokens <= (min(left, limits.prefill_chunk) if left else 1)
         if table.resident[row]:
