@@ -173,7 +173,9 @@ def test_plans_under_a_grammar_are_the_same_parked_and_not(
             monkeypatch.setattr(
                 engine.scheduler.controller,
                 "close_segment",
-                lambda job, text, execution_s, now, _close=close, **more: _close(job, text, 0.02, now, **more),
+                lambda job, text, execution_s, now, _close=close, **more: _close(
+                    job, text, 0.02, now, **more
+                ),
             )
         outputs = engine.run()
         texts[segmented] = {name: output.outputs[0].text for name, output in outputs.items()}

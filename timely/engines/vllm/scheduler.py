@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +87,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         hooks.check()
+        self.clock: Callable[[], float] = time.monotonic
+        """Seconds; on Linux one axis for all processes of the host. A test may put a virtual one here."""
         self.settings = SchedulerSettings.from_vllm(self.vllm_config)
         self.controller = Controller(
             create(self.settings.discipline), journal=open_journal(self.settings.journal)
@@ -102,6 +104,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._failed: set[str] = set()
         self._freed: list[tuple[str, str]] | None = None
         self._stalled = 0
+        self._idle_until = -math.inf
+        """Set when the discipline chose nobody although somebody is runnable: when it wants to be asked again."""
         self._tokenizer: Any = None
         self._bounds: SegmentBounds | None = None
         logger.info("Timely schedules: discipline %s, mode %s", self.settings.discipline, self.settings.mode)
@@ -124,7 +128,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             self._failed.add(request.request_id)
 
     def _track(self, request: Request, params: TimelyParams) -> None:
-        now = time.monotonic()
+        now = self.clock()
         finder, bound = self._boundaries(request, params)
         task_id = params.task_id or request.request_id
         spec = JobSpec(
@@ -146,6 +150,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             text=params.text,
         )
         job = self.controller.arrive(spec)
+        self._idle_until = -math.inf
         self._tracked[request.request_id] = Tracked(request, job, task_id, finder)
         self._by_task.setdefault(task_id, []).append(request.request_id)
 
@@ -192,7 +197,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
 
     def _forget(self, request_id: str, outcome: str) -> None:
         self._failed.discard(request_id)
-        self.controller.finish(request_id, outcome, time.monotonic())
+        self._idle_until = -math.inf
+        self.controller.finish(request_id, outcome, self.clock())
         tracked = self._tracked.pop(request_id, None)
         if tracked is not None:
             siblings = self._by_task[tracked.task_id]
@@ -204,9 +210,10 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """Let the discipline compose the step, then vLLM schedule just that."""
-        now = time.monotonic()
+        now = self.clock()
         started = time.perf_counter()
         self._plan = plan = self.controller.compose(self._limits(now))
+        self._idle_until = -math.inf if plan.tokens or plan.wake_s == math.inf else plan.wake_s
         self._decide_s += 0.1 * (time.perf_counter() - started - self._decide_s)
         for request_id in plan.evict:
             self._evict(str(request_id), now)
@@ -388,7 +395,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             )
         finally:
             freed, self._freed = self._freed, None
-        now = time.monotonic()
+        now = self.clock()
         finished = dict(freed)
         drafted = scheduler_output.scheduled_spec_decode_tokens
         for client in outputs.values():
@@ -488,12 +495,16 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             return True
         if len(self._tracked) < len(self.requests):
             return True
-        return self.controller.next_resume() <= time.monotonic()
+        return self._next_run() <= self.clock()
+
+    def _next_run(self) -> float:
+        """When somebody may run, as far as it is known."""
+        return max(self._idle_until, self.controller.next_resume())
 
     def seconds_to_resume(self) -> float | None:
         """How long the engine loop may sleep; None: until something happens."""
-        resume = self.controller.next_resume()
-        return None if resume == math.inf else max(0.0, resume - time.monotonic())
+        resume = self._next_run()
+        return None if resume == math.inf else max(0.0, resume - self.clock())
 
     # ------------------------------------------------------------------ control events
 
@@ -504,7 +515,9 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         ``{"kind": "requests", "task_id"}`` (the request ids of a task, for a cancel).
         Errors come back as data: ``{"error": {"code", "message", "where"}}``.
         """
-        now = time.monotonic()
+        now = self.clock()
+        # Whatever it is, the discipline may choose otherwise now.
+        self._idle_until = -math.inf
         try:
             kind = event.get("kind")
             if kind == "report":

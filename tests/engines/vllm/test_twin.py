@@ -1,0 +1,240 @@
+"""The twin test: one trace through the simulator and through the real vLLM scheduler on a stub executor.
+
+Both run on the same virtual clock with the same step times; what is compared is every decision: who took part in
+which step, when, with how many tokens.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from timely.core.clock import VirtualClock
+from timely.core.utility import NORMAL, URGENT
+from timely.disciplines.registry import create
+from timely.engines.controller import Controller
+from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.sim.profile import StepTime, StepTimeProfile, load_profile
+from timely.engines.sim.simulator import Simulator
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+BLOCK = 32
+MAX_BATCH = 8
+BUDGET = 256
+
+
+def profile(blocks: int) -> StepTimeProfile:
+    """A machine like the small CPU one: steps get longer with every sequence and prompt token.
+
+    All times are multiples of a power of two, so that sums and differences are exact: otherwise the last bit of a
+    step's time, which the live scheduler measures and the simulator knows, decides between equal priorities.
+    """
+    data = load_profile("unit").model_dump()
+    data["step_s"] |= {"base": 2.0**-6, "per_sequence": 2.0**-10, "per_prefill_token": 2.0**-11}
+    data["kv"] |= {"blocks": blocks, "block_tokens": BLOCK}
+    data["limits"] |= {"max_batch": MAX_BATCH, "token_budget": BUDGET}
+    return StepTimeProfile.model_validate(data)
+
+
+def exact(seconds: float) -> float:
+    """A time near this one that is a multiple of a power of two."""
+    return round(seconds * 2.0**20) / 2.0**20
+
+
+def trace(seed: int, jobs: int) -> list[PlannedTask]:
+    """Bursts of mixed tasks whose prompts share nothing, so that no prefix cache has a say."""
+    rng = np.random.default_rng(seed)
+    tasks: list[PlannedTask] = []
+    arrival = 0.0
+    while len(tasks) < jobs:
+        arrival += exact(float(rng.exponential(0.8)))
+        for _ in range(int(rng.integers(1, 6))):
+            plan = tuple(
+                PlannedSegment("x", int(rng.integers(2, 9)), exact(float(rng.uniform(0.01, 1.5))))
+                for _ in range(int(rng.integers(1, 6)))
+            )
+            tasks.append(
+                PlannedTask(
+                    job=len(tasks),
+                    arrival_s=arrival,
+                    plan=plan,
+                    prompt_tokens=int(rng.integers(20, 200)),
+                    utility=URGENT if rng.random() < 0.4 else NORMAL,
+                    network_s=2.0**-7,
+                    segment_bound=max(segment.tokens for segment in plan),  # as the live engine takes it
+                )
+            )
+    return tasks[:jobs]
+
+
+def simulated(tasks: list[PlannedTask], discipline: str, blocks: int) -> list[dict[str, Any]]:
+    options = ReplayOptions(discipline=discipline, closed_loop=False, journal=False, max_resident=64)
+    simulator = Simulator(options, profile(blocks), repeat_steps=False)
+    journal: list[dict[str, Any]] = []
+    simulator.controller.journal = lambda event: journal.append(dict(event))
+    run = simulator.run(tasks)
+    assert all(record.outcome == "complete" for record in run.records)
+    return journal
+
+
+@pytest.fixture(scope="module")
+def vllm_config() -> Any:
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    from vllm.engine.arg_utils import EngineArgs
+
+    from timely.engines.vllm.model import default_model
+
+    config = EngineArgs(
+        model=str(default_model()), dtype="float32", enforce_eager=True, block_size=BLOCK, max_model_len=1024,
+        max_num_seqs=64, max_num_batched_tokens=BUDGET, enable_prefix_caching=True,
+        scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler",
+    ).create_engine_config()  # fmt: skip
+    config.additional_config = {"timely": {"max_batch": MAX_BATCH}}
+    return config
+
+
+class Twin:
+    """The real scheduler, a heap of events, and an executor that samples a word for whoever may have one."""
+
+    def __init__(self, vllm_config: Any, tasks: list[PlannedTask], discipline: str, blocks: int) -> None:
+        import torch
+        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        from timely.engines.vllm.scheduler import TimelyScheduler
+
+        # One block is vLLM's own null block.
+        vllm_config.cache_config.num_gpu_blocks = blocks + 1
+        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
+        cache = KVCacheConfig(
+            num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
+        )
+        self.scheduler = TimelyScheduler(
+            vllm_config, cache, StructuredOutputManager(vllm_config), block_size=BLOCK, log_stats=False
+        )
+        from vllm.utils.hashing import sha256
+
+        init_none_hash(sha256)
+        self.hasher = get_request_block_hasher(BLOCK, sha256)
+        self.clock = VirtualClock()
+        self.scheduler.clock = self.clock.now
+        self.journal: list[dict[str, Any]] = []
+        self.scheduler.controller = Controller(
+            create(discipline), journal=lambda event: self.journal.append(dict(event))
+        )
+        self.step_time = StepTime(profile(blocks).step_s)
+        self.tasks = tasks
+        self.left = len(tasks)
+
+    def run(self) -> list[dict[str, Any]]:
+        agenda: list[tuple[float, int]] = [(task.arrival_s, task.job) for task in self.tasks]  # type: ignore[misc]
+        heapq.heapify(agenda)
+        for _ in range(100_000):
+            if self.left == 0:
+                return self.journal
+            while agenda and agenda[0][0] <= self.clock.now():
+                self.add(self.tasks[heapq.heappop(agenda)[1]])
+            if self.scheduler.has_requests():
+                self.step(agenda)
+                continue
+            wait = self.scheduler.seconds_to_resume()
+            resume = math.inf if wait is None else self.clock.now() + wait
+            following = agenda[0][0] if agenda else math.inf
+            assert min(resume, following) < math.inf, "nothing will ever happen"
+            self.clock.advance_to(min(resume, following))
+        raise AssertionError("did not end")
+
+    def add(self, task: PlannedTask) -> None:
+        from vllm import SamplingParams
+        from vllm.v1.request import Request
+
+        tuf = task.utility
+        parameters = SamplingParams(
+            temperature=0.0,
+            max_tokens=task.output_tokens,
+            ignore_eos=True,
+            extra_args={
+                "timely": {
+                    "task_id": str(task.job),
+                    "tuf": {"ert_s": tuf.ert_s, "alpha": tuf.alpha, "beta": tuf.beta},
+                    "network_s": task.network_s,
+                    "forced": [[s.text, s.tokens, s.execution_s] for s in task.plan],
+                }
+            },
+        )
+        ids = [1000 + (7919 * (task.job + 1) + 31 * n) % 40000 for n in range(task.prompt_tokens)]  # type: ignore[operator]
+        request = Request(str(task.job), ids, parameters, None, block_hasher=self.hasher)
+        self.scheduler.add_request(request)
+
+    def step(self, agenda: list[tuple[float, int]]) -> None:
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        output = self.scheduler.schedule()
+        scheduled = output.num_scheduled_tokens
+        if not scheduled:
+            # The discipline would rather wait; the engine sleeps until it wants to be asked again.
+            assert not self.scheduler.has_requests(), "a step of nobody"
+            return
+        requests = [self.scheduler.requests[name] for name in scheduled]
+        prefills = [r for r in requests if r.num_output_tokens == 0 or r.num_computed_tokens < r.num_tokens]
+        decodes = len(requests) - len(prefills)
+        tokens = sum(scheduled[r.request_id] for r in prefills)
+        end = self.clock.now() + self.step_time(decodes, len(prefills), tokens, 0.0, 0)
+        while agenda and agenda[0][0] < end:
+            self.clock.advance_to(agenda[0][0])
+            self.add(self.tasks[heapq.heappop(agenda)[1]])
+        self.clock.advance_to(end)
+        sampled = [[7] if r.num_computed_tokens >= r.num_tokens else [] for r in requests]
+        names = list(scheduled)
+        result = ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: n for n, name in enumerate(names)},
+            sampled_token_ids=sampled,
+        )
+        for outputs in self.scheduler.update_from_output(output, result).values():
+            self.left -= sum(o.finish_reason is not None for o in outputs.outputs)
+
+
+def steps(journal: list[dict[str, Any]]) -> list[tuple[float, dict[str, int], list[str]]]:
+    return [
+        (
+            round(event["t_s"], 7),
+            {str(job): n for job, n in event["tokens"].items()},
+            [str(j) for j in event["evict"]],
+        )
+        for event in journal
+        if event["event"] == "step"
+    ]
+
+
+@pytest.mark.parametrize("discipline", ["timely", "pud", "edf", "fcfs"])
+def test_the_same_decisions_step_by_step(vllm_config: Any, discipline: str) -> None:
+    tasks = trace(seed=5, jobs=40)
+    live = steps(Twin(vllm_config, tasks, discipline, blocks=4000).run())
+    simulation = steps(simulated(tasks, discipline, blocks=4000))
+    assert len(live) > 100
+    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
+        assert ours == theirs, f"step {number}"
+    assert len(live) == len(simulation)
+
+
+def test_under_memory_pressure_they_differ_little(vllm_config: Any) -> None:
+    """vLLM's prefix cache keeps evicted blocks that the simulator counts differently; the outcome stays close."""
+    tasks = trace(seed=6, jobs=40)
+    live = Twin(vllm_config, tasks, "timely", blocks=18).run()
+    simulation = simulated(tasks, "timely", blocks=18)
+
+    def first_segments(journal: list[dict[str, Any]]) -> np.ndarray:
+        ready = {str(e["job"]): e["t_s"] for e in journal if e["event"] == "segment" and e["index"] == 0}
+        return np.array([ready[str(task.job)] - task.arrival_s for task in tasks])
+
+    assert sum(e["event"] == "evict" for e in live) > 0
+    ours, theirs = first_segments(live), first_segments(simulation)
+    assert abs(np.median(ours) - np.median(theirs)) <= 0.05 * np.median(theirs)
