@@ -18,7 +18,7 @@ from timely.disciplines.step_time import FixedSpeed
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
-OURS = ("timely", "lrtrace")
+OURS = ("timely", "timely-emulate", "lrtrace")
 FOREIGN = {
     *(
         "apt-get",
