@@ -142,7 +142,7 @@ def test_every_registered_kind_is_tested() -> None:
 
 
 def test_unknown_kinds_list_the_known() -> None:
-    with pytest.raises(UnknownName, match="known: indy7, sim, tello"):
+    with pytest.raises(UnknownName, match="known: indy7, module:class, sim, tello"):
         driver_class("submarine")
 
 

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     at = given.index("--ros-args") if "--ros-args" in given else len(given)
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(DRIVERS)}")
+    parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(DRIVERS)}; or module:class")
     options = parser.parse_args(given[:at])
     try:
         kind = driver_class(options.kind)

@@ -1,0 +1,41 @@
+"""The rover itself, emulated: ``python examples/robots/rover.py [PORT]``; two seconds a metre, one a turn."""
+
+from __future__ import annotations
+
+import selectors
+import socketserver
+import sys
+import time
+
+
+class Rover(socketserver.StreamRequestHandler):
+    """Takes lines; one motion at a time, ended by ``stop``."""
+
+    def handle(self) -> None:
+        ready = selectors.DefaultSelector()
+        ready.register(self.connection, selectors.EVENT_READ)
+        busy_until, heard = 0.0, b""
+        while True:
+            if busy_until and time.monotonic() >= busy_until:
+                busy_until = 0.0
+                self.wfile.write(b"done\n")
+            if not ready.select(0.02):
+                continue
+            data = self.connection.recv(4096)
+            if not data:
+                return
+            *lines, heard = (heard + data).split(b"\n")
+            for word, _, amount in (line.decode().partition(" ") for line in lines):
+                print(word, amount, flush=True)
+                if word == "stop":
+                    busy_until = 0.0
+                elif busy_until:
+                    self.wfile.write(b"error busy\n")
+                else:
+                    busy_until = time.monotonic() + (2.0 * abs(float(amount)) if word == "drive" else 1.0)
+
+
+if __name__ == "__main__":
+    socketserver.TCPServer.allow_reuse_address = True
+    with socketserver.TCPServer(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 7777), Rover) as server:
+        server.serve_forever()
