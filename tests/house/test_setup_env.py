@@ -270,7 +270,7 @@ def test_what_clashes_is_in_no_lock() -> None:
     for lock, overrides in {
         "lock.txt": ("overrides.txt", "overrides-cpu.txt"),
         "lock-cuda.txt": ("overrides.txt",),
-        "robots.txt": ("overrides.txt",),
+        "robots.txt": ("overrides.txt", "overrides-robots.txt"),
     }.items():
         dropped = {
             line.split(";")[0].strip()
