@@ -130,6 +130,9 @@ def test_switching_the_discipline_while_serving_loses_and_repeats_nothing(sync_e
     assert tokens(done) == tokens(unparked)
     wrong = scheduler.control({"kind": "discipline", "name": "nonsense"})
     assert wrong["error"]["code"] == "unknown_name"
+    needy = scheduler.control({"kind": "discipline", "name": "laps-sd"})
+    assert needy["error"]["code"] == "unsupported"
+    assert "speculat" in needy["error"]["message"]
     assert scheduler.controller.discipline.info.name == "timely"
 
 

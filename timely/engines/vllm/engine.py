@@ -16,9 +16,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError, TooLarge, UnknownName
+from timely.core.errors import (
+    Conflict,
+    EngineFailed,
+    InvalidInput,
+    TimelyError,
+    TooLarge,
+    UnknownName,
+    Unsupported,
+)
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
+from timely.disciplines.needs import SPECULATION, check_needs
 from timely.engines.base import (
     Engine,
     EngineEvent,
@@ -328,6 +337,7 @@ def parse_arguments(options: VllmOptions) -> Any:
 
     Raises:
         InvalidInput: vLLM does not know an argument; its message says which.
+        Unsupported: the discipline needs what these arguments do not give.
     """
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -341,6 +351,8 @@ def parse_arguments(options: VllmOptions) -> Any:
     model = str(resolve_model(options.model, planner=options.planner))
     arguments = [*_defaults(given, model), *given, "--model", model, "--scheduler-cls", SCHEDULER]
     parsed = make_arg_parser(Parser()).parse_args(arguments)
+    speculates = bool(getattr(parsed, "speculative_config", None))
+    check_needs(registry.load(options.discipline).info, {SPECULATION} if speculates else set())
     extra = dict(parsed.additional_config or {})
     extra["timely"] = {
         **dict(extra.get("timely") or {}),
@@ -446,7 +458,7 @@ def _done(request: GenerationRequest, last: Any, account: Mapping[str, Any], tex
 
 
 def _rebuilt(error: Mapping[str, str]) -> TimelyError:
-    kinds: dict[str, type[TimelyError]] = {kind.code: kind for kind in (Conflict, EngineFailed)}
+    kinds: dict[str, type[TimelyError]] = {kind.code: kind for kind in (Conflict, EngineFailed, Unsupported)}
     if error["code"] == UnknownName.code:
         return InvalidInput(error["message"], where=error["where"])
     return kinds.get(error["code"], InvalidInput)(error["message"], where=error["where"])

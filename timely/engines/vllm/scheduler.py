@@ -31,8 +31,9 @@ from vllm.v1.request import Request, RequestStatus
 from timely.core.errors import InvalidInput, TimelyError
 from timely.core.job import Job, JobSpec
 from timely.core.reports import ExecutionReport
+from timely.disciplines import registry
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.registry import create
+from timely.disciplines.needs import SPECULATION, check_needs
 from timely.engines.controller import Controller
 from timely.engines.vllm import hooks
 from timely.engines.vllm.boundaries import (
@@ -90,8 +91,9 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self.clock: Callable[[], float] = time.monotonic
         """Seconds; on Linux one axis for all processes of the host. A test may put a virtual one here."""
         self.settings = SchedulerSettings.from_vllm(self.vllm_config)
+        check_needs(registry.load(self.settings.discipline).info, self._offers())
         self.controller = Controller(
-            create(self.settings.discipline), journal=open_journal(self.settings.journal)
+            registry.create(self.settings.discipline), journal=open_journal(self.settings.journal)
         )
         self._tracked: dict[str, Tracked] = {}
         self._by_task: dict[str, list[str]] = {}
@@ -109,6 +111,10 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._tokenizer: Any = None
         self._bounds: SegmentBounds | None = None
         logger.info("Timely schedules: discipline %s, mode %s", self.settings.discipline, self.settings.mode)
+
+    def _offers(self) -> set[str]:
+        """What a discipline may need and this engine has."""
+        return {SPECULATION} if self.num_spec_tokens > 0 else set()
 
     # ------------------------------------------------------------------ requests come and go
 
@@ -523,7 +529,9 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             if kind == "report":
                 return {"known": self._report(str(event["task_id"]), ExecutionReport(**event["report"]), now)}
             if kind == "discipline":
-                self.controller.switch(str(event["name"]), now)
+                name = str(event["name"])
+                check_needs(registry.load(name).info, self._offers())
+                self.controller.switch(name, now)
                 return {"known": True}
             if kind == "stats":
                 return self._stats(now)
