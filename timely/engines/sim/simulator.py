@@ -25,7 +25,7 @@ from timely.engines.sim.profile import DEFAULT as DEFAULT_PROFILE
 from timely.engines.sim.profile import ProfileSpeed, StepTime, StepTimeProfile, load_profile
 from timely.engines.sim.robots import Robots
 
-PROGRESS_EVENTS = 4096
+PROGRESS_EVENTS = 256
 """Events between two calls of the progress function."""
 
 
