@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,13 @@ FIRST_DOMAIN, DOMAINS = 102, 98
 """Domains above 101 use ports that Linux also hands out to clients; loopback only, so a clash is unlikely. 0..101 are
 left to people and to the benchmark."""
 
+RCLPY_WARNINGS = (
+    # While the parts of an action find each other, a response may be lost; rclpy says so and goes on.
+    "ignore:failed to send response:RuntimeWarning",
+    # rclpy's own use of its own deprecated logger method.
+    "ignore:Deprecated in favor of:DeprecationWarning",
+)
+
 _given = os.getpid() % DOMAINS
 
 
@@ -29,3 +37,11 @@ def domain_id() -> int:
     global _given  # noqa: PLW0603 - a counter for the whole run is the point
     _given = (_given + 1) % DOMAINS
     return FIRST_DOMAIN + _given
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Warnings of rclpy that are not about our code are no errors, in the tests of this folder."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            for warning in RCLPY_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))

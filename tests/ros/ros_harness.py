@@ -10,7 +10,7 @@ from typing import Any
 import rclpy
 from rclpy.action import ActionClient
 from rclpy.qos import QoSProfile
-from timely_robots.rostools import LATCHED, Spinner, isolated_context, send_goal
+from timely_robots.rostools import LATCHED, Spinner, assumed_handle, isolated_context, new_goal_id, send_goal
 
 LIMIT_S = 20.0
 """Longest wait for anything; a healthy run needs a fraction of a second."""
@@ -33,31 +33,43 @@ class Goal:
     """A goal on its way."""
 
     def __init__(self, program: Program, client: ActionClient, goal: Any) -> None:
-        self._program = program
+        self._program, self._client = program, client
+        self._goal_id = new_goal_id()
         self._ended = threading.Event()
         self._handle: Any = None
         self._response: Any = None
         self.sent_s = time.monotonic()
         self.ended_s = 0.0
         self.feedback: list[Any] = []
-        program.spinner.call(self._send, client, goal)
+        program.spinner.call(self._send, goal)
 
-    def _send(self, client: ActionClient, goal: Any) -> None:
-        send_goal(client, goal, lambda message: self.feedback.append(message.feedback)).add_done_callback(
-            self._accepted
+    def _send(self, goal: Any) -> None:
+        hear = lambda message: self.feedback.append(message.feedback)  # noqa: E731
+        send_goal(self._client, goal, hear, self._goal_id).add_done_callback(
+            lambda future: self._follow(future.result())
         )
 
-    def _accepted(self, future: Any) -> None:
-        self._handle = future.result()
-        self._handle.get_result_async().add_done_callback(self._result)
+    def _follow(self, handle: Any) -> None:
+        if self._handle is None:
+            self._handle = handle
+            handle.get_result_async().add_done_callback(self._result)
 
     def _result(self, future: Any) -> None:
         self._response = future.result()
         self.ended_s = time.monotonic()
         self._ended.set()
 
+    def _insist(self) -> None:
+        """The acceptance of the very first goal may get lost in discovery: see ``assumed_handle``."""
+        patience = time.monotonic() + 2.0
+        while self._handle is None and time.monotonic() < patience:
+            time.sleep(0.005)
+        if self._handle is None:
+            self._program.spinner.call(lambda: self._follow(assumed_handle(self._client, self._goal_id)))
+
     def cancel(self) -> float:
         """Cancel it; when that was, on the monotonic clock."""
+        self._insist()
         eventually(lambda: self._handle is not None, "the goal was never accepted")
         now = time.monotonic()
         self._program.spinner.call(self._handle.cancel_goal_async)
@@ -69,6 +81,7 @@ class Goal:
 
     def result(self, timeout_s: float = LIMIT_S) -> Any:
         """Its result."""
+        self._insist()
         assert self._ended.wait(timeout_s), "the goal never ended"
         return self._response.result
 

@@ -12,14 +12,17 @@ from action_msgs.msg import GoalStatus
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
+from rclpy.task import Future
 from ros_harness import LIMIT_S, Goal, Program, eventually
 from std_srvs.srv import Trigger
+from timely_bridge import driver_port
 from timely_bridge.fleet import Fleet, fleet_of
 from timely_bridge.run_fleet import RunningFleet, start_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteSegment, ExecuteTask
 from timely_interfaces.msg import ErrorCode, SegmentReport
 from timely_interfaces.msg import TimeUtility as Tuf
+from timely_robots.rostools import send_goal
 
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName, UnsafeSegment
 
@@ -356,6 +359,31 @@ def test_a_segment_that_comes_twice_from_elsewhere_moves_nothing(world: World) -
     assert again.result().error_code == ErrorCode.DUPLICATE
     goal.cancel()
     goal.result()
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["acceptance lost", "goal lost"])
+def test_a_goal_without_an_answer_is_asked_for_and_never_executed_twice(
+    world: World, arrives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+
+    def lossy(client: Any, goal: Any, feedback: Any, goal_id: Any) -> Any:
+        sent.append(goal.index)
+        if len(sent) > 1:
+            return send_goal(client, goal, feedback, goal_id)
+        if arrives:
+            # The driver takes it, and nobody here hears of that.
+            send_goal(client, goal, feedback, goal_id)
+        return Future()
+
+    monkeypatch.setattr(driver_port, "send_goal", lossy)
+    goal = world.task("drone1", "fly")
+    result = goal.result()
+    assert (result.outcome, result.error_code) == ("complete", 0)
+    assert sent == ([0, 1, 2] if arrives else [0, 0, 1, 2])
+    assert world.server.kinds(goal.feedback[0].segment.task_id) == [
+        (what, index) for index in range(3) for what in ("started", "done")
+    ]
 
 
 @pytest.mark.parametrize(

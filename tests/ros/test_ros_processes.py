@@ -184,7 +184,9 @@ def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(sta
     context = isolated_context(domain_id)
     settings = {"robots": ["drone1"], "drone1.profile": "sim-drone", "drone1.skill_set": "drone"}
     bridge = BridgeNode(
-        context=context, overrides={**settings, "driver_silence_s": 1.0, "driver_timeout_s": 2.0}, client_factory=server
+        context=context,
+        overrides={**settings, "driver_silence_s": 1.0, "driver_timeout_s": 2.0},
+        client_factory=server,
     )
     bridge.trigger_configure()
     bridge.trigger_activate()
@@ -201,10 +203,13 @@ def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(sta
         "-p",
         "speed:=20.0",
     ]
+
+    def served() -> bool:
+        return program.send(ExecuteTask, "/drone1/execute_task", task="go").result().outcome == "complete"
+
     try:
         driver = start(*command)
-        goal = program.send(ExecuteTask, "/drone1/execute_task", task="go")
-        assert goal.result(START_S).outcome == "complete"
+        eventually(served, "the driver was never found", START_S)
         goal = program.send(ExecuteTask, "/drone1/execute_task", task="stay")
         eventually(lambda: goal.feedback, "it never began")
         driver.process.kill()
@@ -215,10 +220,6 @@ def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(sta
         result = program.send(ExecuteTask, "/drone1/execute_task", task="go").result()
         assert result.error_code == ErrorCode.DRIVER_UNAVAILABLE
         again = start(*command)
-
-        def served() -> bool:
-            return program.send(ExecuteTask, "/drone1/execute_task", task="go").result().outcome == "complete"
-
         eventually(served, "the new driver was never found", START_S)
         again.process.send_signal(signal.SIGINT)
         assert again.end() == 0, again.said()

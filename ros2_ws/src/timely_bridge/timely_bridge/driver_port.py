@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from action_msgs.msg import GoalStatus
@@ -17,13 +18,30 @@ from rclpy.lifecycle import LifecycleNode
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_robots.rostools import LATCHED, send_goal
+from timely_robots.rostools import LATCHED, assumed_handle, new_goal_id, send_goal
 
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.ports import Execution, Order, Sent
 
 LOOK_EVERY_S = 0.05
 """How often a waiting task looks whether the driver has appeared."""
+
+UNANSWERED_S = 0.3
+"""A goal that was not accepted for so long is asked for by its name."""
+
+
+@dataclass(slots=True)
+class _Goal:
+    """What the executor's thread knows of an order."""
+
+    goal: Any
+    goal_id: Any
+    since_s: float
+    feedback: Callable[[Any], None]
+    handle: Any = None
+    assumed: bool = False
+    """The handle was made here, because the acceptance did not come."""
+    cancelled: bool = False
 
 
 class DriverPort:
@@ -43,13 +61,12 @@ class DriverPort:
         self._silence_s = silence_s
         self._heard_s = -1e9
         self._matched = False
-        self._handles: dict[Sent, Any] = {}
-        self._cancelled: set[Sent] = set()
+        self._goals: dict[Sent, _Goal] = {}
         self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment")
         self._subscription = node.create_subscription(RobotState, f"{robot}/state", self._on_state, LATCHED)
         self._stop = node.create_client(Trigger, f"{robot}/{driver_node}/stop")
         self._reset = node.create_client(Trigger, f"{robot}/{driver_node}/reset")
-        self._watch = node.create_timer(silence_s / 4.0, self._look)
+        self._watch = node.create_timer(min(UNANSWERED_S, silence_s / 4.0), self._look)
 
     # --- The loop's side ---
 
@@ -119,30 +136,44 @@ class DriverPort:
             part = message.feedback
             self._loop.call(_on_feedback, sent, part.elapsed_s, part.remaining_s, time.monotonic())
 
-        self._handles[sent] = None
-        future = send_goal(self._client, goal, feedback)
-        future.add_done_callback(lambda done: self._accepted(sent, done))
+        self._goals[sent] = mine = _Goal(goal, new_goal_id(), time.monotonic(), feedback)
+        self._dispatch(sent, mine)
         announce()
+
+    def _dispatch(self, sent: Sent, mine: _Goal) -> None:
+        future = send_goal(self._client, mine.goal, mine.feedback, mine.goal_id)
+        future.add_done_callback(lambda done: self._accepted(sent, done))
 
     def _accepted(self, sent: Sent, future: Any) -> None:
         handle = future.result()
-        if handle is None or not handle.accepted:
+        mine = self._goals.get(sent)
+        if mine is None:
+            # Given up in the meantime; a motion that nobody waits for must not go on.
+            if handle is not None and handle.accepted:
+                handle.cancel_goal_async()
+        elif handle is None or not handle.accepted:
             self._end(
                 sent, Execution("refused", ErrorCode.DRIVER_UNAVAILABLE, "the driver rejected the goal")
             )
-            return
-        if sent not in self._handles:
-            # Given up in the meantime; a motion that nobody waits for must not go on.
-            handle.cancel_goal_async()
-            return
-        self._handles[sent] = handle
+        elif mine.handle is None:
+            self._follow(sent, mine, handle)
+
+    def _follow(self, sent: Sent, mine: _Goal, handle: Any) -> None:
+        mine.handle = handle
         handle.get_result_async().add_done_callback(lambda done: self._result(sent, done))
-        if sent in self._cancelled:
+        if mine.cancelled:
             handle.cancel_goal_async()
 
     def _result(self, sent: Sent, future: Any) -> None:
-        response = future.result()
+        response, mine = future.result(), self._goals.get(sent)
+        if mine is None:
+            return
         if response is None or response.status == GoalStatus.STATUS_UNKNOWN:
+            if mine.assumed and not mine.cancelled:
+                # It never got there. Once more: the driver takes a segment only once, whatever we believe.
+                mine.handle, mine.assumed, mine.since_s = None, False, time.monotonic()
+                self._dispatch(sent, mine)
+                return
             self._end(
                 sent, Execution("failed", ErrorCode.DRIVER_LOST, "the driver no longer knows the segment")
             )
@@ -161,16 +192,14 @@ class DriverPort:
         )
 
     def _cancel(self, sent: Sent) -> None:
-        if sent not in self._handles:
-            return
-        self._cancelled.add(sent)
-        handle = self._handles[sent]
-        if handle is not None:
-            handle.cancel_goal_async()
+        mine = self._goals.get(sent)
+        if mine is not None:
+            mine.cancelled = True
+            if mine.handle is not None:
+                mine.handle.cancel_goal_async()
 
     def _end(self, sent: Sent, execution: Execution) -> None:
-        self._handles.pop(sent, None)
-        self._cancelled.discard(sent)
+        self._goals.pop(sent, None)
         self._loop.call(_settle, sent, execution)
 
     def _on_state(self, state: RobotState) -> None:
@@ -188,9 +217,14 @@ class DriverPort:
         if self._matched and silent_s > self._silence_s:
             self._matched = False
             self._lose(f"the driver has been silent for {silent_s:.1f} s")
+        late_s = time.monotonic() - UNANSWERED_S
+        for sent, mine in list(self._goals.items()):
+            if mine.handle is None and mine.since_s < late_s:
+                mine.assumed = True
+                self._follow(sent, mine, assumed_handle(self._client, mine.goal_id))
 
     def _lose(self, message: str) -> None:
-        for sent in list(self._handles):
+        for sent in list(self._goals):
             self._end(sent, Execution("failed", ErrorCode.DRIVER_LOST, message, end_s=time.monotonic()))
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import traceback
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,11 +16,13 @@ from action_msgs.msg import GoalStatus
 from builtin_interfaces.msg import Time
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.action import ActionClient, ActionServer
+from rclpy.action.client import ClientGoalHandle
 from rclpy.action.server import ServerGoalHandle
 from rclpy.context import Context
 from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from rclpy.task import Future
+from unique_identifier_msgs.msg import UUID
 
 EXECUTOR_VARIABLE = "TIMELY_ROS_EXECUTOR"
 """``events`` or ``single`` in the environment overrides the choice."""
@@ -203,7 +206,12 @@ def to_time(seconds: float) -> Time:
     return Time(sec=whole, nanosec=int((seconds - whole) * 1e9))
 
 
-def send_goal(client: ActionClient, goal: Any, feedback: Callable[[Any], None] | None = None) -> Future:
+def send_goal(
+    client: ActionClient,
+    goal: Any,
+    feedback: Callable[[Any], None] | None = None,
+    goal_id: UUID | None = None,
+) -> Future:
     """``client.send_goal_async`` without its leak. On the executor's thread.
 
     rclpy 9.1 makes two futures a goal and forgets the first, which stays in the list that the executor walks through
@@ -211,8 +219,23 @@ def send_goal(client: ActionClient, goal: Any, feedback: Callable[[Any], None] |
     """
     pending: list[Future] | None = getattr(client, "_futures", None)
     before = len(pending) if pending is not None else 0
-    future = client.send_goal_async(goal, feedback_callback=feedback)
+    future = client.send_goal_async(goal, feedback_callback=feedback, goal_uuid=goal_id)
     if pending is not None:
         for extra in [other for other in pending[before:] if other is not future]:
             pending.remove(extra)
     return future
+
+
+def new_goal_id() -> UUID:
+    """A random name for a goal."""
+    return UUID(uuid=list(uuid.uuid4().bytes))
+
+
+def assumed_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle:
+    """A handle of a goal whose acceptance never came.
+
+    While the parts of an action are still finding each other, the server may know the client's requests before it
+    knows where to send responses; it then accepts the goal, and its answer is lost. Asking for the result by name
+    works all the same, and tells whether the goal is known.
+    """
+    return ClientGoalHandle(client, goal_id, client._action_type.Impl.SendGoalService.Response(accepted=True))
