@@ -192,7 +192,7 @@ def test_a_stop_reaches_the_drone_within_100_ms_and_again_if_it_is_lost(domain_i
     with emulated_tello(next(_hosts), faults=faults, seed=5) as drone:
         with drone_at_work(drone.address[0], domain_id) as rig:
             delays = []
-            for _ in range(3):
+            for _ in range(2):
                 moving = rig.send("mf(500);")
                 begun = len(drone.journal.records("motion"))
                 eventually(lambda: drone.body.motion is not None or moving.done, timeout_s=40.0)  # noqa: B023
