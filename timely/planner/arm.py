@@ -233,6 +233,9 @@ def single(draw: Draw) -> Case:
         (
             "show me the {x}",
             "point at the {x}",
+            "which is the {x}?",
+            "which of these is the {x}?",
+            "tell me which one the {x} is",
             "where is the {x}?",
             "point out the {x}",
             "show where the {x} is",
@@ -371,6 +374,10 @@ def sort(draw: Draw) -> Case:
             "Put {c}.",
             "Sort the things: {c}.",
             "Clean the desk: {c}.",
+            "Arrange the table: {c}.",
+            "Organise: {c}.",
+            "Tidy the things: {c}.",
+            "Bring order to the desk: {c}.",
             "Tidy up: {c}.",
             "Move {c}.",
             "Sort: {c}.",
@@ -471,7 +478,16 @@ def replan(draw: Draw) -> Case:
             ("the operator paused me", "the signal dropped"),
         )
     goal = draw.phrase(
-        ("Continue.", "Go on.", "Finish the task.", "Do the rest."), ("Carry on.", "Complete it.")
+        (
+            "Continue.",
+            "Go on.",
+            "Finish the task.",
+            "Do the rest.",
+            "Complete the task.",
+            "Complete the rest.",
+            "Carry on with it.",
+        ),
+        ("Carry on.", "Complete it."),
     )
     things = table(draw, *names, without=places)
     executed = "".join(done).rstrip(";") or "nothing"
@@ -505,7 +521,7 @@ def unseen(draw: Draw) -> Case:
     place = _place(draw, name)
     things = table(draw, without=[name, place], least=2)
     task = draw.phrase(
-        ("Put the {x} {p}.", "Pick up the {x}.", "Move the {x} {p}.", "Throw away the {x}.", "Grab the {x}.", "Place the {x} {p}."),
+        ("Put the {x} {p}.", "Pick up the {x}.", "Get the {x}.", "Take the {x}.", "Lift up the {x}.", "Pick up the {x} and put it {p}.", "Move the {x} {p}.", "Throw away the {x}.", "Grab the {x}.", "Place the {x} {p}."),
         ("Set down the {x} {p}.", "Pick the {x} up.", "Discard the {x}."),
         x=name, p=_at(place, draw),
     )  # fmt: skip

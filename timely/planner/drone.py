@@ -131,7 +131,7 @@ def go_to(draw: Draw) -> Case:
     name = _thing(draw)
     here = draw.chance(0.6)
     task = draw.phrase(
-        ("Go to the {x}.", "Fly to the {x}.", "Go over to the {x}.", "Move to the {x}.", "Fly over to the {x}.", "Take me to the {x}.", "I want you at the {x}."),
+        ("Go to the {x}.", "Fly to the {x}.", "Proceed towards the {x}.", "Advance to the {x}.", "Move over to the {x}.", "Go over to the {x}.", "Move to the {x}.", "Fly over to the {x}.", "Take me to the {x}.", "I want you at the {x}."),
         ("Head to the {x}.", "Proceed to the {x}.", "Get over to the {x}."),
         x=name,
     )  # fmt: skip
@@ -150,13 +150,29 @@ def face(draw: Draw) -> Case:
     trials = (Trial(room(Thing(name, draw.one((-30.0, 20.0, 35.0)), 300.0)), same),)
     if draw.chance(0.6):
         task = draw.phrase(
-            ("Turn to the {x}.", "Face the {x}.", "Turn towards the {x}.", "Look at the {x}."),
+            (
+                "Turn to the {x}.",
+                "Face the {x}.",
+                "Turn until you face the {x}.",
+                "Orient yourself to the {x}.",
+                "Aim at the {x}.",
+                "Rotate until you look at the {x}.",
+                "Turn towards the {x}.",
+                "Look at the {x}.",
+            ),
             ("Point yourself at the {x}.", "Turn so you face the {x}."),
             x=name,
         )
         return case(draw, "face", task, f"o('{name}');", trials, scene=seen(draw, name))
     task = draw.phrase(
-        ("Come closer to the {x}.", "Get closer to the {x}.", "Approach the {x}."),
+        (
+            "Come closer to the {x}.",
+            "Get closer to the {x}.",
+            "Get nearer to the {x}.",
+            "Come nearer to the {x}.",
+            "Go closer to the {x}.",
+            "Approach the {x}.",
+        ),
         ("Move nearer to the {x}.", "Edge closer to the {x}."),
         x=name,
     )
@@ -183,7 +199,7 @@ def question(draw: Draw) -> Case:
             command=False,
         )
     task = draw.phrase(
-        ("Can you see {a}?", "Do you see the {x}?", "Is the {x} in view?", "Is there {a} in front of you?", "Do you see {a} now?", "Is there {a} here?", "Is {a} on the table?"),
+        ("Can you see {a}?", "Do you see the {x}?", "Is the {x} in view?", "Is the {x} in sight?", "Do you have the {x} in view?", "Have you got {a} in view?", "Is there {a} in front of you?", "Do you see {a} now?", "Is there {a} here?", "Is {a} on the table?"),
         ("Is {a} visible?", "Have you got the {x} in sight?", "Is {a} ahead of you?"),
         x=name, a=article(name),
     )  # fmt: skip
@@ -240,13 +256,20 @@ def above(draw: Draw) -> Case:
         plan = f"mu(40);?iv('{name}')==True{{tp()}}"
     elif kind == "ask":
         task = draw.phrase(
-            ("Is the {x} on the {f}?", "Is there {a} on the {f}?", "Is there {a} on top of the {f}?", "Check if the {x} is on the {f}.", "Tell me if there is {a} on the {f}."),
+            ("Is the {x} on the {f}?", "Is there {a} on the {f}?", "Is there {a} on top of the {f}?", "Find out if there is {a} on the {f}.", "See whether the {x} lies on the {f}.", "Does the {f} have the {x} on top?", "Fly up and tell me if the {x} is on the {f}.", "Check if the {x} is on the {f}.", "Tell me if there is {a} on the {f}."),
             ("Does the {f} have {a} on it?", "Find out whether the {x} is on the {f}."), **slots)  # fmt: skip
         plan = f"mu(40);?iv('{name}')==True{YES_NO}"
         trials = (Trial(room(high), answered), Trial(room(), answered))
     else:
         task = draw.phrase(
-            ("Find the {x} on the {f}.", "Go to the {x} on top of the {f}.", "Look for the {x} on the {f}."),
+            (
+                "Find the {x} on the {f}.",
+                "Go to the {x} on top of the {f}.",
+                "Locate the {x} on top of the {f}.",
+                "Fly to the {x} that is on the {f}.",
+                "Search the {f} for the {x}.",
+                "Look for the {x} on the {f}.",
+            ),
             ("Locate the {x} on the {f}.",),
             **slots,
         )
@@ -514,7 +537,7 @@ def evade(draw: Draw) -> Case:
     if way:
         plan = aside
         task = draw.phrase(
-            ("{a} comes {w}.", "{a} is coming {w}!", "Watch out, {a} {w}!", "Avoid the {x} that comes {w}.", "{a} comes at you {w}."),
+            ("{a} comes {w}.", "{a} is coming {w}!", "Watch out, {a} {w}!", "Be careful, {a} {w}!", "There is {a} approaching {w}.", "Look out, {a} is coming {w}!", "Avoid the {x} that comes {w}.", "{a} comes at you {w}."),
             ("{a} is approaching {w}.", "Look out for {a} {w}!"),
             a=article(name), x=name, w=way,
         )  # fmt: skip

@@ -93,6 +93,11 @@ def move(draw: Draw) -> Step:
         "go {d} {w}",
         "fly {d} {w}",
         "move {d} {w}",
+        "step {w} {d}",
+        "glide {w} {d}",
+        "proceed {w} {d}",
+        "drift {d} {w}",
+        "shift {d} {w}",
         *special[0],
     )
     test: tuple[str, ...] = ("head {w} {d}", "travel {d} {w}", "head {d} {w}", *special[1])
@@ -137,7 +142,15 @@ def turn(draw: Draw) -> Step:
         return Step(text, f"{skill}(180);", "turn")
     if kind == "full":
         text = draw.phrase(
-            ("spin around once", "make a full turn", "turn a full circle", "do a full rotation"),
+            (
+                "spin around once",
+                "make a full turn",
+                "do a full spin",
+                "make one complete spin",
+                "spin all the way round",
+                "turn a full circle",
+                "do a full rotation",
+            ),
             ("rotate all the way round", "do one full spin"),
         )
         return Step(text, "tc(360);", "turn")
@@ -151,7 +164,14 @@ def turn(draw: Draw) -> Step:
         )
     clock, skill = draw.one((("clockwise", "tc"), ("counterclockwise", "tu"), ("anticlockwise", "tu")))
     text = draw.phrase(
-        ("turn {d} degrees {c}", "rotate {c} {d} degrees", "turn {c} {d} degrees"),
+        (
+            "turn {d} degrees {c}",
+            "rotate {c} {d} degrees",
+            "spin {d} degrees {c}",
+            "swivel {d} degrees {c}",
+            "revolve {c} by {d} degrees",
+            "turn {c} {d} degrees",
+        ),
         ("pivot {d} degrees {c}",),
         d=degrees,
         c=clock,
@@ -166,6 +186,9 @@ def photo(draw: Draw) -> Step:
             "take a picture",
             "take a photo",
             "snap a photo",
+            "grab a picture",
+            "record an image",
+            "get an image",
             "take a photograph",
             "make a photo",
             "take one picture",
@@ -225,6 +248,9 @@ def find(draw: Draw, name: str | None = None) -> Step:
             "look for the {x}",
             "find the {x} and go to it",
             "search for the {x}",
+            "hunt for the {x}",
+            "spot the {x} and go there",
+            "trace the {x}",
             "go and find the {x}",
             "look for the {x} and fly to it",
         ),
@@ -244,6 +270,9 @@ def find_photo(draw: Draw) -> Step:
             "find the {x} and take a picture of it",
             "take a photo of the {x}",
             "find and photograph the {x}",
+            "spot the {x} and photograph it",
+            "locate the {x} and take its picture",
+            "find the {x} and snap a picture",
             "take a picture of the {x}",
             "look for the {x} and take a photo",
             "photograph the {x}",
