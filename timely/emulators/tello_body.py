@@ -323,7 +323,7 @@ class TelloBody:
         self.flying = True
         physics = self.physics
         seconds = self._noisy(physics.takeoff_s)
-        profile = Trapezoid(physics.takeoff_m, physics.takeoff_m / (0.5 * seconds), 10.0)
+        profile = Trapezoid(physics.takeoff_m, physics.takeoff_m / (0.4 * seconds), 20.0)
         self.motion = Motion(
             text,
             self.now,
@@ -331,7 +331,7 @@ class TelloBody:
             self.pose,
             (0, 0, physics.takeoff_m, 0),
             profile,
-            0.3 * seconds,
+            0.2 * seconds,
         )
         return ""
 

@@ -28,6 +28,8 @@ LARGEST_GAP_S = 0.45
 """What the drone does is known only while its state comes, ten times a second, without a longer gap than this."""
 RESTED_S = 1.0
 """At rest for so long after a motion, it is done, even if its answer was lost."""
+UNDERWAY_M_PER_S = 0.3
+"""A drone that is this fast has not ended its motion, whatever an ``ok`` that comes now belongs to."""
 FASTEST_M_PER_S, FASTEST_DEG_PER_S = 1.5, 180.0
 """No motion is faster, so an ``ok`` that comes sooner belongs to something else."""
 TAKEOFF_S, QUICKEST_TAKEOFF_S = 6.0, 0.5
@@ -224,8 +226,12 @@ class TelloDriver(RobotDriver):
 
     def _carry_out(self, flight: Flight, link: TelloLink, motion: Motion) -> None:
         for _ in range(1 + int(self.get_parameter("resend_lost").value)):
-            if self._try(flight, link, motion):
-                return
+            link.awaiting = True
+            try:
+                if self._try(flight, link, motion):
+                    return
+            finally:
+                link.awaiting = False
             # By its own word it never moved. With that answered stop in between, the command cannot still be on its
             # way and be carried out as well.
             if not link.insist("stop", UNSTARTED_S, motion.sleep):
@@ -245,7 +251,8 @@ class TelloDriver(RobotDriver):
             certain = certain and self.pacer.now() - max(heard_s, state.heard_s) <= LARGEST_GAP_S
             motion.progress(max(POLL_S, flight.expected_s - elapsed))
             said = (link.answer() or "").lower()
-            if said == "ok" and elapsed >= flight.quickest_s:
+            underway = state.speed >= UNDERWAY_M_PER_S and self.pacer.now() - state.heard_s <= LARGEST_GAP_S
+            if said == "ok" and elapsed >= flight.quickest_s and not underway:
                 return True
             if said and said != "ok" and not any(word in said for word in flight.deaf_to):
                 link.halt()

@@ -60,6 +60,8 @@ class TelloLink:
         self._raw: Any = None
         self._halting: tuple[float, int] | None = None
         """(until when, packets heard when the stop was asked for)"""
+        self.awaiting = False
+        """A motion's answer is waited for: nothing else may be asked that is answered with ok."""
         self._closing = threading.Event()
         self._watch = threading.Thread(target=self._run, name="tello link", daemon=True)
         self._watch.start()
@@ -150,7 +152,7 @@ class TelloLink:
                     self._halting = None
                 elif now - self._sent_s >= HALT_AGAIN_S:
                     self.send("stop")
-            elif self.silent_s >= REVIVE_S and now - self._sent_s >= 1.0:
+            elif self.silent_s >= REVIVE_S and now - self._sent_s >= 1.0 and not self.awaiting:
                 # It may have been switched off and on: it says nothing until it is told to listen.
                 self.send("command")
             elif now - self._sent_s >= KEEP_ALIVE_S:
