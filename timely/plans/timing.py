@@ -30,7 +30,8 @@ _STOCK = (
     "it",
 )
 """Words of common length, to fill texts with."""
-_THING = "yellow-notebook"
+_THING = "yellow notebook"
+_LONG_THING = "yellow spiral notebook"
 
 
 def segment_execution_s(
@@ -114,8 +115,10 @@ def max_segment_tokens(skill_set: SkillSet, encode: Callable[[str], list[int]]) 
     """Longest segment of a skill set under a tokenizer, tokens (the bound of TimelyLLM section 4.4).
 
     Measured, not assumed: over the segments of the skill set's examples, and over one long segment of every skill
-    in every place it can have in a segment, its numbers at their longest and its texts filled with common words up
-    to their limit. Costs some hundred calls of ``encode``: keep the result.
+    in every place it can have in a segment. Its numbers are at their longest, its texts are common words up to
+    their limit, its objects three words; of two skills in one condition the objects have two words. A longer
+    segment is possible (rare words, a name of letters nobody has seen together) but is not what a bound on
+    ordinary segments is for. Costs about a hundred calls of ``encode``: keep the result.
     """
     return max(len(encode(text)) for text in longest_segments(skill_set))
 
@@ -138,7 +141,12 @@ def longest_segments(skill_set: SkillSet) -> Iterator[str]:
         yield f"12{{{call};"
         if skill.returns != "none" and not skill.blocks:
             yield f"_1={call};"
-            yield f"}};?{call}{_comparison(skill)}&{call}{_comparison(skill)}{{"
+            yield f"}};?{call}{_comparison(skill)}{{"
+            if all(argument.type == "object" for argument in skill.arguments):
+                short = (
+                    f"{skill.word}({','.join(quote(_THING) for _ in skill.arguments)}){_comparison(skill)}"
+                )
+                yield f"}};?{short}&{short}{{"
 
 
 def _comparison(skill: Skill) -> str:
@@ -158,7 +166,7 @@ def _longest(argument: Argument) -> str:
     if argument.type == "bool":
         return "False"
     if argument.type == "object":
-        return quote(" ".join([_THING] * 3)[: argument.chars].strip())
+        return quote(_LONG_THING[: argument.chars].strip())
     words: list[str] = []
     while len(" ".join([*words, following := _STOCK[len(words) % len(_STOCK)]])) <= argument.chars:
         words.append(following)
