@@ -26,7 +26,9 @@ def command(
     ] = None,
     planner: Annotated[
         str | None,
-        typer.Option(help="Folder of a planner's adapter to merge in, or none; the packaged model has one of its own."),
+        typer.Option(
+            help="Folder of a planner's adapter to merge in, or none; the packaged model has one of its own."
+        ),
     ] = None,
     discipline: Annotated[
         str, typer.Option(help="Queue discipline; `timely disciplines` lists them.")

@@ -128,7 +128,7 @@ INT_COLUMNS = (
     "context_tokens",  # tokens in its KV cache
     "prefill_left",   # tokens to compute before the next one can be sampled (0 while decoding)
     "blocks",         # KV blocks held
-    "shared_blocks",  # of its context's blocks, those that other jobs hold anyway: free to join, nothing gained by leaving
+    "shared_blocks",  # of them, those that other jobs hold anyway: nothing gained by leaving
     "urgency",        # 0..4; 5 when unknown
 )  # fmt: skip
 BOOL_COLUMNS = (
