@@ -349,6 +349,9 @@ def sort(draw: Draw) -> Case:
     if draw.chance(0.4):
         kinds = ["fruit", "vegetables"]
     places = draw.some(SORT_PLACES[draw.split], len(kinds))
+    if draw.split == "train" and draw.chance(0.3):
+        places[:2] = ["left basket", "right basket"]
+        places[2:] = ["bin"] * (len(places) - 2)
     members = [
         draw.some(GROUPS[kind][draw.split], draw.one((1, 1, 2)) if len(kinds) < 3 else 1) for kind in kinds
     ]
@@ -579,7 +582,7 @@ FAMILIES: Mapping[Callable[[Draw], Case], float] = {
     all_of: 5,
     question: 7,
     replan: 11,
-    unseen: 7,
+    unseen: 12,
     unsafe: 8,
     unclear: 8,
 }

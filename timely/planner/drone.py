@@ -558,7 +558,9 @@ def replan(draw: Draw) -> Case:
     """The last plan failed: what now, given what was done."""
     before = [steps.move(draw), draw.one((steps.turn, steps.photo, steps.wait))(draw)]
     given = "".join(step.plan for step in before)
-    kind = draw.one(("rest", "rest", "danger", "danger", "blocked", "blocked", "lost"))
+    kind = draw.one(
+        ("rest", "rest", "danger", "danger", "danger", "danger", "danger", "blocked", "blocked", "lost")
+    )
     if kind == "rest":
         extra = steps.move(draw)
         chosen = [*before, *([extra] if extra.kind != before[0].kind and draw.chance(0.6) else [])]
@@ -790,11 +792,11 @@ FAMILIES: Mapping[Callable[[Draw], Case], float] = {
     partial(_single, make=steps.wait, family="wait"): 2,
     partial(_single, make=steps.say, family="say"): 2,
     loops: 4,
-    several: 18,
+    several: 22,
     when: 6,
     probe: 5,
-    evade: 8,
-    replan: 11,
+    evade: 10,
+    replan: 18,
     unsafe: 9,
     unclear: 8,
 }
