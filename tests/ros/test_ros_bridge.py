@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +19,7 @@ from ros_harness import LIMIT_S, Goal, Program, eventually
 from std_srvs.srv import Trigger
 from timely_bridge import driver_port
 from timely_bridge.fleet import Fleet, fleet_of
+from timely_bridge.play import play
 from timely_bridge.run_fleet import RunningFleet, start_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteSegment, ExecuteTask
@@ -359,6 +362,53 @@ def test_a_segment_that_comes_twice_from_elsewhere_moves_nothing(world: World) -
     assert again.result().error_code == ErrorCode.DUPLICATE
     goal.cancel()
     goal.result()
+
+
+def test_a_script_of_tasks_is_played_robot_by_robot(
+    domain_id: int, server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = World(domain_id, a_fleet(), server)
+    try:
+        tasks = [
+            {
+                "at_s": 0.0,
+                "robot": "drone1",
+                "task": "fly",
+                "tuf": {"ert_s": 0.2, "alpha": -6.67, "beta": 2.0},
+            },
+            {"at_s": 0.1, "robot": "drone1", "task": "fly", "urgency": 4},
+            {"at_s": 0.0, "robot": "arm1", "task": "tidy", "scene": "a cup"},
+            {"at_s": 0.0, "robot": "drone2", "task": ""},
+            {"at_s": 60.0, "robot": "drone2", "task": "fly"},
+        ]
+        assert play(tasks, threading.Event(), until_s=2.0, domain_id=domain_id)
+        ended = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+        assert sorted((one["robot"], one["task"], one["outcome"]) for one in ended) == [
+            ("arm1", "tidy", "complete"),
+            ("drone1", "fly", "complete"),
+            ("drone1", "fly", "complete"),
+            ("drone2", "", "refused"),
+        ]
+        assert [one["utility"] for one in ended if one["robot"] == "drone2"] == [None]
+        assert len(server.submitted) == 3
+    finally:
+        made.close()
+
+
+def test_a_play_that_is_stopped_cancels_what_runs(domain_id: int, server: FakeServer) -> None:
+    made = World(domain_id, a_fleet(), server)
+    try:
+        stop, answers = threading.Event(), []
+        script = [{"at_s": 0.0, "robot": "drone1", "task": "wait"}]
+        player = threading.Thread(target=lambda: answers.append(play(script, stop, domain_id=domain_id)))
+        player.start()
+        eventually(lambda: server.reports, "it never began")
+        stop.set()
+        player.join(LIMIT_S)
+        assert answers == [False]
+        assert len(server.cancelled) == 1
+    finally:
+        made.close()
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["acceptance lost", "goal lost"])

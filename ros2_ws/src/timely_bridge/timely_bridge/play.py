@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,14 @@ from rclpy.action import ActionClient
 from rclpy.node import Node
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
-from timely_robots.rostools import Spinner, isolated_context, send_goal
+from timely_robots.rostools import Spinner, assumed_handle, isolated_context, new_goal_id, send_goal
 
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 
 SERVER_WAIT_S = 20.0
 CANCEL_WAIT_S = 3.0
+UNANSWERED_S = 2.0
+"""A goal that was not accepted for so long is asked for by its name."""
 
 
 class Player(Node):  # type: ignore[misc]
@@ -48,6 +50,8 @@ class Player(Node):  # type: ignore[misc]
             robot: ActionClient(self, ExecuteTask, f"/{robot}/execute_task") for robot in self.queues
         }
         self.busy: dict[str, Any] = {}
+        self.unanswered: dict[bytes, tuple[float, Callable[[], None]]] = {}
+        """Goal -> when it was sent, and what follows it without an answer."""
         self.left = sum(len(queue) for queue in self.queues.values())
         self.finished = threading.Event()
         self.begun = 0.0
@@ -74,6 +78,9 @@ class Player(Node):  # type: ignore[misc]
                 queue.clear()
             if self.left == 0:
                 self.finished.set()
+        for since, ask in list(self.unanswered.values()):
+            if now - since > UNANSWERED_S:
+                ask()
         for robot, queue in self.queues.items():
             if robot not in self.busy and queue and float(queue[0]["at_s"]) <= now:
                 self._send(robot, queue.popleft())
@@ -89,12 +96,18 @@ class Player(Node):  # type: ignore[misc]
             tuf=TimeUtility(**{key: float(value) for key, value in tuf.items()}),
         )
         self.busy[robot] = None
-        send_goal(self.clients_[robot], goal).add_done_callback(
-            lambda future: self._taken(robot, task, future)
-        )
+        client, goal_id = self.clients_[robot], new_goal_id()
+        name, now = bytes(goal_id.uuid), time.monotonic() - self.begun
 
-    def _taken(self, robot: str, task: Mapping[str, Any], future: Any) -> None:
-        handle = future.result()
+        def taken(handle: Any) -> None:
+            if self.unanswered.pop(name, None) is not None:
+                self._taken(robot, task, handle)
+
+        # An acceptance can get lost while bridge and player are still finding each other.
+        self.unanswered[name] = (now, lambda: taken(assumed_handle(client, goal_id)))
+        send_goal(client, goal, goal_id=goal_id).add_done_callback(lambda future: taken(future.result()))
+
+    def _taken(self, robot: str, task: Mapping[str, Any], handle: Any) -> None:
         if handle is None or not handle.accepted:
             self._done(robot, task, {"outcome": "refused", "error_msg": "the goal was not taken"})
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -60,7 +61,9 @@ def create_executor(context: Context, kind: str = "") -> Executor:
         # It takes SIGINT and SIGTERM over when it is made; the program decides what those mean, so take them back.
         names = (signal.SIGINT, signal.SIGTERM)
         kept = {name: signal.getsignal(name) for name in names}
-        executor = EventsExecutor(context=context)
+        # It also turns on faulthandler, which wants a real file; sys.stderr may be something else (a notebook's, say).
+        with contextlib.redirect_stderr(sys.__stderr__ or sys.stderr):
+            executor = EventsExecutor(context=context)
         if threading.current_thread() is threading.main_thread():
             for name, handler in kept.items():
                 if handler is not None:
