@@ -26,6 +26,7 @@ from timely_bridge.ports import Execution, Order, Sent
 LOOK_EVERY_S = 0.05
 """How often a waiting task looks whether the driver has appeared."""
 
+LOOK_PERIOD_S = 0.2
 UNANSWERED_S = 0.3
 """A goal that was not accepted for so long is asked for by its name."""
 
@@ -66,7 +67,6 @@ class DriverPort:
         self._subscription = node.create_subscription(RobotState, f"{robot}/state", self._on_state, LATCHED)
         self._stop = node.create_client(Trigger, f"{robot}/{driver_node}/stop")
         self._reset = node.create_client(Trigger, f"{robot}/{driver_node}/reset")
-        self._watch = node.create_timer(min(UNANSWERED_S, silence_s / 4.0), self._look)
 
     # --- The loop's side ---
 
@@ -109,7 +109,6 @@ class DriverPort:
     def destroy(self) -> None:
         """Let go of everything; what is unfinished ends as lost."""
         self._lose("the bridge let go of the driver")
-        self._node.destroy_timer(self._watch)
         self._node.destroy_subscription(self._subscription)
         self._node.destroy_client(self._stop)
         self._node.destroy_client(self._reset)
@@ -212,7 +211,8 @@ class DriverPort:
             # The state may arrive before all of the action's parts have found each other.
             self._matched = self._client.server_is_ready()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Notice silence, of the driver and of its answers; to be called every ``LOOK_PERIOD_S``."""
         silent_s = time.monotonic() - self._heard_s
         if self._matched and silent_s > self._silence_s:
             self._matched = False

@@ -23,7 +23,7 @@ from timely_robots.rostools import described, finish_goal, mark_executing
 from timely.client import AsyncTimelyClient
 from timely.core.clock import Clock, SystemClock
 from timely.core.errors import InvalidInput, TimelyError
-from timely_bridge.driver_port import DriverPort
+from timely_bridge.driver_port import LOOK_PERIOD_S, DriverPort
 from timely_bridge.error_codes import code_of, name_of
 from timely_bridge.goals import NAME, GoalLimits, RobotEntry, checked
 from timely_bridge.heartbeat import Heartbeat
@@ -94,7 +94,7 @@ class BridgeNode(LifecycleNode):
         self._url = ""
         self._limits = GoalLimits()
         self._deadlines = Deadlines()
-        self._diagnostics_timer: Any = None
+        self._timers_of_work: list[Any] = []
         self._declare()
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.create_service(Trigger, "~/stop", self._on_stop)
@@ -181,7 +181,10 @@ class BridgeNode(LifecycleNode):
         self._client, self._heartbeat = loop.submit(connect()).result(CLOSE_S)
         for entry in entries:
             self._robots[entry.name] = self._open(entry, loop, policy)
-        self._diagnostics_timer = self.create_timer(1.0, self._publish_diagnostics)
+        self._timers_of_work = [
+            self.create_timer(1.0, self._publish_diagnostics),
+            self.create_timer(LOOK_PERIOD_S, self._look),
+        ]
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -239,9 +242,8 @@ class BridgeNode(LifecycleNode):
 
     def _release(self) -> None:
         self._taking = False
-        if self._diagnostics_timer is not None:
-            self.destroy_timer(self._diagnostics_timer)
-            self._diagnostics_timer = None
+        while self._timers_of_work:
+            self.destroy_timer(self._timers_of_work.pop())
         loop, self._loop = self._loop, None
         if loop is not None:
             client = self._client
@@ -445,6 +447,10 @@ class BridgeNode(LifecycleNode):
         response.success = not missed
         response.message = f"no driver: {', '.join(missed)}" if missed else "ready"
         return response
+
+    def _look(self) -> None:
+        for robot in self._robots.values():
+            robot.port.look()
 
     def _publish_diagnostics(self) -> None:
         array = DiagnosticArray()
