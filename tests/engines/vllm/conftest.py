@@ -20,6 +20,8 @@ SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Shutting an engine down takes vLLM's process-wide state with it: tests that do so come after all that share one.
+    items.sort(key=lambda item: "new_engine" in getattr(item, "fixturenames", ()))
     for item in items:
         if "engines/vllm" in str(item.path):
             # vLLM and torch warn about themselves; our own warnings stay errors.

@@ -137,11 +137,13 @@ def test_switching_the_discipline_while_serving_loses_and_repeats_nothing(sync_e
 
 
 def test_bad_parameters_fail_their_request_alone(sync_engine: Any) -> None:
-    with pytest.raises(ValueError, match=r"timely\.tuf\.alpha"):
+    from vllm.exceptions import VLLMValidationError
+
+    with pytest.raises(VLLMValidationError, match=r"timely\.tuf\.alpha"):
         sync_engine.add("bad", "x", 4, {"tuf": {"ert_s": 1.0, "alpha": 2.0, "beta": 1.0}})
-    with pytest.raises(ValueError, match="unknown skill set"):
+    with pytest.raises(VLLMValidationError, match="unknown skill set"):
         sync_engine.add("bad", "x", 4, {"skill_set": "nonsense"})
-    with pytest.raises(ValueError, match=r"timely\.surprise"):
+    with pytest.raises(VLLMValidationError, match=r"timely\.surprise"):
         sync_engine.add("bad", "x", 4, {"surprise": 1})
     assert len(sync_engine.texts(1, 4, plain)) == 1
 
