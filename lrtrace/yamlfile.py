@@ -51,18 +51,20 @@ def read_yaml(path: Path) -> YamlFile:
         stat = path.stat()
         if stat.st_size > MAX_BYTES:
             raise BadInput(f"too large: {stat.st_size} bytes, limit {MAX_BYTES}", where=str(path))
-        return _read(str(path.resolve()), str(path), stat.st_mtime_ns, stat.st_size)
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise BadInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise BadInput("not UTF-8 text", where=str(path)) from error
+    return _parsed(text, str(path))
 
 
 @lru_cache(maxsize=128)
-def _read(real: str, shown: str, _mtime_ns: int, _size: int) -> YamlFile:
-    """Parsed once per content: a server asks for the same profiles again and again."""
-    try:
-        text = Path(real).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise BadInput("not UTF-8 text", where=shown) from error
+def _parsed(text: str, shown: str) -> YamlFile:
+    """Parsed once per content: a server asks for the same profiles again and again.
+
+    By content, not by time stamp: a file replaced by one of its size within a clock tick is another file.
+    """
     loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader = loader_type(text)
     try:
