@@ -101,7 +101,7 @@ def test_faiss_and_numpy_answer_alike_to_the_last_row(seed: int, threshold: floa
 def test_the_oldest_is_forgotten_first(index: str) -> None:
     if index == "faiss" and find_spec("faiss") is None:
         pytest.skip("needs the extra 'predict'")
-    history = HistoryPredictor(window=3, enough=0, index=index)
+    history = HistoryPredictor(window=3, enough=0, index=index, smooth=0.0)
     for length in (10, 20, 30, 40):
         before = history.predict(spec(POEM)) if length > 10 else None
         history.learn(spec(POEM), before or history.predict(spec(POEM, expected_tokens=1.0)), length)
@@ -110,7 +110,7 @@ def test_the_oldest_is_forgotten_first(index: str) -> None:
 
 
 def test_the_window_is_ten_thousand_and_search_is_by_similarity() -> None:
-    history = HistoryPredictor(enough=0)
+    history = HistoryPredictor(enough=0, smooth=0.0)
     assert history.window == 10_000
     for text, length in ((POEM, 50), (POEM_TOO, 70), (PROOF, 900)):
         history.learn(spec(text), history.predict(spec(text)), length)
@@ -136,7 +136,7 @@ def test_a_hint_in_the_request_is_believed_while_cold() -> None:
 
 
 def test_a_few_similar_ones_are_filled_up_from_the_rest() -> None:
-    history = HistoryPredictor(enough=8)
+    history = HistoryPredictor(enough=8, smooth=0.0)
     for _ in range(20):
         history.learn(spec(PROOF), history.predict(spec(PROOF)), 1000)
     for _ in range(2):
@@ -151,20 +151,32 @@ def test_a_few_similar_ones_are_filled_up_from_the_rest() -> None:
     assert 2.0 < weight[10.0] < 3.0
 
 
+def test_a_length_is_smoothed_into_its_neighbourhood() -> None:
+    history = HistoryPredictor(enough=0)
+    history.learn(spec(POEM), history.predict(spec(POEM)), 100)
+    belief = history.predict(spec(POEM))
+    assert belief.weights.sum() == pytest.approx(1.0, abs=1e-3)
+    logs = np.log(belief.lengths / 100.0)
+    assert float(logs @ belief.weights) == pytest.approx(0.0, abs=1e-9)
+    assert float(np.sqrt(logs**2 @ belief.weights)) == pytest.approx(0.25, abs=0.01)
+
+
 def test_a_public_dataset_stands_in_while_the_history_is_short() -> None:
-    history = HistoryPredictor(enough=4, public=(5, 6, 7))
+    history = HistoryPredictor(enough=4, public=(5, 6, 7), smooth=0.0)
     assert sorted(set(history.predict(spec("anything")).lengths)) == [5.0, 6.0, 7.0]
 
 
 def test_similar_by_length_is_blind_to_the_text() -> None:
-    history = HistoryPredictor(by="length", enough=0)
+    history = HistoryPredictor(by="length", enough=0, smooth=0.0)
     for prompt, length in ((100, 10), (110, 12), (500, 99)):
         known = spec(PROOF, prompt_tokens=prompt)
         history.learn(known, history.predict(known), length)
     assert sorted(history.predict(spec(POEM, prompt_tokens=105)).lengths) == [10.0, 12.0]
 
 
-@pytest.mark.parametrize("bad", [{"threshold": 0.0}, {"threshold": 1.5}, {"window": 0}, {"enough": -1}])
+@pytest.mark.parametrize(
+    "bad", [{"threshold": 0.0}, {"threshold": 1.5}, {"window": 0}, {"enough": -1}, {"smooth": -1.0}]
+)
 def test_nonsense_settings_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError):
         HistoryPredictor(**bad)  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ one (that is where a fine-tuned predictor plugs in), else the mean of what simil
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.disciplines.app_baselines import ShortestRequest
@@ -130,12 +130,8 @@ class Ltr(_Guessing):
                 table.rank[job.row] = -1.0
 
 
-class Refiner(Protocol):
-    """Tells how much a running request still has to generate, better the longer it runs."""
-
-    def __call__(self, spec: JobSpec, output_tokens: int) -> float:
-        """Predicted output tokens still to come after ``output_tokens``."""
-        ...
+Refiner = Callable[[JobSpec, int], float]
+"""Predicted output tokens still to come of a request that has generated so many, better the longer it runs."""
 
 
 class Trail(_Guessing):

@@ -95,31 +95,32 @@ def _equation_verification(d: _Draft) -> None:
 
 
 def _fact_verification(d: _Draft) -> None:
-    first = d.ask(d.tokens(220, 400), d.tokens(40, 110))
+    first = d.ask(d.tokens(300, 600), d.tokens(30, 90))
     for _ in range(d.count(2, 4)):
         query = d.ask(int(d.rng.integers(360, 381)), d.tokens(10, 40, 0.0), [first])
-        d.ask(d.tokens(350, 700, 0.0), d.tokens(25, 85), [query], 0.5)
+        d.ask(d.tokens(600, 1200, 0.0), d.tokens(15, 50), [query], 0.5)
 
 
 def _code_checking(d: _Draft) -> None:
-    first = d.ask(d.tokens(250, 500), d.tokens(70, 190))
+    first = d.ask(d.tokens(300, 700), d.tokens(50, 140))
     for _ in range(d.count(2, 4)):
-        d.ask(d.tokens(280, 420, 0.0), d.tokens(40, 130), [first], 0.2)
+        d.ask(d.tokens(350, 700, 0.0), d.tokens(25, 85), [first], 0.2)
 
 
 def _alfworld(d: _Draft) -> None:
-    previous, context = -1, d.tokens(300, 450, 0.0)
-    for _ in range(d.count(4, 13)):
-        output = d.tokens(15, 42, 0.2)
+    # Two worked examples stand in front of every step.
+    previous, context = -1, d.tokens(800, 1200, 0.0)
+    for _ in range(d.count(3, 9)):
+        output = d.tokens(10, 28, 0.2)
         previous = d.ask(context, output, [previous] if previous >= 0 else [], 0.1 if previous >= 0 else 0.0)
         context += output + d.tokens(15, 50, 0.0)
 
 
 def _knowledge_answering(d: _Draft) -> None:
-    first = d.ask(d.tokens(220, 420), d.tokens(40, 110))
+    first = d.ask(d.tokens(300, 600), d.tokens(30, 90))
     for _ in range(d.count(2, 4)):
         query = d.ask(int(d.rng.integers(360, 381)), d.tokens(10, 40, 0.0), [first])
-        d.ask(d.tokens(400, 750, 0.0), d.tokens(30, 90), [query], 0.5)
+        d.ask(d.tokens(700, 1300, 0.0), d.tokens(15, 50), [query], 0.5)
 
 
 def _plan_and_execute(d: _Draft) -> None:
@@ -128,14 +129,14 @@ def _plan_and_execute(d: _Draft) -> None:
     for step in range(d.count(3, 7)):
         # Every other step uses the result of the one before.
         after = [steps[-1]] if step % 2 and steps else [plan]
-        steps.append(d.ask(d.tokens(400, 700, 0.0), d.tokens(120, 420), after, 0.3))
-    d.ask(d.tokens(900, 1500), d.tokens(200, 450), steps, 0.1)
+        steps.append(d.ask(d.tokens(250, 500, 0.0), d.tokens(150, 500), after, 0.3))
+    d.ask(d.tokens(700, 1200), d.tokens(200, 450), steps, 0.1)
 
 
 def _self_consistency(d: _Draft) -> None:
-    prompt = d.tokens(200, 450)
+    prompt = d.tokens(150, 350)
     for _ in range(d.count(4, 11)):
-        d.ask(prompt, d.tokens(160, 600, 0.6))
+        d.ask(prompt, d.tokens(200, 650, 0.6))
 
 
 def _document_merging(d: _Draft) -> None:
@@ -145,9 +146,10 @@ def _document_merging(d: _Draft) -> None:
         d.ask(min(2000, prompt + 300), d.tokens(20, 60, 0.0), [merged])
 
 
-def _map_reduce(d: _Draft) -> None:
-    parts = [d.ask(d.tokens(250, 600, 0.2), d.tokens(200, 900, 0.4)) for _ in range(d.count(12, 36))]
-    d.ask(d.tokens(2500, 4000), d.tokens(400, 900), parts, 0.1)
+def _map_reduce(d: _Draft, parts: int = 0) -> None:
+    count = parts or d.count(12, 36)
+    mapped = [d.ask(d.tokens(250, 600, 0.2), d.tokens(200, 900, 0.4)) for _ in range(count)]
+    d.ask(min(d.tokens(2500, 4000), 150 + 120 * count), d.tokens(400, 900), mapped, 0.1)
 
 
 _BUILDERS: dict[str, Callable[[_Draft], None]] = {
@@ -268,12 +270,26 @@ def workload(
     return list(jobs(apps, rng, length_error))
 
 
-def starvation(seed: int, mice: int, *, length_error: float = 0.6) -> list[dict[str, Any]]:
-    """The micro-benchmark of section V-C: one MRS first, then ``mice`` small ones (KBQAV, CC, ALFWI), one a second."""
+def elephant(parts: int, rng: Rng) -> Application:
+    """A map-reduce summarisation of a text of ``parts`` parts, of average difficulty."""
+    draft = _Draft(rng, 0.0)
+    _map_reduce(draft, parts)
+    return Application("MRS", _text("MRS", rng, 0.0), tuple(draft.requests))
+
+
+def starvation(
+    seed: int, mice: int, *, parts: int = 0, every_s: float = 1.0, length_error: float = 0.6
+) -> list[dict[str, Any]]:
+    """The micro-benchmark of section V-C: one MRS first, then ``mice`` small ones (KBQAV, CC, ALFWI), one a second.
+
+    Args:
+        parts: of the text that the MRS summarises; drawn like any other when left out.
+        every_s: time between two small ones, seconds.
+    """
     rng = np.random.default_rng(seed)
-    apps = [(0.0, application("MRS", rng))]
+    apps = [(0.0, elephant(parts, rng) if parts else application("MRS", rng))]
     for i in range(mice):
-        apps.append((1.0 + i, application(("KBQAV", "CC", "ALFWI")[int(rng.integers(3))], rng)))
+        apps.append((every_s * (1 + i), application(("KBQAV", "CC", "ALFWI")[int(rng.integers(3))], rng)))
     return list(jobs(apps, rng, length_error))
 
 

@@ -1,0 +1,177 @@
+"""Requests as SageSched evaluates them (section 4.1): three kinds of datasets, uncertain lengths; seeded, numpy only.
+
+The paper samples ShareGPT, Alpaca-PubMed summarisation and Document-Write and shows that one and the same prompt gets
+answers of very different lengths (Fig. 1a), that similar prompts share a distribution of lengths (Fig. 4), and that the
+datasets differ in input and output (Fig. 1b). None of them is shipped; this makes requests with those properties: a
+prompt belongs to a family, a family to a topic; the family has a distribution of output lengths, often with two humps;
+families of one topic resemble each other in words and, less, in length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from timely.core.errors import InvalidInput
+
+Rng = np.random.Generator
+
+MAX_TOKENS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """What a dataset's requests look like.
+
+    Attributes:
+        opening: words that every prompt of it begins with.
+        input_tokens: median, sigma of the log-normal prompt length.
+        output_tokens: median, sigma of the log-normal of the families' typical lengths.
+        spread: range of a family's own sigma; humps: share of families with a second hump.
+        topics, families: number of topics, and of families in each.
+    """
+
+    name: str
+    opening: str
+    input_tokens: tuple[float, float]
+    output_tokens: tuple[float, float]
+    spread: tuple[float, float]
+    humps: float
+    topics: int = 12
+    families: int = 6
+
+
+DATASETS = {
+    "sharegpt": Dataset("sharegpt", "please help me with", (180.0, 0.9), (190.0, 0.7), (0.3, 0.75), 0.55),
+    "alpaca": Dataset("alpaca", "summarize this article", (1500.0, 0.45), (190.0, 0.35), (0.2, 0.45), 0.3),
+    "write": Dataset("write", "write a document about", (90.0, 0.5), (420.0, 0.5), (0.25, 0.6), 0.45),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Prompts that ask for the same thing in other words; ``humps`` are (share, median, sigma) of output tokens."""
+
+    dataset: str
+    words: tuple[str, ...]
+    input_tokens: float
+    humps: tuple[tuple[float, float, float], ...]
+
+    def lengths(self, count: int, rng: Rng) -> np.ndarray:
+        """Output lengths of ``count`` independent answers, tokens, shape ``(count,)``."""
+        shares = np.array([share for share, _, _ in self.humps])
+        chosen = rng.choice(len(self.humps), size=count, p=shares / shares.sum())
+        medians = np.array([median for _, median, _ in self.humps])[chosen]
+        sigmas = np.array([sigma for _, _, sigma in self.humps])[chosen]
+        drawn = medians * np.exp(sigmas * rng.standard_normal(count))
+        lengths: np.ndarray = np.clip(np.rint(drawn), 1, MAX_TOKENS).astype(np.int64)
+        return lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One request: the prompt, its length, the length of the answer it will get, and the family behind it."""
+
+    text: str
+    prompt_tokens: int
+    output_tokens: int
+    family: Family
+
+
+class World:
+    """All families of some datasets: what prompts there are, and how long answers to them get.
+
+    Args:
+        seed: of the world; histories and workloads of one world share its families.
+        datasets: names; their requests are mixed in equal shares.
+
+    Raises:
+        InvalidInput: an unknown dataset.
+    """
+
+    def __init__(self, seed: int, datasets: Sequence[str] = tuple(DATASETS)) -> None:
+        for name in datasets:
+            if name not in DATASETS:
+                raise InvalidInput(f"unknown dataset {name!r}; known: {', '.join(DATASETS)}", where="dataset")
+        rng = np.random.default_rng([seed, 17])
+        self.families = {name: _families(DATASETS[name], rng) for name in datasets}
+        self.names = tuple(datasets)
+        # Some things are asked far more often than others.
+        self._popularity = {name: _zipf(len(families), rng) for name, families in self.families.items()}
+
+    def draw(self, count: int, rng: Rng) -> list[Drawn]:
+        """``count`` requests."""
+        found = []
+        for _ in range(count):
+            name = self.names[int(rng.integers(len(self.names)))]
+            families = self.families[name]
+            family = families[int(rng.choice(len(families), p=self._popularity[name]))]
+            noise = [f"detail{int(n)}" for n in rng.integers(0, 4000, 3)]
+            words = [word for word in family.words if rng.random() > 0.08] + noise
+            prompt = family.input_tokens * float(np.exp(0.15 * rng.standard_normal()))
+            found.append(
+                Drawn(
+                    f"{DATASETS[name].opening} {' '.join(words)}",
+                    max(4, round(prompt)),
+                    int(family.lengths(1, rng)[0]),
+                    family,
+                )
+            )
+        return found
+
+
+def _families(dataset: Dataset, rng: Rng) -> list[Family]:
+    families = []
+    for topic in range(dataset.topics):
+        shared = [f"{dataset.name}{topic}common{i}" for i in range(5)]
+        # What a topic shares of the length, and what is the family's own.
+        topical = rng.standard_normal()
+        for number in range(dataset.families):
+            own = [f"{dataset.name}{topic}x{number}own{i}" for i in range(7)]
+            median, sigma = dataset.output_tokens
+            typical = median * float(np.exp(sigma * (0.6 * topical + 0.8 * rng.standard_normal())))
+            spread = float(rng.uniform(*dataset.spread))
+            humps = [(1.0, typical, spread)]
+            if rng.random() < dataset.humps:
+                # A brief answer now and then, or a long one: Fig. 1a and 6.
+                factor = float(rng.uniform(0.08, 0.3) if rng.random() < 0.5 else rng.uniform(3.0, 6.0))
+                humps.append((float(rng.uniform(0.25, 1.0)), typical * factor, spread))
+            middle, width = dataset.input_tokens
+            length = middle * float(np.exp(width * rng.standard_normal()))
+            families.append(Family(dataset.name, tuple(shared + own), min(length, 8000.0), tuple(humps)))
+    return families
+
+
+def _zipf(count: int, rng: Rng) -> np.ndarray:
+    weights = 1.0 / (1.0 + np.arange(count)) ** 0.7
+    rng.shuffle(weights)
+    result: np.ndarray = weights / weights.sum()
+    return result
+
+
+def workload(world: World, seed: int, requests: int, rate: float) -> tuple[list[dict[str, Any]], list[Drawn]]:
+    """Requests as the jobs of a trace, arriving as a Poisson process of ``rate`` per second; and what was drawn."""
+    rng = np.random.default_rng([seed, 29])
+    drawn = world.draw(requests, rng)
+    times = np.cumsum(rng.exponential(1.0 / rate, requests))
+    jobs = [
+        {
+            "job": number,
+            "arrival_s": round(float(when), 6),
+            "agent": "",
+            "app": None,
+            "robot": "",
+            "skill_set": "",
+            "task": request.text,
+            "scene": "",
+            "prompt_tokens": request.prompt_tokens,
+            "shared_prefix_tokens": 0,
+            "max_tokens": MAX_TOKENS,
+            "plan": [{"text": "", "tokens": request.output_tokens, "execution_s": 0.0}],
+        }
+        for number, (when, request) in enumerate(zip(times, drawn, strict=True))
+    ]
+    return jobs, drawn
