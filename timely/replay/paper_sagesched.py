@@ -10,7 +10,8 @@ each is given a prediction as good as its paper or SageSched's says: SSJF the me
 times a log-normal error that lets it hit the right one of 20 buckets in 34.1% (Fig. 2a); LTR a rank whose Kendall tau
 with the true lengths is 0.55; TRAIL, beyond SSJF's first guess, a remaining length renewed with every token whose
 error, averaged over the tokens, is 2.66 times smaller than SSJF's. All three are emulated from the truth, which a
-server does not have: ``trail`` as it can be run, on the history that SageSched itself uses, is named beside. The workload is that of ``workloads_sagesched``.
+server does not have; TRAIL as it can be run, on the history that SageSched itself uses, is named beside. The workload
+is that of ``workloads_sagesched``.
 """
 
 from __future__ import annotations
