@@ -74,7 +74,8 @@ class StepBuilder:
         table = self.table
         resident = bool(table.resident[row])
         needed = self._blocks_needed(row, share, resident)
-        if not self._make_room(row, needed, resident):
+        short = needed > self.free or (not resident and self._residents >= self.limits.max_resident)
+        if short and not self._make_room(row, needed, resident):
             return False
         self.free -= needed
         if not resident:
