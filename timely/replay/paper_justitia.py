@@ -53,6 +53,7 @@ ORDER = ("justitia", "vllm", "vllm-sjf", "parrot", "vtc", "srjf")
 NAMES = (*ORDER, "justitia-c")
 
 ELEPHANT_PARTS = 6
+MICE = (100, 200, 300, 400, 500)
 
 Say = Callable[[str], None]
 Jobs = Sequence[Mapping[str, Any]]
@@ -395,7 +396,6 @@ def _starvation(seeds: Sequence[int], predictors: Predictors, out_dir: Path, say
     Mice of one a second are about what the machine can do. An elephant of the usual size is served no sooner by fair
     sharing itself then, so it shows nothing; one of ``ELEPHANT_PARTS`` parts shows what the paper's figure shows.
     """
-    counts = (100, 200, 300, 400, 500)
 
     def elephants(parts: int, counts: Sequence[int], name: str) -> list[list[float]]:
         column = []
@@ -410,14 +410,14 @@ def _starvation(seeds: Sequence[int], predictors: Predictors, out_dir: Path, say
             )
         return column
 
-    found = {name: elephants(ELEPHANT_PARTS, counts, name) for name in ("justitia", "srjf")}
-    usual = {name: elephants(0, (100, 500), name) for name in ("justitia", "srjf", "vtc")}
-    say("starvation, 100 to 500 mice: " + ", ".join(
+    found = {name: elephants(ELEPHANT_PARTS, MICE, name) for name in ("justitia", "srjf")}
+    usual = {name: elephants(0, (MICE[0], MICE[-1]), name) for name in ("justitia", "srjf", "vtc")}
+    say(f"starvation, {MICE[0]} to {MICE[-1]} mice: " + ", ".join(
         f"{name} {mean(column[0]):.0f} to {mean(column[-1]):.0f} s" for name, column in found.items()))  # fmt: skip
     plots.lines(
         out_dir / "fig11.png",
         "Justitia Fig11: one MRS among mice",
-        counts,
+        MICE,
         {name: [interval(values) for values in column] for name, column in found.items()},
         "number of mice",
         "completion of the MRS (s)",
@@ -430,17 +430,17 @@ def _starvation(seeds: Sequence[int], predictors: Predictors, out_dir: Path, say
     return [
         claim(
             "fig11.justitia_bounded",
-            "completion of the elephant at 500 mice over that at 400, Justitia",
+            f"completion of the elephant at {MICE[-1]} mice over that at {MICE[-2]}, Justitia",
             1.0,
             last,
             "ratio",
             last <= 1.05,
-            f"100 to 500 mice: {mean(found['justitia'][0]):.0f} s to {mean(found['justitia'][-1]):.0f} s."
+            f"{MICE[0]} to {MICE[-1]} mice: {mean(found['justitia'][0]):.0f} s to {mean(found['justitia'][-1]):.0f} s."
             f" An MRS of the usual size, whom fair sharing itself serves no sooner: {large}",
         ),
         claim(
             "fig11.srjf_starves",
-            "completion of the elephant at 500 mice over that at 100, SRJF",
+            f"completion of the elephant at {MICE[-1]} mice over that at {MICE[0]}, SRJF",
             5.0,
             growth["srjf"],
             "ratio",
