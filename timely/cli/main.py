@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "replay": "Run a trace through an engine and report what robots saw.",
     "bench": "Measure claims of the papers, overheads, latencies.",
     "calibrate": "Measure step times here and write them as a profile.",
+    "predictor": "Make predictor files for disciplines from traces.",
     "planner": "Train, judge and describe the small planner.",
     "emulate": "Emulate robots on loopback, to try drivers without one.",
     "explain": "Tell why a job of a replay waited, decision by decision.",

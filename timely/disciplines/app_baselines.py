@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Self
+
 import numpy as np
 
 from timely.core.job import Job, JobTable
 from timely.disciplines.app_groups import App, AppDiscipline
 from timely.disciplines.base import DisciplineInfo, Floats, Rows
+from timely.disciplines.predictors.apps import KV, OnlineAppCosts, TrainedAppCosts, kv_token_time
 from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
 from timely.disciplines.queueing import Group, QueueDiscipline
 
@@ -39,6 +43,11 @@ class Srjf(AppDiscipline):
         starves="large applications under a steady stream of small ones (Justitia Fig. 11 shows it)",
     )
 
+    @classmethod
+    def with_predictor(cls, path: Path) -> Self:
+        """See ``Discipline.with_predictor``: trained cost models by application type."""
+        return cls(TrainedAppCosts.load(path, KV, OnlineAppCosts(kv_token_time)))
+
     def opened(self, app: App, previous: App | None, now: float) -> None:
         """All of it is still to come."""
         app.tag = app.cost
@@ -67,6 +76,11 @@ class ShortestRequest(QueueDiscipline):
         super().__init__()
         self.predictor: LengthPredictor = predictor if predictor is not None else HistoryPredictor()
         self._predicted: dict[Group, tuple[float, int, Prediction | None]] = {}
+
+    @classmethod
+    def with_predictor(cls, path: Path) -> Self:
+        """See ``Discipline.with_predictor``: a history of past prompts and output lengths."""
+        return cls(HistoryPredictor.from_file(path))
 
     def group(self, job: Job) -> Group:
         """Every request queues for itself."""

@@ -156,8 +156,6 @@ class AppDiscipline(QueueDiscipline):
         idle_s, allowance: see this module.
     """
 
-    cost_name = "kv"
-
     def __init__(
         self,
         costs: AppCosts | None = None,

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from pathlib import Path
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from timely.core.errors import InvalidInput
 from timely.core.job import Job, JobId, JobSpec, JobTable
 
 Floats = NDArray[np.float64]
@@ -106,6 +108,15 @@ class Discipline(ABC):
     """Decides each step. Hooks keep a discipline's own structures; all are optional."""
 
     info: ClassVar[DisciplineInfo]
+
+    @classmethod
+    def with_predictor(cls, path: Path) -> Self:
+        """The discipline with what it predicts by read from a file.
+
+        Raises:
+            InvalidInput: it predicts nothing, or this is no such file.
+        """
+        raise InvalidInput(f"{cls.info.name!r} takes no predictor file, got {path}", where="discipline")
 
     @abstractmethod
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:

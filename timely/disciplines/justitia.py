@@ -12,13 +12,26 @@ computed once. Where the paper is silent, this is decided here:
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import ClassVar, Self
+
 import numpy as np
 
 from timely.core.job import JobTable
 from timely.disciplines.app_groups import ALLOWANCE, IDLE_S, App, AppDiscipline
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.justitia_time import VirtualTime
-from timely.disciplines.predictors.apps import AppCosts, CostModel, kv_token_time, weighted_tokens
+from timely.disciplines.predictors.apps import (
+    COSTS,
+    KV,
+    WEIGHTED,
+    AppCosts,
+    CostModel,
+    OnlineAppCosts,
+    TrainedAppCosts,
+    kv_token_time,
+    weighted_tokens,
+)
 
 CONTEXT_SMOOTHING = 0.05
 """Weight of the newest batch in the mean context of a running request."""
@@ -38,6 +51,9 @@ class Justitia(AppDiscipline):
         good_at="short mean completion of multi-request applications, none much later than under fair sharing",
     )
 
+    unit: ClassVar[str] = KV
+    """What its predictor files predict."""
+
     def __init__(
         self,
         costs: AppCosts | None = None,
@@ -54,6 +70,11 @@ class Justitia(AppDiscipline):
         self._cache_blocks = 0
         self._context = 0.0
         self._batch = (-1, -1, -1)
+
+    @classmethod
+    def with_predictor(cls, path: Path) -> Self:
+        """See ``Discipline.with_predictor``: trained cost models by application type."""
+        return cls(TrainedAppCosts.load(path, cls.unit, OnlineAppCosts(COSTS[cls.unit])))
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
         """Eq. 3: the tag is virtual time now plus cost; a continued application begins where it ended."""
@@ -99,6 +120,8 @@ class JustitiaC(Justitia):
         needs=Justitia.info.needs,
         good_at="showing what the memory-centric cost is worth",
     )
+
+    unit = WEIGHTED
 
     def __init__(
         self,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.disciplines.app_baselines import ShortestRequest
@@ -53,6 +55,11 @@ class _Guessing(KeyedDiscipline):
     def __init__(self, predictor: LengthPredictor | None = None) -> None:
         self.predictor: LengthPredictor = predictor if predictor is not None else HistoryPredictor()
         self._guesses: dict[JobId, Guess] = {}
+
+    @classmethod
+    def with_predictor(cls, path: Path) -> Self:
+        """See ``Discipline.with_predictor``: a history of past prompts and output lengths."""
+        return cls(HistoryPredictor.from_file(path))
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """Smallest rank first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import cast
 
 from timely.core.errors import UnknownName
@@ -56,25 +57,37 @@ def names() -> list[str]:
 
 
 def load(name: str) -> type[Discipline]:
-    """The class of that name.
+    """The class of that name. ``NAME=FILE`` also checks the predictor file, so that a wrong one is told at start.
 
     Raises:
         UnknownName: not registered; the message lists those that are.
+        InvalidInput: the discipline takes no predictor file, or this is not one.
     """
+    plain, file = _split(name)
     try:
-        module, _, attribute = _REGISTRY[name].partition(":")
+        module, _, attribute = _REGISTRY[plain].partition(":")
     except KeyError:
-        raise UnknownName("discipline", name, _REGISTRY, where="discipline") from None
-    return cast(type[Discipline], getattr(import_module(module), attribute))
+        raise UnknownName("discipline", plain, _REGISTRY, where="discipline") from None
+    found = cast(type[Discipline], getattr(import_module(module), attribute))
+    if file is not None:
+        found.with_predictor(file)
+    return found
 
 
 def create(name: str) -> Discipline:
-    """A fresh discipline of that name.
+    """A fresh discipline of that name; ``NAME=FILE`` gives it a predictor from a file.
 
     Raises:
         UnknownName: not registered.
+        InvalidInput: the discipline takes no predictor file, or this is not one.
     """
-    return load(name)()
+    plain, file = _split(name)
+    return load(plain)() if file is None else load(plain).with_predictor(file)
+
+
+def _split(name: str) -> tuple[str, Path | None]:
+    plain, equals, file = name.partition("=")
+    return plain, Path(file) if equals else None
 
 
 def infos() -> list[DisciplineInfo]:

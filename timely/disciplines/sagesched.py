@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Self
 
 import numpy as np
 
@@ -106,6 +107,11 @@ class SageSched(KeyedDiscipline):
         self._bucket = bucket_tokens
         self._noise = noise
         self._beliefs: dict[JobId, Belief] = {}
+
+    @classmethod
+    def with_predictor(cls, path: Path) -> Self:
+        """See ``Discipline.with_predictor``: a history of past prompts and output lengths."""
+        return cls(HistoryPredictor.from_file(path))
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """Smallest index first."""

@@ -40,6 +40,11 @@ def weighted_tokens(prompt_tokens: float, output_tokens: float) -> float:
     return prompt_tokens + 2.0 * output_tokens
 
 
+KV, WEIGHTED = "kv", "weighted"
+COSTS: dict[str, CostModel] = {KV: kv_token_time, WEIGHTED: weighted_tokens}
+"""Costs by the name that a predictor file is marked with."""
+
+
 class AppCosts(Protocol):
     """Tells what an application will cost, once, when its first request arrives."""
 
@@ -91,6 +96,9 @@ _TOKEN = re.compile(r"\b\w\w+\b")
 """The words scikit-learn's TF-IDF counts."""
 
 _FORMAT = "timely-app-costs"
+
+LEAST_SAMPLES = 8
+"""Fewer instances than this teach nothing; the paper trains on 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +167,8 @@ def train(samples: Sequence[Sample], *, seed: int = 0, decay: float = 1e-2) -> A
         raise Unsupported(
             "training needs scikit-learn: pip install 'timely-serving[predict]'", where="predictor"
         )
-    if len(samples) < 8:
-        raise InvalidInput(f"8 samples at least, got {len(samples)}", where="samples")
+    if len(samples) < LEAST_SAMPLES:
+        raise InvalidInput(f"{LEAST_SAMPLES} samples at least, got {len(samples)}", where="samples")
     if any(not (sample.cost > 0.0 and math.isfinite(sample.cost)) for sample in samples):
         raise InvalidInput("every cost must be positive", where="samples")
     from sklearn.exceptions import ConvergenceWarning

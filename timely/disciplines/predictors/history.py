@@ -13,9 +13,9 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from timely.core.errors import InvalidInput
+from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.core.job import JobSpec
-from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, Vectors
+from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, Vectors, embedder
 from timely.disciplines.predictors.files import read_arrays, write_arrays
 from timely.disciplines.predictors.index import FlatIndex, flat_index
 
@@ -96,7 +96,7 @@ class HistoryPredictor:
     """Lengths of past requests that are similar to the new one.
 
     Args:
-        embedder: for ``by="prompt"``: where prompts lie. Hashed words when left out.
+        space: for ``by="prompt"``: the embedder, where prompts lie. Hashed words when left out.
         threshold: cosine from which a past request counts as similar; the embedder's own when left out. For
             ``by="length"`` the ratio of the shorter to the longer prompt.
         window: requests remembered, first in first out.
@@ -113,7 +113,7 @@ class HistoryPredictor:
 
     def __init__(
         self,
-        embedder: Embedder | None = None,
+        space: Embedder | None = None,
         *,
         threshold: float | None = None,
         window: int = WINDOW,
@@ -123,7 +123,7 @@ class HistoryPredictor:
         smooth: float = SMOOTH,
         public: tuple[int, ...] = (),
     ) -> None:
-        self.embedder = embedder or HashEmbedder()
+        self.embedder = space or HashEmbedder()
         default = self.embedder.threshold if by == "prompt" else 0.8
         self.threshold = default if threshold is None else threshold
         if not 0.01 <= self.threshold <= 1.0:
@@ -148,6 +148,24 @@ class HistoryPredictor:
         self._vectors: Vectors | None = (
             np.zeros((window, self.embedder.dim), dtype=np.float32) if by == "prompt" else None
         )
+
+    @classmethod
+    def from_file(cls, path: Path) -> HistoryPredictor:
+        """A history that begins with what ``save`` wrote, with the embedder that it was made with.
+
+        Raises:
+            InvalidInput: no such file, or its embedder is not known or not installed here.
+        """
+        space = str(read_arrays(path, _FORMAT).meta.get("space"))
+        made: Embedder = HashEmbedder()
+        if space != made.name:
+            try:
+                made = embedder(space.partition("-")[0])
+            except (UnknownName, Unsupported) as error:
+                raise InvalidInput(str(error), where=str(path)) from error
+        predictor = cls(made)
+        predictor.load(path)
+        return predictor
 
     def __len__(self) -> int:
         return min(self.seen, self.window)
