@@ -170,6 +170,18 @@ def test_costs_are_learned_by_type_from_instances_that_ran_to_their_end() -> Non
     assert discipline.book.of(hall.arrive("c", "chat/3", app_requests=1).job_id).cost == 1050.0
 
 
+def test_requests_of_their_own_share_what_is_learned_of_their_length() -> None:
+    discipline = Justitia()
+    hall = Hall(discipline)
+    for number in range(80):
+        hall.arrive(f"a{number}", prompt_tokens=50 + number, expected_tokens=None)
+        for _ in range(20):
+            hall.step()
+        hall.finish(f"a{number}")
+    cost = discipline.book.of(hall.arrive("b", prompt_tokens=500, expected_tokens=None).job_id).cost
+    assert cost == pytest.approx(500 * 20 + 200, rel=0.05)
+
+
 def test_running_requests_are_never_interrupted() -> None:
     hall = Hall(Justitia(capacity_tokens=100.0), units=2, blocks=100)
     hall.arrive("long.0", "long", expected_tokens=1000.0, prompt_tokens=700)

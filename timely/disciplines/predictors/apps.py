@@ -71,6 +71,7 @@ class OnlineAppCosts:
         self._output = output_tokens
         self._memory = memory
         self._means: dict[str, tuple[float, int]] = {}
+        self._alone = 0
 
     def predict(self, kind: str, spec: JobSpec) -> float:
         """See ``AppCosts.predict``."""
@@ -83,11 +84,27 @@ class OnlineAppCosts:
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
         """See ``AppCosts.learn``."""
-        if not kind or not cost > 0.0:
+        if not cost > 0.0:
+            return
+        if not kind:
+            # Requests of their own have prompts of their own: what they share is how long they go on.
+            length = self._implied_output(float(spec.prompt_tokens), cost)
+            self._alone += 1
+            self._output += (length - self._output) / min(self._alone, self._memory)
             return
         mean, seen = self._means.get(kind, (0.0, 0))
         weight = 1.0 / min(seen + 1, self._memory)
         self._means[kind] = (mean + weight * (cost - mean), seen + 1)
+
+    def _implied_output(self, prompt_tokens: float, cost: float) -> float:
+        """The output tokens at which a request costs that much; costs grow with the output."""
+        low, high = 0.0, 1.0
+        while self._cost(prompt_tokens, high) < cost and high < 1e9:
+            low, high = high, 2.0 * high
+        while high - low > 0.5:
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if self._cost(prompt_tokens, middle) < cost else (low, middle)
+        return max(1.0, high)
 
 
 # ---------------------------------------------------------------------- TF-IDF and MLP
