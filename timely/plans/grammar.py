@@ -29,7 +29,9 @@ from timely.plans.units import factor
 
 RESERVE = (4, 1)
 """Most statements in a block of the plan, and in a block of a block; they count against the plan's whether used."""
-MAX_LOOP = 20
+MAX_LOOP = 9
+"""Most rounds of a loop: one digit. Untrained chat models love to begin with "1", and SmolLM2-135M given two digits
+writes ``10{mb(100)}`` for every task; with one it writes ``?iv('cat')==True{g('cat')}``."""
 MAX_OBJECTS = 64
 
 
