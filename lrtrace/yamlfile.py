@@ -22,6 +22,9 @@ MAX_VALUES = 100_000
 
 PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
+TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
+"""Dates are built by name: a library that vLLM loads turns them into text for every user of PyYAML in the process."""
+
 Loc = tuple[str | int, ...]
 
 
@@ -106,6 +109,8 @@ class _Builder:
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*loc, index)) for index, item in enumerate(node.value)]
         try:
+            if node.tag == TIMESTAMP_TAG:
+                return self.loader.construct_yaml_timestamp(node)
             return self.loader.construct_object(node)
         except ValueError as error:
             raise BadInput(f"not a value: {error}", where=where) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from lrtrace.errors import BadInput, LRTraceError, UnknownName
 from lrtrace.profiles import (
@@ -210,3 +211,11 @@ def test_errors_survive_pickling() -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert str(again) == str(error)
     assert type(again) is UnknownName
+
+
+def test_dates_mean_the_same_whatever_else_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """lm-format-enforcer, which vLLM imports, has PyYAML read dates as text in the whole process."""
+    as_text = yaml.SafeLoader.yaml_constructors["tag:yaml.org,2002:str"]
+    monkeypatch.setitem(yaml.SafeLoader.yaml_constructors, "tag:yaml.org,2002:timestamp", as_text)
+    with pytest.raises(BadInput, match="not a value"):
+        load_profile(write(tmp_path, "measured: 2024-77-77\n"))
