@@ -282,7 +282,7 @@ async def test_silence_with_nothing_to_do_has_an_end() -> None:
 
         run, task = here.run(deadlines=Deadlines(segment_s=0.1))
         await settle()
-        run._stream.report_value = refuse  # type: ignore[union-attr, method-assign]
+        run._stream.report = refuse  # type: ignore[union-attr, method-assign]
         await here.until(lambda: here.driver.log[-1:] == [("t1", 0, "done")])
         async with asyncio.timeout(5):
             end = await task

@@ -34,6 +34,9 @@ START_S = 60.0
 SHORTEST_S, LONGEST_S = 0.5, 1.5
 """Execution times of the segments: two to four times as often as the robots of TimelyLLM want one."""
 
+TOKENS = (4, 16)
+"""Lengths of the segments, tokens, as a drone's or an arm's skills have them."""
+
 MODULE = "timely_bridge.bench"
 TASK = "wait"
 FIRST_DOMAIN, LAST_DOMAIN = 1, 101
@@ -208,8 +211,10 @@ def _serve(folder: Path, segments: int, seed: int) -> None:
                 yield event
 
     def planner(request: GenerationRequest) -> list[ScriptedSegment]:
-        times = [round(rng.uniform(SHORTEST_S, LONGEST_S), 2) for _ in range(segments)]
-        return [ScriptedSegment(f"d({seconds});", seconds) for seconds in times]
+        parts = [
+            (round(rng.uniform(SHORTEST_S, LONGEST_S), 2), rng.randint(*TOKENS)) for _ in range(segments)
+        ]
+        return [ScriptedSegment(f"d({seconds});", seconds, tokens) for seconds, tokens in parts]
 
     stop = _stop_event()
     with ServerThread(create_app(Noting(planner=planner, token_s=0.01))) as server:

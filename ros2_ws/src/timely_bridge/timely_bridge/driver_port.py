@@ -137,7 +137,8 @@ class DriverPort:
 
         self._goals[sent] = mine = _Goal(goal, new_goal_id(), time.monotonic(), feedback)
         self._dispatch(sent, mine)
-        announce()
+        # Behind whatever else is to be sent: robots first, then those who watch.
+        self._node.executor.create_task(announce)
 
     def _dispatch(self, sent: Sent, mine: _Goal) -> None:
         future = send_goal(self._client, mine.goal, mine.feedback, mine.goal_id)

@@ -24,7 +24,7 @@ from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.driver import RobotDriver
 from timely_robots.registry import driver_class
-from timely_robots.rostools import Spinner, isolated_context
+from timely_robots.rostools import Spinner, cheap_goal_names, isolated_context
 
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
@@ -133,6 +133,7 @@ def steady_process() -> Iterator[None]:
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    cheap_goal_names()
     gc.collect()
     gc.freeze()
     try:

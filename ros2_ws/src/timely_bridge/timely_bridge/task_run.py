@@ -7,16 +7,18 @@ without asking; only one task at a time drives a robot (``turnstile``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError, UnknownName
+from timely.core.reports import MAX_VALUE_CHARS, ExecutionReport, ReportKind
 from timely_bridge.error_codes import TaskEnded, code_of, owner_of
 from timely_bridge.goals import TaskGoal
 from timely_bridge.ports import Driver, Execution, Order, PlanClient, PlanStream, Sent
@@ -26,6 +28,17 @@ log = logging.getLogger(__name__)
 
 CUT_CODES = (ErrorCode.CANCELLED, ErrorCode.PREEMPTED, ErrorCode.FLEET_STOPPED, ErrorCode.BRIDGE_INACTIVE)
 """Somebody ended the task; nothing failed."""
+
+KINDS: Mapping[ReportKind, int] = {
+    "started": SegmentReport.STARTED,
+    "progress": SegmentReport.PROGRESS,
+    "done": SegmentReport.DONE,
+    "failed": SegmentReport.FAILED,
+    "value": SegmentReport.VALUE,
+}
+
+GATHER_S = 0.01
+"""The end of a segment waits so long for the start of the next: each request to the server costs this process 1 ms."""
 
 Announce = Callable[[Order], Callable[[], None]]
 Note = Callable[[SegmentReport], None]
@@ -105,7 +118,7 @@ class TaskRun:
     sent: list[Sent] = field(default_factory=list)
     _stream: PlanStream | None = None
     _cut: asyncio.Future[TaskEnded] | None = None
-    _reports: asyncio.Queue[Coroutine[Any, Any, None] | None] = field(default_factory=asyncio.Queue)
+    _reports: asyncio.Queue[tuple[ExecutionReport, float] | None] = field(default_factory=asyncio.Queue)
     _done: _Done = field(default_factory=_Done)
     _turn: Turn | None = None
     _early: TaskEnded | None = None
@@ -148,9 +161,6 @@ class TaskRun:
             await asyncio.wait((reporter,), timeout=self.deadlines.report_s)
             reporter.cancel()
             await asyncio.gather(work, reporter, return_exceptions=True)
-            while not self._reports.empty():
-                if (left := self._reports.get_nowait()) is not None:
-                    left.close()
             self.turnstile.leave(self._turn)
 
     def _verdict(self, work: asyncio.Task[None]) -> TaskEnded | None:
@@ -304,27 +314,21 @@ class TaskRun:
                 ErrorCode.DRIVER_UNAVAILABLE,
                 f"segment {order.index} was not begun within {self.deadlines.driver_s:g} s",
             )
-        stream = self._stream
-        if stream is None:
-            raise TaskEnded(ErrorCode.BRIDGE_INTERNAL, "no plan")
         if sent.started.done():
             began_s = sent.started.result()
             if math.isnan(self._done.first_start_s):
                 self._done.first_start_s = began_s
-            self._report(
-                stream.report_started(order.index, age_s=max(0.0, self.clock.now() - began_s)),
-                SegmentReport(kind=SegmentReport.STARTED, segment=order.index),
-            )
-            sent.progress = self._progress(stream, order)
+            self._report("started", order.index, began_s)
+            sent.progress = self._progress(order)
         limit_s = order.execution_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
         await asyncio.wait((sent.ended,), timeout=limit_s)
         if not sent.ended.done():
             raise TaskEnded(
                 ErrorCode.SEGMENT_TIMEOUT, f"segment {order.index} took more than {limit_s:.1f} s"
             )
-        self._settle(stream, order, sent.ended.result())
+        self._settle(order, sent.ended.result())
 
-    def _settle(self, stream: PlanStream, order: Order, execution: Execution) -> None:
+    def _settle(self, order: Order, execution: Execution) -> None:
         """Book and report the end of a segment; raises TaskEnded if it did not succeed."""
         if execution.elapsed_s > 0.0 or execution.outcome == "done":
             self._done.executed_s += execution.elapsed_s
@@ -333,35 +337,19 @@ class TaskRun:
                 self._done.first_start_s = execution.end_s - execution.elapsed_s
         if execution.outcome != "done":
             self._report(
-                stream.report_failed(order.index, execution.message, elapsed_s=execution.elapsed_s),
-                SegmentReport(
-                    kind=SegmentReport.FAILED,
-                    segment=order.index,
-                    elapsed_s=execution.elapsed_s,
-                    error_code=execution.code,
-                    reason=execution.message,
-                ),
+                "failed",
+                order.index,
+                execution.end_s,
+                elapsed_s=execution.elapsed_s,
+                reason=execution.message,
+                error_code=execution.code,
             )
             raise TaskEnded(execution.code, f"segment {order.index}: {execution.message}")
-        if order.blocking:
-            value = execution.value or ""
-            self._report(
-                stream.report_value(order.index, value, elapsed_s=execution.elapsed_s),
-                SegmentReport(
-                    kind=SegmentReport.VALUE, segment=order.index, elapsed_s=execution.elapsed_s, value=value
-                ),
-            )
-            return
-        self._report(
-            stream.report_done(
-                order.index,
-                elapsed_s=execution.elapsed_s,
-                age_s=max(0.0, self.clock.now() - execution.end_s),
-            ),
-            SegmentReport(kind=SegmentReport.DONE, segment=order.index, elapsed_s=execution.elapsed_s),
-        )
+        value = (execution.value or "") if order.blocking else None
+        kind: ReportKind = "done" if value is None else "value"
+        self._report(kind, order.index, execution.end_s, elapsed_s=execution.elapsed_s, value=value)
 
-    def _progress(self, stream: PlanStream, order: Order) -> Callable[[float, float], None]:
+    def _progress(self, order: Order) -> Callable[[float, float], None]:
         last_s = self.clock.now()
 
         def tell(elapsed_s: float, remaining_s: float) -> None:
@@ -369,36 +357,75 @@ class TaskRun:
             now = self.clock.now()
             if now - last_s >= self.deadlines.progress_every_s:
                 last_s = now
-                self._report(
-                    stream.report_progress(order.index, remaining_s, elapsed_s=elapsed_s),
-                    SegmentReport(
-                        kind=SegmentReport.PROGRESS,
-                        segment=order.index,
-                        elapsed_s=elapsed_s,
-                        remaining_s=remaining_s,
-                    ),
-                )
+                self._report("progress", order.index, now, elapsed_s=elapsed_s, remaining_s=remaining_s)
 
         return tell
 
     # --- Reports ---
 
-    def _report(self, sending: Coroutine[Any, Any, None], message: SegmentReport) -> None:
-        message.task_id = self.task_id
-        self.note(message)
-        self._reports.put_nowait(sending)
+    def _report(
+        self,
+        kind: ReportKind,
+        segment: int,
+        when_s: float,
+        *,
+        elapsed_s: float | None = None,
+        remaining_s: float | None = None,
+        value: str | None = None,
+        reason: str = "",
+        error_code: int = 0,
+    ) -> None:
+        """Queue a report that was true at ``when_s``, and publish it."""
+        self.note(
+            SegmentReport(
+                task_id=self.task_id,
+                segment=segment,
+                kind=KINDS[kind],
+                elapsed_s=elapsed_s or 0.0,
+                remaining_s=remaining_s or 0.0,
+                value=value or "",
+                reason=reason,
+                error_code=error_code,
+            )
+        )
+        report = ExecutionReport(
+            segment,
+            kind,
+            elapsed_s=elapsed_s,
+            remaining_s=remaining_s,
+            value=None if value is None else value[:MAX_VALUE_CHARS],
+            reason=reason,
+        )
+        self._reports.put_nowait((report, when_s))
 
     async def _send_reports(self) -> None:
-        """One after the other, in order, apart from everything else: a slow server delays no motion."""
-        while (sending := await self._reports.get()) is not None:
-            try:
-                async with asyncio.timeout(self.deadlines.report_s):
-                    await sending
-            except (TimelyError, TimeoutError) as error:
-                # The server goes on with its estimate; whether it is gone altogether, the plan's stream will tell.
-                log.warning("a report on task %s was not taken: %s", self.task_id, error or "too slow")
-            finally:
+        """In order, apart from everything else: a slow server delays no motion. Those that come together go together."""
+        ended = False
+        while not ended:
+            batch = [await self._reports.get()]
+            if batch[0] is not None and batch[0][0].kind == "done" and self.executing:
+                # The robot has another segment and is about to begin it; without one the server may be waiting.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(GATHER_S):
+                        batch.append(await self._reports.get())
+            while not self._reports.empty():
+                batch.append(self._reports.get_nowait())
+            ended = None in batch
+            await self._send_batch([item for item in batch if item is not None])
+            for _ in batch:
                 self._reports.task_done()
+
+    async def _send_batch(self, batch: list[tuple[ExecutionReport, float]]) -> None:
+        if not batch or self._stream is None:
+            return
+        now = self.clock.now()
+        aged = [replace(report, age_s=max(0.0, now - when_s)) for report, when_s in batch]
+        try:
+            async with asyncio.timeout(self.deadlines.report_s):
+                await self._stream.report(*aged)
+        except (TimelyError, TimeoutError) as error:
+            # The server goes on with its estimate; whether it is gone altogether, the plan's stream will tell.
+            log.warning("a report on task %s was not taken: %s", self.task_id, error or "too slow")
 
     # --- The early end ---
 

@@ -15,6 +15,7 @@ from typing import Any
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import Conflict, EngineFailed, TimelyError, UnknownName
+from timely.core.reports import ExecutionReport
 from timely_bridge.ports import Execution, Order, Sent
 
 Script = Sequence["FakeSegment | TimelyError | str"]
@@ -157,27 +158,18 @@ class FakeStream:
     def __aiter__(self) -> AsyncIterator[FakeSegment]:
         return self._segments()
 
-    async def report_started(self, segment: int, *, age_s: float = 0.0) -> None:
-        self._take("started", segment, age_s=age_s)
-
-    async def report_progress(
-        self, segment: int, remaining_s: float, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        self._take("progress", segment, remaining_s=remaining_s)
-
-    async def report_done(self, segment: int, *, elapsed_s: float | None = None, age_s: float = 0.0) -> None:
-        self._take("done", segment, elapsed_s=elapsed_s)
-
-    async def report_failed(
-        self, segment: int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        self._take("failed", segment, reason=reason)
-        self._over = True
-
-    async def report_value(
-        self, segment: int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        self._take("value", segment, value=value)
+    async def report(self, *reports: ExecutionReport) -> None:
+        """See ``AsyncTaskStream.report``."""
+        self._server._reach()
+        for report in reports:
+            if report.segment >= self.released:
+                raise Conflict(f"segment {report.segment} was not sent", where="segment")
+            fields = {key: value for key, value in report.to_dict().items() if key not in ("segment", "kind")}
+            self._server.reports.append(Report(self.task_id, report.kind, report.segment, fields))
+            if report.kind in ("done", "value"):
+                self._settled.add(report.segment)
+            self._over = self._over or report.kind == "failed"
+        self._changed.set()
 
     async def cancel(self) -> None:
         self._server._reach()
@@ -187,15 +179,6 @@ class FakeStream:
 
     async def close(self) -> None:
         self._over = True
-        self._changed.set()
-
-    def _take(self, kind: str, segment: int, **fields: Any) -> None:
-        self._server._reach()
-        if segment >= self.released:
-            raise Conflict(f"segment {segment} was not sent", where="segment")
-        self._server.reports.append(Report(self.task_id, kind, segment, fields))
-        if kind in ("done", "value"):
-            self._settled.add(segment)
         self._changed.set()
 
 

@@ -36,6 +36,8 @@ from timely_robots.language import Interpreter, Returned
 from timely_robots.pacing import Pacer, SystemPacer
 from timely_robots.rostools import LATCHED, described, finish_goal, mark_executing, to_time
 
+RESULT_KEPT_S = 3
+
 REMEMBERED_TASKS = 64
 """Tasks whose variables and open blocks are kept."""
 
@@ -235,6 +237,8 @@ class RobotDriver(LifecycleNode):
             goal_callback=lambda goal: GoalResponse.ACCEPT,
             handle_accepted_callback=self._on_goal,
             cancel_callback=self._on_cancel,
+            # Status messages name every goal that is kept; a bridge fetches results at once.
+            result_timeout=RESULT_KEPT_S,
         )
         self._state_timer = self.create_timer(
             float(self.get_parameter("state_period_s").value), self._publish_state
@@ -317,7 +321,6 @@ class RobotDriver(LifecycleNode):
         if work is None:
             listener.finished(SegmentDone("refused", ErrorCode.DRIVER_INACTIVE, "the driver is not active"))
             return
-        mark_executing(handle)
         work.submit(order, listener)
 
     def _on_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
@@ -344,7 +347,9 @@ class RobotDriver(LifecycleNode):
             return
         ends = {"done": "succeeded", "cancelled": "canceled"}
         finish_goal(server, handle, ends.get(done.outcome, "aborted"), result)
-        self._publish_state()
+        if (work := self._work) is None or not work.snapshot().executing:
+            # Otherwise the start of the next segment has just said more.
+            self._publish_state()
 
     def _stamp(self, when_s: float) -> Any:
         """ROS time of a moment on the pacer's clock."""
@@ -418,8 +423,7 @@ class _GoalListener:
 
     def started(self) -> None:
         """See ``execution.Listener``."""
-        self._soon(self._feedback, 0.0, 0.0, self._order.execution_s)
-        self._soon(self._driver._publish_state)
+        self._soon(self._begin)
 
     def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
         """See ``execution.Listener``."""
@@ -428,6 +432,11 @@ class _GoalListener:
     def finished(self, done: SegmentDone) -> None:
         """See ``execution.Listener``."""
         self._soon(self._driver._finish, self._handle, done)
+
+    def _begin(self) -> None:
+        mark_executing(self._handle)
+        self._feedback(0.0, 0.0, self._order.execution_s)
+        self._driver._publish_state()
 
     def _feedback(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
         if self._handle.is_active:
