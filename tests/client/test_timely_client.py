@@ -54,6 +54,28 @@ def test_a_robot_in_a_few_lines(quick: ServerThread) -> None:
         assert list(plan) == []
 
 
+def test_a_failed_segment_and_the_plan_after_it(quick: ServerThread) -> None:
+    with client_of(quick) as timely:
+        first = timely.submit("ask", skill_set=SKILLS)
+        first.report_failed(next(first), "the lamp is out")
+        second = first.replan(scene="a dark room", task="short")
+        assert [segment.text for segment in second] == ["mu(50);", "tc(90);"]
+        told = timely.task(second.task_id)
+        assert told["history"] == "plan lk('cat'); failed because the lamp is out; executed so far: nothing"
+        assert (told["scene"], told["replans"], told["tuf"]["beta"]) == ("a dark room", first.task_id, 2.0)
+        with pytest.raises(Conflict, match="re-planned as"):
+            first.replan()
+
+
+async def test_another_plan_with_asyncio(quick: ServerThread) -> None:
+    async with AsyncTimelyClient(quick.url, agent="drone-1") as timely, asyncio.timeout(WAIT_S):
+        first = await timely.submit("endless", skill_set=SKILLS)
+        await anext(first)
+        second = await first.replan("a dog came", task="short", utility="normal")
+        assert [segment.text async for segment in second] == ["mu(50);", "tc(90);"]
+        assert (await timely.task(first.task_id))["outcome"] == "cancelled"
+
+
 async def test_the_same_with_asyncio(quick: ServerThread) -> None:
     async with AsyncTimelyClient(quick.url, agent="drone-1") as timely, asyncio.timeout(WAIT_S):
         plan = await timely.submit("ask", skill_set=SKILLS, utility=URGENT)

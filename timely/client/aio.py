@@ -20,6 +20,7 @@ from timely.client.wire import (
     bearer,
     error_from_response,
     path,
+    replan_body,
     report_of,
     reports_body,
     task_body,
@@ -280,24 +281,28 @@ class AsyncTaskStream:
         self._events: AsyncGenerator[ServerEvent, None] = _nothing()
         self._ended = False
 
-    async def _begin(self, body: Mapping[str, Any] | None) -> None:
+    async def _begin(
+        self, body: Mapping[str, Any] | None, url: str = "/v1/tasks", headers: Headers | None = None
+    ) -> None:
         """Open the stream; a refusal is raised here."""
         if body is None:
             await self._connect("GET", path("tasks", self.task_id, "events"), None)
             return
         try:
-            await self._connect("POST", "/v1/tasks", body)
+            await self._connect("POST", url, body, headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._client.url) from error
         except httpx.TransportError as error:
-            await self._retry_submit(body, error)
+            await self._retry_submit(url, body, headers, error)
 
-    async def _retry_submit(self, body: Mapping[str, Any], error: Exception) -> None:
+    async def _retry_submit(
+        self, url: str, body: Mapping[str, Any], headers: Headers | None, error: Exception
+    ) -> None:
         """The connection broke before the answer: ask again; the id says whether the server has the task."""
         while True:
             await self._pause(error)
             try:
-                await self._connect("POST", "/v1/tasks", body)
+                await self._connect("POST", url, body, headers)
             except Conflict:
                 return  # it arrived the first time: the iteration follows it by its id
             except httpx.TransportError as again:
@@ -305,8 +310,10 @@ class AsyncTaskStream:
             else:
                 return
 
-    async def _connect(self, method: str, url: str, body: Mapping[str, Any] | None) -> None:
-        headers = {"Accept": "text/event-stream"}
+    async def _connect(
+        self, method: str, url: str, body: Mapping[str, Any] | None, given: Headers | None = None
+    ) -> None:
+        headers = {"Accept": "text/event-stream", **(given or {})}
         if body is None and self._state.last_id:
             headers["Last-Event-ID"] = str(self._state.last_id)
         await self._drop()
@@ -392,6 +399,43 @@ class AsyncTaskStream:
     def last_event_id(self) -> int:
         """For ``AsyncTimelyClient.resume``."""
         return self._state.last_id
+
+    async def replan(
+        self,
+        reason: str = "",
+        *,
+        scene: str | None = None,
+        task: str | None = None,
+        executed: str | None = None,
+        utility: Utility = "urgent",
+        deadline_s: float | None = None,
+    ) -> AsyncTaskStream:
+        """Give up what is left of this plan and get another that knows what was done of it.
+
+        Args:
+            reason: why, in words; left out, what the robot reported when it failed.
+            scene: what the robot sees now; task: what it is to do now; left out, they stay as they were.
+            executed: what the robot did; left out, the segments it reported done.
+            utility: how the value of the new plan falls with time.
+            deadline_s: give up after so long, seconds.
+
+        Raises:
+            Conflict: it was re-planned before. Others: as ``submit``.
+        """
+        body = replan_body(
+            self._agent,
+            reason=reason,
+            scene=scene,
+            task=task,
+            executed=executed,
+            utility=utility,
+            deadline_s=deadline_s,
+        )
+        stream = AsyncTaskStream(
+            self._client, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
+        )
+        await stream._begin(body, path("tasks", self.task_id, "replan"), bearer(self.token))
+        return stream
 
     # ------------------------------------------------------------------ reports
 

@@ -262,6 +262,13 @@ def task_body(
     return body
 
 
+def replan_body(agent: str, *, utility: Utility, **given: Any) -> dict[str, Any]:
+    """The body of ``POST /v1/tasks/{id}/replan``; the id is chosen here, so that asking twice is harmless."""
+    body: dict[str, Any] = {"tuf": _tuf(utility), "agent": agent}
+    body |= {"id": f"task-{secrets.token_hex(12)}", "report_token": secrets.token_urlsafe(24)}
+    return body | {name: value for name, value in given.items() if value not in (None, "")}
+
+
 def _tuf(utility: Utility) -> object:
     if isinstance(utility, TimeUtility):
         if utility in (NORMAL, URGENT):

@@ -6,8 +6,8 @@ opened, on the server's monotonic clock. Every line has ``t_s`` and ``event``; l
 ``opened``      ``timely_events`` (format version, 1), ``wall_time`` (ISO 8601, UTC), ``engine``, ``discipline``,
                 ``mode``
 ``task``        a task was admitted: ``agent``, ``app`` (null or name), ``robot``, ``skill_set``, ``task``, ``scene``,
-                ``history``, ``tuf`` (``ert_s``, ``alpha``, ``beta``), ``urgency`` (null or 0..4), ``priority``,
-                ``network_s``
+                ``history``, ``replans`` (null or the task it replaces), ``tuf`` (``ert_s``, ``alpha``, ``beta``),
+                ``urgency`` (null or 0..4), ``priority``, ``network_s``
 ``segment``     a segment was released to the robot: ``index``, ``text``, ``tokens``, ``ready_s`` (when the engine had
                 it, as ``t_s``), ``execution_s`` (expected), ``blocking``
 ``report``      a robot reported and it was news: ``segment``, ``kind`` and what else ``ExecutionReport`` has

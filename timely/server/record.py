@@ -45,6 +45,10 @@ class TaskRequest:
     deadline_s: float | None = None
     task_id: str | None = None
     report_token: str | None = None
+    replans: str | None = None
+    """The task whose plan this one replaces."""
+    executed_before: str = ""
+    """What was carried out of the plans that this one replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,8 @@ class Task:
     settled_s: float = math.nan
     stopping: bool = False
     """Somebody is ending the generation."""
+    replanned_as: str | None = None
+    """The task that has taken its place."""
     readers: int = 0
     heard: asyncio.Event = field(default_factory=asyncio.Event)
     """The engine has said something, or the generation is over."""
@@ -202,6 +208,10 @@ class Task:
             "skill_set": self.skill_set.name,
             "robot": self.profile.name,
             "task": request.task,
+            "scene": request.scene,
+            "history": request.history,
+            "replans": request.replans,
+            "replanned_as": self.replanned_as,
             "tuf": tuf(request.utility),
             "age_s": _number(now - self.arrival_s),
             "plan": self.plan,

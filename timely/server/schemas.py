@@ -12,6 +12,7 @@ from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.server.problems import from_validation
 from timely.server.record import TaskRequest
+from timely.server.replanning import ReplanRequest
 from timely.server.settings import ServerSettings
 
 Model = TypeVar("Model")
@@ -135,6 +136,54 @@ class TaskBody(_Body):
         )
 
 
+class ReplanBody(_Body):
+    """``POST /v1/tasks/{id}/replan``: what is left out stays as it was, but the new plan is urgent."""
+
+    reason: Annotated[
+        str, Field(max_length=2_000, description="why the plan ended; else what the robot reported")
+    ] = ""
+    scene: Annotated[str | None, Field(description="what the robot sees now")] = None
+    task: Annotated[str | None, Field(min_length=1, description="what it is asked to do now")] = None
+    executed: Annotated[
+        str | None, Field(max_length=4_000, description="what it did; else the segments reported done")
+    ] = None
+    tuf: Annotated[Tuf, BeforeValidator(_class_by_name)] = Tuf.model_validate(CLASSES["urgent"])
+    urgency: Annotated[int | None, Field(ge=0, le=4)] = 0
+    deadline_s: Annotated[float | None, Field(gt=0, le=86_400)] = None
+    agent: Annotated[Label | None, Field(description="who asks: the agent of the task")] = None
+    id: Annotated[str | None, Field(pattern=ID_PATTERN)] = None
+    report_token: Annotated[str | None, Field(min_length=16, max_length=128, pattern=r"^[A-Za-z0-9_-]+$")] = (
+        None
+    )
+
+    def request(self, limits: ServerSettings) -> ReplanRequest:
+        """As the task service takes it.
+
+        Raises:
+            TooLarge: a text is over its limit. InvalidInput: the time-utility is unusable.
+        """
+        for name, text, limit in (
+            ("task", self.task, limits.max_task_chars),
+            ("scene", self.scene, limits.max_scene_chars),
+        ):
+            if text is not None and len(text) > limit:
+                raise TooLarge(f"{len(text)} characters; the limit is {limit}", where=name)
+        if self.task is not None and not self.task.strip():
+            raise InvalidInput("it is empty", where="task")
+        return ReplanRequest(
+            reason=self.reason,
+            scene=self.scene,
+            task=self.task,
+            executed=self.executed,
+            utility=self.tuf.utility(),
+            urgency=self.urgency,
+            deadline_s=self.deadline_s,
+            task_id=self.id,
+            report_token=self.report_token,
+            agent=self.agent,
+        )
+
+
 class ReportBody(_Body):
     """``POST /v1/tasks/{id}/reports``: one of these, or a list. Fields: ``timely.core.reports``."""
 
@@ -171,6 +220,7 @@ class DisciplineBody(_Body):
 
 
 TASK: TypeAdapter[TaskBody] = TypeAdapter(TaskBody)
+REPLAN: TypeAdapter[ReplanBody] = TypeAdapter(ReplanBody)
 REPORT: TypeAdapter[ReportBody] = TypeAdapter(ReportBody)
 DISCIPLINE: TypeAdapter[DisciplineBody] = TypeAdapter(DisciplineBody)
 

@@ -90,6 +90,20 @@ def router(service: TaskService) -> APIRouter:
             {"received": len(reports), "news": news, "state": task.state, "outcome": task.outcome}
         )
 
+    @routes.post(
+        "/{task_id}/replan",
+        openapi_extra=_body(schemas.REPLAN),
+        response_class=Response,
+        responses=EVENTS,
+    )
+    async def replan(task_id: str, request: Request) -> Response:
+        """End what is left of a plan and get another that knows what was done of it: after a failed skill, or when the
+        scene has changed. The answer is the new task's stream. Who may: as for reports."""
+        body = schemas.validate(schemas.REPLAN, schemas.decode(await json_body(request)))
+        task = await service.replan(task_id, body.request(service.settings), _bearer(request))
+        first = encode(ACCEPTED_ID, "accepted", service.accepted(task, with_token=True))
+        return EventStream(service, task, after=ACCEPTED_ID, first=first)
+
     @routes.delete("/{task_id}")
     async def cancel(task_id: str, request: Request) -> JSONResponse:
         """Stop generating at once. Anyone who reaches the server may: stopping is always safe."""

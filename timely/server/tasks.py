@@ -15,6 +15,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from timely.core.errors import (
@@ -42,6 +43,7 @@ from timely.server.eventlog import EventLog
 from timely.server.journal import Journal
 from timely.server.metrics import ServerMetrics
 from timely.server.record import Ending, Task, TaskRequest, call_data, tuf
+from timely.server.replanning import ReplanRequest, follow_up
 from timely.server.settings import ServerSettings
 from timely.server.totals import Totals
 
@@ -165,6 +167,41 @@ class TaskService:
             raise task.refusal
         return task
 
+    async def replan(self, task_id: str, wanted: ReplanRequest, token: str | None) -> Task:
+        """End what is left of a plan and start another that knows what was done of it, urgent unless said otherwise.
+
+        Nothing more of the old plan is released; the robot is to drop what it has not begun.
+
+        Raises:
+            UnknownName: no such task. NotAllowed: it is a stranger's. Conflict: it was re-planned before.
+            Others: as ``submit``; the old plan has ended all the same.
+        """
+        old = self.get(task_id)
+        self._check_reporter(old, (wanted.agent,), token)
+        if old.replanned_as is not None:
+            raise Conflict(
+                f"it was re-planned as {old.replanned_as!r}: re-plan that one", where="path.task_id"
+            )
+        new_id = wanted.task_id or secrets.token_hex(16)
+        if new_id in self._tasks or new_id in self._reserved:
+            raise Conflict(f"task id {new_id!r} is in use", where="id")
+        old.replanned_as = new_id
+        try:
+            await self._replace(old, Ending("cancelled", "", f"re-planned as {new_id}"))
+            request = follow_up(old, replace(wanted, task_id=new_id), self.settings.max_history_chars)
+            return await self.submit(request)
+        except TimelyError:
+            old.replanned_as = None
+            raise
+
+    async def _replace(self, old: Task, ending: Ending) -> None:
+        """Nothing more of the old plan counts, whether it is still being written or carried out."""
+        await self._end(old, ending)
+        if old.state == "executing":
+            if old.outcome == "complete":
+                old.ending = ending
+            self._settled(old)
+
     async def _submit(self, request: TaskRequest) -> Task:
         if self._stopping or not self._started:
             raise Overloaded("the server is shutting down" if self._stopping else "the server is not ready")
@@ -240,6 +277,7 @@ class TaskService:
         self._note(
             "task", task_id=task.task_id, agent=request.agent, app=request.app, robot=task.profile.name,
             skill_set=task.skill_set.name, task=request.task, scene=request.scene, history=request.history,
+            replans=request.replans,
             tuf=tuf(request.utility), urgency=request.urgency, priority=request.priority, network_s=task.network_s,
         )  # fmt: skip
         task.events.append("accepted", self.accepted(task, with_token=False))
@@ -258,6 +296,7 @@ class TaskService:
             "robot": task.profile.name,
             "tuf": tuf(task.request.utility),
             "network_s": task.network_s,
+            "replans": task.request.replans,
         }
         return {**data, "report_token": task.token} if with_token else data
 
