@@ -7,8 +7,8 @@ import math
 import pytest
 from timely_interfaces.msg import ErrorCode
 from timely_robots.execution import MotionError
+from timely_robots.eyes import Blind, Room, Where, make_eyes
 from timely_robots.indy7.table import Table
-from timely_robots.tello.eyes import Blind, Room, Where, make_eyes
 
 
 def names(room: Room, where: Where) -> list[str]:
@@ -37,7 +37,7 @@ def test_what_is_high_is_seen_from_above_and_what_is_low_from_below() -> None:
 
 def test_eyes_are_made_as_the_parameters_say() -> None:
     assert isinstance(make_eyes("", ["cat:0:100"]), Room)
-    assert isinstance(make_eyes("timely_robots.tello.eyes:Blind", []), Blind)
+    assert isinstance(make_eyes("timely_robots.eyes:Blind", []), Blind)
     with pytest.raises(MotionError, match="sees nothing"):
         make_eyes("", []).look(Where())
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from timely_interfaces.msg import ErrorCode
 
 from lrtrace.errors import LRTraceError
-from timely_robots.driver import RobotDriver, Sensed
-from timely_robots.execution import Motion, MotionCancelled, MotionError, SkillCall
-from timely_robots.language import Returned
+from timely_robots.driver import Sensed
+from timely_robots.drone import STRAIGHT, DroneDriver
+from timely_robots.execution import Motion, MotionCancelled, MotionError
+from timely_robots.eyes import Where
 from timely_robots.rostools import described
-from timely_robots.tello.eyes import Eyes, Sighting, Where, make_eyes
 from timely_robots.tello.link import COMMAND_PORT, STATE_SILENCE_S, TelloLink, open_link
 
 POLL_S = 0.02
@@ -34,17 +33,6 @@ FASTEST_M_PER_S, FASTEST_DEG_PER_S = 1.5, 180.0
 """No motion is faster, so an ``ok`` that comes sooner belongs to something else."""
 TAKEOFF_S, QUICKEST_TAKEOFF_S = 6.0, 0.5
 LAND_S = 8.0
-LEG_M = (0.2, 5.0)
-STAND_OFF_M = 0.6
-SCAN_STEP_DEG = 60
-STRAIGHT: Mapping[str, tuple[str, tuple[float, float, float]]] = {
-    "move_forward": ("forward", (1.0, 0.0, 0.0)),
-    "move_backward": ("back", (-1.0, 0.0, 0.0)),
-    "move_left": ("left", (0.0, 1.0, 0.0)),
-    "move_right": ("right", (0.0, -1.0, 0.0)),
-    "move_up": ("up", (0.0, 0.0, 1.0)),
-    "move_down": ("down", (0.0, 0.0, -1.0)),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +49,7 @@ class Flight:
     """Complaints that mean: it is doing so already. The network may have brought the command twice."""
 
 
-class TelloDriver(RobotDriver):
+class TelloDriver(DroneDriver):
     """A Tello, or its emulator (``timely-emulate tello``).
 
     Takes off before the first motion of a plan and lands when the node is cleaned up. Its position is dead reckoning
@@ -87,17 +75,13 @@ class TelloDriver(RobotDriver):
                 "how often a command that the drone shows not to have got is sent again", low=0, high=3
             ),
         )
-        self.declare_parameter("eyes", "", described("a detector, module:class", read_only=True))
-        self.declare_parameter(
-            "things", [""], described("without one: a made-up room, name:degrees:centimetres", read_only=True)
-        )
+        self.declare_eyes()
         self._link: TelloLink | None = None
         self._never = threading.Event()
 
     def connect(self, timeout_s: float) -> None:
         """See ``RobotDriver``."""
-        things = [text for text in self.get_parameter("things").value if text]
-        self._eyes: Eyes = make_eyes(str(self.get_parameter("eyes").value), things)
+        self.open_eyes()
         host, port = str(self.get_parameter("host").value), int(self.get_parameter("command_port").value)
         begin_s = self.pacer.now()
         link = open_link(host, port, timeout_s, self.pacer)
@@ -141,7 +125,7 @@ class TelloDriver(RobotDriver):
         link = self._link
         if link is None:
             return Sensed()
-        where = self._here()
+        where = self.here()
         turn = (0.0, 0.0, math.sin(where.yaw / 2.0), math.cos(where.yaw / 2.0))
         silent = link.silent_s > STATE_SILENCE_S
         detail = (
@@ -151,29 +135,10 @@ class TelloDriver(RobotDriver):
         )
         return Sensed((where.x, where.y, link.state.height_m), turn, link.state.battery, detail)
 
-    def perform(self, call: SkillCall, motion: Motion) -> Returned:
-        """See ``RobotDriver``."""
-        if call.skill in STRAIGHT:
-            self._straight(call.skill, _number(call), motion)
-        elif call.skill in ("turn_cw", "turn_ccw"):
-            self._turn(_number(call) * (1 if call.skill == "turn_cw" else -1), motion)
-        elif call.skill == "delay":
-            motion.sleep(_number(call))
-        elif call.skill == "log":
-            self.get_logger().info(str(call.args[0]))
-        elif call.skill == "approach":
-            self._straight("move_forward", 100, motion)
-        elif call.skill == "take_picture":
-            self.get_logger().info(f"picture of {', '.join(seen.name for seen in self._view()) or 'nothing'}")
-        elif call.skill in _SEEING:
-            return _SEEING[call.skill](self, call, motion)
-        else:
-            raise MotionError(f"this drone cannot {call.skill}", ErrorCode.SKILL_FORBIDDEN)
-        return None
-
     # --- Flying ---
 
-    def _straight(self, skill: str, centimetres: float, motion: Motion) -> None:
+    def fly(self, skill: str, centimetres: float, motion: Motion) -> None:
+        """See ``DroneDriver``."""
         command, direction = STRAIGHT[skill]
         cm = _whole(centimetres, 20, 500, skill)
         way = tuple(0.01 * cm * part for part in direction)
@@ -182,8 +147,8 @@ class TelloDriver(RobotDriver):
             Flight(f"{command} {cm}", expected, 0.01 * cm / FASTEST_M_PER_S, (way[0], way[1], way[2])), motion
         )
 
-    def _turn(self, degrees: float, motion: Motion) -> None:
-        """Turn clockwise, or by a negative angle the other way."""
+    def turn(self, degrees: float, motion: Motion) -> None:
+        """See ``DroneDriver``."""
         skill = "turn_cw" if degrees > 0 else "turn_ccw"
         whole = _whole(abs(degrees), 1, 360, skill)
         expected = self._expected(skill, whole, 0.8 + whole / 60.0)
@@ -206,7 +171,7 @@ class TelloDriver(RobotDriver):
                 Flight("takeoff", TAKEOFF_S, QUICKEST_TAKEOFF_S, deaf_to=("error",)), link, motion
             )
             self._ground_m = link.state.height_m
-        here, (ahead, left, up) = self._here(), flight.way
+        here, (ahead, left, up) = self.here(), flight.way
         cos, sin = math.cos(here.yaw), math.sin(here.yaw)
         there = replace(here, x=here.x + cos * ahead - sin * left, y=here.y + sin * ahead + cos * left)
         fence = self.profile.geofence
@@ -305,108 +270,15 @@ class TelloDriver(RobotDriver):
     def _wait(self, seconds: float) -> None:
         self.pacer.wait(self._never, seconds)
 
-    # --- Where it is and what it sees ---
+    # --- Where it is ---
 
-    def _here(self) -> Where:
+    def here(self) -> Where:
+        """See ``DroneDriver``: x and y as told, height and yaw by the drone's own word."""
         link = self._link
         if link is None:
             return self._where
         yaw = math.remainder(-math.radians(link.state.yaw_deg - self._north), 2.0 * math.pi)
         return replace(self._where, z=link.state.height_m - self._ground_m, yaw=yaw)
-
-    def _view(self) -> list[Sighting]:
-        return list(self._eyes.look(self._here()))
-
-    def _seen(self, name: object) -> Sighting | None:
-        wanted = _name(name)
-        return next((seen for seen in self._view() if seen.name == wanted), None)
-
-    def _needed(self, name: object) -> Sighting:
-        seen = self._seen(name)
-        if seen is None:
-            raise MotionError(f"{_name(name)!r} is not in sight", ErrorCode.MOTION_FAILED)
-        return seen
-
-    def _look_around(self, wanted: Callable[[Sighting], bool], motion: Motion) -> Sighting | None:
-        """Turn until something wanted is in view; once around at most."""
-        for step in range(360 // SCAN_STEP_DEG):
-            if step:
-                self._turn(SCAN_STEP_DEG, motion)
-            for seen in self._view():
-                if wanted(seen):
-                    return seen
-        return None
-
-    def _scan(self, call: SkillCall, motion: Motion) -> Returned:
-        name = _name(call.args[0])
-        return self._look_around(lambda seen: seen.name == name, motion) is not None
-
-    def _scan_abstract(self, call: SkillCall, motion: Motion) -> Returned:
-        words = {word.strip("?.,!'") for word in str(call.args[0]).lower().split()}
-        found = self._look_around(
-            lambda seen: seen.name in words or any(set(fit.split()) <= words for fit in seen.fits), motion
-        )
-        return found.name if found is not None else "False"
-
-    def _face(self, name: object, motion: Motion) -> Sighting:
-        seen = self._needed(name)
-        degrees = -math.degrees(seen.bearing)
-        if abs(degrees) >= 1.0:
-            self._turn(round(degrees), motion)
-        return seen
-
-    def _goto(self, call: SkillCall, motion: Motion) -> Returned:
-        left = self._face(call.args[0], motion).distance_m - STAND_OFF_M
-        while left >= LEG_M[0]:
-            leg = min(left, LEG_M[1])
-            self._straight("move_forward", 100.0 * leg, motion)
-            left -= leg
-        return None
-
-    def _orient(self, call: SkillCall, motion: Motion) -> Returned:
-        self._face(call.args[0], motion)
-        return None
-
-    def _probe(self, call: SkillCall, motion: Motion) -> Returned:
-        words = str(call.args[0]).lower()
-        return "yes" if any(seen.name in words for seen in self._view()) else "no"
-
-    def _measure(self, call: SkillCall, motion: Motion) -> Returned:
-        seen = self._needed(call.args[0])
-        return {
-            "object_x": 0.5 - seen.bearing / math.radians(82.0),
-            "object_y": seen.y,
-            "object_width": seen.width,
-            "object_height": seen.height,
-            "object_distance": 100.0 * seen.distance_m,
-        }[call.skill]
-
-    def _tell(self, call: SkillCall, motion: Motion) -> Returned:
-        return ", ".join(seen.name for seen in self._view()) or "nothing"
-
-    def _is_visible(self, call: SkillCall, motion: Motion) -> Returned:
-        return self._seen(call.args[0]) is not None
-
-
-_SEEING: Mapping[str, Callable[[TelloDriver, SkillCall, Motion], Returned]] = {
-    "is_visible": TelloDriver._is_visible,
-    "scan": TelloDriver._scan,
-    "scan_abstract": TelloDriver._scan_abstract,
-    "goto": TelloDriver._goto,
-    "orienting": TelloDriver._orient,
-    "probe": TelloDriver._probe,
-    "re_plan": TelloDriver._tell,
-    **dict.fromkeys(
-        ("object_x", "object_y", "object_width", "object_height", "object_distance"), TelloDriver._measure
-    ),
-}
-
-
-def _number(call: SkillCall) -> float:
-    value = call.args[0] if call.args else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise MotionError(f"{call.text}: {value!r} is no number", ErrorCode.OUT_OF_LIMITS)
-    return float(value)
 
 
 def _whole(value: float, low: int, high: int, skill: str) -> int:
@@ -414,8 +286,3 @@ def _whole(value: float, low: int, high: int, skill: str) -> int:
     if not low <= round(value) <= high:
         raise MotionError(f"{skill}: {value:g} is not within {low} to {high}", ErrorCode.OUT_OF_LIMITS)
     return round(value)
-
-
-def _name(value: object) -> str:
-    """A name without the position that TypeFly may write behind it (``chair[0.6]``)."""
-    return str(value).partition("[")[0].strip().lower()
