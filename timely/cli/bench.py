@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +17,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from timely.cli.output import STDOUT, JsonFile, write_json
-from timely.core.errors import UnknownName, Unsupported
+from timely.cli.output import STDOUT, JsonFile, check_target, write_json
+from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.replay.pieces import OutOfTime, Pieces
 
 app = typer.Typer(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
 
@@ -29,6 +32,21 @@ PAPERS = {
     "laps-sd": "timely.replay.paper_laps_sd",
 }
 ROBOT_COUNTS = (1, 10, 30)
+TRY_AGAIN = 75
+"""Exit code of a run that its budget stopped; BSD's EX_TEMPFAIL."""
+
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Keep each piece of the run there, and begin with those that are there."
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        min=1, metavar="SECONDS", help="With --resume: stop after so long; exit code 75, to be run again."
+    ),
+]
 
 
 def _console(json_file: Path | None) -> Console:
@@ -197,7 +215,12 @@ def paper(
     name: Annotated[str, typer.Argument(help="timelyllm, semantic, justitia, sagesched or laps-sd.")],
     seeds: Annotated[int, typer.Option(min=1, help="How many; ten or more for the record.")] = 10,
     out: Annotated[Path, typer.Option(help="Folder of the plots.")] = Path("out/paper"),
+    resume: Resume = None,
+    budget: Budget = None,
     json_file: JsonFile = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write the table there too.")
+    ] = None,
 ) -> None:
     """Reproduce a paper in the simulator: its number, ours, the ratio, whether the claim holds."""
     if name not in PAPERS:
@@ -207,20 +230,54 @@ def paper(
     target = out / name
     target.mkdir(parents=True, exist_ok=True)
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)  # noqa: E731
-    claims = module.run(list(range(1, seeds + 1)), target, say)
+    numbers = list(range(1, seeds + 1))
+    if "pieces" in signature(module.run).parameters:
+        with _resumable(resume, budget) as pieces:
+            claims = module.run(numbers, target, say, pieces=pieces)
+    elif resume is not None or budget is not None:
+        raise Unsupported(f"{name} runs in one piece", where="--resume")
+    else:
+        claims = module.run(numbers, target, say)
     write_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
-    table = Table("claim", "paper", "ours", "unit", "holds", "note")
-    for row in claims:
-        held = {True: "yes", False: "no", None: ""}[row["holds"]]
-        table.add_row(
-            row["what"], _figure(row["paper"]), _figure(row["ours"]), row["unit"], held, row["note"]
-        )
+    rows = [_claim_row(row) for row in claims]
+    if markdown is not None:
+        markdown.write_text(_markdown(CLAIM_HEADINGS, rows), encoding="utf-8")
+    table = Table(*CLAIM_HEADINGS)
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
     console.print(f"plots: {target}")
 
 
+CLAIM_HEADINGS = ("claim", "paper", "ours", "unit", "ratio", "holds", "note")
+
+
+def _claim_row(row: dict[str, Any]) -> tuple[str, ...]:
+    paper, ours = row["paper"], row["ours"]
+    ratio = f"{ours / paper:.2f}" if paper and ours is not None else ""
+    held = {True: "yes", False: "**no**", None: ""}[row["holds"]]
+    return (row["what"], _figure(paper), _figure(ours), row["unit"], ratio, held, row["note"])
+
+
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
+
+
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |\n" for line in lines)
+
+
+@contextmanager
+def _resumable(path: Path | None, budget_s: float | None) -> Iterator[Pieces]:
+    """Pieces kept in ``path``; when the budget is used up the command says so and exits with 75 (try again)."""
+    if budget_s is not None and path is None:
+        raise InvalidInput("a budget needs a file to go on from: --resume FILE", where="--budget")
+    try:
+        yield Pieces(path, budget_s)
+    except OutOfTime as stopped:
+        typer.echo(f"timely: out of time; {stopped}. The same command goes on.", err=True)
+        raise typer.Exit(TRY_AGAIN) from None
 
 
 def _module(name: str, what: str) -> Any:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from timely.engines.replaying import PlannedTask
 from timely.engines.sim.profile import KvCache, Limits, StepTerms, StepTimeProfile
 from timely.replay import paper_plots as plots
 from timely.replay.claims import Claim, Timed, claim, interval, mean, over_seeds, simulate
+from timely.replay.pieces import Pieces
 from timely.replay.trace import planned
 from timely.replay.workloads_justitia import (
     KINDS,
@@ -51,6 +53,9 @@ ORDER = ("justitia", "vllm", "vllm-sjf", "parrot", "vtc", "srjf")
 """The bars of Fig. 8 and 9."""
 
 NAMES = (*ORDER, "justitia-c")
+
+BLUR = 4.52
+"""Mean relative error of the fine-tuned DistilBERT of Table II."""
 
 ELEPHANT_PARTS = 6
 MICE = (100, 200, 300, 400, 500)
@@ -162,6 +167,12 @@ class Predictors:
         )
 
 
+@cache
+def trained() -> Predictors:
+    """The cost models, trained once a process."""
+    return Predictors.make()
+
+
 def make(name: str, predictors: Predictors, costs: AppCosts | None = None) -> Discipline:
     """A discipline of the comparison, set up as the paper has it."""
     if name == "justitia":
@@ -226,19 +237,31 @@ Results = dict[str, dict[str, dict[str, list[dict[str, float]]]]]
 """Model -> intensity -> discipline -> completion times by application, one entry a seed."""
 
 
-def end_to_end(seeds: Sequence[int], predictors: Predictors, say: Say) -> Results:
+def end_to_end(seeds: Sequence[int], pieces: Pieces, say: Say) -> Results:
     """Fig. 8, 9, 10 and 12: all disciplines at three intensities on both models."""
     results: Results = {}
-    for model, profile in MODELS.items():
+    for model in MODELS:
         names = NAMES if model == "LLaMA-7B" else ORDER
-        for intensity, window_s in WINDOWS_S.items():
-            cell = results.setdefault(model, {}).setdefault(intensity, {name: [] for name in names})
-            for seed in seeds:
-                trace = workload(seed, window_s=window_s)
-                for name in names:
-                    cell[name].append(completion_s(trace, make(name, predictors), profile))
+        for intensity in WINDOWS_S:
+            cell = results.setdefault(model, {}).setdefault(intensity, {})
+            for name in names:
+                cell[name] = pieces.map(
+                    "end-to-end", _end_to_end, [(model, intensity, name, seed) for seed in seeds]
+                )
             say(f"{model} {intensity}: " + ", ".join(f"{n} {_average(cell[n]):.0f} s" for n in names))
     return results
+
+
+def _end_to_end(model: str, intensity: str, name: str, seed: int) -> dict[str, float]:
+    """Completion times of one workload; ``justitia-exact`` knows all costs, ``justitia-blurred`` errs by 452%."""
+    trace = workload(seed, window_s=WINDOWS_S[intensity])
+    base, _, told = name.partition("-") if name in ("justitia-exact", "justitia-blurred") else (name, "", "")
+    costs: AppCosts | None = None
+    if told == "exact":
+        costs = Exact(trace)
+    elif told == "blurred":
+        costs = Blurred(Exact(trace), BLUR, np.random.default_rng([seed, 452]))
+    return completion_s(trace, make(base, trained(), costs), MODELS[model])
 
 
 def _average(runs: Iterable[Mapping[str, float]]) -> float:
@@ -254,26 +277,33 @@ def fair_ratios(runs: Sequence[Mapping[str, float]], reference: Sequence[Mapping
     return [run[app] / ref[app] for run, ref in zip(runs, reference, strict=True) for app in run]
 
 
-def run(seeds: Sequence[int], out_dir: Path, say: Say = lambda line: None) -> list[Claim]:
+def run(
+    seeds: Sequence[int],
+    out_dir: Path,
+    say: Say = lambda line: None,
+    pieces: Pieces | None = None,
+) -> list[Claim]:
     """Reproduce the evaluation; plots go to ``out_dir`` (which exists), claims come back.
 
     Args:
         seeds: of the workloads; the paper's comparison asks for ten at least.
         say: told what has been measured, a line at a time.
+        pieces: what earlier runs have measured, and where to keep what this one does.
 
     Raises:
         Unsupported: scikit-learn is not installed. BadInput: matplotlib is not, or a plot cannot be written.
+        OutOfTime: the budget of ``pieces`` is used up.
     """
-    predictors = Predictors.make()
-    results = end_to_end(seeds, predictors, say)
+    pieces = pieces or Pieces()
+    results = end_to_end(seeds, pieces, say)
     return [
         *_efficiency(results, out_dir),
-        *_fairness(results, seeds, predictors, out_dir),
-        *_saturated(seeds, predictors),
-        *_starvation(seeds, predictors, out_dir, say),
+        *_fairness(results, seeds, pieces, out_dir),
+        *_saturated(seeds, pieces),
+        *_starvation(seeds, pieces, out_dir, say),
         *_cost_ablation(results, out_dir),
-        *_predictor_ablation(results, seeds, predictors, say),
-        *_overhead(predictors, say),
+        *_predictor_ablation(results, seeds, pieces, say),
+        *_overhead(trained(), say),
     ]
 
 
@@ -321,7 +351,7 @@ def _efficiency(results: Results, out_dir: Path) -> list[Claim]:
     return found
 
 
-def _fairness(results: Results, seeds: Sequence[int], predictors: Predictors, out_dir: Path) -> list[Claim]:
+def _fairness(results: Results, seeds: Sequence[int], pieces: Pieces, out_dir: Path) -> list[Claim]:
     cell = results["LLaMA-7B"]["3x"]
     ratios = {name: fair_ratios(cell[name], cell["vtc"]) for name in ORDER}
     plots.cumulative(
@@ -332,10 +362,9 @@ def _fairness(results: Results, seeds: Sequence[int], predictors: Predictors, ou
                 for a, b in zip(cell["justitia"], cell["vtc"], strict=True)]  # fmt: skip
     worst = [100.0 * (max(fair_ratios([a], [b])) - 1.0)
              for a, b in zip(cell["justitia"], cell["vtc"], strict=True)]  # fmt: skip
-    exact: list[dict[str, float]] = []
-    for seed in seeds:
-        trace = workload(seed, window_s=WINDOWS_S["3x"])
-        exact.append(completion_s(trace, make("justitia", predictors, Exact(trace)), MODELS["LLaMA-7B"]))
+    exact = pieces.map(
+        "end-to-end", _end_to_end, [("LLaMA-7B", "3x", "justitia-exact", seed) for seed in seeds]
+    )
     known = [100.0 * (max(fair_ratios([a], [b])) - 1.0) for a, b in zip(exact, cell["vtc"], strict=True)]
     late = mine[mine > 1.0]
     others = min(max(ratios[name]) for name in ("vllm", "vllm-sjf", "parrot"))
@@ -364,14 +393,20 @@ def _fairness(results: Results, seeds: Sequence[int], predictors: Predictors, ou
     ]
 
 
-def _saturated(seeds: Sequence[int], predictors: Predictors) -> list[Claim]:
+def _two_mergings(name: str, seed: int) -> dict[str, float]:
+    rng = np.random.default_rng([seed, 3])
+    trace = list(jobs([(0.0, application("DM", rng)), (0.0, application("DM", rng))], rng, 0.0))
+    return completion_s(trace, make(name, trained()), MODELS["LLaMA-7B"])
+
+
+def _saturated(seeds: Sequence[int], pieces: Pieces) -> list[Claim]:
     """Fig. 3: two document mergings at once."""
     shared, in_turn, delayed = [], [], 0
-    for seed in seeds:
-        rng = np.random.default_rng([seed, 3])
-        trace = list(jobs([(0.0, application("DM", rng)), (0.0, application("DM", rng))], rng, 0.0))
-        fair = completion_s(trace, make("vtc", predictors), MODELS["LLaMA-7B"])
-        mine = completion_s(trace, make("justitia", predictors), MODELS["LLaMA-7B"])
+    for fair, mine in zip(
+        pieces.map("fig3", _two_mergings, [("vtc", seed) for seed in seeds]),
+        pieces.map("fig3", _two_mergings, [("justitia", seed) for seed in seeds]),
+        strict=True,
+    ):
         shared.append(mean(list(fair.values())))
         in_turn.append(mean(list(mine.values())))
         delayed += sum(mine[app] > 1.02 * fair[app] for app in fair)
@@ -390,7 +425,13 @@ def _saturated(seeds: Sequence[int], predictors: Predictors) -> list[Claim]:
     ]
 
 
-def _starvation(seeds: Sequence[int], predictors: Predictors, out_dir: Path, say: Say) -> list[Claim]:
+def _elephant(name: str, count: int, parts: int, seed: int) -> float:
+    """Completion of the MRS among ``count`` mice, costs known, seconds."""
+    trace = starvation(seed, count, parts=parts)
+    return completion_s(trace, make(name, trained(), Exact(trace)), MODELS["LLaMA-7B"])["MRS/0"]
+
+
+def _starvation(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> list[Claim]:
     """Fig. 11: an elephant among mice, with costs known.
 
     Mice of one a second are about what the machine can do. An elephant of the usual size is served no sooner by fair
@@ -398,17 +439,9 @@ def _starvation(seeds: Sequence[int], predictors: Predictors, out_dir: Path, say
     """
 
     def elephants(parts: int, counts: Sequence[int], name: str) -> list[list[float]]:
-        column = []
-        for count in counts:
-            traces = [starvation(seed, count, parts=parts) for seed in seeds]
-            costs = [Exact(trace) for trace in traces]
-            column.append(
-                [
-                    completion_s(trace, make(name, predictors, cost), MODELS["LLaMA-7B"])["MRS/0"]
-                    for trace, cost in zip(traces, costs, strict=True)
-                ]
-            )
-        return column
+        return [
+            pieces.map("fig11", _elephant, [(name, count, parts, seed) for seed in seeds]) for count in counts
+        ]
 
     found = {name: elephants(ELEPHANT_PARTS, MICE, name) for name in ("justitia", "srjf")}
     usual = {name: elephants(0, (MICE[0], MICE[-1]), name) for name in ("justitia", "srjf", "vtc")}
@@ -480,17 +513,13 @@ def _cost_ablation(results: Results, out_dir: Path) -> list[Claim]:
     ]
 
 
-def _predictor_ablation(
-    results: Results, seeds: Sequence[int], predictors: Predictors, say: Say
-) -> list[Claim]:
+def _predictor_ablation(results: Results, seeds: Sequence[int], pieces: Pieces, say: Say) -> list[Claim]:
     """Table II: the MLP, and a predictor that errs as much as the fine-tuned DistilBERT did there."""
-    blurred = []
-    for seed in seeds:
-        trace = workload(seed, window_s=WINDOWS_S["2x"])
-        costs = Blurred(Exact(trace), 4.52, np.random.default_rng([seed, 452]))
-        blurred.append(
-            mean(list(completion_s(trace, make("justitia", predictors, costs), MODELS["LLaMA-7B"]).values()))
-        )
+    runs = pieces.map(
+        "end-to-end", _end_to_end, [("LLaMA-7B", "2x", "justitia-blurred", seed) for seed in seeds]
+    )
+    blurred = [mean(list(run.values())) for run in runs]
+    predictors = trained()
     mlp = [mean(list(r.values())) for r in results["LLaMA-7B"]["2x"]["justitia"]]
     say(f"predictor ablation: MLP {mean(mlp):.0f} s, blurred {mean(blurred):.0f} s")
     return [

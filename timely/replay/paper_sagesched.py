@@ -20,6 +20,7 @@ import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
 from timely.disciplines.mlfq import FastServe
 from timely.disciplines.point_baselines import Ltr, Ssjf, Trail
-from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
+from timely.disciplines.predictors.history import HistoryPredictor, Prediction
 from timely.disciplines.sagesched import SageSched
 from timely.disciplines.simple import Fcfs
 from timely.disciplines.step_time import FixedSpeed
 from timely.engines.sim.profile import KvCache, Limits, StepTerms, StepTimeProfile
 from timely.replay import paper_plots as plots
 from timely.replay.claims import Claim, claim, interval, mean, over_seeds, simulate
+from timely.replay.pieces import Pieces
 from timely.replay.trace import planned
 from timely.replay.workloads_sagesched import DATASETS, MAX_TOKENS, Drawn, World, workload
 
@@ -236,6 +238,22 @@ class Setting:
         return plain[name]()
 
 
+@cache
+def errors_of_baselines() -> Errors:
+    """``calibrate``, once a process."""
+    return calibrate()
+
+
+@lru_cache(maxsize=2)
+def _made(seed: int, rate: float, datasets: tuple[str, ...], requests: int, past: int) -> Setting:
+    return Setting.make(seed, rate, errors_of_baselines(), datasets)
+
+
+def setting(seed: int, rate: float, dataset: str = "") -> Setting:
+    """The setting of a seed, on one dataset or on all; the latest two are kept."""
+    return _made(seed, rate, (dataset,) if dataset else tuple(DATASETS), REQUESTS, PAST)
+
+
 def _spec(drawn: Drawn) -> JobSpec:
     return JobSpec("", 0.0, prompt_tokens=drawn.prompt_tokens, max_tokens=MAX_TOKENS, text=drawn.text)
 
@@ -284,40 +302,56 @@ def measure(jobs: Sequence[Mapping[str, Any]], discipline: Discipline, profile: 
 # ---------------------------------------------------------------------- the experiments
 
 
-def run(seeds: Sequence[int], out_dir: Path, say: Say = lambda line: None) -> list[Claim]:
+def run(
+    seeds: Sequence[int],
+    out_dir: Path,
+    say: Say = lambda line: None,
+    pieces: Pieces | None = None,
+) -> list[Claim]:
     """Reproduce the evaluation; plots go to ``out_dir`` (which exists), claims come back.
 
     Args:
         seeds: of the worlds; the paper's comparison asks for ten at least.
         say: told what has been measured, a line at a time.
+        pieces: what earlier runs have measured, and where to keep what this one does.
+
+    Raises:
+        OutOfTime: the budget of ``pieces`` is used up.
     """
-    errors = calibrate()
+    pieces = pieces or Pieces()
+    errors = errors_of_baselines()
     say(
         f"baselines: SSJF hits {100 * errors.hit_rate:.1f}% of buckets (no error: {100 * errors.best_hit_rate:.1f}%),"
         f" LTR tau {errors.tau:.2f}; sigmas {errors.ssjf:.2f}, {errors.ltr:.2f}, {errors.trail:.2f}"
     )
-    settings = [Setting.make(seed, MAIN_RATE, errors) for seed in seeds]
     return [
-        *_end_to_end(seeds, errors, out_dir, say),
-        *_datasets(seeds, errors, out_dir, say),
-        *_ablations(settings, out_dir, say),
-        *_sensitivity(settings, out_dir, say),
-        *_overhead(settings[0], out_dir, say),
+        *_end_to_end(seeds, pieces, out_dir, say),
+        *_datasets(seeds, pieces, out_dir, say),
+        *_ablations(seeds, pieces, out_dir, say),
+        *_sensitivity(seeds, pieces, out_dir, say),
+        *_overhead(setting(seeds[0], MAIN_RATE), out_dir, say),
     ]
 
 
-def _end_to_end(seeds: Sequence[int], errors: Errors, out_dir: Path, say: Say) -> list[Claim]:
+def _latency(model: str, rate: float, dataset: str, name: str, seed: int) -> list[float]:
+    """TTLT and TTFT of one discipline of the comparison."""
+    made = setting(seed, rate, dataset)
+    latency = measure(made.told(name), made.make_discipline(name), PROFILES[model])
+    return [latency.ttlt_s, latency.ttft_s]
+
+
+def _end_to_end(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> list[Claim]:
     """Fig. 7: all disciplines over the load, on both models."""
     found: list[Claim] = []
     best_everywhere, cells = 0, 0
     for model, rates in RATES.items():
         curves: dict[str, list[list[Latency]]] = {name: [] for name in ORDER}
         for rate in rates:
-            settings = [Setting.make(seed, rate, errors) for seed in seeds]
-            for name, column in curves.items():
-                column.append(
-                    [measure(s.told(name), s.make_discipline(name), PROFILES[model]) for s in settings]
-                )
+            # Seed by seed, so that a setting is made once.
+            asked = [(model, rate, "", name, seed) for seed in seeds for name in ORDER]
+            measured = [Latency(*pair) for pair in pieces.map("fig7", _latency, asked)]
+            for place, name in enumerate(ORDER):
+                curves[name].append(measured[place :: len(ORDER)])
             ttlt = {name: mean([x.ttlt_s for x in column[-1]]) for name, column in curves.items()}
             cells += 1
             # Without a queue there is nothing to decide and all are equal.
@@ -392,17 +426,14 @@ def _headline(curves: Mapping[str, Sequence[Sequence[Latency]]], seeds: Sequence
     ]
 
 
-def _datasets(seeds: Sequence[int], errors: Errors, out_dir: Path, say: Say) -> list[Claim]:
+def _datasets(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> list[Claim]:
     """Fig. 8: each dataset by itself."""
     table: dict[str, dict[str, list[float]]] = {}
+    names = (*ORDER, "trail-history")
     for dataset in DATASETS:
-        settings = [Setting.make(seed, MAIN_RATE, errors, [dataset]) for seed in seeds]
-        table[dataset] = {
-            name: [
-                measure(s.told(name), s.make_discipline(name), PROFILES["Qwen3-32B"]).ttlt_s for s in settings
-            ]
-            for name in (*ORDER, "trail-history")
-        }
+        asked = [("Qwen3-32B", MAIN_RATE, dataset, name, seed) for seed in seeds for name in names]
+        measured = [pair[0] for pair in pieces.map("fig8", _latency, asked)]
+        table[dataset] = {name: measured[place :: len(names)] for place, name in enumerate(names)}
         say(f"{dataset}: " + ", ".join(f"{n} {mean(v):.1f} s" for n, v in table[dataset].items()))
     plots.bars(
         out_dir / "fig8.png",
@@ -442,36 +473,44 @@ def _datasets(seeds: Sequence[int], errors: Errors, out_dir: Path, say: Say) -> 
     ]
 
 
-def _ablations(settings: Sequence[Setting], out_dir: Path, say: Say) -> list[Claim]:
+def _variant(what: str, seed: int) -> float:
+    """TTLT of a variant of SageSched, named as ``VARIANTS`` and ``_sensitivity`` name them."""
+    made = setting(seed, MAIN_RATE)
+    kind, _, value = what.partition("=")
+    if kind == "threshold":
+        discipline = SageSched(made.history(threshold=float(value)))
+    elif kind == "bucket":
+        discipline = SageSched(made.history(), bucket_tokens=float(value))
+    else:
+        discipline = VARIANTS[what](made)
+    return measure(made.jobs, discipline, PROFILES["Qwen3-32B"]).ttlt_s
+
+
+VARIANTS: dict[str, Callable[[Setting], SageSched]] = {
+    "semantic history": lambda s: SageSched(s.history()),
+    "history by length": lambda s: SageSched(s.history(by="length")),
+    "fine-tuned model": lambda s: SageSched(Family(s)),
+    "output length": lambda s: SageSched(s.history(), cost="output"),
+    "overall length": lambda s: SageSched(s.history(), cost="overall"),
+    "Gittins": lambda s: SageSched(s.history(), bucket_tokens=np.inf),
+    "Mean": lambda s: SageSched(s.history(), order="mean"),
+    "SageSched, noise": lambda s: SageSched(s.history(), noise=0.2),
+    "Gittins, noise": lambda s: SageSched(s.history(), noise=0.2, bucket_tokens=np.inf),
+    "Mean, noise": lambda s: SageSched(s.history(), noise=0.2, order="mean"),
+}
+"""The ablations of section 4.3."""
+
+
+def _ablations(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> list[Claim]:
     """Fig. 9, 10 and 11: predictor, cost and policy, the last also with noise."""
-
-    def ttlt(make: Callable[[Setting], Discipline]) -> list[float]:
-        return [measure(s.jobs, make(s), PROFILES["Qwen3-32B"]).ttlt_s for s in settings]
-
-    def sage(predictor: Callable[[Setting], LengthPredictor], **known: Any) -> list[float]:
-        return ttlt(lambda s: SageSched(predictor(s), **known))
-
-    def history(setting: Setting) -> LengthPredictor:
-        return setting.history()
-
-    full = sage(history)
-    predictors = {
-        "semantic history": full,
-        "history by length": sage(lambda s: s.history(by="length")),
-        "fine-tuned model": sage(Family),
-    }
-    costs = {
-        "resource-bound": full,
-        "output length": sage(history, cost="output"),
-        "overall length": sage(history, cost="overall"),
-    }
-    static = {"bucket_tokens": np.inf}
-    policies = {"SageSched": full, "Gittins": sage(history, **static), "Mean": sage(history, order="mean")}
-    noisy = {
-        "SageSched": sage(history, noise=0.2),
-        "Gittins": sage(history, noise=0.2, **static),
-        "Mean": sage(history, noise=0.2, order="mean"),
-    }
+    asked = [(name, seed) for seed in seeds for name in VARIANTS]
+    measured = pieces.map("variants", _variant, asked)
+    ttlt = {name: measured[place :: len(VARIANTS)] for place, name in enumerate(VARIANTS)}
+    full = ttlt["semantic history"]
+    predictors = {name: ttlt[name] for name in ("semantic history", "history by length", "fine-tuned model")}
+    costs = {"resource-bound": full} | {name: ttlt[name] for name in ("output length", "overall length")}
+    policies = {"SageSched": full, "Gittins": ttlt["Gittins"], "Mean": ttlt["Mean"]}
+    noisy = {name: ttlt[f"{name}, noise"] for name in policies}
     for figure, groups in (("fig9", predictors), ("fig10", costs), ("fig11", policies)):
         say(f"{figure}: " + ", ".join(f"{name} {mean(v):.1f} s" for name, v in groups.items()))
         systems = {name: [interval(values)] for name, values in groups.items()}
@@ -522,17 +561,15 @@ HASHED = "; cosines are those of hashed words, whose 0.7 is as selective as 0.8 
 BUCKET_SIZES = (50.0, 100.0, 200.0, 400.0, 800.0)
 
 
-def _sensitivity(settings: Sequence[Setting], out_dir: Path, say: Say) -> list[Claim]:
+def _sensitivity(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> list[Claim]:
     """Fig. 13: similarity threshold and bucket size."""
 
-    def ttlt(history: dict[str, Any], **known: Any) -> list[float]:
-        runs = (
-            measure(s.jobs, SageSched(s.history(**history), **known), PROFILES["Qwen3-32B"]) for s in settings
-        )
-        return [latency.ttlt_s for latency in runs]
+    def ttlt(kind: str, values: Sequence[float]) -> list[list[float]]:
+        asked = [(f"{kind}={value:g}", seed) for seed in seeds for value in values]
+        found = pieces.map("variants", _variant, asked)
+        return [found[place :: len(values)] for place in range(len(values))]
 
-    by_threshold = [ttlt({"threshold": threshold}) for threshold in THRESHOLDS]
-    by_bucket = [ttlt({}, bucket_tokens=bucket) for bucket in BUCKET_SIZES]
+    by_threshold, by_bucket = ttlt("threshold", THRESHOLDS), ttlt("bucket", BUCKET_SIZES)
     found = []
     for part, what, values, measured, paper, default, remark in (
         ("a", "similarity threshold", THRESHOLDS, by_threshold, 0.8, 0.7, HASHED),
