@@ -164,7 +164,7 @@ def test_costs_are_learned_by_type_from_instances_that_ran_to_their_end() -> Non
     hall.arrive("a", "chat/1", app_requests=1, prompt_tokens=100)
     for _ in range(10):
         hall.step()
-    hall.finish("a")
+    hall.finish("a", "stop")  # as vLLM calls it
     assert discipline.book.of(hall.arrive("b", "chat/2", app_requests=1).job_id).cost == 1050.0
     hall.finish("b", "cancelled")
     assert discipline.book.of(hall.arrive("c", "chat/3", app_requests=1).job_id).cost == 1050.0

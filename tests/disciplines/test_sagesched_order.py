@@ -176,14 +176,14 @@ def test_noise_blurs_the_belief() -> None:
     )
 
 
-@pytest.mark.parametrize("outcome", ["complete", "length", "cancelled", "failed"])
+@pytest.mark.parametrize("outcome", ["complete", "stop", "length", "abort", "cancelled", "failed"])
 def test_only_requests_that_ended_by_themselves_teach(outcome: str) -> None:
     told = Told()
     hall = Hall(SageSched(told))
     hall.arrive("a", "100:1")
     hall.step(7)
     hall.finish("a", outcome)
-    assert told.learned == ([("100:1", 7)] if outcome in ("complete", "length") else [])
+    assert told.learned == ([("100:1", 7)] if outcome in ("complete", "stop", "length") else [])
     assert hall.discipline.state() == {"beliefs": 0, "from_history": 0}
 
 

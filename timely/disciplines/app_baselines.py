@@ -10,6 +10,7 @@ import numpy as np
 from timely.core.job import Job, JobTable
 from timely.disciplines.app_groups import App, AppDiscipline
 from timely.disciplines.base import DisciplineInfo, Floats, Rows
+from timely.disciplines.lengths import COMPLETED
 from timely.disciplines.predictors.apps import KV, OnlineAppCosts, TrainedAppCosts, kv_token_time
 from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
 from timely.disciplines.queueing import Group, QueueDiscipline
@@ -108,7 +109,7 @@ class ShortestRequest(QueueDiscipline):
         """Remember how long it got."""
         super().finished(job, now)
         prediction = self._predicted.pop(job.job_id)[2]
-        if prediction is not None and job.outcome in ("complete", "length"):
+        if prediction is not None and job.outcome in COMPLETED:
             self.predictor.learn(job.spec, prediction, int(job.table.output_tokens[job.row]))
 
 

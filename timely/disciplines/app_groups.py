@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from timely.core.errors import InvalidInput
 from timely.core.job import Job, JobId, JobSpec
+from timely.disciplines.lengths import COMPLETED
 from timely.disciplines.predictors.apps import AppCosts, CostModel, OnlineAppCosts, kv_token_time
 from timely.disciplines.queueing import Group, QueueDiscipline
 
@@ -227,7 +228,7 @@ class AppDiscipline(QueueDiscipline):
         table, row = job.table, job.row
         app, over = self.book.leave(job.job_id, now)
         app.served += self.cost(float(table.prompt_tokens[row]), float(table.output_tokens[row]))
-        app.spoilt = app.spoilt or job.outcome not in ("complete", "length")
+        app.spoilt = app.spoilt or job.outcome not in COMPLETED
         self.served(app, now)
         if over:
             self._learn(app)

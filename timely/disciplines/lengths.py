@@ -8,7 +8,7 @@ from timely.core.job import Job, JobTable
 from timely.disciplines.base import Floats, Rows
 
 COMPLETED = ("complete", "stop", "length")
-"""Outcomes after which the number of tokens is the length the generation really had."""
+"""Outcomes after which the number of tokens is the length the generation really had; ``stop`` is vLLM's word."""
 
 PRIOR_TOKENS = 128.0
 """Length of a generation before the first one has finished."""

@@ -17,6 +17,7 @@ from timely.disciplines.app_baselines import ShortestRequest
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.composition import KeyedDiscipline
 from timely.disciplines.gittins import CostDistribution
+from timely.disciplines.lengths import COMPLETED
 from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
 
 CHECK_S = 0.5
@@ -80,7 +81,7 @@ class _Guessing(KeyedDiscipline):
         """Remember how long it got."""
         guess = self._guesses.pop(job.job_id)
         output = int(job.table.output_tokens[job.row])
-        if guess.prediction is not None and job.outcome in ("complete", "length") and output > 0:
+        if guess.prediction is not None and job.outcome in COMPLETED and output > 0:
             self.predictor.learn(job.spec, guess.prediction, output)
 
 

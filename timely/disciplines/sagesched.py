@@ -23,12 +23,10 @@ from timely.core.job import Job, JobId, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.composition import KeyedDiscipline
 from timely.disciplines.gittins import CostDistribution
+from timely.disciplines.lengths import COMPLETED
 from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
 
 BUCKET_TOKENS = 200
-
-COMPLETED = ("complete", "length")
-"""Outcomes after which a request's length says something."""
 
 Cost = Callable[[Floats, float], Floats]
 """Cost of a request from its output tokens and its input tokens."""
