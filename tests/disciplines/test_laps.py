@@ -157,14 +157,12 @@ def test_acceptance_is_that_of_all_rounds_and_empty_rounds_say_nothing() -> None
     assert seen.drafts == 4.0
 
 
-def test_a_known_acceptance_stands_in_where_nobody_tells_of_rounds() -> None:
+def test_without_rounds_nothing_is_perceptible_whatever_the_request_claims() -> None:
     bench = Bench(LapsSd(rounds=3))
-    known, unknown = bench.job("known", acceptance=0.6), bench.job("unknown")
-    for _ in range(3):
-        for job in (known, unknown):
-            bench.discipline.progressed(job, 1, 1.0)
-    assert bench.discipline._perceptible["known"].rate == pytest.approx(0.6)  # type: ignore[attr-defined]
-    assert "unknown" not in bench.discipline._perceptible  # type: ignore[attr-defined]
+    claims = bench.job("claims", acceptance=0.6)
+    for _ in range(9):
+        bench.discipline.progressed(claims, 1, 1.0)
+    assert bench.discipline.state()["perceptible"] == 0
 
 
 # ---------------------------------------------------------------- queues

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from timely.core.errors import Conflict, EngineFailed, InvalidInput, TooLarge, UnknownName
+from timely.core.errors import Conflict, EngineFailed, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
 from timely.core.timing import ManualTime, settle
 from timely.disciplines import registry
+from timely.disciplines.needs import lacks
 from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
 from timely.plans.check import check_segment
@@ -165,7 +166,21 @@ async def test_under_memory_pressure_parked_plans_are_evicted_and_still_end_with
         assert stats.kv_usage == 0.0
 
 
-@pytest.mark.parametrize("name", registry.names())
+NEEDY = [info.name for info in registry.infos() if lacks(info, ())]
+
+
+async def test_a_discipline_that_needs_speculation_is_refused_at_start_and_when_switched_to() -> None:
+    assert NEEDY == ["laps-sd"]
+    with pytest.raises(Unsupported, match="'laps-sd' needs speculation"):
+        ScriptedEngine(PLANS, discipline="laps-sd")
+    async with running(discipline="fcfs") as (engine, _):
+        with pytest.raises(Unsupported, match="'laps-sd' needs speculation"):
+            await engine.set_discipline("laps-sd")
+        assert (await engine.stats()).discipline == "fcfs"
+        assert {info.name for info in engine.disciplines()} == set(registry.names()) - set(NEEDY)
+
+
+@pytest.mark.parametrize("name", [name for name in registry.names() if name not in NEEDY])
 async def test_every_discipline_serves_and_can_be_switched_to(name: str) -> None:
     async with running(discipline="timely", max_batch=2) as (engine, clock):
         plans = [Generation(engine, "many", f"robot-{number}") for number in range(5)]

@@ -57,6 +57,10 @@ def command(
     estimate_noise: Annotated[float, typer.Option(min=0.0, help="Log-normal sigma of that estimate.")] = 0.0,
     warm: Annotated[bool, typer.Option("--warm", help="Shared prefixes are cached from the start.")] = False,
     open_loop: Annotated[bool, typer.Option("--open-loop", help="Robots report nothing.")] = False,
+    draft_tokens: Annotated[
+        int | None,
+        typer.Option(min=0, help="Draft tokens a round of speculative decoding, for jobs with an acceptance."),
+    ] = None,
     until: Annotated[float | None, typer.Option(min=0.0, help="Stop at this time of the trace, s.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     journal: Annotated[bool, typer.Option(help="Keep decisions, for `timely explain`.")] = True,
@@ -77,7 +81,7 @@ def command(
         prefill_chunk=prefill_chunk, kv_blocks=kv_blocks, max_resident=max_resident, seed=seed, eviction=eviction,  # type: ignore[arg-type]
         estimate_factor=estimate_factor, estimate_noise=estimate_noise, warm_prefixes=warm,
         closed_loop=not open_loop, until_s=until,
-        journal=journal,
+        journal=journal, draft_tokens=draft_tokens,
     )  # fmt: skip
     tasks = Tasks(trace)
     with _progress(f"{tasks.name} on {engine}") as progress:

@@ -18,8 +18,7 @@ Section 4 of the paper. Where it is vague or slips, this is decided here:
   acceptances and are predicted well, shortest predicted length first is the better discipline.
 * Acceptance is watched as the paper's Fig. 3 does, over all rounds so far. Rounds without a draft say nothing.
   Once perceptible a request stays so, and its estimate follows later rounds.
-* Where the engine reports no rounds but the request brings its acceptance (a simulation), that value is what each
-  round shows.
+* Acceptance counts as it is seen, never as a trace gives it: a request that is not drafted for stays non-perceptible.
 """
 
 from __future__ import annotations
@@ -150,12 +149,10 @@ class LapsSd(KeyedDiscipline):
         seen.note(seen.accepted / seen.drafted, self._spread)
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
-        """Where nobody tells of rounds, the acceptance that came with the job is what they show."""
+        """A round is over: it may have become perceptible."""
         seen = self._watched[job.job_id]
         # A round in which it has only just become perceptible was still run as a blind one.
         seen.chosen = job.job_id in self._perceptible
-        if seen.rounds == 0 and job.spec.acceptance is not None:
-            seen.note(job.spec.acceptance, self._spread)
         if seen.rate is not None:
             self._perceptible[job.job_id] = seen
 

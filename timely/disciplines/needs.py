@@ -16,11 +16,16 @@ SPECULATION = "speculation"
 
 _REMEDIES = {
     SPECULATION: (
-        "start the engine with speculative decoding (vLLM: --speculative-config), or replay a trace whose jobs give"
-        " their acceptance"
+        "start the engine with speculative decoding (vLLM: --speculative-config), or in the simulator replay a trace"
+        " whose jobs give their acceptance with --draft-tokens"
     ),
 }
 """Needs without which a discipline is pointless. Any other that a discipline names has a fallback."""
+
+
+def lacks(info: DisciplineInfo, available: Collection[str]) -> list[str]:
+    """What a discipline is pointless without and this engine cannot give."""
+    return [need for need in info.needs if need in _REMEDIES and need not in available]
 
 
 def check_needs(info: DisciplineInfo, available: Collection[str]) -> None:
@@ -32,9 +37,8 @@ def check_needs(info: DisciplineInfo, available: Collection[str]) -> None:
     Raises:
         Unsupported: the discipline is pointless without something that is not there; says what to do about it.
     """
-    for need in info.needs:
-        if need in _REMEDIES and need not in available:
-            raise Unsupported(f"{info.name!r} needs {need}: {_REMEDIES[need]}", where="discipline")
+    for need in lacks(info, available):
+        raise Unsupported(f"{info.name!r} needs {need}: {_REMEDIES[need]}", where="discipline")
 
 
 def check_urgency(urgency: object) -> None:

@@ -150,6 +150,8 @@ class ReplayOptions:
         learned_speed: the discipline learns step times online, as in the live engine; False: it is given the
             profile's own.
         journal: keep the decisions (needed by ``timely explain``).
+        draft_tokens: draft tokens a round of speculative decoding, for requests that give their acceptance; None: the
+            profile's, which is 0 (no speculation) unless it says otherwise. Simulator only.
         until_s: stop there; None: when all is done.
     """
 
@@ -170,6 +172,7 @@ class ReplayOptions:
     closed_loop: bool = True
     learned_speed: bool = True
     journal: bool = True
+    draft_tokens: int | None = None
     until_s: float | None = None
 
 

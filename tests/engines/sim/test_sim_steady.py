@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from sim_cases import profile, random_tasks, task
@@ -111,5 +112,7 @@ def test_unknown_names_and_nonsense_are_refused() -> None:
 
 @pytest.mark.parametrize("discipline", registry.names())
 def test_every_registered_discipline_serves_a_small_fleet(discipline: str) -> None:
-    run = Simulator(ReplayOptions(discipline=discipline), profile(blocks=60)).run(random_tasks(2, 40))
+    options = ReplayOptions(discipline=discipline, draft_tokens=3)
+    tasks = [replace(task, acceptance=0.5) for task in random_tasks(2, 40)]
+    run = Simulator(options, profile(blocks=60)).run(tasks)
     assert all(record.outcome == "complete" for record in run.records)

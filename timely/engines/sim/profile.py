@@ -15,6 +15,7 @@ from pydantic import (
     Field,
     FiniteFloat,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveInt,
     ValidationError,
     model_validator,
@@ -97,6 +98,21 @@ class Limits(_Part):
     token_budget: PositiveInt
 
 
+class DraftTerms(_Part):
+    """Speculative decoding.
+
+    Attributes:
+        draft_tokens: in a round; 0: only where a replay asks for it.
+        draft_s: to draft one token for every sequence of the step, seconds (T_SSM of the LAPS-SD paper's Eq. 6). Zero
+            for drafts that are looked up, as n-grams are.
+        verify_s_per_token: per draft token verified in the step, beside its decoding, seconds.
+    """
+
+    draft_tokens: NonNegativeInt = 0
+    draft_s: NonNegativeFloat = 0.0
+    verify_s_per_token: NonNegativeFloat = 0.0
+
+
 class StepTimeProfile(_Part):
     """A machine with a model on it, as far as step times go.
 
@@ -111,6 +127,7 @@ class StepTimeProfile(_Part):
     step_s: StepTerms
     kv: KvCache
     limits: Limits
+    speculation: DraftTerms | None = None
 
 
 class StepTime:
@@ -134,7 +151,13 @@ class StepTime:
         self._sequences = terms.sequences
 
     def __call__(
-        self, decodes: int, prefills: int, prefill_tokens: int, prefill_squares: float, context_tokens: int
+        self,
+        decodes: int,
+        prefills: int,
+        prefill_tokens: int,
+        prefill_squares: float,
+        context_tokens: int,
+        drafts: int = 0,
     ) -> float:
         """Seconds of a step.
 
@@ -142,6 +165,7 @@ class StepTime:
             decodes: decoding sequences; prefills: sequences with a chunk of prompt.
             prefill_squares: sum over chunks of (end of chunk)^2 - (its begin)^2, tokens squared.
             context_tokens: sum over decoding sequences of the tokens they attend to.
+            drafts: draft tokens verified in the step.
         """
         sequences = decodes + prefills
         time = self._base + self._sequence * sequences
@@ -152,17 +176,22 @@ class StepTime:
         else:
             time += self._context * context_tokens
         if self._tokens is not None:
-            time += self._tokens(prefill_tokens + decodes)
+            time += self._tokens(prefill_tokens + decodes + drafts)
         if self._sequences is not None:
             time += self._sequences(sequences)
         return time
 
 
 class ProfileSpeed:
-    """A profile's own step times as the ``Speed`` a discipline sees: the upper bound of what can be learned."""
+    """A profile's own step times as the ``Speed`` a discipline sees: the upper bound of what can be learned.
 
-    def __init__(self, terms: StepTerms) -> None:
+    Args:
+        round_s: what speculative decoding adds to a step with one sequence, seconds.
+    """
+
+    def __init__(self, terms: StepTerms, round_s: float = 0.0) -> None:
         self._time = StepTime(terms)
+        self._round_s = round_s
 
     def observe(self, sequences: int, prefill_tokens: int, step_s: float) -> None:
         """Nothing to learn."""
@@ -170,14 +199,14 @@ class ProfileSpeed:
     def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float = 0.0) -> float:
         """Time of a step, seconds."""
         prefills = 1 if prefill_tokens else 0
-        return self._time(
-            max(0, int(sequences) - prefills), prefills, int(prefill_tokens), 0.0, int(context_tokens)
-        )
+        decodes = max(0, int(sequences) - prefills)
+        time = self._time(decodes, prefills, int(prefill_tokens), 0.0, int(context_tokens))
+        return time + self._round_s if decodes else time
 
     @property
     def token_s(self) -> float:
         """Time of a decoding step with one sequence, seconds."""
-        return self._time(1, 0, 0, 0.0, 0)
+        return self._time(1, 0, 0, 0.0, 0) + self._round_s
 
     @property
     def prefill_token_s(self) -> float:

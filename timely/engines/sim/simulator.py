@@ -14,6 +14,7 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.job import JobId, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, StepLimits, StepPlan
+from timely.disciplines.needs import SPECULATION, check_needs
 from timely.disciplines.registry import create
 from timely.disciplines.step_time import LearnedSpeed
 from timely.engines.controller import Controller
@@ -24,6 +25,7 @@ from timely.engines.sim.memory import Live, Memory
 from timely.engines.sim.profile import DEFAULT as DEFAULT_PROFILE
 from timely.engines.sim.profile import ProfileSpeed, StepTime, StepTimeProfile, load_profile
 from timely.engines.sim.robots import Robots
+from timely.engines.sim.speculation import Speculation
 
 PROGRESS_EVENTS = 256
 """Events between two calls of the progress function."""
@@ -34,7 +36,7 @@ class Step:
     """The step in flight.
 
     Attributes:
-        members: (live job, its tokens, whether they are prompt tokens).
+        members: (live job, its tokens, whether they are prompt tokens); one that decodes has one and its draft tokens.
         times: seconds; of a row of steps each one's, the last being in flight.
     """
 
@@ -52,11 +54,12 @@ class Simulator:
         repeat_steps: take steps that decide nothing new without asking; off, every step is composed. The result
             is the same, sooner.
         discipline: one that is set up already (with a trained predictor, say); created by ``options.discipline``
-            unless given.
+            unless given. Whether it makes sense without speculation is then the caller's affair.
 
     Raises:
         UnknownName: no such discipline or profile.
         InvalidInput: a broken profile or a nonsensical option.
+        Unsupported: the named discipline needs speculation, and there is none.
     """
 
     def __init__(
@@ -75,8 +78,20 @@ class Simulator:
         self._prefill_chunk = _positive("prefill_chunk", options.prefill_chunk, self._token_budget)
         self._max_resident = _positive("max_resident", options.max_resident, 1 << 30)
         self._step_time = StepTime(self.profile.step_s)
-        speed = LearnedSpeed() if options.learned_speed else ProfileSpeed(self.profile.step_s)
-        self.controller = Controller(discipline or create(options.discipline), speed)
+        terms = self.profile.speculation
+        drafts = options.draft_tokens
+        if drafts is None:
+            drafts = terms.draft_tokens if terms is not None else 0
+        self.speculation = Speculation(drafts, terms, options.seed)
+        speed = (
+            LearnedSpeed()
+            if options.learned_speed
+            else ProfileSpeed(self.profile.step_s, self.speculation.step_s(drafts))
+        )
+        if discipline is None:
+            discipline = create(options.discipline)
+            check_needs(discipline.info, {SPECULATION} if drafts else ())
+        self.controller = Controller(discipline, speed)
         capacity = _positive("kv_blocks", options.kv_blocks, kv.blocks)
         self.memory = Memory(capacity, self.profile, options, self.controller)
         self.journal = Journal() if options.journal else None
@@ -104,7 +119,7 @@ class Simulator:
         self._whole = options.mode == "whole"
         # A discipline that listens to every token must hear each by itself.
         hears = type(self.controller.discipline).progressed is not Discipline.progressed
-        self._repeats = repeat_steps and not hears
+        self._repeats = repeat_steps and not hears and not drafts
 
     # ------------------------------------------------------------------ running
 
@@ -159,6 +174,12 @@ class Simulator:
 
     def _counters(self) -> dict[str, float | int]:
         controller = self.controller
+        speculation = self.speculation
+        rounds: dict[str, float | int] = (
+            {"drafted_tokens": speculation.drafted, "accepted_tokens": speculation.accepted}
+            if speculation.drafts
+            else {}
+        )
         return {
             "steps": controller.steps,
             "tokens": controller.tokens,
@@ -170,6 +191,7 @@ class Simulator:
             "segments": controller.segments,
             "evictions": controller.evictions,
             "busy_s": self.busy_s,
+            **rounds,
         }
 
     # ------------------------------------------------------------------ events
@@ -306,8 +328,9 @@ class Simulator:
         if not members:
             self._sleep(plan, now)
             return
-        time_s = self._step_time(decodes, len(members) - decodes, prefill_tokens, squares, context)
-        time_s += moved * self.profile.kv.swap_s_per_token
+        drafts = self._draft(members) if self.speculation.drafts else 0
+        time_s = self._step_time(decodes, len(members) - decodes, prefill_tokens, squares, context, drafts)
+        time_s += moved * self.profile.kv.swap_s_per_token + self.speculation.step_s(drafts)
         if time_s <= 0.0:
             raise InvalidInput(f"a step takes {time_s} s", where=f"profile {self.profile.name}: step_s")
         times = [time_s]
@@ -315,7 +338,7 @@ class Simulator:
             self._repeat(now, decodes, context, members, times)
         self._stepping = True
         self.prefill_tokens += prefill_tokens
-        self.computed_tokens += prefill_tokens + decodes * len(times)
+        self.computed_tokens += prefill_tokens + drafts + decodes * len(times)
         if self.journal is not None:
             self.journal.steps(now, times, members)
         self.series.sample(now, table, pool, len(members))
@@ -325,6 +348,27 @@ class Simulator:
         if len(times) > 1:
             begin_s = self._take(now, members, times)
         self.agenda.at(begin_s + times[-1], STEP_END, self._end_step, Step(members, prefill_tokens, times))
+
+    def _draft(self, members: list[tuple[Live, int, bool]]) -> int:
+        """Give those that decode their draft tokens, as many as there is room for; returns how many in all.
+
+        Only now, when everybody has what the plan gave: drafts take no block that somebody needs.
+        """
+        table, pool = self.controller.table, self.memory.pool
+        drafts = 0
+        for place, (live, tokens, prefill) in enumerate(members):
+            if prefill or live.task.acceptance is None:
+                continue
+            row = live.job.row
+            end = int(table.context_tokens[row]) + tokens
+            wanted = self.speculation.drafts
+            if not pool.grow(live.holding, end + wanted):
+                wanted = min(wanted, live.holding.blocks * pool.block_tokens - end)
+            table.blocks[row] = live.holding.blocks
+            if wanted > 0:
+                members[place] = (live, tokens + wanted, False)
+                drafts += wanted
+        return drafts
 
     def _repeat(
         self,
@@ -396,41 +440,78 @@ class Simulator:
         for live, tokens, prefill in step.members:
             job = live.job
             row = job.row
-            table.context_tokens[row] += tokens
+            produced = 1
             if prefill:
+                table.context_tokens[row] += tokens
                 left = table.prefill_left[row] - tokens
                 table.prefill_left[row] = left
                 if left > 0:
                     continue
+            else:
+                if tokens > 1:
+                    produced = self._round(live, tokens - 1, now)
+                table.context_tokens[row] += produced
             record = live.record
             if live.output == 0:
                 record.first_token_s = now
             record.last_token_s = now
-            live.output += 1
-            controller.progress(job, 1, now)
-            if live.output == live.boundary:
-                self._close(live, now)
+            live.output += produced
+            controller.progress(job, produced, now)
+            while live.output >= live.boundary and not self._close(live, now):
+                pass
         if len(step.times) > 1:
             controller.ran_again([live.task.job for live, _, _ in step.members], step.times[-1])
         else:
             controller.ran(len(step.members), step.prefill_tokens, step.times[0])
 
-    def _close(self, live: Live, now: float) -> None:
+    def _round(self, live: Live, drafted: int, now: float) -> int:
+        """A round of speculative decoding is verified: how many tokens it gave.
+
+        Nothing follows the last token, and nothing follows a blocking skill before its value is there: what was
+        drafted beyond is void, as on the live engine.
+        """
+        task = live.task
+        right = self.speculation.round(task.job, task.acceptance or 0.0, drafted)
+        most = live.target - live.output
+        if self._segmented and right >= live.boundary - live.output:
+            at = live.boundary - live.output
+            for segment, following in zip(task.plan[live.index :], task.plan[live.index + 1 :], strict=False):
+                if segment.blocking:
+                    most = at
+                    break
+                at += following.tokens
+        right = min(right, most - 1)
+        live.computed = max(
+            live.computed, int(self.controller.table.context_tokens[live.job.row]) + right + 1
+        )
+        self.speculation.note(drafted, right)
+        self.controller.accepted(live.job, drafted, right, now)
+        return right + 1
+
+    def _close(self, live: Live, now: float) -> bool:
+        """The segment in generation is complete; returns whether that was the last."""
         task, index = live.task, live.index
-        last = live.output == live.target
+        last = live.boundary == live.target
         if not self._whole:
             segment = task.plan[index]
             estimate = self.robots.estimate_s(task, index)
             self.controller.close_segment(
-                live.job, segment.text, estimate, now, blocking=segment.blocking, last=last
+                live.job,
+                segment.text,
+                estimate,
+                now,
+                blocking=segment.blocking,
+                surplus_tokens=live.output - live.boundary,
+                last=last,
             )
             for when, report in self.robots.receive(live.record, index, now, estimate):
                 self.agenda.at(when, REPORT, self._report, (task.job, report))
         if last:
             self._finish(live, now)
-            return
+            return True
         live.index += 1
         live.boundary += task.plan[live.index].tokens
+        return False
 
     def _finish(self, live: Live, now: float) -> None:
         task = live.task
@@ -441,6 +522,7 @@ class Simulator:
         live.record.outcome = "complete"
         self._note(live)
         self.memory.release(live)
+        self.speculation.forget(task.job)
         self.controller.finish(task.job, "complete", now)
         del self.live[task.job]
         self._ended(task, now)

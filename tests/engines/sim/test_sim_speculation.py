@@ -1,0 +1,234 @@
+"""Speculative decoding in the simulator: several tokens a step, told to the discipline, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sim_cases import CheckedSimulator, profile, random_tasks, run, task
+
+from timely.core.errors import InvalidInput, Unsupported
+from timely.core.job import Job
+from timely.disciplines import registry
+from timely.disciplines.laps_sd import LapsSd
+from timely.disciplines.needs import SPECULATION
+from timely.disciplines.simple import Fcfs
+from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.sim.profile import DraftTerms, StepTimeProfile
+from timely.engines.sim.simulator import Simulator
+from timely.engines.sim.speculation import Speculation, token_rate
+from timely.replay import results
+
+approx = pytest.approx
+
+
+def with_drafts(shape: StepTimeProfile, **terms: float) -> StepTimeProfile:
+    return shape.model_copy(update={"speculation": DraftTerms(**terms)})  # type: ignore[arg-type]
+
+
+def whole(job: int, tokens: int, acceptance: float | None, **fields: object) -> PlannedTask:
+    return task(job, plan=((tokens, 0.0),), acceptance=acceptance, **fields)
+
+
+# ---------------------------------------------------------------- the acceptance model
+
+
+@given(st.floats(0.0, 1.0), st.integers(1, 12))
+def test_a_round_keeps_the_share_that_the_trace_names(acceptance: float, drafts: int) -> None:
+    rate = token_rate(acceptance, drafts)
+    assert 0.0 <= rate <= 1.0
+    assert sum(rate**k for k in range(1, drafts + 1)) == approx(acceptance * drafts, abs=1e-9)
+
+
+@pytest.mark.parametrize("acceptance", [0.1, 0.5, 0.8])
+def test_drawn_rounds_have_that_share(acceptance: float) -> None:
+    speculation = Speculation(4, None, seed=3)
+    rounds = [speculation.round("a", acceptance, 4) for _ in range(4000)]
+    assert np.mean(rounds) / 4 == approx(acceptance, abs=0.02)
+    assert {0, 1, 2, 3, 4} == set(rounds)
+
+
+def test_rounds_are_a_requests_own_whatever_else_runs() -> None:
+    alone, among = Speculation(4, None, seed=1), Speculation(4, None, seed=1)
+    first = [alone.round("a", 0.6, 4) for _ in range(50)]
+    mixed = []
+    for _ in range(50):
+        mixed.append(among.round("a", 0.6, 4))
+        among.round("b", 0.6, 4)
+    assert first == mixed
+    assert first != [Speculation(4, None, seed=2).round("a", 0.6, 4) for _ in range(50)]
+
+
+def test_nonsense_is_refused() -> None:
+    for drafts in (-1, 1000):
+        with pytest.raises(InvalidInput, match="draft_tokens"):
+            Simulator(ReplayOptions(discipline="fcfs", draft_tokens=drafts), profile())
+
+
+# ---------------------------------------------------------------- steps
+
+
+def test_perfect_drafts_give_five_tokens_a_step() -> None:
+    # One step for the prompt and its first token, then (n + 1) a round: 1 + 40 / 5.
+    found = run([whole(0, 41, 1.0)], discipline="fcfs", mode="whole", draft_tokens=4)
+    assert found.counters["steps"] == 9
+    assert found.records[0].last_token_s == approx(0.09)
+    assert (found.counters["drafted_tokens"], found.counters["accepted_tokens"]) == (32, 32)
+    assert found.counters["computed_tokens"] == 32 + 40
+
+
+def test_useless_drafts_cost_steps_nothing_and_give_nothing() -> None:
+    found = run([whole(0, 41, 0.0)], discipline="fcfs", mode="whole", draft_tokens=4)
+    assert found.counters["steps"] == 41
+    assert found.counters["accepted_tokens"] == 0
+
+
+def test_drafting_and_verifying_take_the_profiles_time() -> None:
+    shape = with_drafts(profile(base=0.02), draft_tokens=4, draft_s=0.001, verify_s_per_token=0.0005)
+    found = run([whole(0, 11, 1.0)], shape, discipline="fcfs", mode="whole")
+    # Two rounds of 20 ms, each with four drafts of 1 ms one after the other, and four to verify at half that.
+    assert found.records[0].last_token_s == approx(0.02 + 2 * (0.02 + 0.004 + 0.002))
+    off = run([whole(0, 11, 1.0)], shape, discipline="fcfs", mode="whole", draft_tokens=0)
+    assert off.counters["steps"] == 11
+
+
+def test_requests_without_an_acceptance_decode_as_ever() -> None:
+    tasks = random_tasks(5, 40)
+    for mode in ("segmented", "stream", "whole"):
+        plain = ReplayOptions(discipline="edf", mode=mode, max_batch=6)  # type: ignore[arg-type]
+        texts = []
+        for options in (plain, replace(plain, draft_tokens=4)):
+            found = Simulator(options, profile(blocks=30), repeat_steps=False).run(tasks)
+            found.counters.pop("drafted_tokens", None)
+            found.counters.pop("accepted_tokens", None)
+            texts.append(json.dumps(results.build(found, plain, engine="sim", trace="t", wall_s=0.0)))
+        assert texts[0] == texts[1]
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    tasks = [replace(t, acceptance=0.6) for t in random_tasks(8, 30)]
+
+    def text(seed: int) -> str:
+        options = ReplayOptions(discipline="timely", draft_tokens=3, seed=seed)
+        found = Simulator(options, profile()).run(tasks)
+        return json.dumps(results.build(found, options, engine="sim", trace="t", wall_s=0.0))
+
+    assert text(1) == text(1)
+    assert text(1) != text(2)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10_000), st.sampled_from(["laps-sd", "fcfs", "semantic", "timely", "sagesched"]),
+    st.sampled_from(["segmented", "stream", "whole"]), st.integers(1, 6), st.sampled_from([16, 200]),
+)  # fmt: skip
+def test_whatever_is_drafted_plans_come_out_whole(
+    seed: int, discipline: str, mode: str, drafts: int, blocks: int
+) -> None:
+    """Boundaries inside a round, several of them, memory pressure: every segment has its tokens, in order."""
+    rng = np.random.default_rng(seed)
+    tasks = [
+        replace(
+            t,
+            acceptance=None if rng.random() < 0.2 else float(rng.uniform()),
+            plan=tuple(replace(s, blocking=bool(rng.random() < 0.2)) for s in t.plan),
+        )
+        for t in random_tasks(seed, 20)
+    ]
+    options = ReplayOptions(
+        discipline=discipline, mode=mode, draft_tokens=drafts, max_batch=5, token_budget=64
+    )  # type: ignore[arg-type]
+    simulator = CheckedSimulator(options, profile(blocks=blocks))
+    tokens: dict[object, list[int]] = {}
+    close = simulator.controller.close_segment
+
+    def noting(job: Job, *args: object, **kwargs: object) -> object:
+        segment = close(job, *args, **kwargs)  # type: ignore[arg-type]
+        tokens.setdefault(job.job_id, []).append(segment.tokens)
+        return segment
+
+    simulator.controller.close_segment = noting  # type: ignore[method-assign, assignment]
+    found = simulator.run(tasks)
+    for record in found.records:
+        assert record.outcome == "complete"
+        assert record.output_tokens == record.task.output_tokens
+        assert record.ready_s == sorted(record.ready_s)
+        if mode != "whole":
+            assert tokens[record.task.job] == [segment.tokens for segment in record.task.plan]
+    assert found.counters["tokens"] == sum(t.output_tokens for t in tasks)
+    assert found.counters["accepted_tokens"] <= found.counters["drafted_tokens"]
+
+
+def test_nothing_runs_past_a_blocking_skill() -> None:
+    """What is drafted beyond it is sampled without its value: void."""
+    plan = (
+        PlannedSegment("a", 3, 0.5),
+        PlannedSegment("look", 2, 1.0, blocking=True),
+        PlannedSegment("b", 4, 0.1),
+    )
+    only = PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=8, acceptance=1.0)
+    heard: list[tuple[int, int]] = []
+
+    class Listening(Fcfs):
+        def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+            heard.append((drafted, accepted))
+
+    options = ReplayOptions(mode="segmented", draft_tokens=8)
+    found = Simulator(options, profile(), discipline=Listening()).run([only])
+    # The first token came with the prompt; a round then gives the other four up to the value, and the next the rest.
+    assert heard == [(8, 3), (8, 3)]
+    assert found.records[0].ready_s[0] == found.records[0].ready_s[1]
+    assert found.records[0].ready_s[2] > found.records[0].end_s[1]
+
+
+# ---------------------------------------------------------------- what disciplines hear
+
+
+def test_a_discipline_hears_of_every_round_before_its_tokens() -> None:
+    heard: list[tuple[str, int]] = []
+
+    class Listening(Fcfs):
+        def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+            heard.append(("accepted", accepted))
+
+        def progressed(self, job: Job, tokens: int, now: float) -> None:
+            heard.append(("progressed", tokens))
+
+    options = ReplayOptions(mode="whole", draft_tokens=4)
+    Simulator(options, profile(), discipline=Listening()).run([whole(0, 60, 0.5)])
+    assert heard[0] == ("progressed", 1), "the prompt's step drafts nothing"
+    rounds = heard[1:]
+    assert [kind for kind, _ in rounds] == ["accepted", "progressed"] * (len(rounds) // 2)
+    assert all(after == before + 1 for (_, before), (_, after) in zip(rounds[::2], rounds[1::2], strict=True))
+
+
+def test_laps_sd_learns_acceptances_in_the_simulator() -> None:
+    """Lengths alike, acceptances apart: it finds out which are quick, and those end first."""
+    tasks = [whole(k, 200, 0.9 if k % 2 else 0.1, expected_tokens=200.0) for k in range(8)]
+    laps = LapsSd(first_s=0.2)
+    options = ReplayOptions(mode="whole", draft_tokens=4, max_batch=1)
+    found = Simulator(options, profile(), discipline=laps).run(tasks)
+    ends = {record.task.job: record.last_token_s for record in found.records}
+    assert max(ends[k] for k in (1, 3, 5, 7)) < max(ends[k] for k in (0, 2, 4, 6))
+    blind = run(tasks, discipline="lp-sjf", mode="whole", draft_tokens=4, max_batch=1)
+    assert np.mean(list(ends.values())) < np.mean([record.last_token_s for record in blind.records])
+
+
+# ---------------------------------------------------------------- what needs it
+
+
+def test_laps_sd_without_speculation_is_refused_at_start() -> None:
+    with pytest.raises(Unsupported, match=r"'laps-sd' needs speculation: .*--draft-tokens"):
+        Simulator(ReplayOptions(discipline="laps-sd"), profile())
+    Simulator(ReplayOptions(discipline="laps-sd", draft_tokens=4), profile())
+    Simulator(ReplayOptions(discipline="laps-sd"), with_drafts(profile(), draft_tokens=2))
+    Simulator(ReplayOptions(), profile(), discipline=LapsSd())
+
+
+def test_it_is_the_only_one_that_is() -> None:
+    needy = [name for name in registry.names() if SPECULATION in registry.load(name).info.needs]
+    assert needy == ["laps-sd"]

@@ -1,0 +1,94 @@
+"""Speculative decoding in the simulator: how many of a round's draft tokens are right, and what the round costs."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+
+from timely.core.errors import InvalidInput
+from timely.core.job import JobId
+from timely.engines.sim.profile import DraftTerms
+
+MOST_DRAFTS = 64
+"""More draft tokens a round than any drafter makes."""
+
+
+@lru_cache(maxsize=4096)
+def token_rate(acceptance: float, drafts: int) -> float:
+    """Chance of one draft token, given that those before it in the round are right.
+
+    A trace's ``acceptance`` is the share of all draft tokens that is accepted (LAPS-SD's ``A``). Verification keeps
+    the tokens before the first wrong one, so with a chance ``p`` each a round keeps ``p + p^2 + ... + p^n``, and this
+    is the ``p`` for which that is ``acceptance * n``.
+    """
+    if acceptance <= 0.0 or acceptance >= 1.0:
+        return min(max(acceptance, 0.0), 1.0)
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        kept, power = 0.0, 1.0
+        for _ in range(drafts):
+            power *= middle
+            kept += power
+        if kept < acceptance * drafts:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)
+
+
+class Speculation:
+    """Draws the rounds of all requests.
+
+    Each request has a stream of its own, from the seed and its name: its n-th round keeps the same tokens under any
+    discipline, so that a comparison compares orders and not luck.
+
+    Args:
+        drafts: draft tokens a round; 0 speculates not at all.
+        terms: what drafting and verifying cost.
+        seed: of everything drawn.
+
+    Raises:
+        InvalidInput: a number of drafts that makes no sense.
+    """
+
+    def __init__(self, drafts: int, terms: DraftTerms | None, seed: int) -> None:
+        if not 0 <= drafts <= MOST_DRAFTS:
+            raise InvalidInput(f"must lie within 0..{MOST_DRAFTS}, got {drafts}", where="draft_tokens")
+        self.drafts = drafts
+        self.drafted = 0
+        """Draft tokens verified so far."""
+        self.accepted = 0
+        """And how many of them were right."""
+        self._terms = terms or DraftTerms()
+        self._seed = seed
+        self._streams: dict[JobId, random.Random] = {}
+
+    def round(self, job_id: JobId, acceptance: float, drafts: int) -> int:
+        """Another round of a request: how many of its ``drafts`` draft tokens are right."""
+        stream = self._streams.get(job_id)
+        if stream is None:
+            stream = self._streams[job_id] = random.Random(f"{self._seed}/{job_id!r}")
+        rate = token_rate(acceptance, self.drafts)
+        right = 0
+        while right < drafts and stream.random() < rate:
+            right += 1
+        return right
+
+    def note(self, drafted: int, accepted: int) -> None:
+        """Count a round."""
+        self.drafted += drafted
+        self.accepted += accepted
+
+    def forget(self, job_id: JobId) -> None:
+        """The request is over."""
+        self._streams.pop(job_id, None)
+
+    def step_s(self, drafts: int) -> float:
+        """What a step costs beyond its decoding, seconds; ``drafts`` are all draft tokens verified in it.
+
+        The sequences of a step draft side by side, one token after the other.
+        """
+        if not drafts:
+            return 0.0
+        return self._terms.draft_s * self.drafts + self._terms.verify_s_per_token * drafts
