@@ -21,7 +21,8 @@ from timely.core.job import Job, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.core.timing import AsyncClock, SystemTime, wait_until
 from timely.disciplines import registry
-from timely.disciplines.base import StepLimits, StepPlan
+from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
+from timely.disciplines.needs import check_needs, lacks
 from timely.disciplines.step_time import FixedSpeed
 from timely.engines.base import (
     Engine,
@@ -112,6 +113,10 @@ class ScriptedEngine(Engine):
         max_batch, max_resident: sequences in a step, and with KV at once.
         kv_blocks, block_tokens: size of the KV cache.
         token_budget, prefill_chunk: most tokens of a step, and most of one prompt in it.
+
+    Raises:
+        UnknownName: no such discipline.
+        Unsupported: the discipline needs speculation; nothing is drafted here.
     """
 
     name = "scripted"
@@ -135,6 +140,7 @@ class ScriptedEngine(Engine):
         prefill_chunk: int = 256,
         max_prompt_tokens: int = 8192,
     ) -> None:
+        check_needs(registry.load(discipline).info, ())
         self._plans = dict(plans or {})
         self._planner: Planner = planner or nearest_example
         self.clock: AsyncClock = clock or SystemTime()
@@ -200,9 +206,18 @@ class ScriptedEngine(Engine):
         return True
 
     async def set_discipline(self, name: str) -> None:
-        """See ``Engine.set_discipline``."""
+        """See ``Engine.set_discipline``.
+
+        Raises:
+            Unsupported: it needs speculation; the current one stays.
+        """
+        check_needs(registry.load(name).info, ())
         self._controller.switch(name, self.clock.now())
         self._wake.set()
+
+    def disciplines(self) -> tuple[DisciplineInfo, ...]:
+        """See ``Engine.disciplines``: without those that need speculation."""
+        return tuple(info for info in super().disciplines() if not lacks(info, ()))
 
     async def stats(self) -> EngineStats:
         """See ``Engine.stats``."""

@@ -54,6 +54,9 @@ class VllmBackend:
         """The same inside a running event loop."""
         if options.eviction == "swap":
             raise InvalidInput("the live engine recomputes; use eviction=recompute", where="eviction")
+        if options.draft_tokens is not None:
+            # Forced plans need a logits processor, and vLLM takes none together with speculative decoding.
+            raise InvalidInput("the live engine replays recorded plans without drafts", where="draft_tokens")
         engine = self._engine
         if engine is None:
             engine = VllmEngine(replay_options(options, self._arguments))
