@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -140,74 +139,65 @@ def accuracy(
 
 @app.command()
 def live(
-    workload: Annotated[str, typer.Option(help="wid1, wid2 or wid3.")] = "wid1",
-    seconds: Annotated[float, typer.Option(min=10, help="How much of the workload.")] = 60.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the workload.")] = 7,
+    workloads: Annotated[
+        str, typer.Option(help="Comma-separated; NAME or NAME:SECONDS of it.")
+    ] = "wid1,wid2,wid3",
+    systems: Annotated[
+        str, typer.Option(help="Comma-separated; timely, pud, edf, fcfs, vllm-stream, vllm.")
+    ] = "timely,pud,edf,fcfs,vllm-stream,vllm",
+    seed: Annotated[int, typer.Option(min=0, help="Of the workloads.")] = 7,
     repetitions: Annotated[int, typer.Option(min=1, help="Each system so often, in turn.")] = 2,
-    systems: Annotated[str, typer.Option(help="Comma-separated.")] = "timely,pud,fcfs,vllm-stream,vllm",
+    profile: Annotated[str, typer.Option(metavar="NAME|FILE", help="Of the prediction.")] = "cpu-smollm2",
+    model: Annotated[str | None, typer.Option(metavar="DIR|NAME", help="To serve; the built-in one.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the runs; a later call goes on in it.")] = Path(
+        "out/live"
+    ),
+    budget: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="SECONDS", help="Begin no run after so long; 0 only reports."),
+    ] = None,
     json_file: JsonFile = None,
-) -> None:
+) -> int:
     """The paper's comparison on the real engine, in real time, the simulator's prediction beside it."""
-    _need("vllm")
-    from lrtrace.compose import compose
-    from timely.engines.replaying import ReplayOptions
-    from timely.engines.vllm.bench_live import SYSTEMS, compare
-    from timely.replay.results import build
-    from timely.replay.run import replay
-    from timely.replay.trace import planned
+    from timely.replay.live import SYSTEMS, WORKLOADS, LiveBench, Settings, VllmLive, text
 
     names = [name.strip() for name in systems.split(",") if name.strip()]
     for name in names:
         if name not in SYSTEMS:
             raise UnknownName("system", name, SYSTEMS, where="--systems")
-    console = _console(json_file)
-    trace = compose(workload, seed, duration_s=seconds, prompt_tokens=600, shared_prefix_tokens=480)
-    network_s = trace.header.network_s
-    tasks = sorted((planned(job, network_s) for job in trace.jobs), key=lambda task: task.arrival_s)
-    options = ReplayOptions(seed=seed, journal=False)
-    runs = asyncio.run(compare(tasks, options, names, repetitions, say=console.print))
-    result: dict[str, Any] = {"workload": workload, "seconds": seconds, "jobs": len(tasks), "systems": {}}
-    table = Table(
-        "system",
-        "urgent utility",
-        "normal utility",
-        "response p50",
-        "waiting mean",
-        "sim: urgent",
-        "sim: p50",
+    bench = LiveBench(
+        out,
+        Settings(_durations(workloads, WORKLOADS), tuple(names), seed, model=model),
     )
-    for name, group in runs.items():
-        discipline, mode = SYSTEMS[name]
-        chosen = ReplayOptions(
-            discipline=discipline, mode=mode, profile="cpu-smollm2", seed=seed, journal=False
-        )
-        predicted = replay(tasks, chosen)["summary"]
-        measured = [
-            build(run, chosen, engine="vllm", trace=workload, wall_s=run.end_s)["summary"] for run in group
-        ]
-        result["systems"][name] = {"measured": measured, "predicted": predicted}
-        table.add_row(
-            name,
-            _middle(measured, "by_class", "urgent", "utility_mean"),
-            _middle(measured, "by_class", "normal", "utility_mean"),
-            _middle(measured, "response_s", "p50"),
-            _middle(measured, "waiting_s", "mean"),
-            _middle([predicted], "by_class", "urgent", "utility_mean"),
-            _middle([predicted], "response_s", "p50"),
-        )
-    write_json(json_file, result)
-    console.print(table)
+    left = len(list(bench.missing(repetitions)))
+    if left and budget != 0.0:
+        _need("vllm")
+        say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)  # noqa: E731
+        limit = float("inf") if budget is None else budget
+        left = asyncio.run(bench.measure(VllmLive(model), repetitions, budget_s=limit, say=say))
+    report = bench.report(profile)
+    write_json(json_file, report)
+    if json_file != STDOUT:
+        typer.echo(text(report))
+    if left:
+        typer.echo(f"timely: {left} runs are left; the same command goes on.", err=True)
+    return TRY_AGAIN if left else 0
 
 
-def _middle(summaries: Sequence[dict[str, Any]], *path: str) -> str:
-    values: list[float] = []
-    for summary in summaries:
-        node: Any = summary
-        for key in path:
-            node = node.get(key) if isinstance(node, dict) else None
-        if node is not None:
-            values.append(float(node))
-    return f"{statistics.median(values):.3f}" if values else ""
+def _durations(given: str, known: Mapping[str, float]) -> dict[str, float]:
+    """``wid1,wid2:30`` as seconds by workload."""
+    found: dict[str, float] = {}
+    for part in (part.strip() for part in given.split(",")):
+        name, _, seconds = part.partition(":")
+        if name not in known:
+            raise UnknownName("workload", name, known, where="--workloads")
+        try:
+            found[name] = float(seconds) if seconds else known[name]
+        except ValueError:
+            raise InvalidInput(f"{seconds!r} is no number of seconds", where="--workloads") from None
+        if not 1.0 <= found[name] < float("inf"):
+            raise InvalidInput(f"{name} for {seconds} s; at least 1 s", where="--workloads")
+    return found
 
 
 @app.command()

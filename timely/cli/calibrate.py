@@ -17,7 +17,7 @@ from timely.engines.sim.fit import fit_kernels
 from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile
 
 MEASURING = "timely.engines.vllm.calibrate"
-"""Module whose ``timed_steps(model)`` runs steps on the live engine: gives (steps, KvCache, Limits, source)."""
+"""Module whose ``timed_steps(model)`` runs steps on the live engine."""
 
 
 def command(
@@ -39,6 +39,7 @@ def command(
         float, typer.Option(min=0.0, max=1.0, help="Share of the pointwise kernels that compilation leaves.")
     ] = 1.0,
     kv_blocks: Annotated[int, typer.Option(min=1, help="KV blocks of a profile from tables.")] = 2048,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each kind of step is measured, in turn.")] = 3,
     json_file: JsonFile = None,
 ) -> None:
     """Measure step times here and write them as a profile for `timely replay --profile`."""
@@ -46,7 +47,7 @@ def command(
     if from_kernels is not None:
         profile = _from_kernels(chosen, from_kernels, layers, pointwise_share, kv_blocks)
     else:
-        profile = _measured(chosen, model)
+        profile = _measured(chosen, model, rounds)
     save_profile(out, profile)
     write_json(json_file, profile.model_dump(mode="json"))
     if json_file != STDOUT:
@@ -73,14 +74,22 @@ def _from_kernels(
     )
 
 
-def _measured(name: str, model: str | None) -> StepTimeProfile:
-    if find_spec("vllm") is None or find_spec(MEASURING) is None:
+def _measured(name: str, model: str | None, rounds: int) -> StepTimeProfile:
+    if find_spec("vllm") is None:
         raise Unsupported(
             "measuring needs the live engine; install timely-serving[vllm], or give --from-kernels",
             where="calibrate",
         )
     measuring: Any = import_module(MEASURING)
-    steps, kv, limits, source = measuring.timed_steps(model)
-    terms, errors = fit_steps(steps)
-    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    return make_profile(name, source, terms, errors, kv, limits, date=today)
+    measured = measuring.timed_steps(model, rounds=rounds, say=lambda line: typer.echo(line, err=True))
+    terms, errors = fit_steps(measured.steps)
+    sizes = measured.sizes
+    return make_profile(
+        name,
+        measured.source,
+        terms,
+        errors,
+        KvCache(blocks=sizes.kv_blocks, block_tokens=sizes.block_tokens, swap_s_per_token=0.0),
+        Limits(max_batch=sizes.max_batch, token_budget=sizes.token_budget),
+        date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+    )

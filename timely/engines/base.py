@@ -30,7 +30,8 @@ class GenerationRequest:
         skill_set: name of the skill set: gives the grammar and the boundaries.
         robot: name of the robot profile: gives the execution-time model.
         constrained: decode under the skill set's grammar.
-        forced: for replays: the plan's segments as (text, tokens, execution_s), generated exactly so.
+        forced: for replays: the plan's segments as (text, tokens, execution_s), generated exactly so; a fourth element,
+            true, where the generation waits for the value the robot returns.
         network_s: delay to the robot, seconds.
     """
 
@@ -49,7 +50,7 @@ class GenerationRequest:
     seed: int | None = None
     constrained: bool = True
     network_s: float = 0.0
-    forced: tuple[tuple[str, int, float], ...] = ()
+    forced: tuple[tuple[str, int, float] | tuple[str, int, float, bool], ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

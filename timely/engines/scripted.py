@@ -38,6 +38,7 @@ from timely.engines.base import (
 from timely.engines.controller import Controller
 from timely.plans import segment_execution_s
 from timely.plans.library import find_skill_set
+from timely.plans.parser import SegmentParser
 from timely.plans.profiles import RobotProfile, find_profile
 from timely.plans.segmenter import Segmenter
 from timely.plans.skillset import SkillSet
@@ -304,7 +305,10 @@ class ScriptedEngine(Engine):
 
     def _script(self, request: GenerationRequest) -> list[ScriptedSegment]:
         if request.forced:
-            return [ScriptedSegment(text, seconds, tokens) for text, tokens, seconds in request.forced]
+            return [
+                ScriptedSegment(text, seconds, tokens, bool(more and more[0]))
+                for text, tokens, seconds, *more in request.forced
+            ]
         script = self._plans.get(str(request.extra.get("task", request.prompt)))
         if script is None and "task" not in request.extra:
             # A prompt holds more than the task: take the longest listed task that occurs in it.
@@ -511,15 +515,16 @@ def nearest_example(request: GenerationRequest) -> Script:
 
 def _segments(skill_set: SkillSet, profile: RobotProfile | None, plan: str) -> Script:
     segmenter = Segmenter(skill_set)
-    boundaries = [*segmenter.feed(plan), *segmenter.close()]
-    return [
-        ScriptedSegment(
-            boundary.text,
-            segment_execution_s(boundary.text, skill_set, profile) if profile else DEFAULT_EXECUTION_S,
-            blocking=boundary.blocking,
-        )
-        for boundary in boundaries
-    ]
+    parser = SegmentParser(skill_set) if skill_set.language != "text" else None
+    script = []
+    for boundary in (*segmenter.feed(plan), *segmenter.close()):
+        execution_s = DEFAULT_EXECUTION_S
+        if profile is not None:
+            if parser is not None:
+                parser.feed(boundary.text)
+            execution_s = segment_execution_s(boundary.text, skill_set, profile, parser_state=parser)
+        script.append(ScriptedSegment(boundary.text, execution_s, blocking=boundary.blocking))
+    return script
 
 
 def _words(text: str) -> frozenset[str]:

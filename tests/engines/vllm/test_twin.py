@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,8 @@ def exact(seconds: float) -> float:
     return round(seconds * 2.0**20) / 2.0**20
 
 
-def trace(seed: int, jobs: int) -> list[PlannedTask]:
-    """Bursts of mixed tasks whose prompts share nothing, so that no prefix cache has a say."""
+def trace(seed: int, jobs: int, shared: int = 0) -> list[PlannedTask]:
+    """Bursts of mixed tasks whose prompts begin with the same ``shared`` tokens."""
     rng = np.random.default_rng(seed)
     tasks: list[PlannedTask] = []
     arrival = 0.0
@@ -64,7 +65,9 @@ def trace(seed: int, jobs: int) -> list[PlannedTask]:
                     job=len(tasks),
                     arrival_s=arrival,
                     plan=plan,
-                    prompt_tokens=int(rng.integers(20, 200)),
+                    prompt_tokens=shared + int(rng.integers(20, 200)),
+                    shared_prefix_tokens=shared,
+                    prefix="fixed",
                     utility=URGENT if rng.random() < 0.4 else NORMAL,
                     network_s=2.0**-7,
                     segment_bound=max(segment.tokens for segment in plan),  # as the live engine takes it
@@ -169,7 +172,9 @@ class Twin:
                 }
             },
         )
-        ids = [1000 + (7919 * (task.job + 1) + 31 * n) % 40000 for n in range(task.prompt_tokens)]  # type: ignore[operator]
+        shared = task.shared_prefix_tokens
+        own = [(task.job + 1) * (n >= shared) for n in range(task.prompt_tokens)]  # type: ignore[operator]
+        ids = [1000 + (7919 * job + 31 * n) % 40000 for n, job in enumerate(own)]
         request = Request(str(task.job), ids, parameters, None, block_hasher=self.hasher)
         self.scheduler.add_request(request)
 
@@ -223,6 +228,33 @@ def test_the_same_decisions_step_by_step(vllm_config: Any, discipline: str) -> N
     for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
         assert ours == theirs, f"step {number}"
     assert len(live) == len(simulation)
+
+
+@pytest.mark.parametrize("discipline", ["timely", "pud"])
+def test_the_same_decisions_with_a_cached_prefix(vllm_config: Any, discipline: str) -> None:
+    """What the prefix cache holds of a prompt is known before it is admitted: its cost, and so its place."""
+    tasks = trace(seed=7, jobs=40, shared=320)
+    live = steps(Twin(vllm_config, tasks, discipline, blocks=4000).run())
+    simulation = steps(simulated(tasks, discipline, blocks=4000))
+    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
+        assert ours == theirs, f"step {number}"
+    assert len(live) == len(simulation) > 100
+
+
+def test_blocks_that_others_hold_are_told_apart(vllm_config: Any) -> None:
+    tasks = [replace(task, arrival_s=0.0) for task in trace(seed=8, jobs=3, shared=4 * BLOCK)]
+    tasks[2] = replace(tasks[2], arrival_s=1.0)
+    twin = Twin(vllm_config, tasks, "fcfs", blocks=24)  # so few that it matters
+    twin.add(tasks[0])
+    twin.step([])
+    twin.add(tasks[1])
+    twin.step([])
+    twin.add(tasks[2])
+    scheduler, table = twin.scheduler, twin.scheduler.controller.table
+    assert int(table.prefill_left[2]) == tasks[2].prompt_tokens - 4 * BLOCK
+    scheduler._look_up_prefixes(free_blocks=1)
+    assert table.resident.tolist() == [True, True, False]
+    assert table.shared_blocks.tolist() == [4, 4, 4]
 
 
 def test_under_memory_pressure_they_differ_little(vllm_config: Any) -> None:

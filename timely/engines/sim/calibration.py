@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from timely.core.errors import InvalidInput
 from timely.engines.sim.profile import KvCache, Limits, StepTerms, StepTime, StepTimeProfile
+from timely.engines.timed_steps import TimedStep
 
 LEAST_STEPS = 12
 """Fewer timed steps than this say nothing about five coefficients."""
 
+OUTLIER = 3.0
+"""A step this many times farther off than the median one counts that much less (Huber): a machine does other things."""
 
-@dataclass(frozen=True, slots=True)
-class TimedStep:
-    """One step as it was run: what was in it, and how long it took, seconds.
-
-    ``prefill_squares`` is the sum over chunks of (end of chunk)^2 - (its begin)^2; ``context_tokens`` the sum over
-    decoding sequences of the tokens they attend to.
-    """
-
-    decodes: int
-    prefills: int
-    prefill_tokens: int
-    prefill_squares: float
-    context_tokens: int
-    step_s: float
+REFITS = 5
 
 
 def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | str]]:
     """The linear form fitted to timed steps, coefficients not negative; and its relative errors, as fractions.
+
+    Least squares of the relative error, steps far off counting less.
 
     Raises:
         InvalidInput: fewer than ``LEAST_STEPS`` steps, or one that took no time.
@@ -58,14 +50,11 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
     scale = np.abs(x).max(axis=0)
     scale[scale == 0.0] = 1.0
     x = x / scale
-    active = [index for index in range(5) if columns[:, index].any()]
-    found = np.zeros(5)
-    while active:
-        values = np.linalg.lstsq(x[:, active], np.ones(len(time)), rcond=None)[0]
-        if values.min() >= 0.0:
-            found[active] = values
-            break
-        active.pop(int(values.argmin()))
+    found = _not_negative(x, np.ones(len(time)))
+    for _ in range(REFITS):
+        off = np.abs(x @ found - 1.0)
+        tolerated = max(OUTLIER * float(np.median(off)), 1e-9)
+        found = _not_negative(x, np.sqrt(np.minimum(1.0, tolerated / np.maximum(off, 1e-12))))
     base, sequence, token, square, context = (float(f"{v:.4g}") for v in found / scale)
     terms = StepTerms(
         base=base,
@@ -77,13 +66,27 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
     return terms, step_errors(terms, steps)
 
 
+def _not_negative(x: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weighted least squares of ``x @ c = 1``; coefficients that would be negative are zero, the others fitted anew."""
+    active = [index for index in range(x.shape[1]) if x[:, index].any()]
+    found = np.zeros(x.shape[1])
+    while active:
+        values = np.linalg.lstsq(x[:, active] * weight[:, None], weight, rcond=None)[0]
+        if values.min() >= 0.0:
+            found[active] = values
+            break
+        active.pop(int(values.argmin()))
+    return found
+
+
 def step_errors(terms: StepTerms, steps: Iterable[TimedStep]) -> dict[str, float | str]:
     """Relative errors of a profile on timed steps, as fractions: median and 90th percentile by kind of step."""
     model = StepTime(terms)
-    errors: dict[str, list[float]] = {"decode": [], "prefill": []}
+    errors: dict[str, list[float]] = {"decode": [], "prefill": [], "mixed": []}
     for s in steps:
         predicted = model(s.decodes, s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens)
-        errors["prefill" if s.prefill_tokens else "decode"].append(abs(predicted / s.step_s - 1.0))
+        kind = "mixed" if s.decodes and s.prefill_tokens else "prefill" if s.prefill_tokens else "decode"
+        errors[kind].append(abs(predicted / s.step_s - 1.0))
     return {
         f"{kind}_{name}": round(float(np.percentile(values, q)), 4)
         for kind, values in errors.items()

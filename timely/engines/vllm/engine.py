@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,16 @@ class VllmOptions:
     arguments: tuple[str, ...] = ()
     warm_up: tuple[str, ...] | None = None
     """Skill sets whose fixed prompts and grammars are made ready at start; None: all that are installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSizes:
+    """Blocks of KV cache and tokens in each, most sequences and most tokens in a step."""
+
+    kv_blocks: int
+    block_tokens: int
+    max_batch: int
+    token_budget: int
 
 
 class VllmEngine(Engine):
@@ -234,7 +244,7 @@ class VllmEngine(Engine):
             "priority": request.priority,
             "text": request.prompt[:2000],
         }
-        for name in ("app_requests", "expected_tokens", "arrival_s", "forced_ids"):
+        for name in ("app_requests", "expected_tokens", "arrival_s", "forced_ids", "segment_tokens"):
             if name in request.extra:
                 timely[name] = request.extra[name]
         if request.forced:
@@ -271,6 +281,15 @@ class VllmEngine(Engine):
         """See ``Engine.set_discipline``; all engines switch."""
         registry.load(name)
         await self._control({"kind": "discipline", "name": name})
+
+    async def set_mode(self, mode: Mode) -> None:
+        """Serve in another mode from now on; only while nothing is being served.
+
+        Raises:
+            Conflict: a generation is live.
+        """
+        await self._control({"kind": "mode", "name": mode})
+        self.options = replace(self.options, mode=mode)
 
     async def stats(self) -> EngineStats:
         """Sums over all engines; step and decision times are the largest."""
@@ -325,6 +344,22 @@ class VllmEngine(Engine):
         if self._llm is None:
             return super().max_prompt_tokens
         return int(self._llm.model_config.max_model_len) - 64
+
+    @property
+    def model_name(self) -> str:
+        """The running model's name, or its folder's."""
+        return Path(str(self._running().model_config.model)).name
+
+    @property
+    def sizes(self) -> EngineSizes:
+        """Sizes of the running engine (of one, with several)."""
+        config = self._running().vllm_config
+        return EngineSizes(
+            kv_blocks=int(config.cache_config.num_gpu_blocks),
+            block_tokens=int(config.cache_config.block_size),
+            max_batch=int(config.scheduler_config.max_num_seqs),
+            token_budget=int(config.scheduler_config.max_num_batched_tokens),
+        )
 
     def _running(self) -> Any:
         if self._llm is None:

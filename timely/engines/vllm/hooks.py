@@ -34,7 +34,13 @@ REQUEST_FIELDS = (
     "num_output_placeholders",
     "num_in_flight_tokens",
     "is_prefill_chunk",
+    "block_hashes",
 )
+CACHE_METHODS: dict[str, tuple[str, ...]] = {
+    "prefix_cache_lookup_enabled": ("request",),
+    "get_blocks": ("request_id",),
+}
+POOL_METHODS: dict[str, tuple[str, ...]] = {"get_cached_block": ("block_hash", "kv_cache_group_ids")}
 CORE_METHODS = ("_handle_client_request", "_send_abort_outputs", "run_busy_loop", "add_request")
 
 
@@ -45,6 +51,8 @@ def check() -> None:
         EngineFailed: naming the hook that is missing or changed, the version found and the range supported.
     """
     import vllm
+    from vllm.v1.core.block_pool import BlockPool
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.engine.core import EngineCoreProc
     from vllm.v1.request import Request
@@ -52,6 +60,9 @@ def check() -> None:
     version = getattr(vllm, "__version__", "unknown")
     for name, parameters in SCHEDULER_METHODS.items():
         _require(AsyncScheduler, name, parameters, version)
+    for owner, methods in ((KVCacheManager, CACHE_METHODS), (BlockPool, POOL_METHODS)):
+        for name, parameters in methods.items():
+            _require(owner, name, parameters, version)
     for name in CORE_METHODS:
         _require(EngineCoreProc, name, (), version)
     source = inspect.getsource(Request.__init__)

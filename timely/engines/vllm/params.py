@@ -65,6 +65,8 @@ class TimelyParams(BaseModel):
     """On the host's monotonic clock; set by our own server only."""
     forced: list[tuple[str, int, float] | tuple[str, int, float, bool]] | None = None
     """For replays: (text, tokens, execution_s, blocking) of each segment; boundaries follow the token counts."""
+    segment_tokens: int | None = Field(None, ge=1)
+    """For replays: the longest segment of its skill set, tokens; that of the plan unless given."""
     forced_ids: list[int] | None = None
     """For replays: the exact output token ids."""
 

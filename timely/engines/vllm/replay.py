@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from timely.core.errors import InvalidInput
+from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.replaying import Backend, BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
@@ -24,6 +24,8 @@ ALPHABET = range(1000, 9000)
 """Token ids for made-up prompts and plans: ordinary words in any vocabulary this size or larger."""
 SAMPLE_S = 0.25
 """How often queue and KV are sampled, seconds."""
+START_S = 0.2
+"""From the end of the warm-up to the trace's origin."""
 DRAIN_S = 600.0
 """Longest wait after the last arrival."""
 
@@ -113,10 +115,10 @@ class _Run:
     async def go(self) -> BackendRun:
         await self._warm_up()
         before = await self.engine.stats()
-        self.origin = time.monotonic() + 0.2
+        self.origin = time.monotonic() + START_S
         robots = [asyncio.create_task(self._serve(record)) for record in self.records]
         sampler = asyncio.create_task(self._sample())
-        partial = False
+        partial = interrupted = False
         last = self.tasks[-1].arrival_s if self.tasks else 0.0
         deadline = self.options.until_s if self.options.until_s is not None else last + DRAIN_S
         try:
@@ -124,15 +126,21 @@ class _Run:
                 _, pending = await asyncio.wait(robots, timeout=self.origin + deadline - time.monotonic())
                 partial = bool(pending)
         except asyncio.CancelledError:
-            partial = True
+            partial = interrupted = True
         finally:
             for waiting in (*robots, sampler):
                 waiting.cancel()
             outcomes = await asyncio.gather(*robots, sampler, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
-        after = await self.engine.stats()
+        after = before
+        try:
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+            after = await self.engine.stats()
+        except EngineFailed:
+            # Ctrl-C reaches the engine's process too, and it may be gone already: what is done is kept all the same.
+            if not interrupted:
+                raise
         ends = [end for record in self.records for end in record.end_s]
         return BackendRun(
             records=self.records,
@@ -161,13 +169,15 @@ class _Run:
         for index, segment in enumerate(task.plan):
             estimate = segment.execution_s if segment.estimate_s is None else segment.estimate_s
             wobble = math.exp(noise * _gauss(f"{self.options.seed}/{task.job}/{index}")) if noise else 1.0
-            plan.append((segment.text, segment.tokens, estimate * factor * wobble))
+            plan.append((segment.text, segment.tokens, estimate * factor * wobble, segment.blocking))
         extra: dict[str, object] = {
-            "prompt_token_ids": _prompt(task),
-            "forced_ids": _ids(f"plan/{task.job}", task.output_tokens),
+            "prompt_token_ids": _prompt(task, self.origin),
+            "forced_ids": made_up_ids(f"plan/{task.job}", task.output_tokens),
         }
         if arrival_s:
             extra["arrival_s"] = arrival_s
+        if task.segment_bound is not None:
+            extra["segment_tokens"] = task.segment_bound
         return GenerationRequest(
             task_id=task_id,
             prompt=task.task,
@@ -234,13 +244,28 @@ class _Run:
             free = start + actual
             record.start_s.append(start - self.origin)
             record.end_s.append(free - self.origin)
-            if self.options.closed_loop and self.options.mode == "segmented":
-                for kind, when in (("started", start), ("done", free)):
-                    report = ExecutionReport(event.index, kind)  # type: ignore[arg-type]
-                    pending.append(asyncio.create_task(self._tell(task_id, report, when + task.network_s)))
+            for report, when in self._reports(event, actual, start, task.network_s):
+                pending.append(asyncio.create_task(self._tell(task_id, report, when + task.network_s)))
         for telling in pending:
             telling.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
+
+    def _reports(
+        self, event: SegmentReady, actual_s: float, start_s: float, network_s: float
+    ) -> list[tuple[ExecutionReport, float]]:
+        """What the robot tells of a segment and when, as in the simulator: a value even where it tells nothing else."""
+        if self.options.mode != "segmented":
+            return []
+        end_s = start_s + actual_s
+        if event.blocking:
+            value = ExecutionReport(event.index, "value", elapsed_s=actual_s, age_s=network_s, value="")
+            return [(value, end_s)]
+        if not self.options.closed_loop:
+            return []
+        return [
+            (ExecutionReport(event.index, "started", age_s=network_s), start_s),
+            (ExecutionReport(event.index, "done", elapsed_s=actual_s, age_s=network_s), end_s),
+        ]
 
     async def _tell(self, task_id: str, report: ExecutionReport, when: float) -> None:
         await _sleep_until(when)
@@ -261,14 +286,18 @@ async def _sleep_until(when: float) -> None:
         await asyncio.sleep(delay)
 
 
-def _prompt(task: PlannedTask) -> list[int]:
-    """A prompt of the recorded length that shares exactly the recorded prefix."""
+def _prompt(task: PlannedTask, run: float) -> list[int]:
+    """A prompt of the recorded length that shares exactly the recorded prefix.
+
+    The rest is another in every ``run``: an engine that replays a trace twice must not find the first run's prompts in
+    its prefix cache.
+    """
     shared = min(task.shared_prefix_tokens, task.prompt_tokens)
     own = task.prompt_tokens - shared
-    return _ids(f"prefix/{task.prefix}", shared) + _ids(f"prompt/{task.job}", own)
+    return made_up_ids(f"prefix/{task.prefix}", shared) + made_up_ids(f"prompt/{task.job}/{run}", own)
 
 
-def _ids(name: str, count: int) -> list[int]:
+def made_up_ids(name: str, count: int) -> list[int]:
     """``count`` token ids that depend on the name alone."""
     state = zlib.crc32(name.encode())
     ids: list[int] = []

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from vllm.logger import init_logger
 from vllm.tokenizers import cached_tokenizer_from_config
@@ -28,12 +28,13 @@ from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from timely.core.errors import InvalidInput, TimelyError
+from timely.core.errors import Conflict, InvalidInput, TimelyError, UnknownName
 from timely.core.job import Job, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.needs import SPECULATION, check_needs
+from timely.engines.base import Mode
 from timely.engines.controller import Controller
 from timely.engines.vllm import hooks
 from timely.engines.vllm.boundaries import (
@@ -46,11 +47,15 @@ from timely.engines.vllm.boundaries import (
     skill_set_named,
 )
 from timely.engines.vllm.params import TimelyParams, parse
+from timely.engines.vllm.prefix import PrefixView
 from timely.engines.vllm.settings import SchedulerSettings, open_journal
 from timely.engines.vllm.values import append_value
 from timely.plans.values import value_text
 
 logger = init_logger(__name__)
+
+SHORT = 0.25
+"""Share of free blocks below which it matters who shares blocks with whom: evictions may be near."""
 
 PARKED_STEP = 1 << 62
 """``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
@@ -66,6 +71,8 @@ class Tracked:
     finder: BoundaryFinder | None
     segments: list[dict[str, Any]] = field(default_factory=list)
     suspensions: int = 0
+    found_blocks: int = 0
+    """While it waits: blocks of its context that the prefix cache holds."""
     evicted_context: int = 0
     """Tokens its KV cache held when it was last evicted: what is computed again below that is recomputation."""
     first_token_s: float | None = None
@@ -75,11 +82,14 @@ class Tracked:
 
 @dataclass(slots=True)
 class _InFlight:
-    """A step between ``schedule`` and ``update_from_output``."""
+    """A step between ``schedule`` and ``update_from_output``; see ``TimedStep`` for what it counts."""
 
     started_s: float
     sequences: int
     prefill_tokens: int
+    prefills: int
+    prefill_squares: int
+    context_tokens: int
 
 
 class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
@@ -108,6 +118,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._stalled = 0
         self._idle_until = -math.inf
         """Set when the discipline chose nobody although somebody is runnable: when it wants to be asked again."""
+        self._prefix = PrefixView(self)
         self._tokenizer: Any = None
         self._bounds: SegmentBounds | None = None
         logger.info("Timely schedules: discipline %s, mode %s", self.settings.discipline, self.settings.mode)
@@ -137,11 +148,13 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         now = self.clock()
         finder, bound = self._boundaries(request, params)
         task_id = params.task_id or request.request_id
+        found = self._prefix.found(request)
         spec = JobSpec(
             job_id=request.request_id,
             arrival_s=min(now, params.arrival_s) if params.arrival_s is not None else now,
             utility=params.utility,
             prompt_tokens=request.num_prompt_tokens,
+            cached_tokens=found * self.block_size,
             max_tokens=request.max_tokens,
             segment_tokens=bound,
             segmented=finder is not None and self.settings.mode == "segmented",
@@ -157,12 +170,13 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         )
         job = self.controller.arrive(spec)
         self._idle_until = -math.inf
-        self._tracked[request.request_id] = Tracked(request, job, task_id, finder)
+        self._tracked[request.request_id] = Tracked(request, job, task_id, finder, found_blocks=found)
         self._by_task.setdefault(task_id, []).append(request.request_id)
 
     def _boundaries(self, request: Request, params: TimelyParams) -> tuple[BoundaryFinder | None, int]:
         if params.forced:
-            return CountedBoundaries(params.forced), max(segment[1] for segment in params.forced)
+            longest = max(segment[1] for segment in params.forced)
+            return CountedBoundaries(params.forced), params.segment_tokens or longest
         if not params.skill_set:
             return None, self.settings.plain_segment_tokens
         tokenizer = self._get_tokenizer()
@@ -218,7 +232,9 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         """Let the discipline compose the step, then vLLM schedule just that."""
         now = self.clock()
         started = time.perf_counter()
-        self._plan = plan = self.controller.compose(self._limits(now))
+        limits = self._limits(now)
+        self._look_up_prefixes(limits.free_blocks)
+        self._plan = plan = self.controller.compose(limits)
         self._idle_until = -math.inf if plan.tokens or plan.wake_s == math.inf else plan.wake_s
         self._decide_s += 0.1 * (time.perf_counter() - started - self._decide_s)
         for request_id in plan.evict:
@@ -252,6 +268,24 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             block_tokens=self.block_size,
             speed=self.controller.speed,
         )
+
+    def _look_up_prefixes(self, free_blocks: int) -> None:
+        """What those who wait would find cached by now; and while memory is short, who shares blocks with whom."""
+        table = self.controller.table
+        short = free_blocks < SHORT * self.kv_cache_manager.block_pool.num_gpu_blocks
+        if not short and bool(table.resident.all()):
+            return
+        for tracked in self._tracked.values():
+            row, request = tracked.job.row, tracked.request
+            if table.resident[row]:
+                if short:
+                    table.shared_blocks[row] = self._prefix.shared(request)
+                continue
+            found = self._prefix.found(request, tracked.found_blocks)
+            if found != tracked.found_blocks:
+                tracked.found_blocks = found
+                table.prefill_left[row] = request.num_tokens - found * self.block_size
+            table.shared_blocks[row] = self._prefix.held_by_others(request, found) if short else 0
 
     def _order_running(self, plan: StepPlan) -> None:
         """Chosen requests first, in plan order; the others skipped by vLLM's own eligibility check.
@@ -318,7 +352,12 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         request.next_decode_eligible_step = 0
         tracked.evicted_context = max(tracked.evicted_context, request.num_computed_tokens)
         self._preempt_request(request, now)
-        self.controller.evict(tracked.job, request.num_tokens, now)
+        self._note_eviction(tracked, now)
+
+    def _note_eviction(self, tracked: Tracked, now: float) -> None:
+        request = tracked.request
+        tracked.found_blocks = self._prefix.found(request)
+        self.controller.evict(tracked.job, request.num_tokens - tracked.found_blocks * self.block_size, now)
 
     def _settle(self, output: SchedulerOutput, was_resident: Mapping[str, bool], now: float) -> None:
         """Bring the table in line with what vLLM really scheduled."""
@@ -330,8 +369,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
                 tracked.evicted_context = max(
                     tracked.evicted_context, int(table.context_tokens[tracked.job.row])
                 )
-                self.controller.evict(tracked.job, tracked.request.num_tokens, now)
-        prefill = 0
+                self._note_eviction(tracked, now)
+        prefill = prefills = squares = context = 0
         for request_id, count in output.num_scheduled_tokens.items():
             tracked = self._tracked.get(request_id)
             if tracked is None:
@@ -344,16 +383,16 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
                 tracked.evicted_context = 0
             table.context_tokens[row] = computed
             table.blocks[row] = -(-computed // self.block_size)
-            if request.is_prefill_chunk:
-                table.prefill_left[row] = request.num_tokens - computed
+            if request.is_prefill_chunk or int(table.prefill_left[row]) > 0:
                 prefill += count
+                prefills += 1
+                squares += computed * computed - (computed - count) * (computed - count)
             else:
-                if int(table.prefill_left[row]) > 0:
-                    prefill += count
-                table.prefill_left[row] = 0
+                context += computed
+            table.prefill_left[row] = request.num_tokens - computed if request.is_prefill_chunk else 0
         scheduled = len(output.num_scheduled_tokens)
         if scheduled:
-            self._in_flight.append(_InFlight(now, scheduled, prefill))
+            self._in_flight.append(_InFlight(now, scheduled, prefill, prefills, squares, context))
             self._stalled = 0
         elif self._plan.tokens and not self._in_flight:
             self._unstall(now)
@@ -419,6 +458,15 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             step = self._in_flight.popleft()
             self._step_s = now - max(step.started_s, self._last_update_s)
             self.controller.ran(step.sequences, step.prefill_tokens, self._step_s)
+            if self.controller.journal:
+                self.controller.journal(
+                    {
+                        "event": "timed", "t_s": step.started_s, "end_s": now,
+                        "decodes": step.sequences - step.prefills, "prefills": step.prefills,
+                        "prefill_tokens": step.prefill_tokens, "prefill_squares": step.prefill_squares,
+                        "context_tokens": step.context_tokens,
+                    }
+                )  # fmt: skip
             self._last_update_s = now
         return outputs
 
@@ -517,7 +565,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
     def control(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """A control event from a front-end; harmless when its task is not here (several engines).
 
-        ``{"kind": "report", "task_id", "report"}``, ``{"kind": "discipline", "name"}``, ``{"kind": "stats"}``,
+        ``{"kind": "report", "task_id", "report"}``, ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
+        ``{"kind": "stats"}``,
         ``{"kind": "requests", "task_id"}`` (the request ids of a task, for a cancel).
         Errors come back as data: ``{"error": {"code", "message", "where"}}``.
         """
@@ -533,6 +582,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
                 check_needs(registry.load(name).info, self._offers())
                 self.controller.switch(name, now)
                 return {"known": True}
+            if kind == "mode":
+                return self._set_mode(str(event["name"]))
             if kind == "stats":
                 return self._stats(now)
             if kind == "requests":
@@ -543,6 +594,15 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
                 "known": not isinstance(error, InvalidInput),
                 "error": {"code": error.code, "message": error.message, "where": error.where},
             }
+
+    def _set_mode(self, name: str) -> dict[str, Any]:
+        """Another serving mode, for benchmarks that compare them on one warm engine; not while anything is served."""
+        if name not in get_args(Mode):
+            raise UnknownName("mode", name, get_args(Mode), where="mode")
+        if self._tracked:
+            raise Conflict(f"{len(self._tracked)} generations are being served in another mode", where="mode")
+        self.settings.mode = name  # type: ignore[assignment]
+        return {"known": True}
 
     def _report(self, task_id: str, report: ExecutionReport, now: float) -> bool:
         requests = self._by_task.get(task_id)

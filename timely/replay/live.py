@@ -1,0 +1,390 @@
+"""The paper's comparison on the real engine, in real time, and what the simulator predicts for the same runs.
+
+Every run is a file in a folder: a call that is interrupted, or that was given little time, goes on where the last one
+stopped. Systems take turns, so that a machine that drifts hurts none alone, and share one warm engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from lrtrace.compose import compose
+from timely.core.errors import EngineFailed, InvalidInput
+from timely.disciplines import registry
+from timely.engines.base import Mode
+from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.replay import results
+from timely.replay.files import read_result, result_text, write_text
+from timely.replay.trace import planned
+
+SYSTEMS: dict[str, tuple[str, Mode]] = {
+    "timely": ("timely", "segmented"),
+    "pud": ("pud", "segmented"),
+    "edf": ("edf", "segmented"),
+    "fcfs": ("fcfs", "segmented"),
+    "vllm-stream": ("fcfs", "stream"),
+    "vllm": ("fcfs", "whole"),
+}
+"""System -> discipline and mode, as TimelyLLM section 7.1 has them."""
+
+WORKLOADS = {"wid1": 45.0, "wid2": 45.0, "wid3": 60.0}
+"""Workload of Table 3 -> how much of it, seconds."""
+
+CLOSE = 0.10
+"""How near a prediction of response times should be."""
+
+DIFFERENT = 0.05
+"""Systems whose values differ by more than this should be predicted in the same order."""
+
+MEASURES: dict[str, tuple[str, ...]] = {
+    "utility, urgent": ("by_class", "urgent", "utility_mean"),
+    "utility, normal": ("by_class", "normal", "utility_mean"),
+    "response p50": ("response_s", "p50"),
+    "response p90": ("response_s", "p90"),
+    "response mean": ("response_s", "mean"),
+    "waiting mean": ("waiting_s", "mean"),
+}
+RESPONSES = ("response p50", "response p90")
+"""Those that are held against the prediction one by one."""
+RANKED = (
+    "response p50",
+    "response p90",
+    "response mean",
+    "waiting mean",
+    "utility, urgent",
+    "utility, normal",
+)
+"""Those by which systems are compared; of utilities the difference counts as a share of the maximum."""
+
+LEAST_BOUND = 10
+"""Tokens of the longest segment, if none is longer (TimelyLLM section 7.1)."""
+
+SETTINGS_FILE = "settings.json"
+
+Say = Callable[[str], None]
+Run = tuple[str, str, int]
+"""(workload, system, repetition)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is measured; all runs of a folder share it.
+
+    Attributes:
+        workloads: name -> seconds of it.
+        prompt_tokens, shared_prefix_tokens: of every task; the shared part is cached, as pre-stored prompts are.
+        model: folder or name of the model; None: the packaged one.
+    """
+
+    workloads: Mapping[str, float]
+    systems: tuple[str, ...] = tuple(SYSTEMS)
+    seed: int = 7
+    prompt_tokens: int = 600
+    shared_prefix_tokens: int = 480
+    model: str | None = None
+
+
+class LiveEngine(Protocol):
+    """What runs a system's tasks in real time."""
+
+    async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
+        """Replay; started at the first call."""
+        ...
+
+    async def close(self) -> None:
+        """End it."""
+        ...
+
+
+class VllmLive:
+    """One vLLM engine for all runs; discipline and mode are switched between them."""
+
+    def __init__(self, model: str | None = None, arguments: tuple[str, ...] = ()) -> None:
+        self._model = model
+        self._arguments = arguments
+        self._engine: Any = None
+
+    async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
+        """See ``LiveEngine``."""
+        from timely.engines.vllm.engine import VllmEngine
+        from timely.engines.vllm.replay import VllmBackend, replay_options
+
+        options = replace(options, profile=self._model)
+        if self._engine is None:
+            self._engine = VllmEngine(replay_options(options, self._arguments))
+            await self._engine.start()
+        await self._engine.set_mode(options.mode)
+        await self._engine.set_discipline(options.discipline)
+        return await VllmBackend(self._engine).run(list(tasks), options)
+
+    async def close(self) -> None:
+        """See ``LiveEngine``."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.stop()
+
+
+class LiveBench:
+    """The runs of a folder: those there are, those missing, and what they say.
+
+    Raises:
+        InvalidInput: the folder holds runs of other settings, or a broken file.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        self.settings = settings
+        folder.mkdir(parents=True, exist_ok=True)
+        known, told = folder / SETTINGS_FILE, asdict(settings)
+        told = json.loads(json.dumps(told))
+        if known.exists():
+            if json.loads(known.read_text(encoding="utf-8")) != told:
+                raise InvalidInput("holds runs of other settings; give another folder", where=str(folder))
+        else:
+            write_text(known, json.dumps(told, indent=2) + "\n")
+
+    # ------------------------------------------------------------------ measuring
+
+    def missing(self, repetitions: int) -> Iterator[Run]:
+        """Runs to do, systems in turn; each repetition begins with another system."""
+        systems = list(self.settings.systems)
+        for repetition in range(repetitions):
+            turn = systems[repetition % len(systems) :] + systems[: repetition % len(systems)]
+            for workload, system in itertools.product(self.settings.workloads, turn):
+                run = (workload, system, repetition)
+                if not self.path(run).exists():
+                    yield run
+
+    async def measure(
+        self, engine: LiveEngine, repetitions: int, *, budget_s: float = float("inf"), say: Say
+    ) -> int:
+        """Do what is missing; no run is begun after ``budget_s`` seconds. Returns how many are left.
+
+        Raises:
+            EngineFailed: the engine died, or a run was not served whole.
+        """
+        begun = time.monotonic()
+        todo = list(self.missing(repetitions))
+        try:
+            for number, run in enumerate(todo):
+                if time.monotonic() - begun > budget_s:
+                    return len(todo) - number
+                workload, system, repetition = run
+                say(f"{number + 1} of {len(todo)}: {workload}, {system}, repetition {repetition + 1}")
+                await self._measure(engine, run)
+        finally:
+            await engine.close()
+        return 0
+
+    async def _measure(self, engine: LiveEngine, run: Run) -> None:
+        workload, system, _ = run
+        options = self.options(system)
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+        begun = time.monotonic()
+        done = await engine.run(self.tasks(workload), options)
+        if done.partial:
+            raise asyncio.CancelledError
+        unfinished = [record for record in done.records if record.outcome != "complete"]
+        if unfinished:
+            raise EngineFailed(
+                f"{len(unfinished)} of {len(done.records)} tasks did not end: {unfinished[0].note}",
+                where=system,
+            )
+        result = results.build(done, options, engine="vllm", trace=workload, wall_s=time.monotonic() - begun)
+        result["load_before"] = round(load, 2)
+        write_text(self.path(run), result_text(result))
+
+    def path(self, run: Run) -> Path:
+        """The file of a run."""
+        workload, system, repetition = run
+        return self.folder / f"{workload}-{system}-{repetition + 1}.json"
+
+    def options(self, system: str) -> ReplayOptions:
+        """How a system is replayed, on either engine."""
+        discipline, mode = SYSTEMS[system]
+        registry.load(discipline)
+        return ReplayOptions(
+            discipline=discipline, mode=mode, seed=self.settings.seed, journal=False, warm_prefixes=True
+        )
+
+    def tasks(self, workload: str) -> list[PlannedTask]:
+        """The tasks of a workload in order of arrival, the longest segment of each skill set known beforehand."""
+        settings = self.settings
+        trace = compose(
+            workload,
+            settings.seed,
+            duration_s=settings.workloads[workload],
+            prompt_tokens=settings.prompt_tokens,
+            shared_prefix_tokens=settings.shared_prefix_tokens,
+        )
+        tasks = [planned(job, trace.header.network_s) for job in trace.jobs]
+        longest: dict[str, int] = {}
+        for task in tasks:
+            bound = max(segment.tokens for segment in task.plan)
+            longest[task.skill_set] = max(bound, longest.get(task.skill_set, LEAST_BOUND))
+        return sorted(
+            (replace(task, segment_bound=longest[task.skill_set]) for task in tasks),
+            key=lambda task: task.arrival_s,
+        )
+
+    # ------------------------------------------------------------------ what came out
+
+    def report(self, profile: str) -> dict[str, Any]:
+        """Measured and predicted, workload by workload, and where the prediction holds.
+
+        ``{"settings", "profile", "workloads": {workload: {system: {"runs", "measured", "predicted", "load_before"}}},
+        "close": [...], "pairs": [...]}``: ``measured`` are medians over the repetitions.
+        """
+        workloads: dict[str, Any] = {}
+        for workload in self.settings.workloads:
+            rows: dict[str, Any] = {}
+            for system in self.settings.systems:
+                files = sorted(self.folder.glob(f"{workload}-{system}-[0-9]*.json"))
+                if files:
+                    rows[system] = self._row(workload, system, files, profile)
+            if rows:
+                workloads[workload] = rows
+        return {
+            "settings": asdict(self.settings),
+            "profile": profile,
+            "workloads": workloads,
+            "close": [row for name, rows in workloads.items() for row in closeness(name, rows)],
+            "pairs": [row for name, rows in workloads.items() for row in pairs(name, rows)],
+        }
+
+    def _row(self, workload: str, system: str, files: Sequence[Path], profile: str) -> dict[str, Any]:
+        runs = [read_result(file) for file in files]
+        tasks = self.tasks(workload)
+        chosen = replace(self.options(system), profile=profile)
+        predicted = Simulator(chosen).run(tasks)
+        summary = results.summary(predicted.records, predicted.end_s)
+        values = [measured(run["summary"]) for run in runs]
+        return {
+            "runs": len(runs),
+            "jobs": len(tasks),
+            "load_before": max(run.get("load_before", 0.0) for run in runs),
+            "share_served": min(run["summary"]["share_served"] for run in runs),
+            "measured": {
+                name: statistics.median(value[name] for value in values)
+                for name in MEASURES
+                if name in values[0]
+            },
+            "spread": {
+                name: max(value[name] for value in values) - min(value[name] for value in values)
+                for name in MEASURES
+                if name in values[0]
+            },
+            "predicted": measured(summary),
+            "most": {
+                f"utility, {kind}": group["utility_max_mean"]
+                for kind, group in summary["by_class"].items()
+                if group["jobs"]
+            },
+        }
+
+
+def measured(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The compared numbers of a result's summary; without those of a class that has no tasks."""
+    found: dict[str, float] = {}
+    for name, path in MEASURES.items():
+        node: Any = summary
+        for key in path:
+            node = node[key]
+        if node is not None:
+            found[name] = float(node)
+    return found
+
+
+def closeness(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How far each response time is from its prediction, relatively."""
+    return [
+        {
+            "workload": workload,
+            "system": system,
+            "measure": name,
+            "measured": row["measured"][name],
+            "predicted": row["predicted"][name],
+            "error": row["predicted"][name] / row["measured"][name] - 1.0,
+            "holds": abs(row["predicted"][name] / row["measured"][name] - 1.0) <= CLOSE,
+        }
+        for system, row in rows.items()
+        for name in RESPONSES
+        if name in row["measured"]
+    ]
+
+
+def pairs(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every two systems that differ by more than ``DIFFERENT``, and whether the prediction has the same winner."""
+    found = []
+    for name in RANKED:
+        for first, second in itertools.combinations(rows, 2):
+            a, b = rows[first], rows[second]
+            if name not in a["measured"]:
+                continue
+            live = a["measured"][name] - b["measured"][name]
+            scale = a["most"].get(name) or max(abs(a["measured"][name]), abs(b["measured"][name]), 1e-9)
+            if abs(live) <= DIFFERENT * scale:
+                continue
+            predicted = a["predicted"][name] - b["predicted"][name]
+            found.append(
+                {
+                    "workload": workload,
+                    "measure": name,
+                    "systems": [first, second],
+                    "measured": live,
+                    "predicted": predicted,
+                    "within_spread": abs(live) <= max(a["spread"][name], b["spread"][name]),
+                    "holds": live * predicted > 0.0,
+                }
+            )
+    return found
+
+
+def text(report: Mapping[str, Any]) -> str:
+    """The report as Markdown tables: measured / predicted."""
+    lines = []
+    for workload, rows in report["workloads"].items():
+        first = next(iter(rows.values()))
+        seconds = report["settings"]["workloads"][workload]
+        names = [name for name in MEASURES if name in first["measured"]]
+        lines += [
+            f"{workload}, {seconds:.0f} s, {first['jobs']} tasks; measured / predicted by `{report['profile']}`",
+            "",
+            f"| system | runs | {' | '.join(names)} |",
+            f"|---|---|{'---|' * len(names)}",
+        ]
+        for system, row in rows.items():
+            cells = [f"{row['measured'][name]:.3f} / {row['predicted'][name]:.3f}" for name in names]
+            lines.append(f"| {system} | {row['runs']} | {' | '.join(cells)} |")
+        lines.append("")
+    close, compared = report["close"], report["pairs"]
+    if close:
+        worst = max(close, key=lambda row: abs(row["error"]))
+        near = sum(row["holds"] for row in close)
+        lines.append(
+            f"Response p50 and p90 within {CLOSE:.0%} of the prediction: {near} of {len(close)};"
+            f" the worst {worst['error']:+.0%} ({worst['workload']}, {worst['system']}, {worst['measure']})."
+        )
+    if compared:
+        wrong = [row for row in compared if not row["holds"]]
+        lines.append(
+            f"Same winner in {len(compared) - len(wrong)} of {len(compared)} pairs that differ by more than"
+            f" {DIFFERENT:.0%}{'.' if not wrong else ':'}"
+        )
+        lines += [
+            f"- {row['workload']}, {row['measure']}: {' - '.join(row['systems'])} is {row['measured']:+.3f}, predicted"
+            f" {row['predicted']:+.3f}"
+            + (" (within the spread of repetitions)" if row["within_spread"] else "")
+            for row in wrong
+        ]
+    return "\n".join(lines)
