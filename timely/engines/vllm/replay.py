@@ -11,12 +11,21 @@ import math
 import time
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
-from timely.engines.replaying import Backend, BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
+from timely.engines.replaying import (
+    Backend,
+    BackendRun,
+    JobRecord,
+    PlannedSegment,
+    PlannedTask,
+    Progress,
+    ReplayOptions,
+)
 from timely.engines.vllm.engine import VllmEngine, VllmOptions
 
 FORCED = "timely.engines.vllm.forced:ForcedTokens"
@@ -158,7 +167,9 @@ class _Run:
         """First steps of an engine are slow, and shared prefixes are in the cache of any server that runs."""
         prefixes = {(task.prefix, task.shared_prefix_tokens): task for task in self.tasks}
         for number, task in enumerate(prefixes.values()):
-            request = self._request(task, f"warm-up-{number}-{self.origin}", 0.0)
+            # One token: a whole plan would wait for values that no robot returns.
+            short = replace(task, plan=(PlannedSegment("", 1, 0.0),))
+            request = self._request(short, f"warm-up-{number}-{self.origin}", 0.0)
             async for _ in self.engine.generate(request):
                 pass
 

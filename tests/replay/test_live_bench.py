@@ -1,0 +1,165 @@
+"""The live comparison on a fake engine: runs are kept and gone on with, turns rotate, predictions are judged."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timely.cli.main import run as timely
+from timely.core.errors import EngineFailed, InvalidInput
+from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.replay import live
+from timely.replay.live import SYSTEMS, LiveBench, Settings, closeness, pairs, text
+
+SETTINGS = Settings({"wid1": 20.0, "wid3": 20.0}, ("timely", "fcfs", "vllm"))
+PROFILE = "cpu-smollm2"
+
+
+class Machine:
+    """Takes the place of the real engine: the simulator, ``factor`` times as slow in answering the robot."""
+
+    def __init__(self, factor: float = 1.0, stop_after: int = 10_000) -> None:
+        self.factor = factor
+        self.stop_after = stop_after
+        self.ran: list[tuple[str, str]] = []
+        self.closed = 0
+
+    async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
+        if len(self.ran) == self.stop_after:
+            raise EngineFailed("out of luck")
+        self.ran.append((options.discipline, options.mode))
+        run = Simulator(replace(options, profile=PROFILE)).run(tasks)
+        for record in run.records:
+            late = (record.start_s[0] - record.arrived_s) * (self.factor - 1.0)
+            record.start_s = [start + late for start in record.start_s]
+            record.end_s = [end + late for end in record.end_s]
+        return run
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+async def test_runs_are_kept_and_gone_on_with(tmp_path: Path) -> None:
+    machine = Machine(stop_after=4)
+    with pytest.raises(EngineFailed):
+        await LiveBench(tmp_path, SETTINGS).measure(machine, 2, say=quiet)
+    assert machine.closed == 1
+    bench, machine = LiveBench(tmp_path, SETTINGS), Machine()
+    assert await bench.measure(machine, 2, say=quiet) == 0
+    assert len(machine.ran) == 2 * 2 * 3 - 4
+    assert list(bench.missing(2)) == []
+    assert {name for name in os.listdir(tmp_path) if name.startswith("wid1-")} == {
+        f"wid1-{system}-{number}.json" for system in SETTINGS.systems for number in (1, 2)
+    }
+
+
+def test_each_repetition_begins_with_another_system(tmp_path: Path) -> None:
+    runs = list(LiveBench(tmp_path, SETTINGS).missing(2))
+    assert [system for workload, system, _ in runs if workload == "wid1"] == [
+        "timely", "fcfs", "vllm", "fcfs", "vllm", "timely",
+    ]  # fmt: skip
+
+
+async def test_no_run_begins_when_the_budget_is_spent(tmp_path: Path) -> None:
+    machine = Machine()
+    assert await LiveBench(tmp_path, SETTINGS).measure(machine, 1, budget_s=-1.0, say=quiet) == 6
+    assert machine.ran == []
+
+
+def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
+    LiveBench(tmp_path, SETTINGS)
+    with pytest.raises(InvalidInput, match="other settings"):
+        LiveBench(tmp_path, replace(SETTINGS, seed=8))
+
+
+async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> None:
+    good, slow = LiveBench(tmp_path / "a", SETTINGS), LiveBench(tmp_path / "b", SETTINGS)
+    await good.measure(Machine(), 1, say=quiet)
+    await slow.measure(Machine(factor=1.3), 1, say=quiet)
+    exact, off = good.report(PROFILE), slow.report(PROFILE)
+    assert all(row["holds"] and row["error"] == pytest.approx(0.0, abs=1e-6) for row in exact["close"])
+    assert len(exact["close"]) == 2 * 3 * 2
+    assert exact["pairs"]
+    assert all(row["holds"] for row in exact["pairs"])
+    assert all(row["error"] == pytest.approx(1 / 1.3 - 1.0, abs=1e-6) for row in off["close"])
+    assert not any(row["holds"] for row in off["close"])
+    told = text(off)
+    assert "| vllm | 1 |" in told
+    assert "0 of 12; the worst -23%" in told
+
+
+def test_pairs_tell_who_should_have_won() -> None:
+    def row(measured: float, predicted: float) -> dict[str, Any]:
+        name = "response p50"
+        return {
+            "measured": {name: measured},
+            "predicted": {name: predicted},
+            "spread": {name: 0.0},
+            "most": {},
+        }
+
+    rows = {"a": row(1.0, 1.0), "b": row(1.04, 0.9), "c": row(1.2, 0.8)}
+    found = {tuple(pair["systems"]): pair["holds"] for pair in pairs("w", rows)}
+    assert found == {("a", "c"): False, ("b", "c"): False}  # a and b are within five per cent
+    assert [near["holds"] for near in closeness("w", rows)] == [True, False, False]
+
+
+async def test_a_task_that_did_not_end_fails_the_run(tmp_path: Path) -> None:
+    class Broken(Machine):
+        async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
+            run = await super().run(tasks, options)
+            run.records[0].outcome = "failed"
+            return run
+
+    with pytest.raises(EngineFailed, match="1 of "):
+        await LiveBench(tmp_path, SETTINGS).measure(Broken(), 1, say=quiet)
+    assert os.listdir(tmp_path) == ["settings.json"]
+
+
+def test_the_command_goes_on_until_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine()
+    monkeypatch.setattr(live, "VllmLive", lambda model: machine)
+    arguments = ["bench", "live", "--workloads", "wid1:20", "--systems", "timely,vllm", "--repetitions", "1"]
+    arguments += ["--out", str(tmp_path / "runs"), "--json", str(tmp_path / "live.json")]
+    assert timely([*arguments, "--budget", "0"]) == 75
+    assert "2 runs are left" in capsys.readouterr().err
+    assert timely(arguments) == 0
+    assert "wid1, 20 s" in capsys.readouterr().out
+    report = json.loads((tmp_path / "live.json").read_text())
+    assert set(report["workloads"]["wid1"]) == {"timely", "vllm"}
+    assert len(machine.ran) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--workloads", "wid9"], "unknown workload 'wid9'"),
+        (["--workloads", "wid1:soon"], "'soon' is no number"),
+        (["--workloads", "wid1:0"], "at least 1 s"),
+        (["--systems", "best"], "unknown system 'best'"),
+    ],
+)
+def test_bad_input(more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert timely(["bench", "live", "--out", str(tmp_path), *more]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+
+
+def test_systems_are_the_papers() -> None:
+    assert SYSTEMS["vllm"] == ("fcfs", "whole")
+    assert SYSTEMS["vllm-stream"] == ("fcfs", "stream")
+    assert all(mode == "segmented" for name, (_, mode) in SYSTEMS.items() if not name.startswith("vllm"))
