@@ -117,3 +117,34 @@ def test_a_rate_is_a_share(rate: float) -> None:
     for mistaken in (mistaken_levels, mistaken_tokens):
         with pytest.raises(InvalidInput, match="error rate"):
             mistaken([1], rate, np.random.default_rng(0))
+
+
+def test_a_server_takes_who_is_there_and_waits_for_the_call_to_end() -> None:
+    stage: PredictionStage[str] = PredictionStage(0.0, batch=3)
+    assert stage.begin(0.0) == []
+    for number, name in enumerate("abcde"):
+        stage.offer(name, 0.1 * number)
+        if name == "a":
+            assert stage.begin(0.0) == ["a"]
+            assert stage.next_s() == math.inf
+    assert stage.begin(0.5) == [], "one call at a time"
+    stage.end(0.6)
+    assert stage.begin(0.6) == ["b", "c", "d"], "all that came meanwhile, up to a batch"
+    stage.end(0.7)
+    assert stage.begin(0.7) == ["e"]
+    stage.end(0.8)
+    assert stage.next_s() == math.inf
+    assert len(stage) == 0
+
+
+def test_a_server_in_full_mode_waits_for_a_batch_or_for_the_oldest_to_have_waited() -> None:
+    stage: PredictionStage[str] = PredictionStage(0.0, batch=2, batching="full", max_wait_s=0.5)
+    stage.offer("a", 0.0)
+    assert stage.begin(0.4) == []
+    assert stage.next_s() == 0.5
+    stage.offer("b", 0.45)
+    assert stage.begin(0.45) == ["a", "b"]
+    stage.end(0.5)
+    stage.offer("c", 0.6)
+    assert stage.begin(1.0) == []
+    assert stage.begin(1.1) == ["c"]

@@ -11,8 +11,13 @@ from timely.core.job import Job, JobTable
 from timely.disciplines.app_groups import App, AppDiscipline
 from timely.disciplines.base import DisciplineInfo, Floats, Rows
 from timely.disciplines.lengths import COMPLETED
-from timely.disciplines.predictors.apps import KV, OnlineAppCosts, TrainedAppCosts, kv_token_time
-from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
+from timely.disciplines.predictors.apps import APP_COSTS, KV, OnlineAppCosts, TrainedAppCosts, kv_token_time
+from timely.disciplines.predictors.history import (
+    LENGTH_HISTORY,
+    HistoryPredictor,
+    LengthPredictor,
+    Prediction,
+)
 from timely.disciplines.queueing import Group, QueueDiscipline
 
 
@@ -43,6 +48,7 @@ class Srjf(AppDiscipline):
         good_at="short mean completion of applications",
         starves="large applications under a steady stream of small ones (Justitia Fig. 11 shows it)",
     )
+    predictor_kind = f"{APP_COSTS}:{KV}"
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
@@ -72,6 +78,8 @@ class ShortestRequest(QueueDiscipline):
     Args:
         predictor: for requests that bring no ``expected_tokens``; similar past prompts when left out.
     """
+
+    predictor_kind = LENGTH_HISTORY
 
     def __init__(self, predictor: LengthPredictor | None = None) -> None:
         super().__init__()

@@ -108,6 +108,8 @@ class Discipline(ABC):
     """Decides each step. Hooks keep a discipline's own structures; all are optional."""
 
     info: ClassVar[DisciplineInfo]
+    predictor_kind: ClassVar[str] = ""
+    """Kind of the predictor files it takes (``predictors.files.kind_of``); empty: it takes none."""
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:

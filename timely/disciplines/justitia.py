@@ -22,6 +22,7 @@ from timely.disciplines.app_groups import ALLOWANCE, IDLE_S, App, AppDiscipline
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.justitia_time import VirtualTime
 from timely.disciplines.predictors.apps import (
+    APP_COSTS,
     COSTS,
     KV,
     WEIGHTED,
@@ -51,6 +52,7 @@ class Justitia(AppDiscipline):
         good_at="short mean completion of multi-request applications, none much later than under fair sharing",
     )
 
+    predictor_kind = f"{APP_COSTS}:{KV}"
     unit: ClassVar[str] = KV
     """What its predictor files predict."""
 
@@ -121,6 +123,7 @@ class JustitiaC(Justitia):
         good_at="showing what the memory-centric cost is worth",
     )
 
+    predictor_kind = f"{APP_COSTS}:{WEIGHTED}"
     unit = WEIGHTED
 
     def __init__(

@@ -14,6 +14,9 @@ LEVELS = 5
 SPECULATION = "speculation"
 """Draft tokens and their acceptance, seen by the scheduler."""
 
+URGENCY, EXPECTED_TOKENS = "urgency", "expected_tokens"
+"""Fields of a request that a discipline may need and a server can fill in from the text, if it has a predictor."""
+
 _REMEDIES = {
     SPECULATION: (
         "start the engine with speculative decoding (vLLM: --speculative-config), or in the simulator replay a trace"
@@ -39,6 +42,13 @@ def check_needs(info: DisciplineInfo, available: Collection[str]) -> None:
     """
     for need in lacks(info, available):
         raise Unsupported(f"{info.name!r} needs {need}: {_REMEDIES[need]}", where="discipline")
+
+
+def reads(info: DisciplineInfo) -> frozenset[str]:
+    """Which of the fields that can be predicted at the door the discipline goes by: those its needs name."""
+    return frozenset(
+        field for field in (URGENCY, EXPECTED_TOKENS) if any(field in need for need in info.needs)
+    )
 
 
 def check_urgency(urgency: object) -> None:

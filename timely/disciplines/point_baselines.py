@@ -18,7 +18,12 @@ from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.composition import KeyedDiscipline
 from timely.disciplines.gittins import CostDistribution
 from timely.disciplines.lengths import COMPLETED
-from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
+from timely.disciplines.predictors.history import (
+    LENGTH_HISTORY,
+    HistoryPredictor,
+    LengthPredictor,
+    Prediction,
+)
 
 CHECK_S = 0.5
 """Time between two looks for starving requests, seconds."""
@@ -51,6 +56,7 @@ class Guess:
 class _Guessing(KeyedDiscipline):
     """Keeps one number per request."""
 
+    predictor_kind = LENGTH_HISTORY
     pool_first = False
 
     def __init__(self, predictor: LengthPredictor | None = None) -> None:

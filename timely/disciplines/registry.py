@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
 from timely.core.errors import UnknownName
 from timely.disciplines.base import Discipline, DisciplineInfo
+from timely.disciplines.predictors.files import kind_of
 
 DEFAULT = "timely"
 
@@ -74,15 +76,21 @@ def load(name: str) -> type[Discipline]:
     return found
 
 
-def create(name: str) -> Discipline:
+def create(name: str, files: Sequence[Path] = ()) -> Discipline:
     """A fresh discipline of that name; ``NAME=FILE`` gives it a predictor from a file.
+
+    Args:
+        files: predictor files of any kind: without a ``FILE`` of its own it takes the one that is for it, if any.
 
     Raises:
         UnknownName: not registered.
         InvalidInput: the discipline takes no predictor file, or this is not one.
     """
     plain, file = _split(name)
-    return load(plain)() if file is None else load(plain).with_predictor(file)
+    found = load(plain)
+    if file is None and found.predictor_kind:
+        file = next((known for known in files if kind_of(known) == found.predictor_kind), None)
+    return found() if file is None else found.with_predictor(file)
 
 
 def _split(name: str) -> tuple[str, Path | None]:

@@ -24,7 +24,12 @@ from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.composition import KeyedDiscipline
 from timely.disciplines.gittins import CostDistribution
 from timely.disciplines.lengths import COMPLETED
-from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
+from timely.disciplines.predictors.history import (
+    LENGTH_HISTORY,
+    HistoryPredictor,
+    LengthPredictor,
+    Prediction,
+)
 
 BUCKET_TOKENS = 200
 
@@ -77,6 +82,7 @@ class SageSched(KeyedDiscipline):
     """
 
     pool_first = False
+    predictor_kind = LENGTH_HISTORY
     info = DisciplineInfo(
         name="sagesched",
         summary="Gittins index of predicted cost distributions, refreshed while running",

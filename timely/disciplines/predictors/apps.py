@@ -112,7 +112,8 @@ class OnlineAppCosts:
 _TOKEN = re.compile(r"\b\w\w+\b")
 """The words scikit-learn's TF-IDF counts."""
 
-_FORMAT = "timely-app-costs"
+APP_COSTS = "timely-app-costs"
+"""Format of its files."""
 
 LEAST_SAMPLES = 8
 """Fewer instances than this teach nothing; the paper trains on 100."""
@@ -279,7 +280,7 @@ class TrainedAppCosts:
             arrays[f"{i}.numbers"] = np.array([getattr(model, name) for name in _NUMBERS])
             for layer, (weight, bias) in enumerate(zip(model.weights, model.biases, strict=True)):
                 arrays[f"{i}.w{layer}"], arrays[f"{i}.b{layer}"] = weight, bias
-        write_arrays(path, _FORMAT, {"unit": self.unit, "models": records}, arrays)
+        write_arrays(path, APP_COSTS, {"unit": self.unit, "models": records}, arrays)
 
     @classmethod
     def load(cls, path: Path, unit: str, fallback: AppCosts) -> TrainedAppCosts:
@@ -288,7 +289,7 @@ class TrainedAppCosts:
         Raises:
             InvalidInput: missing, not such a file, damaged, or made for another ``unit``.
         """
-        arrays = read_arrays(path, _FORMAT)
+        arrays = read_arrays(path, APP_COSTS)
         if arrays.meta.get("unit") != unit:
             raise InvalidInput(
                 f"predicts the cost {arrays.meta.get('unit')!r}, not {unit!r}", where=str(path)
@@ -301,7 +302,7 @@ class TrainedAppCosts:
             for i, record in enumerate(records):
                 models[str(record["kind"])] = _model(arrays, i, list(record["words"]), int(record["layers"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"damaged {_FORMAT} file ({error})", where=str(path)) from error
+            raise InvalidInput(f"damaged {APP_COSTS} file ({error})", where=str(path)) from error
         return cls(models, unit, fallback)
 
 

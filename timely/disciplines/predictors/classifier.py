@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, WordLlamaEmbedder
-from timely.disciplines.predictors.files import read_arrays, write_arrays
+from timely.disciplines.predictors.files import ArrayFile, read_arrays, write_arrays
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +34,8 @@ SMALL_PRODUCT = 150_000
 SMALL_SLOPE = 1e-6
 """Training ends where the loss changes no more than this with any weight."""
 
-_FORMAT = "timely-text-classifier"
+TEXT_CLASSIFIER = "timely-text-classifier"
+"""Format of its files."""
 
 
 class Classifier(Protocol):
@@ -61,6 +62,9 @@ class TextClassifier:
         weights: shape ``(dim, classes)``. bias: shape ``(classes,)``.
         note: what it was trained on, for records.
     """
+
+    ARRAYS: ClassVar[tuple[str, ...]] = ("weights", "bias")
+    """What its files hold."""
 
     def __init__(self, embedder: Embedder, weights: Floats, bias: Floats, note: str = "") -> None:
         if weights.shape != (embedder.dim, bias.size) or bias.ndim != 1 or bias.size < 2:
@@ -117,8 +121,12 @@ class TextClassifier:
 
     def save(self, path: Path) -> None:
         """Write it to an ``npz`` of plain numbers."""
+        write_arrays(path, TEXT_CLASSIFIER, *self.record())
+
+    def record(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file has to hold of it: a JSON record and arrays."""
         meta = {"embedder": self.embedder.name, "note": self.note}
-        write_arrays(path, _FORMAT, meta, {"weights": self.weights.astype(np.float32), "bias": self.bias})
+        return meta, {"weights": self.weights.astype(np.float32), "bias": self.bias}
 
     @classmethod
     def load(cls, path: Path) -> TextClassifier:
@@ -128,7 +136,15 @@ class TextClassifier:
             InvalidInput: it is something else, or damaged.
             Unsupported: its embedder is not installed.
         """
-        data = read_arrays(path, _FORMAT, ("weights", "bias"))
+        return cls.of(read_arrays(path, TEXT_CLASSIFIER, cls.ARRAYS), path)
+
+    @classmethod
+    def of(cls, data: ArrayFile, path: Path) -> TextClassifier:
+        """The classifier whose ``record`` is in a file that has been read.
+
+        Raises:
+            InvalidInput: it is damaged. Unsupported: its embedder is not installed.
+        """
         used = _embedder_of(str(data.meta.get("embedder")), path)
         weights, bias = data["weights"].astype(np.float64), data["bias"].astype(np.float64)
         try:

@@ -22,7 +22,32 @@ Array = NDArray[np.float64]
 MAX_BYTES = 512 * 1024 * 1024
 """Most bytes a predictor file may unpack to."""
 
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+"""Most bytes of the record alone."""
+
 _VERSION = 1
+
+
+def kind_of(path: Path) -> str:
+    """What a predictor file is: the ``format`` of its record, such as ``timely-text-classifier``.
+
+    With its ``unit`` after a colon where it has one: ``timely-app-costs:kv``.
+
+    Raises:
+        InvalidInput: it is no predictor file.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.getinfo("meta.npy").file_size > MAX_RECORD_BYTES:
+                raise ValueError("its record is too large")
+        with np.load(path, allow_pickle=False) as data:
+            meta = json.loads(data["meta"].tobytes())
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidInput(f"not a predictor file ({error})", where=str(path)) from error
+    kind = meta.get("format") if isinstance(meta, dict) else None
+    if not isinstance(kind, str):
+        raise InvalidInput("not a predictor file", where=str(path))
+    return f"{kind}:{meta['unit']}" if "unit" in meta else kind
 
 
 class ArrayFile(dict[str, Array]):

@@ -41,7 +41,8 @@ _KERNEL = (np.array([-2.857, -1.356, 0.0, 1.356, 2.857]), np.array([0.0113, 0.22
 _RECENT = 256
 _PRIOR_SHAPE = (0.3, 0.5, 0.75, 1.0, 1.2, 1.45, 1.8)
 """Around a length that came with the request: its mean is the hint itself."""
-_FORMAT = "timely-length-history"
+LENGTH_HISTORY = "timely-length-history"
+"""Format of its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class HistoryPredictor:
         Raises:
             InvalidInput: no such file, or its embedder is not known or not installed here.
         """
-        space = str(read_arrays(path, _FORMAT).meta.get("space"))
+        space = str(read_arrays(path, LENGTH_HISTORY).meta.get("space"))
         made: Embedder = HashEmbedder()
         if space != made.name:
             try:
@@ -241,7 +242,7 @@ class HistoryPredictor:
         order = (self.seen - len(self) + np.arange(len(self))) % self.window
         write_arrays(
             path,
-            _FORMAT,
+            LENGTH_HISTORY,
             {"space": self.embedder.name},
             {
                 "vectors": self._vectors[order],
@@ -258,7 +259,7 @@ class HistoryPredictor:
         """
         if self._vectors is None:
             raise InvalidInput("only a history of prompts can be loaded", where=str(path))
-        arrays = read_arrays(path, _FORMAT, ("vectors", "inputs", "outputs"))
+        arrays = read_arrays(path, LENGTH_HISTORY, ("vectors", "inputs", "outputs"))
         vectors, inputs, outputs = arrays["vectors"], arrays["inputs"], arrays["outputs"]
         if arrays.meta.get("space") != self.embedder.name:
             raise InvalidInput(

@@ -19,7 +19,8 @@ Floats = NDArray[np.float64]
 BUCKETS = 5
 """As the paper has for its emergency dialogues."""
 
-_FORMAT = "timely-length-buckets"
+LENGTH_BUCKETS = "timely-length-buckets"
+"""Format of its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,30 +114,27 @@ class LengthBucketPredictor:
         ]
 
     def save(self, path: Path) -> None:
-        """Write it beside its classifier: ``path`` and ``path`` with ``.classifier.npz`` instead of its suffix.
+        """Write it and its classifier to one ``npz`` of plain numbers.
 
         Raises:
             InvalidInput: its classifier is not one that can be saved.
         """
         if not isinstance(self.classifier, TextClassifier):
             raise InvalidInput(f"{self.classifier.name} has files of its own", where=str(path))
-        write_arrays(path, _FORMAT, {}, {"edges": self.edges, "means": self.means})
-        self.classifier.save(_beside(path))
+        meta, arrays = self.classifier.record()
+        write_arrays(path, LENGTH_BUCKETS, meta, {**arrays, "edges": self.edges, "means": self.means})
 
     @classmethod
     def load(cls, path: Path) -> LengthBucketPredictor:
         """Read what ``save`` wrote.
 
         Raises:
-            InvalidInput: either file is something else, or damaged.
+            InvalidInput: it is something else, or damaged.
+            Unsupported: its embedder is not installed.
         """
-        data = read_arrays(path, _FORMAT, ("edges", "means"))
-        classifier = TextClassifier.load(_beside(path))
+        data = read_arrays(path, LENGTH_BUCKETS, ("edges", "means", *TextClassifier.ARRAYS))
+        classifier = TextClassifier.of(data, path)
         try:
             return cls(classifier, data["edges"].ravel().tolist(), data["means"].ravel().tolist())
         except InvalidInput as error:
             raise InvalidInput(error.message, where=str(path)) from error
-
-
-def _beside(path: Path) -> Path:
-    return path.with_suffix(".classifier.npz")

@@ -88,8 +88,26 @@ class PredictionStage(Generic[Item]):
             self._free_s = self._running.ready_s
             self._running = None
 
+    def begin(self, now: float) -> list[Item]:
+        """For a server, where a call takes the time it takes: who goes along in the call that begins now.
+
+        Empty: none begins. Until ``end`` has said that the call is over no other begins; ``take`` is not for use
+        beside this.
+        """
+        if self._running is not None or self._start_s() > now:
+            return []
+        items = [self._queue.popleft()[1] for _ in range(min(self.batch, len(self._queue)))]
+        self._running = _Batch(items, math.inf)
+        return items
+
+    def end(self, now: float) -> None:
+        """The call that ``begin`` began is over."""
+        self._running = None
+        self._free_s = now
+
     def next_s(self) -> float:
-        """When ``take`` will next have something to do; ``inf`` while the stage is empty."""
+        """When ``take`` or ``begin`` will next have something to do; ``inf`` while the stage is empty, and for a
+        server also while a call runs."""
         return self._start_s() if self._running is None else self._running.ready_s
 
     def _start_s(self) -> float:

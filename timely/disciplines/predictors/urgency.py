@@ -109,39 +109,64 @@ class UrgencyDesk:
         self._record = record
         self._assigned: OrderedDict[Hashable, Assignment] = OrderedDict()
 
-    def assign(self, requests: Sequence[tuple[Hashable, str, int | None]], now: float) -> list[Assignment]:
+    @property
+    def predicts(self) -> bool:
+        """Requests that bring no level get one all the same."""
+        return self._predictor is not None
+
+    def guess(self, texts: Sequence[str]) -> list[UrgencyGuess]:
+        """The predictor alone, in one batch; touches no state, so it may run in a thread. Empty without one."""
+        return [] if self._predictor is None or not texts else self._predictor.predict(texts)
+
+    def unknown(self, name: Hashable, given: int | None) -> bool:
+        """Whether the level of a request is for the predictor to say."""
+        return given is None and not self._overridden(name)
+
+    def assign(
+        self,
+        requests: Sequence[tuple[Hashable, str, int | None]],
+        now: float,
+        *,
+        guesses: Mapping[int, UrgencyGuess] | None = None,
+        bounds: Mapping[int, int] | None = None,
+    ) -> list[Assignment]:
         """Levels of some requests.
 
         Args:
             requests: name, text, and the level it brought or None, each.
             now: seconds, for the record.
+            guesses: what ``guess`` said, by place in ``requests``; asked for here when left out.
+            bounds: by place: a predicted level is not less urgent than this.
 
         Raises:
             InvalidInput: a level that was brought lies outside 0..4; nothing is assigned.
         """
         for _, _, given in requests:
             check_urgency(given)
-        unknown = [
-            i for i, (name, _, given) in enumerate(requests) if given is None and not self._overridden(name)
-        ]
-        guesses: dict[int, UrgencyGuess] = {}
-        if self._predictor is not None and unknown:
-            predicted = self._predictor.predict([requests[i][1] for i in unknown])
-            guesses = dict(zip(unknown, predicted, strict=True))
+        if guesses is None:
+            unknown = [i for i, (name, _, given) in enumerate(requests) if self.unknown(name, given)]
+            guesses = dict(zip(unknown, self.guess([requests[i][1] for i in unknown]), strict=False))
         return [
-            self._assign(name, text, given, guesses.get(i), now)
+            self._assign(name, text, given, guesses.get(i), (bounds or {}).get(i), now)
             for i, (name, text, given) in enumerate(requests)
         ]
 
     def _assign(
-        self, name: Hashable, text: str, given: int | None, guess: UrgencyGuess | None, now: float
+        self,
+        name: Hashable,
+        text: str,
+        given: int | None,
+        guess: UrgencyGuess | None,
+        bound: int | None,
+        now: float,
     ) -> Assignment:
         if self._overridden(name):
             assignment = self._assigned[name]
         elif given is not None:
             assignment = Assignment(given, "given")
         elif guess is not None:
-            assignment = Assignment(guess.level, "predicted", guess.confidence)
+            level = guess.level if bound is None else min(guess.level, bound)
+            assignment = Assignment(level, "predicted", guess.confidence)
         else:
             assignment = Assignment(None, "none")
         self._keep(name, assignment)
@@ -156,6 +181,7 @@ class UrgencyDesk:
                 "text": text[:RECORDED_CHARS],
             }
             | ({} if guess is None else self._of(guess))
+            | ({} if bound is None or guess is None else {"at_least_as_urgent_as": bound})
         )
         return assignment
 
