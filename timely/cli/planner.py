@@ -45,7 +45,7 @@ WAYS: dict[str, tuple[bool, bool, bool]] = {
 }
 """Ways of asking: with the adapter, with examples in the prompt, with the grammar."""
 
-EXAMPLES_A_STEP = {"drone": 13, "arm": 9}
+EXAMPLES_A_STEP = {"drone": 12, "arm": 11}
 OWN_EXAMPLES_A_STEP = 16
 
 SkillSets = Annotated[
@@ -62,7 +62,7 @@ def train(
     out: Annotated[
         Path, typer.Option(help="Folder of the adapter; a training broken off there goes on.")
     ] = Path("planner"),
-    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 160,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 640,
     start: Annotated[Path | None, typer.Option(help="Adapter to begin with, instead of none.")] = None,
     rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
     seed: Annotated[int, typer.Option(help="Of the examples and the first weights.")] = 0,

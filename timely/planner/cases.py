@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (tables of words)
 """A case: a task in words, a plan that does it, and trials in which any plan can be judged by what it does."""
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.planner.words import ADJECTIVES, NOUNS, Split
+from timely.planner.wordings import draw
+from timely.planner.words import ADJECTIVES, NOUNS, PHRASES, Split
 from timely.plans.interpreter import World, run_plan
 from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.scene import ArmScene, DroneScene
@@ -191,22 +193,39 @@ class Draw:
         """True so often."""
         return self.rng.random() < probability
 
-    def phrase(self, train: Sequence[str], other: Sequence[str], **slots: object) -> str:
-        """One wording, slots filled. Of ``other``, the second, fourth ... (or the only one) are held out."""
-        held = other[1::2] or other
-        pool = held if self.split == "test" else [*train, *(words for words in other if words not in held)]
-        return self.one(pool).format(**slots)
+    @property
+    def training(self) -> bool:
+        """Not the held-out half. Training may be harder: look-alikes, scenes in sentences, several of a kind."""
+        return self.split == "train"
+
+    def phrase(self, key: str, *parts: str, **slots: object) -> str:
+        """One wording of that kind of task, slots filled; ``parts`` are those called 1, 2 and so on."""
+        patterns = PHRASES[self.split][key]
+        wording = draw(self.rng, patterns) if self.training else self.one(patterns)
+        return wording.format("", *parts, **slots)
 
     def thing(self, table: dict[Split, tuple[str, ...]]) -> str:
         """The name of a thing: one of the table or any other, now and then with an adjective."""
-        name = self.of(table if self.chance(0.45) else NOUNS).replace("_", " ")
-        if " " not in name and self.chance(0.15):
+        name = self.of(table if self.chance(0.45) else NOUNS)
+        if " " not in name and self.chance(0.25 if self.training else 0.15):
             return f"{self.of(ADJECTIVES)} {name}"
         return name
 
+    def a(self, name: str) -> str:
+        """With its article; plurals go with some, in training also without."""
+        plural = name.endswith("s") and not name.endswith(("ss", "us"))
+        if not plural:
+            return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+        return name if self.training and self.chance(0.5) else f"some {name}"
 
-def article(name: str) -> str:
-    """With a or an; plain plurals go without."""
-    if name.endswith("s") and not name.endswith(("ss", "us")):
-        return f"some {name}"
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    def placed(self, name: str) -> str:
+        """As a scene may have it in training: where it is, too."""
+        if not self.training or self.chance(0.88):
+            return name
+        return f"{name} {self.one(WHERE)}"
+
+
+WHERE = (
+    "on the left", "on the right", "ahead", "nearby", "in the middle", "at the back", "in the corner", "on the table", "on the floor",
+    "by the wall", "in front", "far away", "close by", "on the chair", "near the door", "next to it", "on the desk", "behind",
+)  # fmt: skip

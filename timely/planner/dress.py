@@ -1,25 +1,26 @@
+# ruff: noqa: E501 (tables of words)
 """Makes tasks look as people write them: politeness, missing punctuation, lower case, slips of the keyboard."""
 
 from __future__ import annotations
 
+from timely.planner import heldout
 from timely.planner.cases import Draw
 
 BEFORE = {
     "train": (
-        "please",
-        "hey,",
-        "ok,",
-        "could you",
-        "can you",
-        "now",
-        "I want you to",
-        "robot,",
-        "hi,",
-        "quick,",
+        "please", "hey,", "ok,", "could you", "can you", "now", "I want you to", "robot,", "hi,", "quick,", "kindly", "would you",
+        "I would like you to", "hello,", "listen,", "you should", "you must", "will you", "go ahead and", "it is time to", "let us", "hurry,",
+        "well,", "so,", "next,", "alright,", "you there,", "I need you to", "please now", "first of all,", "your task:", "be a dear and",
     ),
-    "test": ("kindly", "would you", "I would like you to", "hello,", "listen,"),
-}
-AFTER = {"train": ("please", "thanks", "now", "for me"), "test": ("thank you", "if you can", "right away")}
+    "test": heldout.BEFORE,
+}  # fmt: skip
+AFTER = {
+    "train": (
+        "please", "thanks", "now", "for me", "thank you", "if you can", "right away", "at once", "quickly", "carefully", "will you", "ok?",
+        "immediately", "and be quick", "today", "my friend", "for us",
+    ),
+    "test": heldout.AFTER,
+}  # fmt: skip
 WORDS_KEPT = 4
 """Shorter words are left as they are: a slip would make another word of them."""
 CHANCE_DRESS, CHANCE_PLAIN_END, CHANCE_LOWER, CHANCE_SLIP = 0.3, 0.3, 0.25, 0.15

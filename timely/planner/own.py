@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from timely.core.errors import InvalidInput, TimelyError
 from timely.planner.cases import Case, Draw, Scene, Trial, refused_by, same_calls
 from timely.planner.dress import dressed
-from timely.planner.words import DRONE_OBJECTS, Split, spaced
+from timely.planner.words import DRONE_OBJECTS, Split
 from timely.plans.interpreter import Invocation, Plain
 from timely.plans.parser import parse
 from timely.plans.skillset import NUMERIC, Example, SkillSet
@@ -118,7 +118,7 @@ def _objects(draw: Draw, skills: SkillSet, program: Program, example: Example) -
     slots = sorted(
         (name for name in names if isinstance(name, str) and name.lower() in said), key=len, reverse=True
     )
-    others = [spaced(name) for name in draw.some(DRONE_OBJECTS[draw.split], len(slots) + max(OTHERS))]
+    others = draw.some(DRONE_OBJECTS[draw.split], len(slots) + max(OTHERS))
     fresh = dict(zip(slots, others, strict=False))
     made = replace_all(example, fresh)
     if made.scene and draw.chance(0.5):

@@ -71,39 +71,18 @@ def move(draw: Draw) -> Step:
     if draw.chance(0.12):
         words, cm = "", 100
     plain = {
-        "forward": ("forward", "forwards", "ahead", "straight ahead"),
+        "forward": ("forward", "forward", "forwards", "ahead", "straight ahead"),
         "back": ("back", "backward", "backwards"),
         "left": ("left", "to the left"),
         "right": ("right", "to the right"),
         "up": ("up", "upward", "up"),
         "down": ("down", "downward", "down"),
     }[way]
-    special = {
-        "forward": (("advance {d}",), ("proceed {d}",)),
-        "back": (("back up {d}", "retreat {d}"), ("go in reverse {d}",)),
-        "left": (("slide left {d}", "sidestep left {d}"), ("shift {d} to the left",)),
-        "right": (("slide right {d}", "sidestep right {d}"), ("shift {d} to the right",)),
-        "up": (("rise {d}", "climb {d}", "gain {d} of height"), ("ascend {d}",)),
-        "down": (("descend {d}", "sink {d}", "come down {d}"), ("lower yourself {d}",)),
-    }[way]
-    train: tuple[str, ...] = (
-        "go {w} {d}",
-        "fly {w} {d}",
-        "move {w} {d}",
-        "go {d} {w}",
-        "fly {d} {w}",
-        "move {d} {w}",
-        "step {w} {d}",
-        "glide {w} {d}",
-        "proceed {w} {d}",
-        "drift {d} {w}",
-        "shift {d} {w}",
-        *special[0],
-    )
-    test: tuple[str, ...] = ("head {w} {d}", "travel {d} {w}", "head {d} {w}", *special[1])
-    if not words:
-        train, test = ("go {w}", "fly {w}", "move {w}"), ("head {w}", "travel {w}")
-    text = " ".join(draw.phrase(train, test, w=draw.one(plain), d=words).split())
+    if words:
+        key = f"move {way}" if draw.chance(0.3) else "move"
+        text = draw.phrase(key, w=draw.one(plain), d=words)
+    else:
+        text = draw.phrase("move a little", w=draw.one(plain))
     return Step(text, f"{MOVES[way]}({cm});", MOVES[way])
 
 
@@ -114,65 +93,43 @@ def turn(draw: Draw) -> Step:
     degrees = draw.one([n for n in range(10, 181, 5) if (n % 7 == 0) == (draw.split == "test")] + [45, 90])
     if kind == "plain":
         return Step(
-            draw.phrase(("turn {s}", "rotate {s}", "turn to the {s}"), ("pivot {s}", "swing {s}"), s=side),
+            draw.phrase("turn", s=side),
             f"{skill}(90);",
             "turn",
         )
     if kind == "degrees":
         words = draw.one((f"{degrees} degrees", f"{degrees} deg", f"{degrees}°"))
         text = draw.phrase(
-            ("turn {s} {d}", "turn {d} {s}", "rotate {d} to the {s}", "turn {s} by {d}", "turn {d} to the {s}"),
-            ("pivot {d} {s}", "rotate {s} through {d}", "swing {s} {d}"),
+            "turn degrees",
             s=side, d=words,
         )  # fmt: skip
         return Step(text, f"{skill}({degrees});", "turn")
     if kind == "quarter":
         text = draw.phrase(
-            ("make a quarter turn {s}", "a quarter turn to the {s}", "do a quarter turn to the {s}"),
-            ("give me a quarter turn {s}",),
+            "quarter turn",
             s=side,
         )
         return Step(text, f"{skill}(90);", "turn")
     if kind == "half":
         text = draw.phrase(
-            ("make a half turn {s}", "do a half turn to the {s}", "half a turn {s}"),
-            ("give me a half turn {s}",),
+            "half turn",
             s=side,
         )
         return Step(text, f"{skill}(180);", "turn")
     if kind == "full":
         text = draw.phrase(
-            (
-                "spin around once",
-                "make a full turn",
-                "do a full spin",
-                "make one complete spin",
-                "spin all the way round",
-                "turn a full circle",
-                "do a full rotation",
-            ),
-            ("rotate all the way round", "do one full spin"),
+            "full turn",
         )
         return Step(text, "tc(360);", "turn")
     if kind == "around":
         return Step(
-            draw.phrase(
-                ("turn around", "turn back", "face the other way"), ("about turn", "turn to face backwards")
-            ),
+            draw.phrase("turn around"),
             "tc(180);",
             "turn",
         )
     clock, skill = draw.one((("clockwise", "tc"), ("counterclockwise", "tu"), ("anticlockwise", "tu")))
     text = draw.phrase(
-        (
-            "turn {d} degrees {c}",
-            "rotate {c} {d} degrees",
-            "spin {d} degrees {c}",
-            "swivel {d} degrees {c}",
-            "revolve {c} by {d} degrees",
-            "turn {c} {d} degrees",
-        ),
-        ("pivot {d} degrees {c}",),
+        "turn clockwise",
         d=degrees,
         c=clock,
     )
@@ -182,18 +139,7 @@ def turn(draw: Draw) -> Step:
 def photo(draw: Draw) -> Step:
     """A picture of whatever is ahead."""
     text = draw.phrase(
-        (
-            "take a picture",
-            "take a photo",
-            "snap a photo",
-            "grab a picture",
-            "record an image",
-            "get an image",
-            "take a photograph",
-            "make a photo",
-            "take one picture",
-        ),
-        ("shoot a picture", "capture an image", "get a photo"),
+        "photo",
     )
     return Step(text, "tp();", "tp")
 
@@ -207,15 +153,7 @@ def wait(draw: Draw) -> Step:
         word = NUMBERS[seconds] if seconds <= 10 and draw.chance(0.3) else str(seconds)
         words = f"{word} second{'' if seconds == 1 else 's'}"
     text = draw.phrase(
-        (
-            "wait {t}",
-            "wait for {t}",
-            "hover for {t}",
-            "pause for {t}",
-            "hold still for {t}",
-            "stay there for {t}",
-        ),
-        ("stay put for {t}", "hang there for {t}", "rest for {t}"),
+        "wait",
         t=words,
     )
     return Step(text, f"d({seconds});", "d")
@@ -225,8 +163,7 @@ def say(draw: Draw) -> Step:
     """Say something given."""
     message = draw.of(MESSAGES)
     text = draw.phrase(
-        ("say {m}", "say '{m}'", "announce {m}", "say the words '{m}'", "tell everyone {m}"),
-        ("speak the words '{m}'", "call out {m}"),
+        "say",
         m=message,
     )
     return Step(text, f"l('{message}');", "l")
@@ -243,18 +180,8 @@ def find(draw: Draw, name: str | None = None) -> Step:
     """Look for a thing and go there."""
     name = name or draw.thing(DRONE_OBJECTS)
     text = draw.phrase(
-        (
-            "find the {x}",
-            "look for the {x}",
-            "find the {x} and go to it",
-            "search for the {x}",
-            "hunt for the {x}",
-            "spot the {x} and go there",
-            "trace the {x}",
-            "go and find the {x}",
-            "look for the {x} and fly to it",
-        ),
-        ("locate the {x}", "track down the {x}", "seek the {x} and go there"),
+        "step: find",
+        a=draw.a(name),
         x=name,
     )
     return Step(
@@ -266,18 +193,8 @@ def find_photo(draw: Draw) -> Step:
     """Look for a thing and take its picture."""
     name = draw.thing(DRONE_OBJECTS)
     text = draw.phrase(
-        (
-            "find the {x} and take a picture of it",
-            "take a photo of the {x}",
-            "find and photograph the {x}",
-            "spot the {x} and photograph it",
-            "locate the {x} and take its picture",
-            "find the {x} and snap a picture",
-            "take a picture of the {x}",
-            "look for the {x} and take a photo",
-            "photograph the {x}",
-        ),
-        ("get me a picture of the {x}", "locate the {x} and snap it", "shoot a photo of the {x}"),
+        "step: photo of",
+        a=draw.a(name),
         x=name,
     )
     return Step(
