@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError, TooLarge
 from timely.core.job import Job, JobSpec
@@ -114,6 +115,7 @@ class ScriptedEngine(Engine):
         max_batch, max_resident: sequences in a step, and with KV at once.
         kv_blocks, block_tokens: size of the KV cache.
         token_budget, prefill_chunk: most tokens of a step, and most of one prompt in it.
+        predictors: predictor files for disciplines.
 
     Raises:
         UnknownName: no such discipline.
@@ -140,13 +142,14 @@ class ScriptedEngine(Engine):
         token_budget: int = 2048,
         prefill_chunk: int = 256,
         max_prompt_tokens: int = 8192,
+        predictors: Sequence[Path] = (),
     ) -> None:
         check_needs(registry.load(discipline).info, ())
         self._plans = dict(plans or {})
         self._planner: Planner = planner or nearest_example
         self.clock: AsyncClock = clock or SystemTime()
         self._speed = FixedSpeed(token_s, sequence_s, prefill_token_s)
-        self._controller = Controller(registry.create(discipline), self._speed)
+        self._controller = Controller(registry.create(discipline, predictors), self._speed, files=predictors)
         self._mode: Mode = mode
         self._max_batch, self._max_resident = max_batch, max_resident
         self._kv_blocks, self._block_tokens = kv_blocks, block_tokens
@@ -205,6 +208,12 @@ class ScriptedEngine(Engine):
             return False
         self._finish(task_id, "cancelled")
         return True
+
+    async def set_urgency(self, task_id: str, urgency: int) -> bool:
+        """See ``Engine.set_urgency``."""
+        known = self._controller.set_urgency(task_id, urgency, self.clock.now()) is not None
+        self._wake.set()
+        return known
 
     async def set_discipline(self, name: str) -> None:
         """See ``Engine.set_discipline``.
@@ -296,7 +305,9 @@ class ScriptedEngine(Engine):
                 priority=request.priority,
                 urgency=request.urgency,
                 app=request.app,
-                text=request.prompt,
+                app_requests=request.extra.get("app_requests"),
+                expected_tokens=request.extra.get("expected_tokens"),
+                text=str(request.extra.get("task", request.prompt)),
             )
         )
         self._live[request.task_id] = live
@@ -364,6 +375,8 @@ class ScriptedEngine(Engine):
                 self._evict(self._controller.table[job_id], now)
             if plan.tokens:
                 await self._step(plan)
+                # What the step closed goes on its way before the next one is decided on.
+                await asyncio.sleep(0)
             else:
                 await wait_until(self._wake, self.clock, plan.wake_s)
 

@@ -1,7 +1,8 @@
 """A robot's driver over ROS 2: segments as ExecuteSegment goals, its state as a heartbeat.
 
-Two threads meet here. The loop's thread calls ``ready``, ``send`` and ``cancel`` and owns every future; rclpy is
-touched on the executor's thread only, because its action client is not safe to use from two.
+Two threads meet here. The loop's thread calls ``ready``, ``send`` and ``cancel`` and owns every future. Goals leave on
+that thread, too, so that a segment does not queue behind whatever else the executor is doing; everything else of rclpy
+is touched on the executor's thread only, because its action client is not safe to use from two.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from action_msgs.msg import GoalStatus
+from rclpy._rclpy_pybind11 import InvalidHandle, RCLError
 from rclpy.action import ActionClient
 from rclpy.lifecycle import LifecycleNode
 from std_srvs.srv import Trigger
@@ -89,7 +91,8 @@ class DriverPort:
         """See ``ports.Driver``."""
         loop = self._loop.loop
         sent = Sent(order, loop.create_future(), loop.create_future())
-        self._node.executor.create_task(self._send, sent, announce)
+        self._send(sent)
+        self._node.executor.create_task(announce)
         return sent
 
     def cancel(self, sent: Sent) -> None:
@@ -120,7 +123,7 @@ class DriverPort:
         client.call_async(Trigger.Request())
         return True
 
-    def _send(self, sent: Sent, announce: Callable[[], None]) -> None:
+    def _send(self, sent: Sent) -> None:
         order = sent.order
         goal = ExecuteSegment.Goal(
             task_id=order.task_id,
@@ -137,11 +140,14 @@ class DriverPort:
 
         self._goals[sent] = mine = _Goal(goal, new_goal_id(), time.monotonic(), feedback)
         self._dispatch(sent, mine)
-        # Behind whatever else is to be sent: robots first, then those who watch.
-        self._node.executor.create_task(announce)
 
     def _dispatch(self, sent: Sent, mine: _Goal) -> None:
-        future = send_goal(self._client, mine.goal, mine.feedback, mine.goal_id)
+        try:
+            future = send_goal(self._client, mine.goal, mine.feedback, mine.goal_id)
+        except (InvalidHandle, RCLError) as error:
+            # The node is on its way down, or the middleware is at its end.
+            self._end(sent, Execution("failed", ErrorCode.DRIVER_LOST, f"it cannot be sent to: {error}"))
+            return
         future.add_done_callback(lambda done: self._accepted(sent, done))
 
     def _accepted(self, sent: Sent, future: Any) -> None:

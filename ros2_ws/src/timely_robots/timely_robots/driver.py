@@ -37,6 +37,7 @@ from timely_robots.pacing import Pacer, SystemPacer
 from timely_robots.rostools import LATCHED, described, finish_goal, mark_executing, to_time
 
 RESULT_KEPT_S = 3
+"""Results wait so long for whoever asks."""
 
 REMEMBERED_TASKS = 64
 """Tasks whose variables and open blocks are kept."""
@@ -111,6 +112,7 @@ class RobotDriver(LifecycleNode):
         self._server: ActionServer | None = None
         self._interpreters: OrderedDict[str, Interpreter] = OrderedDict()
         self._motion: tuple[Motion, list[str]] | None = None
+        self._accepting: tuple[Any, _GoalListener] | None = None
         self._fault = ""
         self._session = secrets.randbits(63)
         self._connected = False
@@ -234,8 +236,8 @@ class RobotDriver(LifecycleNode):
             ExecuteSegment,
             "execute_segment",
             execute_callback=lambda handle: ExecuteSegment.Result(),
-            goal_callback=lambda goal: GoalResponse.ACCEPT,
-            handle_accepted_callback=self._on_goal,
+            goal_callback=self._on_goal,
+            handle_accepted_callback=self._on_accepted,
             cancel_callback=self._on_cancel,
             # Status messages name every goal that is kept; a bridge fetches results at once.
             result_timeout=RESULT_KEPT_S,
@@ -304,8 +306,8 @@ class RobotDriver(LifecycleNode):
 
     # --- Goals ---
 
-    def _on_goal(self, handle: ServerGoalHandle) -> None:
-        goal = handle.request
+    def _on_goal(self, goal: Any) -> GoalResponse:
+        """Begin at once: rclpy answers and announces the goal only after this, and gives its handle last of all."""
         order = SegmentOrder(
             task_id=goal.task_id,
             index=goal.index,
@@ -316,12 +318,23 @@ class RobotDriver(LifecycleNode):
         )
         if self.on_order is not None:
             self.on_order(order, time.monotonic())
-        listener = _GoalListener(self, handle, order)
+        listener = _GoalListener(self, order)
+        self._accepting = (goal, listener)
         work = self._work
         if work is None:
             listener.finished(SegmentDone("refused", ErrorCode.DRIVER_INACTIVE, "the driver is not active"))
+        else:
+            work.submit(order, listener)
+        return GoalResponse.ACCEPT
+
+    def _on_accepted(self, handle: ServerGoalHandle) -> None:
+        goal, listener = self._accepting or (None, None)
+        self._accepting = None
+        if listener is None or goal is not handle.request:
+            self.get_logger().error("rclpy accepted a goal that it had not asked about")
+            handle.abort()
             return
-        work.submit(order, listener)
+        listener.bind(handle)
 
     def _on_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
         work = self._work
@@ -409,17 +422,20 @@ class RobotDriver(LifecycleNode):
 
 
 class _GoalListener:
-    """Takes what the executor says about one goal to the ROS thread."""
+    """Takes what the executor says about one goal to the ROS thread; kept back until the goal has its handle."""
 
-    def __init__(self, driver: RobotDriver, handle: ServerGoalHandle, order: SegmentOrder) -> None:
+    def __init__(self, driver: RobotDriver, order: SegmentOrder) -> None:
         self._driver = driver
-        self._handle = handle
         self._order = order
+        self._handle: ServerGoalHandle | None = None
+        self._early: list[Callable[[ServerGoalHandle], None]] = []
 
-    def _soon(self, function: Callable[..., None], *args: Any) -> None:
-        executor = self._driver.executor
-        if executor is not None:
-            executor.create_task(function, *args)
+    def bind(self, handle: ServerGoalHandle) -> None:
+        """Name the goal, on the ROS thread."""
+        self._handle = handle
+        early, self._early = self._early, []
+        for tell in early:
+            tell(handle)
 
     def started(self) -> None:
         """See ``execution.Listener``."""
@@ -427,20 +443,33 @@ class _GoalListener:
 
     def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
         """See ``execution.Listener``."""
-        self._soon(self._feedback, fraction, elapsed_s, remaining_s)
+        self._soon(lambda handle: self._feedback(handle, fraction, elapsed_s, remaining_s))
 
     def finished(self, done: SegmentDone) -> None:
         """See ``execution.Listener``."""
-        self._soon(self._driver._finish, self._handle, done)
+        self._soon(lambda handle: self._driver._finish(handle, done))
 
-    def _begin(self) -> None:
-        mark_executing(self._handle)
-        self._feedback(0.0, 0.0, self._order.execution_s)
+    def _soon(self, tell: Callable[[ServerGoalHandle], None]) -> None:
+        executor = self._driver.executor
+        if executor is not None:
+            executor.create_task(self._tell, tell)
+
+    def _tell(self, tell: Callable[[ServerGoalHandle], None]) -> None:
+        if self._handle is None:
+            self._early.append(tell)
+        else:
+            tell(self._handle)
+
+    def _begin(self, handle: ServerGoalHandle) -> None:
+        mark_executing(handle)
+        self._feedback(handle, 0.0, 0.0, self._order.execution_s)
         self._driver._publish_state()
 
-    def _feedback(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
-        if self._handle.is_active:
-            self._handle.publish_feedback(
+    def _feedback(
+        self, handle: ServerGoalHandle, fraction: float, elapsed_s: float, remaining_s: float
+    ) -> None:
+        if handle.is_active:
+            handle.publish_feedback(
                 ExecuteSegment.Feedback(progress=fraction, elapsed_s=elapsed_s, remaining_s=remaining_s)
             )
 

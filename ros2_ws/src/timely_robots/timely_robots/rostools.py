@@ -215,18 +215,36 @@ def send_goal(
     feedback: Callable[[Any], None] | None = None,
     goal_id: UUID | None = None,
 ) -> Future:
-    """``client.send_goal_async`` without its leak. On the executor's thread.
+    """``client.send_goal_async`` without its leak, and from any thread.
 
     rclpy 9.1 makes two futures a goal and forgets the first, which stays in the list that the executor walks through
-    at every event: memory and time grow with every goal ever sent.
+    at every event: memory and time grow with every goal ever sent. It also stores the second one where an answer that
+    the executor's thread takes meanwhile misses it; here both happen under the client's own lock.
     """
-    pending: list[Future] | None = getattr(client, "_futures", None)
-    before = len(pending) if pending is not None else 0
-    future = client.send_goal_async(goal, feedback_callback=feedback, goal_uuid=goal_id)
-    if pending is not None:
-        for extra in [other for other in pending[before:] if other is not future]:
-            pending.remove(extra)
+    goal_id = goal_id if goal_id is not None else new_goal_id()
+    if not all(hasattr(client, name) for name in _INSIDE_OF_CLIENT):
+        return client.send_goal_async(goal, feedback_callback=feedback, goal_uuid=goal_id)
+    request = client._action_type.Impl.SendGoalService.Request(goal_id=goal_id, goal=goal)
+    future = Future()
+    with client._lock:
+        if feedback is not None:
+            client._feedback_callbacks[bytes(goal_id.uuid)] = feedback
+        number = client._client_handle.send_goal_request(request)
+        client._pending_goal_requests[number] = future
+        client._goal_sequence_number_to_goal_id[number] = goal_id
+        future.add_done_callback(client._remove_pending_goal_request)
+        client.add_future(future)
     return future
+
+
+_INSIDE_OF_CLIENT = (
+    "_lock",
+    "_client_handle",
+    "_feedback_callbacks",
+    "_pending_goal_requests",
+    "_goal_sequence_number_to_goal_id",
+    "_remove_pending_goal_request",
+)
 
 
 def new_goal_id() -> UUID:
