@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ models = st.builds(
     beta=st.floats(1e-6, 0.2),
     gamma_1=st.sampled_from([0.0, 1e-6]) | st.floats(1e-7, 1e-2),
     gamma_2=st.floats(0.0, 0.05),
+    save=st.just(0.0) | st.floats(0.0, 0.2),
 )
 
 
@@ -37,20 +39,24 @@ def test_decoded_tokens_to_save_minimise_eq5_over_all_choices(
     assert model.resume_s(prompt, decoded, kept) == pytest.approx(best, rel=1e-9, abs=1e-15)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(models, st.integers(1, 400))
-def test_a_prompt_is_kept_whole_or_not_at_all_and_nothing_between_is_better(
+def test_tokens_of_a_prompt_to_save_are_best_of_all_splits_at_either_end(
     model: CostModel, prompt: int
 ) -> None:
-    def back_s(kept: int) -> float:
-        """Load the first ``kept`` tokens, compute the rest after them."""
-        return model.beta * kept + model.prefill_s(prompt) - model.prefill_s(kept)
+    def last_s(kept: int) -> float:
+        """Compute the first tokens, load the last ones."""
+        return model.moving * kept + model.prefill_s(prompt - kept)
+
+    def first_s(kept: int) -> float:
+        """Load the first ``kept`` tokens, compute the others after them."""
+        return model.moving * kept + model.prefill_s(prompt) - model.prefill_s(kept)
 
     kept = model.keep_prompt(prompt)
-    assert kept in (0, prompt)
-    assert back_s(kept) == pytest.approx(
-        min(back_s(other) for other in range(prompt + 1)), rel=1e-9, abs=1e-15
-    )
+    assert 0 <= kept <= prompt
+    best = min(last_s(other) for other in range(prompt + 1))
+    assert last_s(kept) == pytest.approx(best, rel=1e-9, abs=1e-15)
+    assert best <= min(first_s(other) for other in range(prompt + 1)) * (1 + 1e-9) + 1e-15
 
 
 @given(models, st.integers(0, 300), st.integers(0, 200))
@@ -66,6 +72,8 @@ def test_caching_pays_when_loading_is_cheaper_which_eq3_has_the_wrong_way_round(
     assert A100_7B.keep_prompt(500) == 500
     # On the A5000 loading is dearer for any prompt a model takes.
     assert A5000_7B.keep_prompt(500) == 0
+    # With saving counted as well the A100 computes the first 51 tokens again and moves the others.
+    assert replace(A100_7B, save=1e-4).keep_prompt(500) == 449
 
 
 def test_the_papers_eq6_is_not_the_minimum_of_eq5() -> None:
@@ -94,5 +102,11 @@ def test_nothing_is_kept_where_nothing_can_be_loaded_or_nothing_is_there() -> No
 def test_an_engine_tells_its_own_coefficients() -> None:
     limits = StepLimits(0.0, 1, 1, 1, 1, 1, 16, FixedSpeed(0.02, 0.001, 0.0003), 1e-4)
     model = CostModel.of(limits)
-    assert model == CostModel(0.0, pytest.approx(0.0003), 1e-4, 0.0, pytest.approx(0.021))
+    assert model == CostModel(0.0, pytest.approx(0.0003), 1e-4, 0.0, pytest.approx(0.021), 1e-4)
     assert model.keep_context(40) == 40
+
+
+def test_out_and_in_again_counts_not_only_in() -> None:
+    """Loading alone would be cheaper than computing, both ways together are not."""
+    limits = StepLimits(0.0, 1, 1, 1, 1, 1, 16, FixedSpeed(0.02, 0.001, 0.0003), 2e-4)
+    assert CostModel.of(limits).keep_context(40) == 0

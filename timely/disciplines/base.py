@@ -75,8 +75,8 @@ class StepPlan:
         tokens: job id -> tokens to compute for it in this step, most important first. 1 for a decoding job
             (draft tokens of speculative decoding ride along).
         evict: jobs that lose their KV cache before the step, in order.
-        keep: evicted job id -> tokens of its context to save to host memory rather than compute again; jobs not
-            named, and engines that cannot, save none.
+        keep: evicted job id -> tokens of its context to save to host memory rather than compute again, the last ones;
+            jobs not named, and engines that cannot, save none.
         wake_s: when nothing runs: the next time a decision may change by itself; ``inf`` if only an event can.
         held: why runnable jobs were left out (``batch``, ``tokens``, ``memory``, ``admission`` ...); empty: none were.
         steady: as long as everybody in it decodes, nothing joins, closes a segment, becomes runnable or runs short of
@@ -119,6 +119,13 @@ class Discipline(ABC):
             InvalidInput: it predicts nothing, or this is no such file.
         """
         raise InvalidInput(f"{cls.info.name!r} takes no predictor file, got {path}", where="discipline")
+
+    def knowledge(self) -> object | None:
+        """What it has learned while serving, to be handed on to another one of its ``predictor_kind``."""
+        return None
+
+    def recall(self, knowledge: object) -> None:
+        """Go on with what another one of its ``predictor_kind`` has learned; before any job arrives."""
 
     @abstractmethod
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:

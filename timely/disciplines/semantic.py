@@ -206,6 +206,10 @@ class Semantic(Discipline):
         found = waiting.first(count, still)
         return list(heapq.merge(found, sorted(rest)))[:count] if rest else found
 
+    def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
+        """``(f_e, f_t)`` of some rows: urgency level, and estimated time left within it, seconds; smaller first."""
+        return levels(table, rows), remaining_s(table, rows, limits)
+
     def _merge(self, table: JobTable, limits: StepLimits, job_ids: list[JobId]) -> None:
         entries = self._entries(table, limits, self._rows(table, job_ids))
         self._waiting.merge(job_ids, [key for key, _ in entries])
@@ -220,7 +224,7 @@ class Semantic(Discipline):
         """Keys and names of some rows, in their order; only the ``most`` most important if there are more."""
         if rows.size == 0:
             return []
-        level, left = levels(table, rows), remaining_s(table, rows, limits)
+        level, left = self.order(table, rows, limits)
         sequence = table.sequence[rows]
         if most is not None and rows.size > most:
             best = np.lexsort((sequence, left, level))[:most]
@@ -237,8 +241,8 @@ class Semantic(Discipline):
         """Alg. 3: who gives way first. Parked ones count as ``least`` or as their own level if that is less
         urgent; the rows that ask stand among them, so that nobody takes from one above."""
         parked = np.flatnonzero(table.resident & (table.resume_s > limits.now))
-        level = np.maximum(levels(table, parked), least).tolist()
-        left = remaining_s(table, parked, limits).tolist()
+        urgency, time_left = self.order(table, parked, limits)
+        level, left = np.maximum(urgency, least).tolist(), time_left.tolist()
         sequence = table.sequence[parked].tolist()
         ranked: list[tuple[tuple[float, ...], int]] = [
             ((level[i], 1, left[i], sequence[i]), row) for i, row in enumerate(parked.tolist())

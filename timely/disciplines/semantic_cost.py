@@ -3,15 +3,16 @@
 The paper's symbols: a prompt of ``n`` tokens takes ``alpha_1 n^2 + alpha_2 n`` seconds, loading ``n`` tokens of KV
 back ``beta n``, the token decoded at context ``i`` ``gamma_1 i + gamma_2`` (Eq. 4). Where the paper slips:
 
-* Eq. 3 compares the wrong way round: caching pays when loading is *cheaper* than computing. Since computing the
-  tail of a prompt after a cached beginning of ``s`` tokens costs ``alpha_1 (n^2 - s^2) + alpha_2 (n - s)``, the
-  total is concave in ``s``: all or nothing is optimal, and Eq. 3 decides between these two.
+* Eq. 3 compares the wrong way round: caching pays when loading is *cheaper* than computing. It also decides for all
+  of a prompt or none. Where prompts cost by their square, less is computed when the *first* tokens are computed again,
+  which attend to few, and the last ones are loaded: with ``k`` computed again
+  ``alpha_1 k^2 + alpha_2 k + beta (n - k)`` is least at ``k = (beta - alpha_2) / (2 alpha_1)``, within 0..n. (Keeping the first ones instead is concave in their
+  number: there all or nothing is best, and never better.)
 * Eq. 6 does not follow from Eq. 5. With ``k`` tokens computed again and ``m' - k`` loaded, Eq. 5 is convex in
   ``k`` with its minimum at ``k = (beta - gamma_2) / gamma_1 - n - 1/2``; the number saved is ``m' - k``, within
-  0..m'. Eq. 6 gives half of that ``k`` and calls it the number saved.
-* Eq. 5 charges the tokens computed again as those right after the prompt, so the ones loaded are the last. It also
-  computes them one by one. vLLM and the simulator compute lost tokens of both kinds as one prompt; then the first
-  point holds for prompt and output together, which is what ``keep_context`` decides.
+  0..m'. Eq. 6 gives half of that ``k`` and calls it the number saved. Here too the tokens loaded are the last.
+* Eq. 5 computes lost output one by one. vLLM and the simulator compute lost tokens of both kinds as one prompt; then
+  the first point holds for prompt and output together, which is what ``keep_context`` decides.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class CostModel:
         alpha_1: per squared prompt token; alpha_2: per prompt token.
         beta: to load the KV of one token from host memory; ``inf`` where that cannot be done.
         gamma_1: per decoded token and token of its context; gamma_2: per decoded token.
+        save: to save the KV of one token to host memory, where that holds the machine up.
     """
 
     alpha_1: float
@@ -37,12 +39,18 @@ class CostModel:
     beta: float
     gamma_1: float
     gamma_2: float
+    save: float = 0.0
 
     @classmethod
     def of(cls, limits: StepLimits) -> CostModel:
         """What the engine has learned of itself: linear in prompts, constant in decoding."""
-        speed = limits.speed
-        return cls(0.0, speed.prefill_token_s, limits.swap_s_per_token, 0.0, speed.token_s)
+        speed, swap = limits.speed, limits.swap_s_per_token
+        return cls(0.0, speed.prefill_token_s, swap, 0.0, speed.token_s, swap)
+
+    @property
+    def moving(self) -> float:
+        """To have the KV of one token moved out and in again, seconds."""
+        return self.beta + self.save
 
     def prefill_s(self, prompt: float) -> float:
         """Time to compute a prompt (section 3.3)."""
@@ -54,24 +62,28 @@ class CostModel:
         return self.gamma_1 * attended + self.gamma_2 * tokens
 
     def resume_s(self, prompt: float, decoded: float, kept: float) -> float:
-        """Time to have ``decoded`` tokens after a prompt back when ``kept`` of them were saved (Eq. 5)."""
-        loading = 0.0 if kept == 0 else self.beta * kept
-        return loading + self.decode_s(prompt, decoded - kept)
+        """Time to have ``decoded`` tokens after a prompt back when ``kept`` of them were saved (Eq. 5, with saving)."""
+        moving = 0.0 if kept == 0 else self.moving * kept
+        return moving + self.decode_s(prompt, decoded - kept)
 
     def keep_prompt(self, prompt: int) -> int:
-        """Tokens of a computed prompt to save: all or none (Eq. 3, the right way round)."""
-        return prompt if prompt > 0 and self.beta * prompt < self.prefill_s(prompt) else 0
+        """Tokens of a computed prompt to save, the last ones: minimises computing the first and moving the others."""
+        if prompt <= 0 or math.isinf(self.moving):
+            return 0
+        gain = self.moving - self.alpha_2
+        if self.alpha_1 <= 0.0:
+            return 0 if gain >= 0.0 else prompt
+        return prompt - round(min(max(gain / (2.0 * self.alpha_1), 0.0), float(prompt)))
 
     def keep_decoded(self, prompt: int, decoded: int) -> int:
         """Of ``decoded`` tokens after a prompt, how many to save: minimises Eq. 5 over 0..decoded."""
-        if decoded <= 0 or math.isinf(self.beta):
+        if decoded <= 0 or math.isinf(self.moving):
             return 0
-        gain = self.beta - self.gamma_2 - self.gamma_1 * (prompt + 0.5)
+        gain = self.moving - self.gamma_2 - self.gamma_1 * (prompt + 0.5)
         if self.gamma_1 <= 0.0:
             return 0 if gain > 0.0 else decoded
-        again = min(max(round(gain / self.gamma_1), 0), decoded)
-        return decoded - again
+        return decoded - round(min(max(gain / self.gamma_1, 0.0), float(decoded)))
 
     def keep_context(self, context: int) -> int:
-        """Of a context that would be computed again as one prompt, how many tokens to save: all or none."""
+        """Of a context that would be computed again as one prompt, how many tokens to save, the last ones."""
         return self.keep_prompt(context)

@@ -17,7 +17,8 @@ class Live:
     """A task in the engine: what the job table does not hold."""
 
     __slots__ = (
-        "boundary", "computed", "holding", "index", "job", "output", "record", "run", "swapped", "target", "task",
+        "boundary", "computed", "gap_end", "holding", "index", "job", "loaded", "output", "record", "run", "saved_from",
+        "swapped", "target", "task",
     )  # fmt: skip
 
     def __init__(self, task: PlannedTask, job: Job, record: JobRecord, holding: Holding) -> None:
@@ -34,7 +35,13 @@ class Live:
         self.computed = 0
         """Most context tokens that were ever in the KV cache: what is computed below is computed again."""
         self.swapped = 0
-        """Context tokens kept in host memory."""
+        """Context tokens kept in host memory: the last ones of what was evicted."""
+        self.saved_from = 0
+        """Position of the first of them."""
+        self.loaded = 0
+        """Of the context in the cache, tokens that came from the host and lie behind a gap still to be computed."""
+        self.gap_end = 0
+        """Position of the first of them: where the gap ends."""
         self.run: list[int] | None = None
         """Its latest run of steps in the journal."""
 
@@ -115,10 +122,7 @@ class Memory:
             record.admitted_s = now
             record.cached_tokens = found
             self.cached_tokens += found
-        if live.swapped > found and self.pool.grow(holding, live.swapped):
-            self._moved += live.swapped - found
-            found = live.swapped
-        live.swapped = 0
+        found += self._load(live, found)
         left = live.known - found
         table.context_tokens[row] = found
         # A job of which only the newest token is missing simply decodes on.
@@ -129,6 +133,40 @@ class Memory:
                 self._share(self._users[prefix], prefix)
             else:
                 self._share((live,), prefix)
+
+    def _load(self, live: Live, found: int) -> int:
+        """Bring back what was saved and is not found anyway; returns how many tokens.
+
+        They are the last of the context: what has to be computed again are the first ones, which attend to few.
+        """
+        begin = max(found, live.saved_from)
+        tokens = live.saved_from + live.swapped - begin
+        if live.swapped == 0 or tokens <= 0 or not self.pool.grow(live.holding, found + tokens):
+            tokens = 0
+        live.swapped = 0
+        live.loaded = tokens if begin > found else 0
+        live.gap_end = begin
+        self._moved += tokens
+        return tokens
+
+    def prefill(self, live: Live, begin: int, tokens: int) -> int:
+        """``tokens`` of a prompt (or of a lost context) are computed on top of ``begin`` in the cache.
+
+        Returns the growth of the squared context, tokens squared: ``end**2 - begin**2`` of what is computed, which is
+        less where a gap before loaded tokens is filled.
+        """
+        position = begin - live.loaded
+        end = position + tokens
+        if not live.loaded or end < live.gap_end:
+            self.publish(live, end)
+            return end * end - position * position
+        # The gap is closed: whatever follows attends to the loaded tokens too.
+        squares = live.gap_end * live.gap_end - position * position
+        behind = live.gap_end + live.loaded
+        end += live.loaded
+        live.loaded = 0
+        self.publish(live, end)
+        return squares + end * end - behind * behind
 
     def publish(self, live: Live, context_tokens: int) -> None:
         """``context_tokens`` of the job are computed: others may find more of their prefix stored."""
@@ -154,14 +192,17 @@ class Memory:
             kept = self._kept(plan, live, context)
             prefix = holding.prefix
             before = prefix.references if prefix is not None else 0
-            self.pool.evict(holding, context)
+            # Behind a gap nothing can be found again by its beginning.
+            self.pool.evict(holding, context - live.loaded)
             if kept:
                 live.swapped = kept
+                live.saved_from = (live.gap_end + live.loaded if live.loaded else context) - kept
                 self._moved += kept
                 left = live.known - kept
                 self._controller.evict(live.job, 0 if left == 1 and live.output else left, now)
             else:
                 self._controller.evict(live.job, live.known - self._found(holding, live.known), now)
+            live.loaded = 0
             if prefix is not None:
                 self._share(self._users[prefix] if before <= 2 else (live,), prefix)
 
@@ -173,7 +214,7 @@ class Memory:
             return context
         asked = plan.keep.get(live.job.job_id, 0) if self._rate > 0.0 else 0
         if asked or self._eviction == "discipline":
-            return min(asked, context)
+            return min(asked, live.loaded or context)
         # Out and in again, or computed again (the semantic scheduling paper's Eq. 3, the right way round).
         again = self._terms.per_prefill_token * context + self._terms.per_prefill_token_sq * context * context
         if self._terms.tokens is not None:

@@ -312,12 +312,11 @@ class Simulator:
             table.blocks[row] = live.holding.blocks
             if left:
                 prefill_tokens += tokens
-                squares += end * end - begin * begin
+                squares += memory.prefill(live, begin, tokens)
                 again = min(tokens, live.computed - begin)
                 if again > 0:
                     controller.recomputed(job, again)
                 live.computed = max(live.computed, end)
-                memory.publish(live, end)
                 members.append((live, tokens, True))
             else:
                 decodes += 1
