@@ -37,6 +37,9 @@ SYSTEMS: dict[str, tuple[str, Mode]] = {
 }
 """System -> discipline and mode, as TimelyLLM section 7.1 has them."""
 
+PARTS: dict[str, tuple[str, Mode]] = {name: (name, "segmented") for name in registry.parts()}
+"""What ``timely`` is made of, for the ablation."""
+
 WORKLOADS = {"wid1": 45.0, "wid2": 45.0, "wid3": 60.0}
 """Workload of Table 3 -> how much of it, seconds."""
 
@@ -211,7 +214,7 @@ class LiveBench:
 
     def options(self, system: str) -> ReplayOptions:
         """How a system is replayed, on either engine."""
-        discipline, mode = SYSTEMS[system]
+        discipline, mode = (SYSTEMS | PARTS)[system]
         registry.load(discipline)
         return ReplayOptions(
             discipline=discipline, mode=mode, seed=self.settings.seed, journal=False, warm_prefixes=True

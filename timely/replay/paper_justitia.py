@@ -294,7 +294,7 @@ def run(
         Unsupported: scikit-learn is not installed. BadInput: matplotlib is not, or a plot cannot be written.
         OutOfTime: the budget of ``pieces`` is used up.
     """
-    pieces = pieces or Pieces()
+    pieces = Pieces() if pieces is None else pieces
     results = end_to_end(seeds, pieces, say)
     return [
         *_efficiency(results, out_dir),

@@ -318,7 +318,7 @@ def run(
     Raises:
         OutOfTime: the budget of ``pieces`` is used up.
     """
-    pieces = pieces or Pieces()
+    pieces = Pieces() if pieces is None else pieces
     errors = errors_of_baselines()
     say(
         f"baselines: SSJF hits {100 * errors.hit_rate:.1f}% of buckets (no error: {100 * errors.best_hit_rate:.1f}%),"
