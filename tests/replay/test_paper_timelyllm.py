@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,9 @@ from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.profile import load_profile
 from timely.engines.sim.simulator import Simulator
 from timely.replay import paper_timelyllm as paper
+from timely.replay import timelyllm_runs as runs
 from timely.replay.bounds import MOST_TASKS, Alone, clairvoyant_utility, least_token_s
+from timely.replay.pieces import OutOfTime, Pieces
 
 PROFILE = load_profile("rtx4090-llama3-8b")
 
@@ -67,31 +70,58 @@ def test_too_many_for_the_clairvoyant() -> None:
 
 
 def test_interval_is_seeded_and_holds_the_mean() -> None:
-    mean, low, high = paper.interval([1.0, 2.0, 3.0, 4.0])
-    assert (mean, paper.interval([1.0, 2.0, 3.0, 4.0])) == (2.5, (mean, low, high))
+    mean, low, high = runs.interval([1.0, 2.0, 3.0, 4.0])
+    assert (mean, runs.interval([1.0, 2.0, 3.0, 4.0])) == (2.5, (mean, low, high))
     assert 1.0 <= low < mean < high <= 4.0
-    assert all(math.isnan(value) for value in paper.interval([]))
+    assert all(math.isnan(value) for value in runs.interval([]))
 
 
 def test_crossing() -> None:
-    assert paper._crossing([0, 10, 20], [1.0, 0.8, 0.4], 0.6) == pytest.approx(15.0)
-    assert math.isnan(paper._crossing([0, 10], [1.0, 0.9], 0.5))
+    assert runs.crossing([0, 10, 20], [1.0, 0.8, 0.4], 0.6) == pytest.approx(15.0)
+    assert math.isnan(runs.crossing([0, 10, 20], [1.0, math.nan, 0.4], 0.6))
+    assert runs.crossing([0, 10, 20], [1.0, 1.5, 2.5], 2.0) == pytest.approx(15.0)
+    assert math.isnan(runs.crossing([0, 10], [1.0, 0.9], 0.5))
+
+
+def test_an_outcome_comes_back_from_its_piece() -> None:
+    found = runs.Outcome.of(*runs.run_records(runs.VLLM, "wid3", 1))
+    again = runs.Outcome.from_piece(json.loads(json.dumps(found.to_piece())))
+    assert again.utility == pytest.approx(found.utility, abs=1e-8)
+    assert set(again.types) == {9, 10, 11}
+    assert math.isnan(again.share["urgent"])  # arms have no urgent tasks
+    assert again.types[9] == pytest.approx(found.types[9], abs=1e-8)
+
+
+def test_runs_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "pieces.jsonl"
+    first = runs.Runs(Pieces(path)).outcomes(runs.OURS, "wid3", [1, 2])
+    kept = path.read_text()
+    assert runs.Runs(Pieces(path)).outcomes(runs.OURS, "wid3", [1, 2]) == first
+    assert path.read_text() == kept
+    with pytest.raises(OutOfTime):
+        runs.Runs(Pieces(path, budget_s=0.0)).outcomes(runs.OURS, "wid3", [1, 2, 3])
+
+
+def test_longer_plans_repeat_their_segments() -> None:
+    task = burst(1)[0]
+    assert [segment.text for segment in runs.lengthened(task, 2.5).plan] == ["a", "b", "a", "b", "a"]
+    assert runs.lengthened(task, 1.0) is task
 
 
 def test_systems_are_what_they_say() -> None:
     tasks = burst(6)
-    for system in (*paper.SYSTEMS, *paper.ABLATION):
+    for system in runs.BY_NAME.values():
         options = ReplayOptions(discipline="given", mode=system.mode, journal=False)
         run = Simulator(options, PROFILE, discipline=system.make()).run(tasks)
         assert all(record.outcome == "complete" for record in run.records), system.name
-    assert type(paper.OURS.make()) is registry.load("timely")
+    assert type(runs.OURS.make()) is registry.load("timely")
 
 
 def test_timely_beats_the_papers_algorithm_on_the_papers_workload() -> None:
-    ours = paper.run_system(paper.OURS, "wid2", 3, new_tokens=300)
-    theirs = paper.run_system(paper.PUD, "wid2", 3, new_tokens=300)
-    assert ours.share(paper.urgent) > theirs.share(paper.urgent) + 0.2
-    assert ours.share(paper.normal) >= theirs.share(paper.normal)
+    ours = runs.Outcome.of(*runs.run_records(runs.OURS, "wid2", 3, new_tokens=300))
+    theirs = runs.Outcome.of(*runs.run_records(runs.PUD, "wid2", 3, new_tokens=300))
+    assert ours.share["urgent"] > theirs.share["urgent"] + 0.2
+    assert ours.share["normal"] >= theirs.share["normal"]
 
 
 @pytest.mark.slow

@@ -159,12 +159,12 @@ def live(
     json_file: JsonFile = None,
 ) -> int:
     """The paper's comparison on the real engine, in real time, the simulator's prediction beside it."""
-    from timely.replay.live import SYSTEMS, WORKLOADS, LiveBench, Settings, VllmLive, text
+    from timely.replay.live import PARTS, SYSTEMS, WORKLOADS, LiveBench, Settings, VllmLive, text
 
     names = [name.strip() for name in systems.split(",") if name.strip()]
     for name in names:
-        if name not in SYSTEMS:
-            raise UnknownName("system", name, SYSTEMS, where="--systems")
+        if name not in SYSTEMS and name not in PARTS:
+            raise UnknownName("system", name, [*SYSTEMS, *PARTS], where="--systems")
     bench = LiveBench(
         out,
         Settings(_durations(workloads, WORKLOADS), tuple(names), seed, model=model),

@@ -41,6 +41,17 @@ _REGISTRY: dict[str, str] = {
     "trail": "timely.disciplines.point_baselines:Trail",
 }
 
+_ABLATION: dict[str, str] = {
+    "timely-index": "timely.disciplines.timely_parts:Index",
+    "timely-index-protect": "timely.disciplines.timely_parts:Protecting",
+    "timely-index-ride": "timely.disciplines.timely_parts:Riding",
+    "timely-no-protect": "timely.disciplines.timely_parts:WithoutProtection",
+    "timely-no-chunks": "timely.disciplines.timely_parts:WithoutChunks",
+    "timely-no-early": "timely.disciplines.timely_parts:WithoutHurry",
+    "timely-no-ride": "timely.disciplines.timely_parts:WithoutRiding",
+}
+"""Parts of ``timely``, for benchmarks: they can be loaded by name and are not listed."""
+
 
 def register(name: str, target: str) -> None:
     """Add a discipline: ``target`` is ``package.module:Class``.
@@ -67,7 +78,7 @@ def load(name: str) -> type[Discipline]:
     """
     plain, file = _split(name)
     try:
-        module, _, attribute = _REGISTRY[plain].partition(":")
+        module, _, attribute = (_ABLATION.get(plain) or _REGISTRY[plain]).partition(":")
     except KeyError:
         raise UnknownName("discipline", plain, _REGISTRY, where="discipline") from None
     found = cast(type[Discipline], getattr(import_module(module), attribute))
@@ -96,6 +107,11 @@ def create(name: str, files: Sequence[Path] = ()) -> Discipline:
 def _split(name: str) -> tuple[str, Path | None]:
     plain, equals, file = name.partition("=")
     return plain, Path(file) if equals else None
+
+
+def parts() -> list[str]:
+    """Names of the parts of ``timely`` that benchmarks compare."""
+    return list(_ABLATION)
 
 
 def infos() -> list[DisciplineInfo]:

@@ -368,8 +368,8 @@ def figure_8(report: Report, seeds: Sequence[int]) -> None:
                 )  # fmt: skip
         loss = found[FCFS.name][1][0] - ours[1][0]
         report.claim(
-            f"fig8-normal{suffix}", f"Fig. 8: normal utility lost against segmented FCFS, {new_tokens} new tokens", 0.0, loss, "share",
-            loss <= 0.01, f"{ours[1][0]:.3f} of the maximum",
+            f"fig8-normal{suffix}", f"Fig. 8: normal utility lost against segmented FCFS, {new_tokens} new tokens", 0.0,
+            loss, "share", loss <= 0.01, f"{ours[1][0]:.3f} of the maximum",
         )  # fmt: skip
 
 
@@ -502,8 +502,8 @@ def _longer_stories(report: Report, seeds: Sequence[int], profile: str) -> tuple
         report.row("10 gain, Phi3, by length of stories", "timely, sentences", f"{longer:g}", gain)
         report.row("10 delay saved, Phi3, by length of stories", "timely, sentences", f"{longer:g}", less)
         report.claim(
-            f"sensitivity-stories-{longer:g}", f"Stories {longer:g} times as long, Phi3: gain in utility over vLLM", None,
-            gain, "utility", None, f"delay saved {less[0]:.1%}",
+            f"sensitivity-stories-{longer:g}", f"Stories {longer:g} times as long, Phi3: gain in utility over vLLM",
+            None, gain, "utility", None, f"delay saved {less[0]:.1%}",
         )  # fmt: skip
     return crossing(LONGER, gains, 21.57), crossing(LONGER, saved, 0.96)
 
@@ -566,11 +566,11 @@ def _ratios(report: Report, urgent: dict[str, list[float]]) -> None:
         ]
         at = report.crossings[name] = crossing(SWEEP, ratios, paper)
         told = ", ".join(
-            f"{x}: {ratio:.2f}" for x, ratio in zip(SWEEP, ratios, strict=True) if ratio == ratio
+            f"{x}: {ratio:.2f}" for x, ratio in zip(SWEEP, ratios, strict=True) if math.isfinite(ratio)
         )
         report.claim(
             f"sensitivity-{name}",
-            f"New prompt tokens from which {ours.name} has {paper:g} times the urgent utility of {theirs.name} ({what})",
+            f"New prompt tokens from which {ours.name} has {paper:g} times {theirs.name}'s urgent utility ({what})",
             None, at, "tokens", None, f"ratio by new tokens: {told or 'the other has nothing left'}",
         )  # fmt: skip
 

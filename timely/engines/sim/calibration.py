@@ -116,9 +116,8 @@ def profile_text(profile: StepTimeProfile) -> str:
     """The profile as YAML, fields in the order of the format, what is not set left out."""
     data: dict[str, Any] = profile.model_dump(mode="json")
     data["step_s"] = {key: value for key, value in data["step_s"].items() if value is not None}
-    for optional in ("date", "fit_error", "notes"):
-        if not data[optional]:
-            del data[optional]
+    for optional in [name for name, value in data.items() if value in (None, "", {})]:
+        del data[optional]
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 
 
