@@ -65,10 +65,20 @@ ARM = {
 SIM = {"seed": 1, "times": "expected"}
 TELLO = {"host": "127.0.0.71", "command_port": 18889, "profile": "tello", "things": ["cat:0:200"]}
 INDY7 = {"host": "127.0.0.72", "profile": "indy7", "things": ["table:0.45,-0.1,0.1"]}
+QUADROTOR = {"body": "quadrotor", "speed": 8.0, "profile": "mujoco-quadrotor", "things": ["cat:0:200"]}
+DESK = {
+    "body": "arm",
+    "speed": 4.0,
+    "profile": "mujoco-arm",
+    "things": ["cup:0.45,-0.1"],
+    "places": ["table:0.4,0.2"],
+}
 SUBJECTS = {
     "sim drone": Subject("sim", {**SIM, "profile": "sim-drone", "speed": 20.0}, **DRONE),
     "sim arm": Subject("sim", {**SIM, "profile": "sim-arm", "speed": 20.0}, **ARM),
     "tello": Subject("tello", TELLO, **DRONE, robot=lambda: emulated_tello(TELLO["host"])),
+    "mujoco quadrotor": Subject("mujoco", QUADROTOR, **{**DRONE, "long": "mf(500);mb(500);" * 4}),
+    "mujoco arm": Subject("mujoco", DESK, **ARM),
     "indy7": Subject("indy7", INDY7, **ARM, robot=lambda: emulated_indy7(INDY7["host"])),
 }
 """Every registered kind is here at least once: see the first test."""
@@ -142,7 +152,7 @@ def test_every_registered_kind_is_tested() -> None:
 
 
 def test_unknown_kinds_list_the_known() -> None:
-    with pytest.raises(UnknownName, match="known: indy7, module:class, sim, tello"):
+    with pytest.raises(UnknownName, match="known: indy7, module:class, mujoco, sim, tello"):
         driver_class("submarine")
 
 

@@ -11,6 +11,7 @@ DRIVERS: dict[str, str] = {
     "sim": "timely_robots.sim.driver:SimDriver",
     "tello": "timely_robots.tello.driver:TelloDriver",
     "indy7": "timely_robots.indy7.driver:Indy7Driver",
+    "mujoco": "timely_robots.mujoco.driver:MujocoDriver",
 }
 """kind -> module:class. Every kind listed here goes through the conformance suite."""
 

@@ -1,0 +1,180 @@
+"""What the physics arm does for each skill of the set ``arm``: over a thing, down, close, up, then a look at it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from timely_interfaces.msg import ErrorCode
+
+from timely_robots.execution import Motion, MotionError, SkillCall
+from timely_robots.language import Returned
+from timely_robots.mujoco.arm import Arm, joints_for
+from timely_robots.mujoco.models import CUBE_M, HOME, Spot
+
+ABOVE_M = 0.10
+LET_GO_M = 0.004
+"""A thing is let go so high above what it is put on."""
+FALL_S = 0.4
+PLACED_M, DROPPED_M = 0.03, 0.15
+"""How far from its place a thing may end that was put there, or dropped."""
+ON_TABLE_M = 0.5 * CUBE_M
+
+
+class Mover(Protocol):
+    """Gives an order with the simulation locked and waits until the arm is at rest again."""
+
+    def __call__(self, order: Callable[[], float], motion: Motion) -> None: ...
+
+
+class Desk:
+    """The arm at work.
+
+    Args:
+        things: name -> where it is at the start, metres. places: mats, name -> where.
+        move: carries out an order, see ``Mover``.
+        wait: lets so many simulated seconds pass.
+        allowed: raises MotionError for a place outside the geofence.
+        joint_speed: rad/s. say: tells the user.
+    """
+
+    def __init__(
+        self,
+        arm: Arm,
+        things: Iterable[str],
+        places: Mapping[str, Spot],
+        *,
+        move: Mover,
+        wait: Callable[[float, Motion], None],
+        allowed: Callable[[Spot], None],
+        joint_speed: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self._arm, self._things, self._places = arm, list(things), dict(places)
+        self._move, self._wait, self._allowed, self._say = move, wait, allowed, say
+        self._speed = joint_speed
+
+    def perform(self, call: SkillCall, motion: Motion) -> Returned:
+        """See ``RobotDriver.perform``."""
+        name = str(call.args[0]).partition("[")[0].strip().lower() if call.args else ""
+        match call.skill:
+            case "home":
+                self._move(lambda: self._arm.move_joints(HOME, self._speed), motion)
+            case "move_to":
+                self._over(self._top(name), motion)
+            case "pick" | "take":
+                self._pick(name, motion)
+            case "place":
+                self._put(name, motion)
+            case "drop":
+                self._drop(name, motion)
+            case "open":
+                self._open(motion)
+            case "close":
+                self._close(motion)
+                self._arm.catch()
+            case "look":
+                return ", ".join(sorted({*self._things, *self._places} - {self._arm.holding})) or "nothing"
+            case "say":
+                self._say(str(call.args[0]))
+            case _:
+                raise MotionError(f"this arm cannot {call.skill}", ErrorCode.SKILL_FORBIDDEN)
+        return None
+
+    # --- Where things are ---
+
+    def _top(self, name: str) -> Spot:
+        """Where the fingers' middle must be to take a thing, or to put one of our cubes on a place."""
+        if name in self._things:
+            return self._arm.spot(name)
+        if name in self._places:
+            x, y, z = self._places[name]
+            return (x, y, z + ON_TABLE_M)
+        known = ", ".join(sorted((*self._things, *self._places))) or "nothing"
+        raise MotionError(f"there is no {name!r} here; there is: {known}", ErrorCode.MOTION_FAILED)
+
+    def _rest(self, name: str) -> Spot:
+        """Where a thing that is put on ``name`` comes to rest."""
+        x, y, z = self._top(name)
+        return (x, y, z + CUBE_M) if name in self._things else (x, y, z)
+
+    # --- Skills ---
+
+    def _over(self, spot: Spot, motion: Motion, turn: float = 0.0) -> None:
+        x, y, z = spot
+        above = (x, y, z + ABOVE_M)
+        self._allowed(above)
+        angles = joints_for(above, turn)
+        self._move(lambda: self._arm.move_joints(angles, self._speed), motion)
+
+    def _line(self, spot: Spot, motion: Motion) -> None:
+        self._allowed(spot)
+        self._move(lambda: self._arm.move_line(spot, 1.0), motion)
+
+    def _pick(self, name: str, motion: Motion) -> None:
+        if self._arm.holding:
+            raise MotionError(
+                f"cannot take {name!r}: it holds {self._arm.holding!r}", ErrorCode.MOTION_FAILED
+            )
+        if name not in self._things:
+            self._top(name)
+            raise MotionError(f"{name!r} is a place and cannot be taken", ErrorCode.MOTION_FAILED)
+        spot = self._arm.spot(name)
+        # The fingers close along a side of the cube, however it lies.
+        turn = math.remainder(math.atan2(spot[1], spot[0]) - self._arm.heading(name), math.pi / 2.0)
+        self._over(spot, motion, turn)
+        self._line(spot, motion)
+        self._close(motion)
+        if self._arm.catch() != name:
+            self._open(motion)
+            raise MotionError(f"the fingers closed on nothing at {name!r}", ErrorCode.MOTION_FAILED)
+        self._line((spot[0], spot[1], spot[2] + ABOVE_M), motion)
+        if math.dist(self._arm.spot(name), self._arm.tool) > CUBE_M:
+            raise MotionError(f"{name!r} slipped out of the hand", ErrorCode.MOTION_FAILED)
+
+    def _put(self, name: str, motion: Motion) -> None:
+        held = self._held(name)
+        x, y, z = self._rest(name)
+        self._over((x, y, z), motion)
+        self._line((x, y, z + LET_GO_M), motion)
+        self._open(motion)
+        self._line((x, y, z + ABOVE_M), motion)
+        self._landed(held, (x, y, z), PLACED_M)
+
+    def _drop(self, name: str, motion: Motion) -> None:
+        held = self._held(name)
+        x, y, z = self._rest(name)
+        self._over((x, y, z), motion)
+        self._open(motion)
+        self._wait(FALL_S, motion)
+        self._landed(held, (x, y, z), DROPPED_M)
+
+    def _held(self, name: str) -> str:
+        held = self._arm.holding
+        if not held:
+            raise MotionError(f"cannot put anything on {name!r}: it holds nothing", ErrorCode.MOTION_FAILED)
+        if held == name:
+            raise MotionError(f"cannot put {name!r} on itself", ErrorCode.MOTION_FAILED)
+        return held
+
+    def _landed(self, held: str, wanted: Spot, within_m: float) -> None:
+        away = math.dist(self._arm.spot(held)[:2], wanted[:2])
+        if away > within_m:
+            raise MotionError(
+                f"{held!r} ended {100.0 * away:.0f} cm from where it was to be", ErrorCode.MOTION_FAILED
+            )
+
+    def _open(self, motion: Motion) -> None:
+        def order() -> float:
+            self._arm.open()
+            return 0.0
+
+        self._move(order, motion)
+
+    def _close(self, motion: Motion) -> None:
+        def order() -> float:
+            self._arm.close()
+            return 0.0
+
+        self._move(order, motion)

@@ -1,0 +1,262 @@
+"""The MuJoCo driver: an arm with a gripper or a quadrotor, moved by physics, with the skills of the others."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from timely_interfaces.msg import ErrorCode
+
+from timely_robots.driver import Sensed
+from timely_robots.drone import STRAIGHT, DroneDriver
+from timely_robots.execution import Motion, MotionCancelled, MotionError, SkillCall
+from timely_robots.eyes import Where
+from timely_robots.language import Returned
+from timely_robots.mujoco import models
+from timely_robots.mujoco.arm import Arm
+from timely_robots.mujoco.desk import Desk
+from timely_robots.mujoco.models import Spot
+from timely_robots.mujoco.physics import Physics, load
+from timely_robots.mujoco.quadrotor import Pilot
+from timely_robots.rostools import described
+
+BODIES = ("arm", "quadrotor")
+POLL_S = 0.01
+SLACK, MARGIN_S = 2.0, 4.0
+"""A motion may take this times its expected time plus ``MARGIN_S``, simulated seconds."""
+HEIGHT_M = 0.8
+"""Above the ground, after taking off."""
+FLIGHT_S = 780.0
+"""A battery lasts for 13 minutes in the air."""
+LAND_S = 6.0
+
+
+class MujocoDriver(DroneDriver):
+    """A robot that is all physics, without a window: gravity, contacts, motors that need time.
+
+    The parameter ``body`` says which; ``speed`` accelerates the physics, and what is reported are the times that it
+    really took. The quadrotor takes off before its first motion and lands when the node is cleaned up; gusts of wind,
+    seeded, make its times differ as real ones do. The arm takes cubes off a table; whether the fingers closed on
+    something and where it came to rest is looked up in the simulation, and is a typed failure if it went wrong.
+    """
+
+    kind = "mujoco"
+
+    def declare(self) -> None:
+        """Parameters: which body, how fast time goes, what there is."""
+        self.declare_parameter("body", BODIES[0], described(f"one of {', '.join(BODIES)}", read_only=True))
+        self.declare_parameter(
+            "speed", 1.0, described("simulated seconds a second", low=0.01, high=100.0, read_only=True)
+        )
+        self.declare_parameter("seed", 0, described("of the wind", low=0, high=2**31 - 1, read_only=True))
+        self.declare_parameter(
+            "gust_n", 0.01, described("wind on a quadrotor [N]", low=0.0, high=0.1, read_only=True)
+        )
+        self.declare_parameter(
+            "cruise_m_per_s", 1.0, described("of a quadrotor's straight moves [m/s]", low=0.1, high=3.0)
+        )
+        self.declare_parameter(
+            "turn_deg_per_s", 60.0, described("of a quadrotor's turns [deg/s]", low=5.0, high=180.0)
+        )
+        self.declare_parameter(
+            "joint_rad_per_s", 1.5, described("of the arm's fastest joint [rad/s]", low=0.1, high=3.0)
+        )
+        self.declare_parameter(
+            "places", [""], described("mats on the arm's table, name:x,y in metres", read_only=True)
+        )
+        # Of an arm ``things`` are cubes, name:x,y; of a quadrotor a room, as for the other drones.
+        self.declare_eyes()
+        self._physics: Physics | None = None
+        self._pilot: Pilot | None = None
+        self._arm: Arm | None = None
+        self._never = threading.Event()
+
+    def connect(self, timeout_s: float) -> None:
+        """See ``RobotDriver``: load the model and let its time begin."""
+        body = str(self.get_parameter("body").value)
+        if body not in BODIES:
+            raise MotionError(f"body: {body!r} is not one of {', '.join(BODIES)}", ErrorCode.INVALID_INPUT)
+        self._speed = float(self.get_parameter("speed").value)
+        self._pilot = self._arm = None
+        self._up = False
+        if body == "arm":
+            self._set_the_table()
+        else:
+            self.open_eyes()
+            model, data = load(models.quadrotor_model())
+            self._pilot = Pilot(
+                data, int(self.get_parameter("seed").value), float(self.get_parameter("gust_n").value)
+            )
+            self._physics = Physics(model, data, self._pilot, self.pacer, self._speed)
+        if self._physics is not None:
+            self._physics.start()
+
+    def _set_the_table(self) -> None:
+        half = 0.5 * models.CUBE_M
+        things = {name: (x, y, half) for name, (x, y) in self._spots("things").items()}
+        places = {name: (x, y, 0.001) for name, (x, y) in self._spots("places").items()}
+        for spot in (*things.values(), *places.values()):
+            self._allowed(spot)
+        model, data = load(models.arm_model(things, places))
+        self._arm = arm = Arm(model, data, list(things))
+        limit = self.profile.speed.joint_rad_per_s or math.inf
+        self._physics = Physics(model, data, arm, self.pacer, self._speed)
+        self._desk = Desk(
+            arm,
+            things,
+            places,
+            move=self._carry_out,
+            wait=lambda seconds, motion: motion.sleep(seconds / self._speed),
+            allowed=self._allowed,
+            joint_speed=min(limit, float(self.get_parameter("joint_rad_per_s").value)),
+            say=self.get_logger().info,
+        )
+
+    def _spots(self, parameter: str) -> dict[str, tuple[float, float]]:
+        found: dict[str, tuple[float, float]] = {}
+        for text in self.get_parameter(parameter).value:
+            if not text:
+                continue
+            name, _, where = text.partition(":")
+            try:
+                x, y = (float(part) for part in where.split(","))
+            except ValueError:
+                x = y = math.nan
+            if not name.strip() or not math.isfinite(x) or not math.isfinite(y):
+                raise MotionError(f"{parameter}: {text!r} is not name:x,y", ErrorCode.INVALID_INPUT)
+            found[name.strip().lower()] = (x, y)
+        return found
+
+    def disconnect(self) -> None:
+        """See ``RobotDriver``: land, and stop the clock."""
+        physics, self._physics = self._physics, None
+        if physics is None:
+            return
+        pilot = self._pilot
+        if pilot is not None and pilot.flying and not physics.failure:
+            end = self.pacer.now() + LAND_S / self._speed
+            with physics.lock:
+                pilot.land()
+            while not pilot.progress.ended and self.pacer.now() < end:
+                self.pacer.wait(self._never, POLL_S / self._speed)
+            pilot.cut_motors()
+        physics.close()
+
+    def halt(self) -> None:
+        """See ``RobotDriver``: brake, in the air or over the table."""
+        for body in (self._pilot, self._arm):
+            if body is not None:
+                body.brake()
+
+    def sense(self) -> Sensed:
+        """See ``RobotDriver``."""
+        if self._pilot is not None:
+            where = self._pilot.where
+            turn = (0.0, 0.0, math.sin(0.5 * where.yaw), math.cos(0.5 * where.yaw))
+            battery = max(0.0, 1.0 - self._pilot.flown_s / FLIGHT_S)
+            detail = self._failure() or ("flying" if self._pilot.flying else "on the ground")
+            return Sensed((where.x, where.y, where.z), turn, battery, detail)
+        if self._arm is not None:
+            holding = f"holds {self._arm.holding}" if self._arm.holding else ""
+            return Sensed(self._arm.tool, (0.0, 1.0, 0.0, 0.0), detail=self._failure() or holding)
+        return Sensed()
+
+    def _failure(self) -> str:
+        return self._physics.failure if self._physics is not None else ""
+
+    def perform(self, call: SkillCall, motion: Motion) -> Returned:
+        """See ``RobotDriver``."""
+        return self._desk.perform(call, motion) if self._arm is not None else super().perform(call, motion)
+
+    # --- The quadrotor; see DroneDriver ---
+
+    def here(self) -> Where:
+        """See ``DroneDriver``; the height is that above where it hovers after taking off."""
+        where = self._flyer().where
+        return replace(where, z=where.z - HEIGHT_M)
+
+    def fly(self, skill: str, centimetres: float, motion: Motion) -> None:
+        """See ``DroneDriver``."""
+        pilot = self._airborne(motion)
+        limit = self.profile.speed.linear_m_per_s or math.inf
+        speed = min(limit, float(self.get_parameter("cruise_m_per_s").value))
+        ahead, left, up = (0.01 * centimetres * part for part in STRAIGHT[skill][1])
+
+        def order() -> float:
+            (x, y, z), _, yaw, _ = pilot.leg.at()
+            cos, sin = math.cos(yaw), math.sin(yaw)
+            way = (cos * ahead - sin * left, sin * ahead + cos * left, up)
+            self._allowed((x + way[0], y + way[1], z + way[2]))
+            if z + way[2] < 0.1:
+                raise MotionError(f"{skill} {centimetres:g} ends in the ground", ErrorCode.OUT_OF_LIMITS)
+            return pilot.fly(way, speed)
+
+        self._carry_out(order, motion)
+
+    def turn(self, degrees: float, motion: Motion) -> None:
+        """See ``DroneDriver``."""
+        pilot = self._airborne(motion)
+        limit = self.profile.speed.angular_deg_per_s or math.inf
+        rate = math.radians(min(limit, float(self.get_parameter("turn_deg_per_s").value)))
+        self._carry_out(lambda: pilot.turn(-math.radians(degrees), rate), motion)
+
+    def _airborne(self, motion: Motion) -> Pilot:
+        pilot = self._flyer()
+        if pilot.flown_s >= FLIGHT_S:
+            raise MotionError("the battery is empty", ErrorCode.MOTION_FAILED)
+        if not self._up:  # nor if it was stopped on its way up
+            self._carry_out(lambda: pilot.take_off(HEIGHT_M), motion)
+            self._up = True
+        return pilot
+
+    def _flyer(self) -> Pilot:
+        if self._pilot is None:
+            raise MotionError("the simulation is not running", ErrorCode.CONNECTION_LOST)
+        return self._pilot
+
+    # --- Both ---
+
+    def _allowed(self, spot: Spot) -> None:
+        fence = self.profile.geofence
+        if fence is not None and not fence.contains(*spot):
+            raise MotionError(
+                f"({', '.join(f'{part:.2f}' for part in spot)}) m is outside the geofence",
+                ErrorCode.OUT_OF_LIMITS,
+            )
+
+    def _carry_out(self, order: Callable[[], float], motion: Motion) -> None:
+        """Give an order and return when the robot is at rest, where it was to go."""
+        physics, body = self._physics, self._pilot or self._arm
+        if physics is None or body is None:
+            raise MotionError("the simulation is not running", ErrorCode.CONNECTION_LOST)
+        try:
+            if not body.progress.ended:
+                self._follow(physics, body, MARGIN_S, motion)  # an earlier stop, still braking
+            with physics.lock:
+                motion.check()
+                expected_s = order()
+            self._follow(physics, body, SLACK * expected_s + MARGIN_S, motion, expected_s)
+        except MotionCancelled:
+            # The stop may have come a moment before the order.
+            body.brake()
+            raise
+        if not body.progress.reached:
+            raise MotionError("the motion was stopped on its way", ErrorCode.MOTION_FAILED)
+
+    def _follow(
+        self, physics: Physics, body: Pilot | Arm, limit_s: float, motion: Motion, expected_s: float = 0.0
+    ) -> None:
+        begin_s = self.pacer.now()
+        while not body.arrived:
+            elapsed_s = (self.pacer.now() - begin_s) * self._speed
+            if physics.failure:
+                raise MotionError(physics.failure, ErrorCode.CONNECTION_LOST)
+            if isinstance(body, Pilot) and body.crashed:
+                raise MotionError("the drone has crashed", ErrorCode.MOTION_FAILED)
+            if elapsed_s > limit_s:
+                body.brake()
+                raise MotionError(f"not at rest after {elapsed_s:.1f} s", ErrorCode.MOTION_TIMEOUT)
+            motion.progress(max(POLL_S, expected_s - elapsed_s) / self._speed)
+            motion.sleep(POLL_S / max(1.0, self._speed))

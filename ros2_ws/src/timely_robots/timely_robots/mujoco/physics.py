@@ -1,0 +1,100 @@
+"""A MuJoCo simulation that keeps up with a clock, real or accelerated, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from timely_interfaces.msg import ErrorCode
+
+from timely_robots.execution import MotionError
+from timely_robots.pacing import Pacer
+
+LAP_S = 0.004
+"""The simulation is brought up to date this often."""
+MAX_BEHIND_S = 0.1
+"""A machine that cannot keep up gets a slower simulation, not one that stutters through what it missed."""
+
+
+class Controller(Protocol):
+    """Looks at the state and sets the controls; called before every step, with the simulation locked."""
+
+    def control(self, now_s: float) -> None:
+        """``now_s`` is simulated time, seconds."""
+        ...
+
+
+def load(xml: str) -> tuple[Any, Any]:
+    """(model, data) of an MJCF text.
+
+    Raises:
+        MotionError: CONNECTION_LOST: MuJoCo is not installed.
+    """
+    try:
+        import mujoco
+    except ImportError as error:
+        raise MotionError(
+            f"needs {error.name}: run this driver from .venv-robots, which `make robots` makes",
+            ErrorCode.CONNECTION_LOST,
+        ) from error
+    model = mujoco.MjModel.from_xml_string(xml)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    return model, data
+
+
+class Physics:
+    """Steps a model as time goes by.
+
+    Args:
+        speed: simulated seconds per second of ``pacer``.
+    """
+
+    def __init__(self, model: Any, data: Any, controller: Controller, pacer: Pacer, speed: float) -> None:
+        import mujoco
+
+        self._step: Callable[[Any, Any], None] = mujoco.mj_step
+        self.model, self.data = model, data
+        self.lock = threading.RLock()
+        """Held while the state changes: take it to look at more than one number, and to set a goal."""
+        self.speed = speed
+        self._controller, self._pacer = controller, pacer
+        self._closing = threading.Event()
+        self._last_s = pacer.now()
+        self._behind_s = 0.0
+        self.failure = ""
+        """Why the simulation ended by itself."""
+        self._thread = threading.Thread(target=self._run, name="physics", daemon=True)
+
+    def start(self) -> Physics:
+        """Let time pass."""
+        self._last_s = self._pacer.now()
+        self._thread.start()
+        return self
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Stop the clock."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def advance(self, seconds: float) -> None:
+        """Let so much simulated time pass, whole steps of it; the rest is owed to the next call."""
+        step_s = self.model.opt.timestep
+        self._behind_s += seconds
+        while self._behind_s >= step_s:
+            self._behind_s -= step_s
+            self._controller.control(self.data.time)
+            self._step(self.model, self.data)
+
+    def _run(self) -> None:
+        while not self._pacer.wait(self._closing, LAP_S):
+            now_s = self._pacer.now()
+            passed, self._last_s = (now_s - self._last_s) * self.speed, now_s
+            try:
+                with self.lock:
+                    self.advance(min(passed, MAX_BEHIND_S * max(1.0, self.speed)))
+            except Exception as error:  # whoever waits for a motion must hear of it
+                self.failure = f"the simulation failed: {type(error).__name__}: {error}"
+                return
