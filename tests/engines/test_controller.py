@@ -436,7 +436,7 @@ def test_the_next_discipline_hears_of_jobs_in_order_of_arrival_with_a_clean_rank
             seen.append((job.job_id, column(job, "rank")))
             job.table.rank[job.row] = 1.0
 
-    monkeypatch.setattr("timely.engines.controller.create", lambda name: Next())
+    monkeypatch.setattr("timely.engines.controller.create", lambda name, files: Next())
     controller.switch("next", 3.0)
     assert seen == [("b", 0.0), ("c", 0.0), ("d", 0.0)]
     assert controller.table.rank.tolist() == [1.0, 1.0, 1.0]
@@ -457,3 +457,20 @@ def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
     assert [event["t_s"] for event in events] == sorted(event["t_s"] for event in events)
     assert events[1]["tokens"] == {"a": 1}
     assert events[3] == {"event": "report", "t_s": 2.5, "job": "a", "segment": 0, "kind": "done"}
+
+
+def test_a_switch_to_and_fro_forgets_nothing_that_was_learned() -> None:
+    controller = Controller(create("sagesched"), FixedSpeed(0.01))
+    history = controller.discipline.knowledge()
+    for number in range(3):
+        controller.arrive(JobSpec(number, 0.0, text="name one planet"))
+        controller.progress(controller.table[number], 5, 1.0)
+        controller.finish(number, "stop", 1.0)
+    assert len(history) == 3  # type: ignore[arg-type]
+    for name in ("fcfs", "ssjf"):
+        controller.switch(name, 2.0)
+    assert controller.discipline.knowledge() is history, "of the same kind: it knows it too"
+    controller.switch("justitia", 2.0)
+    assert controller.discipline.knowledge() is not history
+    controller.switch("sagesched", 3.0)
+    assert controller.discipline.knowledge() is history

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 
@@ -90,6 +90,14 @@ class ShortestRequest(QueueDiscipline):
     def with_predictor(cls, path: Path) -> Self:
         """See ``Discipline.with_predictor``: a history of past prompts and output lengths."""
         return cls(HistoryPredictor.from_file(path))
+
+    def knowledge(self) -> LengthPredictor:
+        """See ``Discipline.knowledge``: the predictor."""
+        return self.predictor
+
+    def recall(self, knowledge: object) -> None:
+        """See ``Discipline.recall``."""
+        self.predictor = cast(LengthPredictor, knowledge)
 
     def group(self, job: Job) -> Group:
         """Every request queues for itself."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import cast
 
 from timely.core.errors import InvalidInput
 from timely.core.job import Job, JobId, JobSpec
@@ -177,6 +178,14 @@ class AppDiscipline(QueueDiscipline):
 
     def served(self, app: App, now: float) -> None:
         """A request of the instance is over; ``app.served`` has grown."""
+
+    def knowledge(self) -> AppCosts:
+        """See ``Discipline.knowledge``: the predictor of costs."""
+        return self.costs
+
+    def recall(self, knowledge: object) -> None:
+        """See ``Discipline.recall``."""
+        self.costs = cast(AppCosts, knowledge)
 
     # ------------------------------------------------------------------ the queue
 

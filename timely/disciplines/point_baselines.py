@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.disciplines.app_baselines import ShortestRequest
@@ -67,6 +67,14 @@ class _Guessing(KeyedDiscipline):
     def with_predictor(cls, path: Path) -> Self:
         """See ``Discipline.with_predictor``: a history of past prompts and output lengths."""
         return cls(HistoryPredictor.from_file(path))
+
+    def knowledge(self) -> LengthPredictor:
+        """See ``Discipline.knowledge``: the predictor."""
+        return self.predictor
+
+    def recall(self, knowledge: object) -> None:
+        """See ``Discipline.recall``."""
+        self.predictor = cast(LengthPredictor, knowledge)
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """Smallest rank first."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import numpy as np
 
@@ -116,6 +116,14 @@ class SageSched(KeyedDiscipline):
     def with_predictor(cls, path: Path) -> Self:
         """See ``Discipline.with_predictor``: a history of past prompts and output lengths."""
         return cls(HistoryPredictor.from_file(path))
+
+    def knowledge(self) -> LengthPredictor:
+        """See ``Discipline.knowledge``: the predictor."""
+        return self.predictor
+
+    def recall(self, knowledge: object) -> None:
+        """See ``Discipline.recall``."""
+        self.predictor = cast(LengthPredictor, knowledge)
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """Smallest index first."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from timely.core.errors import Unsupported
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, TimeUtility
 from timely.disciplines import registry
@@ -192,6 +193,14 @@ class Engine(ABC):
         Raises:
             UnknownName: no such discipline.
         """
+
+    async def set_urgency(self, task_id: str, urgency: int) -> bool:
+        """An operator's word on a live generation: its urgency level from now on. False if it is not live.
+
+        Raises:
+            InvalidInput: no such level. Unsupported: this engine cannot.
+        """
+        raise Unsupported(f"engine {self.name!r} cannot change the urgency of a task", where="urgency")
 
     @abstractmethod
     async def stats(self) -> EngineStats:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from timely.core.errors import Conflict
@@ -43,15 +44,23 @@ class Controller:
         discipline: decides each step; can be switched at any time.
         speed: step times; learned online unless given.
         journal: receives events and decisions; None to keep none.
+        files: predictor files for the disciplines it is switched to.
     """
 
     def __init__(
-        self, discipline: Discipline, speed: LearningSpeed | None = None, journal: Journal | None = None
+        self,
+        discipline: Discipline,
+        speed: LearningSpeed | None = None,
+        journal: Journal | None = None,
+        files: Sequence[Path] = (),
     ) -> None:
         self.table = JobTable()
         self.discipline = discipline
         self.speed: LearningSpeed = speed or LearnedSpeed()
         self.journal = journal
+        self._files = tuple(files)
+        self._knowledge: dict[str, object] = {}
+        """What disciplines have learned, by the kind of their predictors: a switch to and fro forgets nothing."""
         self.steps = 0
         self.tokens = 0
         self.segments = 0
@@ -261,7 +270,13 @@ class Controller:
         Raises:
             UnknownName: no such discipline; the current one stays.
         """
-        fresh = create(name)
+        fresh = create(name, self._files)
+        learned = self.discipline.knowledge()
+        if learned is not None and self.discipline.predictor_kind:
+            self._knowledge[self.discipline.predictor_kind] = learned
+        known = self._knowledge.get(fresh.predictor_kind)
+        if known is not None and "=" not in name:
+            fresh.recall(known)
         jobs = sorted(self.table, key=lambda job: int(self.table.sequence[job.row]))
         for job in jobs:
             # The other discipline's number means nothing to this one.

@@ -44,6 +44,9 @@ from timely.engines.vllm.model import planner_card, resolve_model
 from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
 
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
+TEXT_CHARS = 2_000
+"""Of a request's words, for predictors."""
+
 CONTROL_DEADLINE_S = 10.0
 """A control event is answered within one engine step; longer means that the engine is gone."""
 
@@ -63,6 +66,8 @@ class VllmOptions:
     planner: str | None = None
     discipline: str = registry.DEFAULT
     mode: Mode = "segmented"
+    predictors: tuple[str, ...] = ()
+    """Predictor files for disciplines: each takes the one that is for it, whenever it is switched to."""
     max_batch: int | None = None
     prefill_chunk: int | None = None
     journal: str | None = None
@@ -242,7 +247,8 @@ class VllmEngine(Engine):
             "urgency": request.urgency,
             "network_s": request.network_s,
             "priority": request.priority,
-            "text": request.prompt[:2000],
+            # What is asked, in the words that predictors were trained on: not the scene around it.
+            "text": str(request.extra.get("task", request.prompt))[:TEXT_CHARS],
         }
         for name in ("app_requests", "expected_tokens", "arrival_s", "forced_ids", "segment_tokens"):
             if name in request.extra:
@@ -275,6 +281,11 @@ class VllmEngine(Engine):
     async def cancel(self, task_id: str) -> bool:
         """See ``Engine.cancel``."""
         answers = await self._control({"kind": "cancel", "task_id": task_id})
+        return any(answer.get("known") for answer in answers)
+
+    async def set_urgency(self, task_id: str, urgency: int) -> bool:
+        """See ``Engine.set_urgency``; for all sequences of an ordinary request."""
+        answers = await self._control({"kind": "urgency", "task_id": task_id, "urgency": urgency})
         return any(answer.get("known") for answer in answers)
 
     async def set_discipline(self, name: str) -> None:
@@ -394,6 +405,7 @@ def parse_arguments(options: VllmOptions) -> Any:
         "discipline": options.discipline,
         "mode": options.mode,
         **({"journal": options.journal} if options.journal else {}),
+        **({"predictors": list(options.predictors)} if options.predictors else {}),
         **({"max_batch": options.max_batch} if options.max_batch else {}),
         **({"prefill_chunk": options.prefill_chunk} if options.prefill_chunk else {}),
     }

@@ -57,6 +57,9 @@ logger = init_logger(__name__)
 SHORT = 0.25
 """Share of free blocks below which it matters who shares blocks with whom: evictions may be near."""
 
+PREDICTED_TOKENS = 256
+"""Of a prompt that came without words: its end, which predictors may read."""
+
 PARKED_STEP = 1 << 62
 """``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
 
@@ -103,7 +106,9 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self.settings = SchedulerSettings.from_vllm(self.vllm_config)
         check_needs(registry.load(self.settings.discipline).info, self._offers())
         self.controller = Controller(
-            registry.create(self.settings.discipline), journal=open_journal(self.settings.journal)
+            registry.create(self.settings.discipline, self.settings.predictors),
+            journal=open_journal(self.settings.journal),
+            files=self.settings.predictors,
         )
         self._tracked: dict[str, Tracked] = {}
         self._by_task: dict[str, list[str]] = {}
@@ -166,7 +171,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             app_requests=params.app_requests,
             expected_tokens=params.expected_tokens,
             acceptance=params.acceptance,
-            text=params.text,
+            text=params.text or self._words(request),
         )
         job = self.controller.arrive(spec)
         self._idle_until = -math.inf
@@ -194,6 +199,13 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         if self._bounds is None:
             self._bounds = SegmentBounds(tokenizer)
         return TextBoundaries(skill_set, profile, detokenize), self._bounds.tokens(skill_set)
+
+    def _words(self, request: Request) -> str:
+        """The end of a prompt that came without words for the predictors, as under stock ``vllm serve``."""
+        tail = request.prompt_token_ids[-PREDICTED_TOKENS:] if request.prompt_token_ids else []
+        if not tail or self.vllm_config.model_config.skip_tokenizer_init:
+            return ""
+        return str(self._get_tokenizer().decode(tail, skip_special_tokens=True))
 
     def _get_tokenizer(self) -> Any:
         if self._tokenizer is None:
@@ -391,6 +403,14 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
                 context += computed
             table.prefill_left[row] = request.num_tokens - computed if request.is_prefill_chunk else 0
         scheduled = len(output.num_scheduled_tokens)
+        if self.controller.journal and (self._plan.tokens or scheduled):
+            # Beside the decision before it: what vLLM made of it.
+            self.controller.journal(
+                {
+                    "event": "ran", "t_s": now, "tokens": dict(output.num_scheduled_tokens),
+                    "preempted": list(output.preempted_req_ids or ()),
+                }
+            )  # fmt: skip
         if scheduled:
             self._in_flight.append(_InFlight(now, scheduled, prefill, prefills, squares, context))
             self._stalled = 0
@@ -566,7 +586,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         """A control event from a front-end; harmless when its task is not here (several engines).
 
         ``{"kind": "report", "task_id", "report"}``, ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
-        ``{"kind": "stats"}``,
+        ``{"kind": "stats"}``, ``{"kind": "urgency", "task_id", "urgency"}``,
         ``{"kind": "requests", "task_id"}`` (the request ids of a task, for a cancel).
         Errors come back as data: ``{"error": {"code", "message", "where"}}``.
         """
@@ -582,6 +602,11 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
                 check_needs(registry.load(name).info, self._offers())
                 self.controller.switch(name, now)
                 return {"known": True}
+            if kind == "urgency":
+                requests = list(self._by_task.get(str(event["task_id"]), ()))
+                for request_id in requests:
+                    self.controller.set_urgency(request_id, event["urgency"], now)
+                return {"known": bool(requests)}
             if kind == "mode":
                 return self._set_mode(str(event["name"]))
             if kind == "stats":

@@ -29,6 +29,8 @@ class SchedulerSettings(BaseModel):
     """Most prompt tokens of one request in one step."""
     plain_segment_tokens: int = Field(32, ge=1)
     """How far ahead an ordinary request is judged, in tokens: it has no segments of its own."""
+    predictors: list[Path] = Field(default_factory=list)
+    """Predictor files for disciplines: each takes the one that is for it, whenever it is switched to."""
     journal: str | None = None
     """File that receives every event and decision as JSON lines."""
 
