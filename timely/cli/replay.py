@@ -17,6 +17,7 @@ from timely.engines.replaying import Progress, ReplayOptions
 from timely.replay.files import result_text, write_text
 from timely.replay.perfetto import trace_text
 from timely.replay.report import report
+from timely.replay.results import result_hash
 from timely.replay.run import replay
 from timely.replay.trace import Tasks
 
@@ -59,7 +60,9 @@ def command(
     open_loop: Annotated[bool, typer.Option("--open-loop", help="Robots report nothing.")] = False,
     draft_tokens: Annotated[
         int | None,
-        typer.Option(min=0, help="Draft tokens a round of speculative decoding, for jobs with an acceptance."),
+        typer.Option(
+            min=0, help="Draft tokens a round of speculative decoding, for jobs with an acceptance."
+        ),
     ] = None,
     until: Annotated[float | None, typer.Option(min=0.0, help="Stop at this time of the trace, s.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
@@ -148,6 +151,8 @@ def _print(result: dict[str, Any]) -> None:
                 *(_seconds(v) for v in (response["p50"], response["p90"], response["p99"], waiting["mean"])),
             )  # fmt: skip
     console.print(table)
+    if result["engine"] == "sim":
+        console.print(f"sha256 {result_hash(result)}", style="dim", soft_wrap=True)
     if result["partial"]:
         console.print("interrupted: results so far")
 

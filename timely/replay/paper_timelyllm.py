@@ -45,6 +45,7 @@ from timely.replay.timelyllm_runs import (
 Say = Callable[[str], None]
 Claim = dict[str, Any]
 
+CPU_PROFILE = "cpu-smollm2"
 SWEEP = (16, 50, 100, 150, 200, 300, 400)
 """New prompt tokens a request."""
 LONGER = (1.0, 1.5, 2.0, 3.0)
@@ -119,7 +120,7 @@ def _plain(value: float) -> float | None:
 
 
 def run(seeds: Sequence[int], out: Path, say: Say, pieces: Pieces | None = None) -> list[Claim]:
-    """All of section 7; plots and ``numbers.csv`` into ``out``; returns the claims.
+    """All of section 7; plots, ``numbers.csv`` and ``comparison.md`` into ``out``; returns the claims.
 
     Each claim is ``{"id", "what", "paper", "ours", "ci95", "ratio", "unit", "holds", "note"}``.
 
@@ -128,8 +129,8 @@ def run(seeds: Sequence[int], out: Path, say: Say, pieces: Pieces | None = None)
     """
     report = Report(out, Runs(pieces))
     for part in (
-        table_1, sensitivity, figure_5, figure_6, figure_7, figure_8, figure_9, figure_10, tables_4_and_5, ablation,
-        bounds,
+        table_1, comparison, sensitivity, figure_5, figure_6, figure_7, figure_8, figure_9, figure_10, tables_4_and_5,
+        ablation, bounds,
     ):  # fmt: skip
         say(f"{part.__name__.replace('_', ' ')} ...")
         part(report, seeds)
@@ -153,6 +154,39 @@ def table_1(report: Report, seeds: Sequence[int]) -> None:
     report.claim("table1-token", "Table 1: each further token", 21.93, token, "ms", None, note)
 
 
+def comparison(report: Report, seeds: Sequence[int]) -> None:
+    """All systems on WID 1 and 2 side by side, as ``comparison.md``: means over the seeds and 95% intervals."""
+    measures: tuple[tuple[str, Callable[[Outcome], float]], ...] = (
+        ("urgent, share of the maximum", lambda outcome: outcome.share["urgent"]),
+        ("normal, share of the maximum", lambda outcome: outcome.share["normal"]),
+        ("response of urgent, s", lambda outcome: outcome.response_s["urgent"]),
+        ("response of normal, s", lambda outcome: outcome.response_s["normal"]),
+        ("waiting, s", lambda outcome: outcome.waiting_s),
+        ("served", lambda outcome: outcome.served),
+    )
+    lines = []
+    for profile in (PROFILE, CPU_PROFILE):
+        for name in ("wid1", "wid2"):
+            lines += [
+                f"{name}, {len(seeds)} seeds, profile `{profile}`, {NEW_TOKENS} new prompt tokens of"
+                f" {PREFIX_TOKENS + NEW_TOKENS}",
+                "",
+                "| system | " + " | ".join(measure for measure, _ in measures) + " |",
+                "|---" * (len(measures) + 1) + "|",
+            ]
+            for system in SYSTEMS:
+                outcomes = report.runs.outcomes(system, name, seeds, profile=profile)
+                cells = []
+                for measure, of in measures:
+                    value = interval([of(outcome) for outcome in outcomes])
+                    report.row(f"comparison, {name}, {profile}", system.name, measure, value)
+                    spread = f" ({value[1]:.3f} to {value[2]:.3f})" if value[2] - value[1] >= 0.001 else ""
+                    cells.append(f"{value[0]:.3f}{spread}")
+                lines.append(f"| {system.name} | {' | '.join(cells)} |")
+            lines.append("")
+    (report.out / "comparison.md").write_text("\n".join(lines), encoding="utf-8")
+
+
 def figure_5(report: Report, seeds: Sequence[int]) -> None:
     """Figure 5: utility, response and waiting by task type, WID 1 (low) and WID 2 (high)."""
     shares: dict[tuple[str, str, str], list[float]] = {}
@@ -162,7 +196,7 @@ def figure_5(report: Report, seeds: Sequence[int]) -> None:
             outcomes = report.runs.outcomes(system, name, seeds)
             for kind in ("urgent", "normal"):
                 shares[load, system.name, kind] = [outcome.share[kind] for outcome in outcomes]
-            shares[load, system.name, "response"] = [outcome.response_s for outcome in outcomes]
+            shares[load, system.name, "response"] = [outcome.response_s["urgent"] for outcome in outcomes]
             shares[load, system.name, "waiting"] = [outcome.waiting_s for outcome in outcomes]
             for measure, of_systems in measures.items():
                 values = [_by_type(outcomes, number, measure) for number in TASK_IDS]

@@ -119,14 +119,16 @@ class Outcome:
     Attributes:
         share: ``urgent`` and ``normal``: utility of the maximum.
         utility: mean over all tasks.
-        response_s: mean of urgent tasks, seconds.
+        served: share of the tasks that got their complete plan.
+        response_s: mean of ``urgent`` and of ``normal`` tasks, seconds.
         waiting_s: mean over all tasks, seconds.
         types: trace id -> mean utility, response and waiting.
     """
 
     share: dict[str, float]
     utility: float
-    response_s: float
+    served: float
+    response_s: dict[str, float]
     waiting_s: float
     types: dict[int, tuple[float, float, float]]
 
@@ -146,7 +148,8 @@ class Outcome:
         return cls(
             {name: _share(chosen, end_s) for name, chosen in kinds.items()},
             _mean(record.utility(end_s) for record in records),
-            _mean(record.response_time_s for record in kinds["urgent"]),
+            _mean(record.outcome == "complete" for record in records),
+            {name: _mean(record.response_time_s for record in chosen) for name, chosen in kinds.items()},
             _mean(record.waiting_time_s for record in records),
             types,
         )
@@ -157,7 +160,8 @@ class Outcome:
         return cls(
             {name: _back(value) for name, value in piece["share"].items()},
             _back(piece["utility"]),
-            _back(piece["response_s"]),
+            _back(piece["served"]),
+            {name: _back(value) for name, value in piece["response_s"].items()},
             _back(piece["waiting_s"]),
             {
                 int(number): (_back(values[0]), _back(values[1]), _back(values[2]))
@@ -170,7 +174,8 @@ class Outcome:
         return {
             "share": {name: _plain(value) for name, value in self.share.items()},
             "utility": _plain(self.utility),
-            "response_s": _plain(self.response_s),
+            "served": _plain(self.served),
+            "response_s": {name: _plain(value) for name, value in self.response_s.items()},
             "waiting_s": _plain(self.waiting_s),
             "types": {str(n): [_plain(value) for value in values] for n, values in self.types.items()},
         }
