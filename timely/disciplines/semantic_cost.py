@@ -7,8 +7,7 @@ back ``beta n``, the token decoded at context ``i`` ``gamma_1 i + gamma_2`` (Eq.
   of a prompt or none. Where prompts cost by their square, less is computed when the *first* tokens are computed again,
   which attend to few, and the last ones are loaded: with ``k`` computed again
   ``alpha_1 k^2 + alpha_2 k + beta (n - k)`` is least at ``k = (beta - alpha_2) / (2 alpha_1)``, within 0..n.
-  (Keeping the first ones instead is concave in their
-  number: there all or nothing is best, and never better.)
+  (Keeping the first ones instead is concave in their number: there all or nothing is best, and never better.)
 * Eq. 6 does not follow from Eq. 5. With ``k`` tokens computed again and ``m' - k`` loaded, Eq. 5 is convex in
   ``k`` with its minimum at ``k = (beta - gamma_2) / gamma_1 - n - 1/2``; the number saved is ``m' - k``, within
   0..m'. Eq. 6 gives half of that ``k`` and calls it the number saved. Here too the tokens loaded are the last.
