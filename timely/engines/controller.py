@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from timely.core.errors import Conflict
+from timely.core.execution import ExecutionTrack
 from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, Speed, StepLimits, StepPlan
@@ -66,6 +67,8 @@ class Controller:
         self.segments = 0
         self.evictions = 0
         self.recomputed_tokens = 0
+        self._tracks: dict[JobId, ExecutionTrack] = {}
+        """What each job's robot is doing."""
         self._limits: StepLimits | None = None
         self._steps: deque[list[JobId]] = deque(maxlen=STEPS_IN_FLIGHT)
         """Who took part in each step that is composed and not over: more than one with asynchronous scheduling."""
@@ -83,6 +86,8 @@ class Controller:
             raise Conflict(f"job {spec.job_id!r} is already being served", where="job_id")
         self.discipline.check(spec)
         job = self.table.add(spec)
+        track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.network_s)
+        job.segments = track.segments
         self.discipline.arrived(job, spec.arrival_s)
         if self.journal:
             self.journal({"event": "arrive", "t_s": spec.arrival_s, "job": spec.job_id})
@@ -127,11 +132,11 @@ class Controller:
             execution_s=execution_s,
             blocking=blocking,
         )
-        job.segments.append(segment)
+        self._tracks[job.job_id].release(segment)
         self.segments += 1
         table.segment[row] += 1
         table.segment_tokens[row] = surplus_tokens
-        self._reflow(job)
+        self._moved(job)
         if job.spec.segmented:
             if blocking and not last:
                 job.awaiting = segment.index
@@ -169,26 +174,10 @@ class Controller:
                 f"segment {report.segment} has not been sent; {len(job.segments)} have", where="segment"
             )
         segment = job.segments[report.segment]
-        # Nothing happened to a segment before it was there, whatever a robot's clock says.
-        when = max(segment.ready_s, now - report.age_s)
         if report.kind == "value":
-            self._value(job, report, now)
-        elif not segment.done:
-            if report.kind == "started" and not segment.started:
-                segment.started, segment.start_s = True, when
-            elif report.kind == "progress" and report.remaining_s is not None:
-                segment.started = True
-                if math.isnan(segment.start_s):
-                    segment.start_s = when
-                segment.execution_s = max(0.0, when + report.remaining_s - segment.start_s)
-            elif report.kind in ("done", "failed"):
-                segment.started = segment.done = True
-                segment.end_s = when
-                if report.elapsed_s is not None:
-                    segment.start_s = max(segment.ready_s, when - report.elapsed_s)
-                elif math.isnan(segment.start_s):
-                    segment.start_s = when
-            self._reflow(job)
+            self._value(job, segment, report, now)
+        elif self._tracks[job_id].report(report, now):
+            self._moved(job)
             if job.parked and job.awaiting is None:
                 self._park(job)
             self.discipline.due_changed(job, now)
@@ -196,20 +185,16 @@ class Controller:
             self.journal({"event": "report", "t_s": now, "job": job_id, **report.to_dict()})
         return job
 
-    def _value(self, job: Job, report: ExecutionReport, now: float) -> None:
-        segment = job.segments[report.segment]
+    def _value(self, job: Job, segment: Segment, report: ExecutionReport, now: float) -> None:
         if job.awaiting != report.segment:
             if segment.blocking:
                 return  # a repeat: the generation went past this segment, so its value has come
             expected = "no value is awaited" if job.awaiting is None else f"awaited is that of {job.awaiting}"
             raise Conflict(f"segment {report.segment} returns no value; {expected}", where="segment")
-        if not segment.done:
-            # The value is there: so the skill is over, unless a report of its end came first.
-            segment.started = segment.done = True
-            segment.end_s = max(segment.ready_s, now - report.age_s)
-            segment.start_s = min(segment.start_s, segment.end_s)
+        # The value is there: so the skill is over, unless a report of its end came first.
+        self._tracks[job.job_id].report(report, now)
         job.awaiting = None
-        self._reflow(job)
+        self._moved(job)
         job.table.resume_s[job.row] = -math.inf
         self.discipline.due_changed(job, now)
 
@@ -260,6 +245,7 @@ class Controller:
         job.outcome = outcome
         self.discipline.finished(job, now)
         self.table.remove(job_id)
+        del self._tracks[job_id]
         if self.journal:
             self.journal({"event": "finish", "t_s": now, "job": job_id, "outcome": outcome})
         return job
@@ -351,19 +337,6 @@ class Controller:
         table.active[row] = False
         job.parked = True
 
-    def _reflow(self, job: Job) -> None:
-        """Expected start and end of every segment not done yet, and with them the due time of the next.
-
-        A segment starts when the previous ends and it has reached the robot (TimelyLLM Fig. 3); network delay
-        is hidden behind execution except for the first.
-        """
-        end = job.spec.arrival_s
-        network = job.spec.network_s
-        for segment in job.segments:
-            if segment.done:
-                end = segment.end_s
-                continue
-            if not segment.started:
-                segment.start_s = max(end, segment.ready_s + network)
-            end = segment.end_s = segment.start_s + segment.execution_s
-        job.table.due_s[job.row] = end
+    def _moved(self, job: Job) -> None:
+        """The robot needs the next segment when it has done those it has (TimelyLLM Fig. 3)."""
+        job.table.due_s[job.row] = self._tracks[job.job_id].end_s
