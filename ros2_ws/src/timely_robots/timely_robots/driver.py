@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from geometry_msgs.msg import Pose
 from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
@@ -18,7 +19,7 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.parameter import Parameter
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
-from timely_interfaces.msg import ErrorCode, RobotState
+from timely_interfaces.msg import ErrorCode, RobotState, Task
 
 from lrtrace.errors import LRTraceError
 from lrtrace.profiles import RobotProfile, load_profile
@@ -33,11 +34,16 @@ from timely_robots.execution import (
     Snapshot,
 )
 from timely_robots.language import Interpreter, Returned
+from timely_robots.lifeline import Lifeline
 from timely_robots.pacing import Pacer, SystemPacer
-from timely_robots.rostools import LATCHED, described, finish_goal, mark_executing, to_time
+from timely_robots.rostools import LATCHED, TASKS, described, finish_goal, mark_executing, to_time
 
 RESULT_KEPT_S = 3
 """Results wait so long for whoever asks."""
+
+LOW_BATTERY = 0.2
+HELD_LONG_S = 1.0
+"""A robot that has held for so long is worth a warning."""
 
 REMEMBERED_TASKS = 64
 """Tasks whose variables and open blocks are kept."""
@@ -72,6 +78,10 @@ class RobotDriver(LifecycleNode):
     * ``~/stop`` works at any time and stops all motion; then nothing moves until ``~/reset``.
     * ``state`` is published every ``state_period_s`` and at every change; whoever misses it for long may take the
       driver for dead.
+    * It listens to ``task``. When a segment is done and the next of its task has not come, the robot rests and says
+      HOLDING; ``/diagnostics`` says so, too, once a second. A task that nobody has spoken of for ``task_silence_s``
+      (the bridge died, the network is cut) is orphaned: the robot finishes the segment it is at and executes no more
+      of it.
 
     A new robot overrides ``connect``, ``disconnect``, ``perform``, ``halt`` and ``sense``, declares its own parameters
     in ``declare``, and is entered in ``timely_robots.registry``. Those five know nothing of ROS.
@@ -116,7 +126,7 @@ class RobotDriver(LifecycleNode):
         self._fault = ""
         self._session = secrets.randbits(63)
         self._connected = False
-        self._state_timer: Any = None
+        self._timers_of_work: list[Any] = []
         self.declare_parameter(
             "profile", "", described("robot profile: a name or a YAML file", read_only=True)
         )
@@ -131,6 +141,11 @@ class RobotDriver(LifecycleNode):
             0.5,
             described("at most one progress report in so long [s]", low=0.05, high=60.0),
         )
+        self.declare_parameter(
+            "task_silence_s",
+            3.0,
+            described("a task nobody speaks of for so long is executed no further [s]", low=0.2, high=3600.0),
+        )
         self.declare_parameter("queue_limit", 64, described("most segments that wait", low=1, high=10_000))
         self.declare_parameter(
             "connect_timeout_s",
@@ -141,7 +156,10 @@ class RobotDriver(LifecycleNode):
             "autostart", False, described("configure and activate without being asked", read_only=True)
         )
         self.declare()
+        self._lifeline = Lifeline(Task.PLANNED, Task.ENDED, float(self.get_parameter("task_silence_s").value))
         self._state_publisher = self.create_publisher(RobotState, "state", LATCHED)
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self.create_subscription(Task, "task", self._on_task, TASKS)
         self.create_service(Trigger, "~/stop", self._on_stop)
         self.create_service(Trigger, "~/reset", self._on_reset)
         self._autostart: Any = None
@@ -242,9 +260,10 @@ class RobotDriver(LifecycleNode):
             # Status messages name every goal that is kept; a bridge fetches results at once.
             result_timeout=RESULT_KEPT_S,
         )
-        self._state_timer = self.create_timer(
-            float(self.get_parameter("state_period_s").value), self._publish_state
-        )
+        self._timers_of_work = [
+            self.create_timer(float(self.get_parameter("state_period_s").value), self._look),
+            self.create_timer(1.0, self._publish_diagnostics),
+        ]
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -295,9 +314,8 @@ class RobotDriver(LifecycleNode):
         if self._server is not None:
             self._server.destroy()
             self._server = None
-        if self._state_timer is not None:
-            self.destroy_timer(self._state_timer)
-            self._state_timer = None
+        while self._timers_of_work:
+            self.destroy_timer(self._timers_of_work.pop())
 
     def _start_by_itself(self) -> None:
         self.destroy_timer(self._autostart)
@@ -323,6 +341,8 @@ class RobotDriver(LifecycleNode):
         work = self._work
         if work is None:
             listener.finished(SegmentDone("refused", ErrorCode.DRIVER_INACTIVE, "the driver is not active"))
+        elif self._lifeline.ended(order.task_id):
+            listener.finished(SegmentDone("refused", ErrorCode.SEGMENT_CANCELLED, "its task has ended"))
         else:
             work.submit(order, listener)
         return GoalResponse.ACCEPT
@@ -391,34 +411,124 @@ class RobotDriver(LifecycleNode):
         self._publish_state()
         return response
 
+    def _on_task(self, task: Task) -> None:
+        held = self._held_s()
+        self._lifeline.hear(task.task_id, task.phase, task.segments, time.monotonic())
+        if (self._held_s() is None) != (held is None):
+            self._publish_state()
+
+    def _look(self) -> None:
+        """End what is orphaned, and say how things are."""
+        work, now_s = self._work, time.monotonic()
+        if work is not None:
+            for task_id in work.tasks:
+                if self._lifeline.orphaned(task_id, now_s):
+                    silent_s = self._lifeline.silence_of(task_id, now_s)
+                    dropped = work.abandon(task_id, f"nobody has spoken of the task for {silent_s:.1f} s")
+                    if dropped:
+                        self.get_logger().warning(
+                            f"task {task_id}: orphaned, {dropped} segments are not executed"
+                        )
+        self._publish_state()
+
+    def _held_s(self) -> float | None:
+        """How long the robot has waited for the next segment of a task that lives, seconds; None if it does not."""
+        work = self._work
+        if work is None:
+            return None
+        now = work.snapshot()
+        if now.executing or now.queued or now.stopped or now.over or math.isnan(now.rested_s):
+            return None
+        if not self._lifeline.wants_more(now.task_id, now.segment, time.monotonic()):
+            return None
+        return max(0.0, self.pacer.now() - now.rested_s)
+
     def _publish_state(self) -> None:
         work, profile = self._work, self._profile
         now = work.snapshot() if work is not None else Snapshot()
+        held_s = self._held_s()
         sensed = self.sense() if self._connected else Sensed()
+        detail = self._fault or sensed.detail
+        if held_s is not None and not self._fault:
+            detail = f"holds: segment {now.segment + 1} has not come for {held_s:.1f} s" + (
+                f"; {detail}" if detail else ""
+            )
         message = RobotState(
             robot=profile.name if profile is not None else "",
             driver=self.kind,
             session=self._session,
-            mode=self._mode(now),
+            mode=self._mode(now, held_s),
             task_id=now.task_id,
             segment=now.segment,
             progress=now.progress,
             queued=now.queued,
             pose=_pose(sensed),
             battery=sensed.battery,
-            detail=self._fault or sensed.detail,
+            detail=detail,
         )
         message.stamp = self.get_clock().now().to_msg()
         self._state_publisher.publish(message)
 
-    def _mode(self, now: Snapshot) -> int:
+    def _mode(self, now: Snapshot, held_s: float | None) -> int:
         if self._fault:
             return int(RobotState.FAULT)
         if self._work is None:
             return int(RobotState.UNCONFIGURED)
         if now.stopped:
             return int(RobotState.STOPPED)
+        if held_s is not None:
+            return int(RobotState.HOLDING)
         return int(RobotState.EXECUTING if now.executing else RobotState.READY)
+
+    def _publish_diagnostics(self) -> None:
+        work = self._work
+        now = work.snapshot() if work is not None else Snapshot()
+        held_s = self._held_s()
+        sensed = self.sense() if self._connected else Sensed()
+        mode = self._mode(now, held_s)
+        level, message = DiagnosticStatus.OK, MODE_NAMES[mode]
+        if mode == RobotState.FAULT:
+            level, message = DiagnosticStatus.ERROR, self._fault
+        elif mode == RobotState.STOPPED:
+            level, message = DiagnosticStatus.WARN, "stopped; call ~/reset to go on"
+        elif held_s is not None and held_s > HELD_LONG_S:
+            level, message = DiagnosticStatus.WARN, f"holds: no segment for {held_s:.1f} s"
+        elif sensed.battery < LOW_BATTERY:
+            level, message = DiagnosticStatus.WARN, f"battery at {sensed.battery:.0%}"
+        values = {
+            "mode": MODE_NAMES[mode],
+            "kind": self.kind,
+            "profile": self._profile.name if self._profile is not None else "",
+            "task": now.task_id,
+            "segment": now.segment,
+            "waiting segments": now.queued,
+            "segments done": now.done,
+            "segments failed": now.failed,
+            "segments refused": now.refused,
+            "battery": "unknown" if math.isnan(sensed.battery) else f"{sensed.battery:.2f}",
+            "detail": sensed.detail,
+        }
+        name = self.get_fully_qualified_name().removeprefix("/")
+        status = DiagnosticStatus(
+            level=level,
+            name=name,
+            message=message,
+            hardware_id=self.get_namespace().removeprefix("/"),
+            values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
+        )
+        array = DiagnosticArray(status=[status])
+        array.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(array)
+
+
+MODE_NAMES = {
+    int(RobotState.UNCONFIGURED): "inactive",
+    int(RobotState.READY): "ready",
+    int(RobotState.EXECUTING): "executing",
+    int(RobotState.HOLDING): "holding",
+    int(RobotState.STOPPED): "stopped",
+    int(RobotState.FAULT): "fault",
+}
 
 
 class _GoalListener:

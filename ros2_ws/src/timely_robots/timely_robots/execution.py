@@ -11,7 +11,7 @@ import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from timely_interfaces.msg import ErrorCode
@@ -163,6 +163,14 @@ class Snapshot:
     segment: int = 0
     progress: float = 0.0
     queued: int = 0
+    rested_s: float = math.nan
+    """When the last segment ended; NaN while one is executed and before the first."""
+    over: bool = False
+    """The task of the last segment is over here: one of its segments failed or was cancelled."""
+    done: int = 0
+    failed: int = 0
+    refused: int = 0
+    """Segments since the start, by outcome; ``failed`` with those that were cancelled."""
 
 
 @dataclass(slots=True)
@@ -206,6 +214,8 @@ class SegmentExecutor:
         self._tasks: OrderedDict[str, _Task] = OrderedDict()
         self._current: _Current | None = None
         self._last: SegmentOrder | None = None
+        self._rested_s = math.nan
+        self._counts = {"done": 0, "failed": 0, "refused": 0}
         self._stopped = False
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"motion of {name}", daemon=True)
@@ -215,6 +225,7 @@ class SegmentExecutor:
         """Queue a segment, or tell ``listener`` at once why not."""
         refusal = self._admit(order, listener)
         if refusal is not None:
+            self._counts["refused"] += 1
             listener.finished(refusal)
 
     def cancel(self, task_id: str, index: int) -> None:
@@ -239,6 +250,28 @@ class SegmentExecutor:
                 self._interrupt(why)
         for item in ended:
             item.listener.finished(why)
+
+    def abandon(self, task_id: str, why: str) -> int:
+        """Execute no more of a task: what is in motion is finished, what waits is cancelled; how many that were."""
+        done = SegmentDone("cancelled", ErrorCode.SEGMENT_CANCELLED, why)
+        with self._state:
+            task = self._tasks.get(task_id)
+            if task is None or task.dead is not None:
+                return 0
+            task.dead = done
+            ended = self._take_out(lambda order: order.task_id == task_id)
+        for item in ended:
+            item.listener.finished(done)
+        return len(ended)
+
+    @property
+    def tasks(self) -> set[str]:
+        """Tasks with segments here that wait or are executed, and that of the last one."""
+        with self._state:
+            live = {item.order.task_id for item in self._queue}
+            if self._last is not None:
+                live.add(self._last.task_id)
+            return live
 
     def stop(self, why: str = "stopped") -> None:
         """End all motion now, forget the queue, refuse everything until ``reset``; the running tasks are over."""
@@ -273,19 +306,28 @@ class SegmentExecutor:
     def snapshot(self) -> Snapshot:
         """What is going on now."""
         with self._state:
-            current = self._current
+            current, last = self._current, self._last
+            task = self._tasks.get(last.task_id) if last is not None else None
+            counts = self._counts
+            found = Snapshot(
+                executing=current is not None,
+                stopped=self._stopped,
+                task_id=last.task_id if last else "",
+                segment=last.index if last else 0,
+                queued=len(self._queue),
+                rested_s=self._rested_s,
+                over=task is not None and task.dead is not None,
+                done=counts["done"],
+                failed=counts["failed"],
+                refused=counts["refused"],
+            )
             if current is None:
-                last = self._last
-                return Snapshot(
-                    stopped=self._stopped,
-                    task_id=last.task_id if last else "",
-                    segment=last.index if last else 0,
-                    queued=len(self._queue),
-                )
-            order = current.item.order
+                return found
+            expected_s = current.item.order.execution_s
             elapsed = self._pacer.now() - current.motion.start_s
-            share = min(1.0, elapsed / order.execution_s) if order.execution_s > 0 else 0.0
-            return Snapshot(True, self._stopped, order.task_id, order.index, share, len(self._queue))
+            return replace(
+                found, rested_s=math.nan, progress=min(1.0, elapsed / expected_s) if expected_s > 0 else 0.0
+            )
 
     def _admit(self, order: SegmentOrder, listener: Listener) -> SegmentDone | None:
         def refuse(code: int, message: str) -> SegmentDone:
@@ -364,6 +406,8 @@ class SegmentExecutor:
             done = self._execute(current)
             with self._state:
                 self._current = None
+                self._rested_s = done.end_s
+                self._counts["done" if done.outcome == "done" else "failed"] += 1
                 ended: Sequence[_Queued] = ()
                 why = done
                 if done.outcome != "done":

@@ -32,6 +32,9 @@ FOREVER_S = 1e8
 LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 """Late subscribers get the last message: for state and status."""
 
+TASKS = QoSProfile(depth=20, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
+"""Late subscribers get the last few: several tasks of a robot may live at once."""
+
 
 def isolated_context(domain_id: int | None = None, args: list[str] | None = None) -> Context:
     """A context of its own, so that one process may hold several and none disturbs the default one.
