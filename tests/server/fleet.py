@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from timely.core.timing import ManualTime
+from timely.disciplines.predictors.door import Predictors
 from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
 from timely.plans.profiles import RobotProfile
 from timely.plans.skillset import SkillSet
@@ -160,13 +161,17 @@ class Fleet:
 
 @contextmanager
 def fleet(
-    plans: dict[str, Script] | None = None, *, engine: dict[str, Any] | None = None, **settings: Any
+    plans: dict[str, Script] | None = None,
+    *,
+    engine: dict[str, Any] | None = None,
+    predictors: Predictors | None = None,
+    **settings: Any,
 ) -> Iterator[Fleet]:
     """A server on loopback with a scripted engine, on a clock that stands still."""
     clock = ManualTime(100.0)
     scripted = ScriptedEngine(PLANS | (plans or {}), clock=clock, token_s=0.01, **(engine or {}))
     chosen = replace(ServerSettings(admission_wait_s=0.001, send_timeout_s=2.0), **settings)
-    app = create_app(scripted, chosen, clock, catalogue())
+    app = create_app(scripted, chosen, clock, catalogue(), predictors)
     with (
         ServerThread(app) as server,
         httpx.Client(base_url=server.url, timeout=WAIT_S) as http,

@@ -152,7 +152,9 @@ def test_openai_requests_go_to_the_engines_own_application(served: Fleet) -> Non
     assert answer.json() == {"object": "chat.completion"}
     assert served.http.get("/v1/models").status_code == 200
     assert [path for path, _ in seen] == ["/v1/chat/completions", "/v1/models"]
-    assert json.loads(seen[0][1]) == payload
+    passed = json.loads(seen[0][1])
+    assert passed.pop("timely").items() >= {"tuf": {"ert_s": 0.2}}.items()
+    assert passed == {"model": "m", "messages": []}
 
 
 def test_the_event_log_tells_the_whole_story(tmp_path: Path) -> None:
@@ -172,17 +174,19 @@ def test_the_event_log_tells_the_whole_story(tmp_path: Path) -> None:
         served.http.post("/v1/tasks", json=body(skill_set="nope"))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["event"] for line in lines] == [
-        "opened", "task", "segment", "report", "segment", "generated", "settled", "discipline", "refused", "closed",
+        "opened", "urgency", "task", "segment", "report", "segment", "generated", "settled", "discipline",
+        "refused", "closed",
     ]  # fmt: skip
     times = [line["t_s"] for line in lines]
     assert times == sorted(times)
-    opened, task, first, report, second, generated, settled = lines[:7]
+    opened, level, task, first, report, second, generated, settled = lines[:8]
+    assert (level["level"], level["source"], level["confidence"]) == (1, "given", 1.0)
     assert (opened["timely_events"], opened["engine"], opened["discipline"]) == (1, "scripted", "timely")
     assert (task["task"], task["skill_set"], task["robot"], task["app"], task["urgency"]) == (
         "short", "tiny-drone", "tiny", "patrol", 1,
     )  # fmt: skip
     assert task["tuf"] == {"ert_s": 1.0, "alpha": -2.0, "beta": 1.0}
-    assert {line["task_id"] for line in lines[1:7]} == {task_id}
+    assert {line["task_id"] for line in lines[1:8]} == {task_id}
     assert [first["text"] + second["text"], first["tokens"], first["execution_s"]] == [
         "mu(50);tc(90);",
         5,

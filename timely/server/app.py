@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 import timely
 from timely.core.timing import AsyncClock, SystemTime
+from timely.disciplines.predictors.door import Predictors
 from timely.engines.base import Engine
 from timely.server import info_routes, problems, task_routes
 from timely.server.body import BoundedBody
@@ -23,6 +24,7 @@ def create_app(
     settings: ServerSettings | None = None,
     clock: AsyncClock | None = None,
     catalogue: Catalogue | None = None,
+    predictors: Predictors | None = None,
 ) -> FastAPI:
     """The application; ``app.state.service`` is its ``TaskService``.
 
@@ -31,9 +33,10 @@ def create_app(
         settings: limits and times.
         clock: the engine's own axis of seconds; the machine's monotonic clock unless a test owns time.
         catalogue: skill sets and robot profiles; those in the folders unless given.
+        predictors: of urgency and length at the door; none unless given: requests go on with what they bring.
     """
     settings = settings or ServerSettings()
-    service = TaskService(engine, settings, clock or SystemTime(), catalogue or FileCatalogue())
+    service = TaskService(engine, settings, clock or SystemTime(), catalogue or FileCatalogue(), predictors)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -56,6 +59,6 @@ def create_app(
     problems.install(app, settings.retry_after_s)
     app.include_router(task_routes.router(service))
     app.include_router(info_routes.router(service))
-    app.add_middleware(OpenAIDoor, engine=engine)
+    app.add_middleware(OpenAIDoor, engine=engine, predictions=service.predictions)
     app.add_middleware(BoundedBody, settings=settings)
     return app

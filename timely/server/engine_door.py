@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from timely.core.clock import Clock
 from timely.core.errors import EngineFailed, TimelyError, TooLarge
 from timely.core.reports import ExecutionReport
+from timely.disciplines.base import DisciplineInfo
+from timely.disciplines.needs import reads
 from timely.engines.base import Engine, EngineEvent, EngineStats, GenerationRequest
 from timely.server.settings import ServerSettings
 
@@ -38,7 +40,7 @@ class EngineDoor:
         self._clock = clock
         self._stats: EngineStats | None = None
         self._stats_s = float("-inf")
-        self._disciplines: list[dict[str, Any]] | None = None
+        self._infos: tuple[DisciplineInfo, ...] | None = None
 
     @property
     def planner_skill_sets(self) -> frozenset[str]:
@@ -110,11 +112,21 @@ class EngineDoor:
 
     async def disciplines(self) -> list[dict[str, Any]]:
         """What it can switch to: the fields of ``DisciplineInfo``."""
-        if self._disciplines is None:
+        if self._infos is None:
             # Imports every discipline, some with a predictor: not on the loop.
-            infos = await asyncio.to_thread(self.engine.disciplines)
-            self._disciplines = [asdict(info) for info in infos]
-        return self._disciplines
+            self._infos = await asyncio.to_thread(self.engine.disciplines)
+        return [asdict(info) for info in self._infos]
+
+    async def reads(self, name: str) -> frozenset[str]:
+        """Which predictable fields of a request that discipline goes by; none for one that is not listed."""
+        if self._infos is None:
+            # Imports every discipline, some with a predictor: not on the loop.
+            self._infos = await asyncio.to_thread(self.engine.disciplines)
+        return next((reads(info) for info in self._infos if info.name == name), frozenset())
+
+    async def set_urgency(self, task_id: str, urgency: int) -> bool:
+        """See ``Engine.set_urgency``; EngineFailed also when it does not answer in time."""
+        return await self._ask(self.engine.set_urgency(task_id, urgency))
 
     async def set_discipline(self, name: str) -> None:
         """Switch the queue discipline while serving.

@@ -18,6 +18,11 @@ opened, on the server's monotonic clock. Every line has ``t_s`` and ``event``; l
                 ``response_time_s``, ``waiting_time_s``, ``completion_time_s``, ``utility``, ``measured`` (from reports,
                 not estimates) and ``segments``: a list of ``index``, ``start_s``, ``end_s`` (as ``t_s``), ``reported``
                 (the robot said so)
+``urgency``     a request got a level at the door (``task_id`` is the ``id`` of an OpenAI answer): ``level``,
+                ``source`` (``given``, ``predicted``, ``operator``), ``confidence``, ``text`` (its start); predicted
+                ones ``model``, ``probabilities`` and, for a robot in a hurry, ``at_least_as_urgent_as``
+``urgency_override``  an operator's word: ``from``, ``to``, ``operator``, ``reason``
+``length``      a length was predicted at the door: ``bucket``, ``expected_tokens``, ``confidence``
 ``refused``     a request was turned away: ``agent``, ``code``, ``detail``
 ``discipline``  the queue discipline was switched: ``name``
 ``lost``        the disk could not keep up: ``lines`` not written

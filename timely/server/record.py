@@ -11,6 +11,7 @@ from timely.core.errors import TimelyError
 from timely.core.execution import ExecutionTrack
 from timely.core.job import Segment
 from timely.core.utility import NORMAL, TimeUtility
+from timely.disciplines.predictors.door import Annotation
 from timely.engines.base import GenerationDone
 from timely.plans.check import check_segment
 from timely.plans.parser import SegmentParser
@@ -37,6 +38,8 @@ class TaskRequest:
     agent: str = ""
     app: str | None = None
     urgency: int | None = None
+    app_requests: int | None = None
+    expected_tokens: float | None = None
     priority: float = 0.0
     max_tokens: int | None = None
     temperature: float = 0.0
@@ -83,6 +86,8 @@ class Task:
     network_s: float
     events: EventLog
     track: ExecutionTrack = field(init=False)
+    annotation: Annotation | None = None
+    """What its request went on with: its urgency level and who says so, and its predicted length."""
     parser: SegmentParser | None = None
     calls: list[list[dict[str, Any]]] = field(default_factory=list)
     """The calls of each released segment, as they went out."""
@@ -204,7 +209,14 @@ class Task:
             "problem": self.ending.problem() if self.ending is not None and self.ending.is_error else None,
             "agent": request.agent,
             "app": request.app,
-            "urgency": request.urgency,
+            "urgency": request.urgency if self.annotation is None else self.annotation.urgency.level,
+            "urgency_source": None if self.annotation is None else self.annotation.urgency.source,
+            "urgency_confidence": None
+            if self.annotation is None
+            else _number(self.annotation.urgency.confidence),
+            "expected_tokens": request.expected_tokens
+            if self.annotation is None
+            else self.annotation.expected_tokens,
             "skill_set": self.skill_set.name,
             "robot": self.profile.name,
             "task": request.task,

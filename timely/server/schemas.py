@@ -83,6 +83,12 @@ class TaskBody(_Body):
     agent: Annotated[Label, Field(description="name of the robot; its reports carry the same")] = ""
     app: Annotated[Label | None, Field(description="LLM application the request belongs to")] = None
     urgency: Annotated[int | None, Field(ge=0, le=4, description="0 is the most urgent")] = None
+    app_requests: Annotated[
+        int | None, Field(ge=1, le=10_000, description="how many requests that application will send in all")
+    ] = None
+    expected_tokens: Annotated[
+        float | None, Field(gt=0, le=1e6, description="predicted length of the answer, tokens")
+    ] = None
     priority: Annotated[float, Field(ge=-1e6, le=1e6, description="vLLM's own; smaller is first")] = 0.0
     max_tokens: Annotated[int | None, Field(ge=1)] = None
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
@@ -125,6 +131,8 @@ class TaskBody(_Body):
             agent=self.agent,
             app=self.app,
             urgency=self.urgency,
+            app_requests=self.app_requests,
+            expected_tokens=self.expected_tokens,
             priority=self.priority,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
@@ -219,9 +227,18 @@ class DisciplineBody(_Body):
     name: Name
 
 
+class UrgencyBody(_Body):
+    """``PUT /v1/tasks/{id}/urgency``: an operator's word."""
+
+    urgency: Annotated[int, Field(ge=0, le=4, description="0 is the most urgent")]
+    operator: Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN, description="who says so")]
+    reason: Annotated[str, Field(max_length=2_000, description="why; kept in the event log")] = ""
+
+
 TASK: TypeAdapter[TaskBody] = TypeAdapter(TaskBody)
 REPLAN: TypeAdapter[ReplanBody] = TypeAdapter(ReplanBody)
 REPORT: TypeAdapter[ReportBody] = TypeAdapter(ReportBody)
+URGENCY: TypeAdapter[UrgencyBody] = TypeAdapter(UrgencyBody)
 DISCIPLINE: TypeAdapter[DisciplineBody] = TypeAdapter(DisciplineBody)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class ServerSettings:
         require_report_token: accept reports only with the task's token. Off, the agent name is enough: that keeps
             robots from confusing their tasks, not strangers from lying.
         prompt_examples: put the skill set's worked cases into the prompt; a model trained for it needs none.
+        prediction_batching: when predictors at the door are called: ``immediate`` (whenever none runs, with all that
+            wait) or ``full`` (with ``prediction_batch`` requests, or when one has waited ``prediction_max_wait_s``).
+        prediction_batch: most requests in one call of a predictor.
+        prediction_max_wait_s: longest wait for a batch to fill, seconds.
+        prediction_timeout_s: after that a request goes on without a prediction, seconds.
         event_log: file to append one JSON line an event to, or None. Schema: ``timely.server.journal``.
     """
 
@@ -58,4 +64,8 @@ class ServerSettings:
     max_reports: int = 256
     require_report_token: bool = False
     prompt_examples: bool = True
+    prediction_batching: Literal["immediate", "full"] = "immediate"
+    prediction_batch: int = 64
+    prediction_max_wait_s: float = 0.1
+    prediction_timeout_s: float = 1.0
     event_log: Path | None = None

@@ -104,6 +104,13 @@ def router(service: TaskService) -> APIRouter:
         first = encode(ACCEPTED_ID, "accepted", service.accepted(task, with_token=True))
         return EventStream(service, task, after=ACCEPTED_ID, first=first)
 
+    @routes.put("/{task_id}/urgency", openapi_extra=_body(schemas.URGENCY))
+    async def urgency(task_id: str, request: Request) -> JSONResponse:
+        """An operator's word: the urgency level of what is being generated, from now on. Signed and kept in the
+        event log. The id is that of a task, or of a request of the OpenAI endpoint as its answer has it."""
+        body = schemas.validate(schemas.URGENCY, schemas.decode(await json_body(request)))
+        return JSONResponse(await service.set_urgency(task_id, body.urgency, body.operator, body.reason))
+
     @routes.delete("/{task_id}")
     async def cancel(task_id: str, request: Request) -> JSONResponse:
         """Stop generating at once. Anyone who reaches the server may: stopping is always safe."""

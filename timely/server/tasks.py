@@ -13,7 +13,7 @@ import logging
 import math
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -26,10 +26,13 @@ from timely.core.errors import (
     Overloaded,
     TimelyError,
     UnknownName,
+    Unsupported,
 )
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
 from timely.core.timing import AsyncClock, at_most, wait_until
+from timely.disciplines.predictors.door import Arrival, Door, Predictors
+from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import (
     Engine,
     GenerationDone,
@@ -42,6 +45,7 @@ from timely.server.engine_door import EngineDoor
 from timely.server.eventlog import EventLog
 from timely.server.journal import Journal
 from timely.server.metrics import ServerMetrics
+from timely.server.predicting import PredictionQueue
 from timely.server.record import Ending, Task, TaskRequest, call_data, tuf
 from timely.server.replanning import ReplanRequest, follow_up
 from timely.server.settings import ServerSettings
@@ -66,15 +70,22 @@ class TaskService:
         settings: limits and times.
         clock: the engine's own axis; also what grace, retention and expiry are measured on.
         catalogue: skill sets and robot profiles by name.
+        predictors: of urgency and length, for requests that bring none.
     """
 
     def __init__(
-        self, engine: Engine, settings: ServerSettings, clock: AsyncClock, catalogue: Catalogue
+        self,
+        engine: Engine,
+        settings: ServerSettings,
+        clock: AsyncClock,
+        catalogue: Catalogue,
+        predictors: Predictors | None = None,
     ) -> None:
         self.engine = EngineDoor(engine, settings, clock)
         self.settings = settings
         self.clock = clock
         self.catalogue = catalogue
+        self.predictions = PredictionQueue(Door(predictors, self._predicted), settings, clock)
         self.metrics = ServerMetrics()
         self.recent: deque[Task] = deque(maxlen=RECENT)
         self.arrived = 0
@@ -102,6 +113,7 @@ class TaskService:
             try:
                 await self.engine.start()
                 stats = await self.engine.stats()
+                self.predictions.serve(await self.engine.reads(stats.discipline))
             except BaseException:
                 # Also when a signal comes during the half minute in which a model loads.
                 await self.engine.stop()
@@ -123,6 +135,7 @@ class TaskService:
             for runner in runners:
                 runner.cancel()
             await asyncio.gather(*runners, return_exceptions=True)
+            await self.predictions.stop()
             await self.engine.stop()
             if self._journal is not None:
                 await asyncio.to_thread(self._journal.close)
@@ -243,13 +256,20 @@ class TaskService:
         network_s = request.network_s
         if network_s is None:
             network_s = profile.network_s or skill_set.network_s
+        arrival_s = self.clock.now()
+        annotation = await self.predictions.annotate(
+            Arrival(
+                task_id, request.task, request.urgency, request.expected_tokens, hurry=request.utility.urgent
+            )
+        )
         task = Task(
             task_id=task_id,
             token=request.report_token or secrets.token_urlsafe(24),
             request=request,
             skill_set=skill_set,
             profile=profile,
-            arrival_s=self.clock.now(),
+            arrival_s=arrival_s,
+            annotation=annotation,
             network_s=network_s,
             events=EventLog(max_tokens + EXTRA_EVENTS),
         )
@@ -262,13 +282,16 @@ class TaskService:
             utility=request.utility,
             agent=request.agent,
             app=request.app,
-            urgency=request.urgency,
+            urgency=annotation.urgency.level,
             priority=request.priority,
             max_tokens=max_tokens,
             temperature=request.temperature,
             seed=request.seed,
             network_s=network_s,
-            extra={"task": request.task},
+            extra={
+                "task": request.task,
+                **_given(app_requests=request.app_requests, expected_tokens=annotation.expected_tokens),
+            },
         )
         return task, generation
 
@@ -399,13 +422,53 @@ class TaskService:
             if task.readers == 0 and task.state == "generating" and not self._stopping:
                 task.grace = asyncio.create_task(self._expect_reader(task))
 
+    async def set_urgency(self, name: str, urgency: int, operator: str, reason: str) -> dict[str, Any]:
+        """An operator's word on what is being generated: a task, or a request of the OpenAI endpoint by its id.
+
+        Returns what it was before and who said so, as data.
+
+        Raises:
+            UnknownName: nothing of that name is being generated.
+            Conflict: the task's plan is complete. Unsupported: the engine cannot.
+        """
+        task = self._tasks.get(name)
+        if task is not None and task.state != "generating":
+            raise Conflict("its plan is complete: there is nothing left to hurry", where="path.task_id")
+        if not await self.engine.set_urgency(name, urgency):
+            error = UnknownName("task or request", name, (), where="path.task_id")
+            error.message = f"nothing of the name {name[:140]!r} is being generated"
+            raise error
+        before = self.predictions.override(name, urgency, operator=operator, reason=reason)
+        if task is not None and task.annotation is not None:
+            task.annotation = replace(task.annotation, urgency=Assignment(urgency, "operator"))
+        return {
+            "id": name,
+            "urgency": urgency,
+            "operator": operator,
+            "before": before.level if before is not None else None,
+            "before_source": before.source if before is not None else "none",
+        }
+
+    def _predicted(self, record: Mapping[str, Any]) -> None:
+        """A level or length at the door, or an operator's word: into the event log; that word also into the other."""
+        fields = {"task_id": record["job"]}
+        fields |= {key: value for key, value in record.items() if key not in ("event", "t_s", "job")}
+        if record["event"] == "urgency_override":
+            log.warning("urgency of %(task_id)s: %(from)s -> %(to)s, says %(operator)s: %(reason)s", fields)
+        self._note(str(record["event"]), **fields)
+
     async def set_discipline(self, name: str) -> None:
         """Switch the queue discipline while serving.
 
         Raises:
             UnknownName: no such discipline.
+            Conflict: it is pointless without something that this engine was not started with; says what to do.
         """
-        await self.engine.set_discipline(name)
+        try:
+            await self.engine.set_discipline(name)
+        except Unsupported as error:
+            raise Conflict(error.message, where="name") from error
+        self.predictions.serve(await self.engine.reads(name))
         self._note("discipline", name=name)
 
     # ------------------------------------------------------------------ a task's own coroutines
@@ -616,6 +679,10 @@ class TaskService:
 
     def _since(self, when_s: float | None) -> float | None:
         return self._journal.since_s(when_s) if self._journal is not None else None
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _ending_of(done: GenerationDone | None) -> Ending:
