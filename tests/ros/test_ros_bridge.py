@@ -16,6 +16,7 @@ from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 from rclpy.task import Future
 from ros_harness import LIMIT_S, Goal, Program, eventually
+from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from timely_bridge import driver_port
 from timely_bridge.fleet import Fleet, fleet_of
@@ -23,7 +24,8 @@ from timely_bridge.play import play
 from timely_bridge.run_fleet import RunningFleet, start_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteSegment, ExecuteTask
-from timely_interfaces.msg import ErrorCode, SegmentReport
+from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
+from timely_interfaces.msg import Task as TaskNews
 from timely_interfaces.msg import TimeUtility as Tuf
 from timely_robots.rostools import send_goal
 
@@ -207,6 +209,42 @@ def test_a_failed_segment_has_the_drivers_code(domain_id: int) -> None:
         made.close()
 
 
+def test_a_failed_segment_leads_to_another_plan_of_the_same_goal(domain_id: int) -> None:
+    data = {
+        "profile": "sim-drone",
+        "skill_set": "drone",
+        "parameters": {"speed": 20.0, "failing_skills": ["goto"]},
+    }
+    server = FakeServer(SCRIPTS | {"replan": (FakeSegment("mu(50);", 1.0),)}, ahead=0)
+    made = World(domain_id, fleet_of({"robots": {"drone1": data}}), server)
+    try:
+        goal = made.task("drone1", "fly")
+        result = goal.result()
+        assert (result.outcome, result.error_code) == ("complete", 0)
+        assert result.plan.endswith("g('dog')}mu(50);")
+        (asked,) = server.replans
+        assert asked["executed"] == "mf(100);?s('dog')==True{"
+        assert "g('dog')" in asked["reason"]
+        segments = [feedback.segment for feedback in goal.feedback]
+        assert [(segment.task_id, segment.index) for segment in segments[-2:]] == [
+            (asked["task_id"], 2),
+            (asked["id"], 0),
+        ]
+    finally:
+        made.close()
+
+
+def test_a_new_scene_has_the_running_task_planned_anew(world: World) -> None:
+    world.server.scripts["replan"] = (FakeSegment("mu(50);", 1.0),)
+    publisher = world.program.node.create_publisher(String, "/drone1/new_scene", 1)
+    goal = world.task("drone1", "wait")
+    eventually(lambda: goal.feedback and publisher.get_subscription_count(), "the first segment, a listener")
+    publisher.publish(String(data="a dog"))
+    result = goal.result()
+    assert (result.outcome, result.plan) == ("complete", "d(60);mf(100);mu(50);")
+    assert world.server.replans[0]["scene"] == "a dog"
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -271,8 +309,8 @@ def test_a_driver_that_vanishes_ends_the_task(world: World) -> None:
 
     def vanish() -> None:
         # As a killed process: no word to anyone.
-        driver.destroy_timer(driver._state_timer)
-        driver._state_timer = None
+        while driver._timers_of_work:
+            driver.destroy_timer(driver._timers_of_work.pop())
         driver._state_publisher.publish = lambda message: None
         driver._finish = lambda *args: None
 
@@ -282,6 +320,84 @@ def test_a_driver_that_vanishes_ends_the_task(world: World) -> None:
     assert (result.outcome, result.error_code) == ("failed", ErrorCode.DRIVER_LOST)
     assert time.monotonic() - begin < 5.0
     assert world.task("drone2", "fly").result().outcome == "complete"
+
+
+def test_tasks_segments_and_reports_can_be_recorded(world: World) -> None:
+    tasks = world.program.listen(TaskNews, "/drone1/task", latched=True)
+    segments = world.program.listen(Segment, "/drone1/segments")
+    eventually(lambda: world.program.node.count_publishers("/drone1/segments"))
+    goal = world.task("drone1", "fly", scene="a room")
+    assert goal.result().outcome == "complete"
+    last = eventually(lambda: next((news for news in tasks if news.phase == TaskNews.ENDED), None))
+    assert [news.phase for news in tasks] == sorted(news.phase for news in tasks)
+    assert {news.phase for news in tasks} == {TaskNews.PLANNING, TaskNews.PLANNED, TaskNews.ENDED}
+    assert (last.task, last.scene, last.robot, last.segments) == ("fly", "a room", "drone1", 3)
+    assert (last.outcome, last.error_code, last.utility) == ("complete", 0, pytest.approx(1.0))
+    assert [(part.index, part.text) for part in segments] == [
+        (index, part.text) for index, part in enumerate(PLAN)
+    ]
+    assert {part.task_id for part in segments} == {news.task_id for news in tasks}
+
+
+def test_a_robot_whose_next_segment_does_not_come_holds_and_says_so(world: World) -> None:
+    states = world.program.listen(RobotState, "/drone1/state", latched=True)
+    health = world.program.listen(DiagnosticArray, "/diagnostics")
+    world.server.ahead = 0
+    goal = world.task("drone1", "fly")
+    stream = eventually(lambda: next(iter(world.server.streams.values()), None))
+
+    async def lost(*reports: object) -> None:
+        raise EngineFailed("lost")
+
+    stream.report = lost
+    eventually(lambda: any(state.mode == RobotState.HOLDING for state in states), "it does not hold")
+    ended = next(i for i, state in enumerate(states) if state.mode == RobotState.HOLDING)
+    assert states[ended - 1].mode == RobotState.EXECUTING
+    late_s = [
+        (state.stamp.sec - before.stamp.sec) + 1e-9 * (state.stamp.nanosec - before.stamp.nanosec)
+        for before, state in [(states[ended - 1], states[ended])]
+    ]
+    assert max(late_s) < 1.0
+    assert "segment 1 has not come" in states[ended].detail
+
+    def warned() -> bool:
+        return any(
+            part.hardware_id == "drone1" and part.level == DiagnosticStatus.WARN and "holds" in part.message
+            for array in list(health)
+            for part in array.status
+        )
+
+    eventually(warned, "its diagnostics do not say so")
+    goal.cancel()
+    assert goal.result().outcome == "cancelled"
+    eventually(lambda: states[-1].mode == RobotState.READY, "it still holds for a task that has ended")
+
+
+def test_a_task_nobody_speaks_of_any_more_goes_no_further(domain_id: int) -> None:
+    fleet = a_fleet(1, 0, speed=1.0)
+    world = World(domain_id, fleet, FakeServer(SCRIPTS))
+    try:
+        driver = world.fleet.drivers["drone1"]
+        driver._lifeline.silence_s = 0.5
+        driver._lifeline.hear("mine", TaskNews.PLANNING, 0, time.monotonic())
+        texts = ["d(1.6);", "d(0.1);", "d(0.1);"]
+        goals = [
+            world.program.send(
+                ExecuteSegment,
+                "/drone1/execute_segment",
+                task_id="mine",
+                index=index,
+                text=text,
+                execution_s=1.0,
+            )
+            for index, text in enumerate(texts)
+        ]
+        results = [goal.result() for goal in goals]
+        assert [result.outcome for result in results] == ["done", "cancelled", "cancelled"]
+        assert results[0].elapsed_s == pytest.approx(1.6, abs=0.2)
+        assert "nobody has spoken of the task" in results[1].error_msg
+    finally:
+        world.close()
 
 
 def test_a_driver_that_restarts_does_not_go_on_with_the_old_plan(world: World) -> None:

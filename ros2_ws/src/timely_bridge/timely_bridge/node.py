@@ -15,6 +15,7 @@ from rclpy.action.server import ServerGoalHandle
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
+from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
@@ -27,25 +28,31 @@ from timely_bridge.driver_port import LOOK_PERIOD_S, DriverPort
 from timely_bridge.error_codes import code_of, name_of
 from timely_bridge.goals import NAME, GoalLimits, RobotEntry, checked
 from timely_bridge.heartbeat import Heartbeat
+from timely_bridge.herald import Herald
 from timely_bridge.loop_thread import LoopThread
+from timely_bridge.mission import Mission
 from timely_bridge.ports import ClientFactory, Order
-from timely_bridge.task_run import Deadlines, TaskEnd, TaskRun
+from timely_bridge.task_run import Deadlines, Replan, TaskEnd, TaskRun
 from timely_bridge.turnstile import POLICIES, Turnstile
 
 CLOSE_S = 5.0
 SEGMENT_QOS_DEPTH = 50
+TASK_PERIOD_S = 1.0
+"""How often drivers are told that a task lives."""
 
 
 class _Robot:
     """One robot's door: action server, driver, turnstile, tasks in progress."""
 
-    def __init__(self, entry: RobotEntry, port: DriverPort, turnstile: Turnstile) -> None:
+    def __init__(self, entry: RobotEntry, port: DriverPort, turnstile: Turnstile, herald: Herald) -> None:
         self.entry = entry
         self.port = port
+        self.herald = herald
         self.turnstile = turnstile
         self.server: ActionServer | None = None
         self.reports: Any = None
-        self.runs: dict[str, TaskRun] = {}
+        self.scenes: Any = None
+        self.runs: dict[str, Mission] = {}
         """By task id; the loop's."""
         self.outcomes: Counter[str] = Counter()
         self.last_error = ""
@@ -55,9 +62,13 @@ class _Robot:
 class BridgeNode(LifecycleNode):
     """Takes tasks from ROS 2 to the server and plan segments to the robots.
 
-    For each robot of ``robots``: action ``<robot>/execute_task``, topic ``<robot>/segment_reports``; it sends to
-    ``<robot>/execute_segment`` and listens to ``<robot>/state``. Services ``~/stop`` and ``~/reset`` are for the whole
-    fleet. Goals run concurrently; a robot executes one plan at a time (``on_busy``).
+    For each robot of ``robots``: action ``<robot>/execute_task``, topics ``<robot>/task``, ``<robot>/segments`` and
+    ``<robot>/segment_reports``; it sends to ``<robot>/execute_segment`` and listens to ``<robot>/state``. Services
+    ``~/stop`` and ``~/reset`` are for the whole fleet. Goals run concurrently; a robot executes one plan at a time
+    (``on_busy``).
+
+    After a failed motion another, urgent plan is asked for (``replan_attempts``), and so it is when a new scene comes
+    on ``<robot>/new_scene``. Its segments have a task id of their own and count from 0 again.
 
     A goal that cannot be served is accepted and then aborted at once with ``error_code`` and ``error_msg``, because a
     rejected ROS 2 goal carries no reason.
@@ -111,6 +122,11 @@ class BridgeNode(LifecycleNode):
         declare("autostart", False, described("configure and activate without being asked", **fixed))
         declare(
             "on_busy", "queue", described(f"a second task for a robot: one of {', '.join(POLICIES)}", **fixed)
+        )
+        declare(
+            "replan_attempts",
+            2,
+            described("plans that may follow a failed motion; 0 lets the task fail", low=0, high=100),
         )
         declare("max_tasks", 256, described("most tasks at once, over all robots", low=1, high=100_000))
         declare("max_task_chars", 4_000, described("longest task [characters]", low=1, high=1_000_000))
@@ -184,6 +200,7 @@ class BridgeNode(LifecycleNode):
         self._timers_of_work = [
             self.create_timer(1.0, self._publish_diagnostics),
             self.create_timer(LOOK_PERIOD_S, self._look),
+            self.create_timer(TASK_PERIOD_S, self._repeat_tasks),
         ]
         return super().on_configure(state)
 
@@ -264,6 +281,8 @@ class BridgeNode(LifecycleNode):
             if robot.server is not None:
                 robot.server.destroy()
             self.destroy_publisher(robot.reports)
+            robot.herald.destroy()
+            self.destroy_subscription(robot.scenes)
         self._robots = {}
         if loop is not None and not loop.close(CLOSE_S):
             self.get_logger().error("the bridge's loop did not end in time")
@@ -292,10 +311,16 @@ class BridgeNode(LifecycleNode):
     def _open(self, entry: RobotEntry, loop: LoopThread, policy: str) -> _Robot:
         silence_s = float(self.get_parameter("driver_silence_s").value)
         robot = _Robot(
-            entry, DriverPort(self, loop, entry.name, entry.driver_node, silence_s), Turnstile(policy)
+            entry,
+            DriverPort(self, loop, entry.name, entry.driver_node, silence_s),
+            Turnstile(policy),
+            Herald(self, entry.name),
         )
         robot.reports = self.create_publisher(
             SegmentReport, f"{entry.name}/segment_reports", SEGMENT_QOS_DEPTH
+        )
+        robot.scenes = self.create_subscription(
+            String, f"{entry.name}/new_scene", partial(self._on_scene, robot), 1
         )
         robot.server = ActionServer(
             self,
@@ -330,19 +355,46 @@ class BridgeNode(LifecycleNode):
             refuse(ErrorCode.OVERLOADED, "too many tasks at once")
             return
         mark_executing(handle)
-        run = TaskRun(
+        mission = Mission(
             task_id=f"ros-{bytes(handle.goal_id.uuid).hex()}",
             goal=goal,
+            turnstile=robot.turnstile,
+            make_run=partial(self._task_run, robot, handle),
+            attempts=int(self.get_parameter("replan_attempts").value),
+        )
+        loop.call(self._start, robot, handle, mission)
+
+    def _task_run(
+        self, robot: _Robot, handle: ServerGoalHandle, mission: Mission, task_id: str, what: Replan | None
+    ) -> TaskRun:
+        return TaskRun(
+            task_id=task_id,
+            goal=mission.goal,
             client=self._client,
             driver=robot.port,
             turnstile=robot.turnstile,
             deadlines=self._deadlines,
             clock=self._clock_s,
-            announce=partial(self._announce, handle),
+            announce=partial(self._announce, robot, handle),
             note=partial(self._note, robot),
+            tell=robot.herald.task,
             server_url=self._url,
+            replaces=what,
+            turn=mission.turn,
+            timeline=mission.timeline,
         )
-        loop.call(self._start, robot, handle, run)
+
+    def _on_scene(self, robot: _Robot, message: String) -> None:
+        """The robot sees something else now: what it is doing is planned anew."""
+        if self._loop is None:
+            return
+        if len(message.data) > self._limits.scene_chars:
+            self.get_logger().warning(
+                f"{robot.entry.name}: a new scene of {len(message.data)} characters; the limit is "
+                f"{self._limits.scene_chars}"
+            )
+            return
+        self._loop.call(self._replan, robot, message.data)
 
     def _on_cancel(self, robot: _Robot, handle: ServerGoalHandle) -> CancelResponse:
         if self._loop is not None:
@@ -372,10 +424,8 @@ class BridgeNode(LifecycleNode):
         ends = {"complete": "succeeded", "cancelled": "canceled"}
         finish_goal(robot.server, handle, ends.get(end.outcome, "aborted"), result)
 
-    def _announce(self, handle: ServerGoalHandle, order: Order) -> Callable[[], None]:
+    def _announce(self, robot: _Robot, handle: ServerGoalHandle, order: Order) -> Callable[[], None]:
         def publish() -> None:
-            if not handle.is_active:
-                return
             segment = Segment(
                 task_id=order.task_id,
                 index=order.index,
@@ -385,13 +435,20 @@ class BridgeNode(LifecycleNode):
                 blocking=order.blocking,
             )
             segment.stamp = self.get_clock().now().to_msg()
-            handle.publish_feedback(ExecuteTask.Feedback(segment=segment))
+            if handle.is_active:
+                handle.publish_feedback(ExecuteTask.Feedback(segment=segment))
+            robot.herald.segment(segment)
 
         return publish
 
     # --- Tasks (loop's thread) ---
 
-    def _start(self, robot: _Robot, handle: ServerGoalHandle, run: TaskRun) -> None:
+    def _replan(self, robot: _Robot, scene: str) -> None:
+        for run in list(robot.runs.values()):
+            if robot.turnstile.holds(run.turn):
+                run.replan("the scene has changed", scene)
+
+    def _start(self, robot: _Robot, handle: ServerGoalHandle, run: Mission) -> None:
         robot.runs[run.task_id] = run
 
         async def work() -> None:
@@ -447,6 +504,17 @@ class BridgeNode(LifecycleNode):
         response.success = not missed
         response.message = f"no driver: {', '.join(missed)}" if missed else "ready"
         return response
+
+    def _repeat_tasks(self) -> None:
+        if self._loop is not None:
+            self._loop.call(self._repeat)
+
+    def _repeat(self) -> None:
+        """Drivers hear that their tasks live; on the loop's thread, so that a loop that hangs is silent."""
+        for robot in self._robots.values():
+            for mission in robot.runs.values():
+                if mission.current is not None and not mission.current.over:
+                    robot.herald.task(mission.current)
 
     def _look(self) -> None:
         for robot in self._robots.values():

@@ -33,6 +33,7 @@ class PlanStream(Protocol):
     """A plan on its way, ``timely.client.AsyncTaskStream``."""
 
     task_id: str
+    token: str | None
 
     def __aiter__(self) -> AsyncIterator[Any]: ...
     async def report(self, *reports: ExecutionReport) -> Any: ...
@@ -55,6 +56,19 @@ class PlanClient(Protocol):
         app: str | None = None,
         urgency: int | None = None,
         deadline_s: float | None = None,
+        id: str | None = None,
+    ) -> Awaitable[Any]: ...
+    def replan(
+        self,
+        task_id: str,
+        reason: str = "",
+        *,
+        scene: str | None = None,
+        executed: str | None = None,
+        utility: TimeUtility,
+        deadline_s: float | None = None,
+        agent: str | None = None,
+        token: str | None = None,
         id: str | None = None,
     ) -> Awaitable[Any]: ...
     async def cancel(self, task_id: str) -> Any: ...

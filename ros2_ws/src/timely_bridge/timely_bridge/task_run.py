@@ -19,6 +19,7 @@ from timely_interfaces.msg import ErrorCode, SegmentReport
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError, UnknownName
 from timely.core.reports import MAX_VALUE_CHARS, ExecutionReport, ReportKind
+from timely.core.utility import URGENT
 from timely_bridge.error_codes import TaskEnded, code_of, owner_of
 from timely_bridge.goals import TaskGoal
 from timely_bridge.ports import Driver, Execution, Order, PlanClient, PlanStream, Sent
@@ -37,11 +38,15 @@ KINDS: Mapping[ReportKind, int] = {
     "value": SegmentReport.VALUE,
 }
 
+MAX_EXECUTED_CHARS, MAX_REASON_CHARS = 4_000, 2_000
+"""What the server takes."""
+
 GATHER_S = 0.01
 """The end of a segment waits so long for the start of the next: each request to the server costs this process 1 ms."""
 
 Announce = Callable[[Order], Callable[[], None]]
 Note = Callable[[SegmentReport], None]
+Tell = Callable[["TaskRun", "TaskEnd | None"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +86,32 @@ class TaskEnd:
     response: float = math.nan
     waiting: float = math.nan
     utility: float = math.nan
+    began: bool = False
+    """A segment of this plan went to the driver."""
 
 
 @dataclass(slots=True)
-class _Done:
-    """The timeline of what was executed, seconds on the bridge's clock."""
+class Timeline:
+    """What was planned and executed for a goal, in one plan or several; seconds on the bridge's clock."""
 
+    arrival_s: float = math.nan
     first_start_s: float = math.nan
     last_end_s: float = math.nan
     executed_s: float = 0.0
+    plan: list[str] = field(default_factory=list)
+    executed: list[str] = field(default_factory=list)
+    """Texts of the segments that were carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """A plan that is to take the place of another: of which task, why, and what the robot sees now."""
+
+    task_id: str
+    reason: str
+    scene: str | None = None
+    token: str | None = None
+    executed: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +122,7 @@ class TaskRun:
         task_id: the name of the task for server and driver.
         announce: makes the function that publishes a segment as feedback, for the thread that sends it.
         note: is given each report, to be published.
+        tell: is called when the task begins, when its plan has come to the end, and with its result.
     """
 
     task_id: str
@@ -112,17 +135,23 @@ class TaskRun:
     announce: Announce
     note: Note
     server_url: str = ""
-    keeper: asyncio.Task[None] | None = None
-    """The task that runs it, kept from being collected."""
-    plan: list[str] = field(default_factory=list)
+    replaces: Replan | None = None
+    """The plan before it; None for the first."""
+    turn: Turn | None = None
+    """The goal's claim on the robot, where it outlives this plan."""
+    timeline: Timeline = field(default_factory=Timeline)
+    submitted: bool = False
+    """The server may know of it."""
+    over: bool = False
+    planned: bool = False
+    """No more segments will come."""
+    tell: Tell = lambda run, end: None
     sent: list[Sent] = field(default_factory=list)
     _stream: PlanStream | None = None
     _cut: asyncio.Future[TaskEnded] | None = None
     _reports: asyncio.Queue[tuple[ExecutionReport, float] | None] = field(default_factory=asyncio.Queue)
-    _done: _Done = field(default_factory=_Done)
     _turn: Turn | None = None
     _early: TaskEnded | None = None
-    _submitted: bool = False
 
     def cut(self, code: int, message: str) -> None:
         """End the task now: the motion is cancelled, the plan no longer generated. The first reason counts."""
@@ -132,6 +161,12 @@ class TaskRun:
         elif not self._cut.done():
             self._cut.set_result(ended)
 
+    def replan(self, reason: str, scene: str | None = None) -> Replan:
+        """What another plan in its place has to know."""
+        executed = "".join(self.timeline.executed)[-MAX_EXECUTED_CHARS:]
+        token = self._stream.token if self._stream is not None else None
+        return Replan(self.task_id, reason[:MAX_REASON_CHARS], scene, token, executed or None)
+
     @property
     def executing(self) -> int:
         """Segments that the driver has and has not finished."""
@@ -139,12 +174,14 @@ class TaskRun:
 
     async def run(self) -> TaskEnd:
         """From submission to the last execution; never raises but for cancellation of the coroutine itself."""
-        arrival_s = self.clock.now()
+        if math.isnan(self.timeline.arrival_s):
+            self.timeline.arrival_s = self.clock.now()
         loop = asyncio.get_running_loop()
         self._cut = loop.create_future()
         if self._early is not None:
             self._cut.set_result(self._early)
-        self._turn = Turn(self.goal.utility.urgent, self.cut)
+        self._turn = self.turn or Turn(self.goal.utility.urgent, self.cut)
+        self.tell(self, None)
         reporter = loop.create_task(self._send_reports(), name=f"reports {self.task_id}")
         work = loop.create_task(self._follow(), name=f"plan {self.task_id}")
         try:
@@ -152,16 +189,20 @@ class TaskRun:
                 (work, self._cut), timeout=self.deadlines.task_s, return_when=asyncio.FIRST_COMPLETED
             )
             ended = self._verdict(work)
+            self.over = True
             if ended is not None:
                 await self._abandon(work, ended)
-            return self._result(ended, arrival_s)
+            end = self._result(ended)
+            self.tell(self, end)
+            return end
         finally:
             work.cancel()
             self._reports.put_nowait(None)
             await asyncio.wait((reporter,), timeout=self.deadlines.report_s)
             reporter.cancel()
             await asyncio.gather(work, reporter, return_exceptions=True)
-            self.turnstile.leave(self._turn)
+            if self.turn is None:
+                self.turnstile.leave(self._turn)
 
     def _verdict(self, work: asyncio.Task[None]) -> TaskEnded | None:
         """Why the task ended; None when it is complete."""
@@ -181,10 +222,10 @@ class TaskRun:
         log.error("task %s", self.task_id, exc_info=error)
         return TaskEnded(ErrorCode.BRIDGE_INTERNAL, f"{type(error).__name__}: {error}")
 
-    def _result(self, ended: TaskEnded | None, arrival_s: float) -> TaskEnd:
-        done = self._done
-        response = done.first_start_s - arrival_s
-        waiting = (done.last_end_s - arrival_s) - done.executed_s
+    def _result(self, ended: TaskEnded | None) -> TaskEnd:
+        done = self.timeline
+        response = done.first_start_s - done.arrival_s
+        waiting = (done.last_end_s - done.arrival_s) - done.executed_s
         utility = self.goal.utility.value(response) if math.isfinite(response) else math.nan
         outcome = "complete"
         if ended is not None:
@@ -197,10 +238,11 @@ class TaskRun:
             outcome,
             ended.code if ended else 0,
             ended.message if ended else "",
-            "".join(self.plan),
+            "".join(done.plan),
             response,
             waiting,
             utility,
+            bool(self.sent),
         )
 
     # --- The plan ---
@@ -211,25 +253,15 @@ class TaskRun:
             raise TaskEnded(ErrorCode.BRIDGE_INTERNAL, "not running")
         if self.turnstile.policy == "reject":
             await self.turnstile.enter(self._turn)
-        goal = self.goal
-        self._submitted = True
+        self.submitted = True
         async with asyncio.timeout(self.deadlines.submit_s):
-            stream: PlanStream = await self.client.submit(
-                goal.task,
-                skill_set=goal.skill_set,
-                robot=goal.profile or None,
-                scene=goal.scene,
-                utility=goal.utility,
-                agent=goal.agent,
-                app=goal.app,
-                urgency=goal.urgency,
-                deadline_s=self.deadlines.task_s,
-                id=self.task_id,
-            )
+            stream = await self._ask()
         self._stream = stream
         watchers: set[asyncio.Task[None]] = set()
         try:
             failure = await self._read(stream, watchers)
+            self.planned = True
+            self.tell(self, None)
             # What the robot has is executed to its end, also when the plan breaks off.
             while watchers:
                 finished, watchers = await asyncio.wait(watchers, return_when=asyncio.FIRST_COMPLETED)
@@ -241,6 +273,33 @@ class TaskRun:
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
+
+    async def _ask(self) -> PlanStream:
+        goal, old = self.goal, self.replaces
+        if old is not None:
+            return await self.client.replan(
+                old.task_id,
+                old.reason,
+                scene=old.scene,
+                executed=old.executed,
+                token=old.token,
+                utility=goal.utility if goal.utility.urgent else URGENT,
+                deadline_s=self.deadlines.task_s,
+                agent=goal.agent,
+                id=self.task_id,
+            )
+        return await self.client.submit(
+            goal.task,
+            skill_set=goal.skill_set,
+            robot=goal.profile or None,
+            scene=goal.scene,
+            utility=goal.utility,
+            agent=goal.agent,
+            app=goal.app,
+            urgency=goal.urgency,
+            deadline_s=self.deadlines.task_s,
+            id=self.task_id,
+        )
 
     async def _read(self, stream: PlanStream, watchers: set[asyncio.Task[None]]) -> TimelyError | None:
         """Dispatch every segment; the error that ended the plan early, or None."""
@@ -294,7 +353,7 @@ class TaskRun:
             segment.blocking,
         )
         sent = self.driver.send(order, self.announce(order))
-        self.plan.append(segment.text)
+        self.timeline.plan.append(segment.text)
         self.sent.append(sent)
         previous = self.sent[-2] if len(self.sent) > 1 else None
         watchers.add(asyncio.create_task(self._watch(sent, previous), name=f"segment {segment.index}"))
@@ -316,8 +375,8 @@ class TaskRun:
             )
         if sent.started.done():
             began_s = sent.started.result()
-            if math.isnan(self._done.first_start_s):
-                self._done.first_start_s = began_s
+            if math.isnan(self.timeline.first_start_s):
+                self.timeline.first_start_s = began_s
             self._report("started", order.index, began_s)
             sent.progress = self._progress(order)
         limit_s = order.execution_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
@@ -331,10 +390,10 @@ class TaskRun:
     def _settle(self, order: Order, execution: Execution) -> None:
         """Book and report the end of a segment; raises TaskEnded if it did not succeed."""
         if execution.elapsed_s > 0.0 or execution.outcome == "done":
-            self._done.executed_s += execution.elapsed_s
-            self._done.last_end_s = execution.end_s
-            if math.isnan(self._done.first_start_s):
-                self._done.first_start_s = execution.end_s - execution.elapsed_s
+            self.timeline.executed_s += execution.elapsed_s
+            self.timeline.last_end_s = execution.end_s
+            if math.isnan(self.timeline.first_start_s):
+                self.timeline.first_start_s = execution.end_s - execution.elapsed_s
         if execution.outcome != "done":
             self._report(
                 "failed",
@@ -345,6 +404,7 @@ class TaskRun:
                 error_code=execution.code,
             )
             raise TaskEnded(execution.code, f"segment {order.index}: {execution.message}")
+        self.timeline.executed.append(order.text)
         value = (execution.value or "") if order.blocking else None
         kind: ReportKind = "done" if value is None else "value"
         self._report(kind, order.index, execution.end_s, elapsed_s=execution.elapsed_s, value=value)
@@ -399,7 +459,7 @@ class TaskRun:
         self._reports.put_nowait((report, when_s))
 
     async def _send_reports(self) -> None:
-        """In order, apart from everything else: a slow server delays no motion. Those that come together go together."""
+        """In order, those that come together at once, and apart from all else: a slow server delays no motion."""
         ended = False
         while not ended:
             batch = [await self._reports.get()]
@@ -445,8 +505,8 @@ class TaskRun:
             if sent.ended.done():
                 execution = sent.ended.result()
                 if execution.elapsed_s > 0.0:
-                    self._done.executed_s += execution.elapsed_s
-                    self._done.last_end_s = execution.end_s
+                    self.timeline.executed_s += execution.elapsed_s
+                    self.timeline.last_end_s = execution.end_s
 
     async def _until_at_rest(self, unfinished: list[Sent]) -> None:
         waiting = [sent.ended for sent in unfinished]
@@ -465,7 +525,7 @@ class TaskRun:
             async with asyncio.timeout(self.deadlines.cancel_s):
                 if stream is None:
                     # It may have been accepted although the answer never came: the id is ours.
-                    if self._submitted and owner_of(ended.code) != "goal":
+                    if self.submitted and owner_of(ended.code) != "goal":
                         await self.client.cancel(self.task_id)
                     return
                 try:

@@ -63,6 +63,7 @@ class FakeServer:
         self.skill_sets = skill_sets
         self.streams: dict[str, FakeStream] = {}
         self.submitted: list[dict[str, Any]] = []
+        self.replans: list[dict[str, Any]] = []
         self.reports: list[Report] = []
         self.cancelled: list[str] = []
         self.closed = False
@@ -90,6 +91,19 @@ class FakeServer:
         script = self.scripts.get(task, self.scripts.get("", ()))
         self.streams[task_id] = FakeStream(self, task_id, script)
         return self.streams[task_id]
+
+    async def replan(self, task_id: str, reason: str = "", **fields: Any) -> FakeStream:
+        """See ``AsyncTimelyClient.replan``: plays the script of ``reason``, else the one of ``replan``."""
+        self._reach()
+        self.replans.append({"task_id": task_id, "reason": reason, **fields})
+        if task_id not in self.streams:
+            raise UnknownName("task", task_id, self.streams)
+        await self.streams[task_id].cancel()
+        script = self.scripts.get(reason, self.scripts.get("replan"))
+        if script is None:
+            raise EngineFailed("no script for another plan", where="engine")
+        self.streams[fields["id"]] = FakeStream(self, fields["id"], script)
+        return self.streams[fields["id"]]
 
     async def cancel(self, task_id: str) -> None:
         """See ``AsyncTimelyClient.cancel``."""
@@ -125,6 +139,7 @@ class FakeStream:
 
     def __init__(self, server: FakeServer, task_id: str, script: Script) -> None:
         self.task_id = task_id
+        self.token: str | None = "a token of the fake server"
         self.released = 0
         self._server = server
         self._script = list(script)

@@ -49,6 +49,10 @@ class Turnstile:
         """Tasks that have segments and wait for the robot."""
         return len(self._waiting)
 
+    def holds(self, turn: Turn) -> bool:
+        """Whether the robot is this task's."""
+        return self._holder is turn
+
     async def enter(self, turn: Turn) -> None:
         """Return when the robot is this task's; at once if it is already.
 
