@@ -222,3 +222,22 @@ def test_a_more_important_class_of_vllm_goes_first_in_the_default(gap: float) ->
     table.add(JobSpec("plain", 0.0, priority=0.0))
     assert list(Timely().compose(table, limits(10.0)).tokens)[0] == "plain"  # noqa: RUF015
     assert list(Pud().compose(table, limits(10.0)).tokens)[0] == "urgent"  # noqa: RUF015
+
+
+def test_the_grammars_worst_case_holds_nobody_back() -> None:
+    """A skill set whose longest possible segment has 42 tokens: admission takes the longest seen, at least ten."""
+    pud, table = Pud(), JobTable()
+    running = table.add(JobSpec("running", 10.0, URGENT, segment_tokens=42))
+    table.prefill_left[0], table.resident[0], table.active[0] = 0, True, True
+    table.add(JobSpec("new", 10.0, NORMAL, segment_tokens=42))
+
+    def admitted() -> bool:
+        limits = StepLimits(10.0, 512, 8, 64, 512, 1000, 16, FixedSpeed(0.012, 0.0, 0.0001))
+        return "new" in pud.compose(table, limits).tokens
+
+    assert admitted()  # 10 tokens of 12 ms fit into 200 ms; 42 would not
+    lead = pud.lead_s(running, FixedSpeed(0.012, 0.0, 0.0001))
+    running.segments.append(Segment(0, "long", 30, 10.0, 1.0))
+    pud.parked(running, 10.0)
+    assert not admitted()
+    assert pud.lead_s(running, FixedSpeed(0.012, 0.0, 0.0001)) == pytest.approx(lead + 2 * 20 * 0.012)

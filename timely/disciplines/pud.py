@@ -12,6 +12,8 @@ Where the paper is silent, this is decided here:
 * A flat utility (``alpha`` zero) loses nothing by waiting: its slack stays at its ERT instead of running out,
   which would put it above every deadline for ever, and admission holds nobody back for it.
 * The admission rule protects the most urgent member of the pool while it can still gain, not afterwards.
+* The longest segment of admission is profiled, as in the paper (section 7.1: 10 tokens), and learned on: the longest
+  seen yet. The grammar's worst case is several times that and holds everybody back for what nobody writes.
 * A parked generation is runnable from ``lead_s`` before its robot runs dry; the paper leaves open when.
 """
 
@@ -21,11 +23,14 @@ import numpy as np
 
 from timely.core.job import Job, JobTable
 from timely.core.utility import utilities
-from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
+from timely.disciplines.base import DisciplineInfo, Floats, Speed, StepLimits
 from timely.disciplines.composition import KeyedDiscipline, StepBuilder
 
 MEAN_WEIGHT = 0.05
 """Weight of the newest segment in the running mean of segment lengths."""
+
+PROFILED_TOKENS = 10
+"""Longest segment until a longer one has been seen (TimelyLLM section 7.1)."""
 
 
 class Pud(KeyedDiscipline):
@@ -42,11 +47,13 @@ class Pud(KeyedDiscipline):
     def __init__(self) -> None:
         self._fraction = 0.5
         """Running mean of segment length over the skill set's longest."""
+        self._longest = PROFILED_TOKENS
 
     def parked(self, job: Job, now: float) -> None:
-        """Learn the mean segment length from each closed segment."""
+        """Learn the mean segment length, and the longest, from each closed segment."""
         bound = job.spec.segment_tokens
         if job.segments and bound > 0:
+            self._longest = max(self._longest, job.segments[-1].tokens)
             fraction = min(1.0, job.segments[-1].tokens / bound)
             self._fraction += MEAN_WEIGHT * (fraction - self._fraction)
 
@@ -79,8 +86,14 @@ class Pud(KeyedDiscipline):
         if alpha == 0.0 or remaining < beta / alpha:
             return True  # flat, or past its cutoff: holding others back gains it nothing the paper counts
         speed = limits.speed
+        longest = min(int(table.segment_bound[urgent]), self._longest)
         worst = (
-            max(1, int(table.segment_bound[urgent]) - int(table.segment_tokens[urgent])) * speed.token_s
+            max(1, longest - int(table.segment_tokens[urgent])) * speed.token_s
             + int(table.prefill_left[urgent]) * speed.prefill_token_s
         )
         return remaining >= worst
+
+    def lead_s(self, job: Job, speed: Speed) -> float:
+        """As any discipline's, for the longest segment seen."""
+        unseen = float(job.table.segment_bound[job.row]) - self._longest
+        return super().lead_s(job, speed) - 2.0 * max(0.0, unseen) * speed.token_s
