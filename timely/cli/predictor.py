@@ -1,4 +1,4 @@
-"""``timely predictor``: files that disciplines predict from, made from traces of what has been served."""
+"""``timely predictor``: files that predictions are made from: trained on traces or labelled texts, and judged."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from timely.cli.output import STDOUT, JsonFile, check_target, write_json
+from timely.core.errors import InvalidInput
+from timely.disciplines.predictors.classifier import TEXT_CLASSIFIER, TextClassifier
+from timely.disciplines.predictors.embedding import Embedder
+from timely.disciplines.predictors.embedding import embedder as embedder_named
+from timely.disciplines.predictors.files import kind_of
+from timely.disciplines.predictors.length_bucket import BUCKETS, LENGTH_BUCKETS, LengthBucketPredictor
+from timely.disciplines.predictors.urgency import CAUTION, UrgencyPredictor
+from timely.replay import labelled
 from timely.replay.training import build_history, train_costs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
@@ -21,6 +29,102 @@ Target = Annotated[
     Path,
     typer.Option("-o", "--output", metavar="FILE", callback=check_target, help="Where to write it (.npz)."),
 ]
+Texts = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="CSV with a header or JSON lines: text and its label; or traces, *.lrtrace.jsonl.",
+    ),
+]
+Space = Annotated[str, typer.Option("--embedder", help="hash (in every install), or wordllama.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the choice of texts held back.")]
+
+
+@app.command()
+def urgency(
+    texts: Texts,
+    output: Target,
+    space: Space = "hash",
+    seed: Seed = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Train urgency levels, 0 (most) to 4, from labelled texts. Serve with --predictor FILE.
+
+    A fifth is held back to judge by; the file is then trained on all. Labels: urgency, level or label.
+    """
+    known = labelled.read(texts, "urgency")
+    used = _embedder(space)
+    begun = time.perf_counter()
+    kept, held = known.split(seed)
+    judged = labelled.judge_urgency(UrgencyPredictor(labelled.train_urgency(kept, used)), held)
+    labelled.train_urgency(known, used).save(output)
+    _tell("urgency", len(known), time.perf_counter() - begun, judged, json_file)
+
+
+@app.command()
+def lengths(
+    texts: Texts,
+    output: Target,
+    buckets: Annotated[int, typer.Option(min=2, help="How many, equally filled.")] = BUCKETS,
+    space: Space = "hash",
+    seed: Seed = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Train output-length buckets from texts and the lengths of their answers. Serve with --predictor FILE.
+
+    A fifth is held back to judge by; the file is then trained on all. Labels: output_tokens, tokens or label.
+    """
+    known = labelled.read(texts, "output_tokens")
+    used = _embedder(space)
+    begun = time.perf_counter()
+    kept, held = known.split(seed)
+    judged = labelled.judge_lengths(labelled.train_lengths(kept, buckets, used), held)
+    labelled.train_lengths(known, buckets, used).save(output)
+    _tell("lengths", len(known), time.perf_counter() - begun, judged, json_file)
+
+
+@app.command()
+def evaluate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A predictor of urgency or lengths (.npz).")],
+    texts: Texts,
+    caution: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Probability from which the more urgent level is taken.")
+    ] = CAUTION,
+    json_file: JsonFile = None,
+) -> None:
+    """Judge a predictor file by labelled texts that it was not trained on."""
+    kind = kind_of(file)
+    begun = time.perf_counter()
+    if kind == TEXT_CLASSIFIER:
+        predictor = UrgencyPredictor(TextClassifier.load(file), caution=caution)
+        judged = labelled.judge_urgency(predictor, labelled.read(texts, "urgency"))
+    elif kind == LENGTH_BUCKETS:
+        lengths_of = LengthBucketPredictor.load(file)
+        judged = labelled.judge_lengths(lengths_of, labelled.read(texts, "output_tokens"))
+    else:
+        raise InvalidInput(f"a {kind} file predicts neither urgency nor lengths from texts", where=str(file))
+    _tell(kind, int(judged["texts"]), time.perf_counter() - begun, judged, json_file)
+
+
+def _embedder(space: str) -> Embedder | None:
+    """None: the classifier's own, hashed words in more buckets than a history needs."""
+    return None if space == "hash" else embedder_named(space)
+
+
+def _tell(what: str, texts: int, seconds: float, judged: dict[str, float], json_file: Path | None) -> None:
+    write_json(json_file, {"predictor": what, "texts": texts, "seconds": seconds, "judged": judged})
+    shown = {
+        "right": "right", "within_one": "at most one off", "too_low": "rated too low",
+        "error_tokens": "mean error, tokens", "error_of_one_guess_tokens": "one guess for all, tokens",
+    }  # fmt: skip
+    console = Console(stderr=json_file == STDOUT)
+    table = Table("judged by", *(words for name, words in shown.items() if name in judged))
+    table.add_row(
+        f"{judged['texts']:.0f} texts",
+        *(f"{judged[n]:.1f}" if n.endswith("tokens") else f"{judged[n]:.0%}" for n in shown if n in judged),
+    )
+    console.print(table)
+    console.print(f"{texts} texts in {seconds:.1f} s")
 
 
 @app.command()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.disciplines import registry
+from timely.disciplines.predictors.stage import Batching
 from timely.engines.base import Engine, Mode
 
 MODES: tuple[Mode, ...] = ("segmented", "stream", "whole")
@@ -33,6 +34,22 @@ def command(
     discipline: Annotated[
         str, typer.Option(help="Queue discipline; `timely disciplines` lists them.")
     ] = registry.DEFAULT,
+    predictor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Predictor file (`timely predictor` makes them), may be repeated: urgency and lengths at the door,"
+            " costs and history for the disciplines that take them; examples: urgency from the texts that ship, as"
+            " without any; none: nothing at the door.",
+        ),
+    ] = None,
+    predict: Annotated[
+        str, typer.Option(help="immediate: predict whenever no prediction runs; full: in full batches.")
+    ] = "immediate",
+    predict_batch: Annotated[int, typer.Option(min=1, help="Most requests in one call of a predictor.")] = 64,
+    predict_wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Longest that full waits for a batch to fill.")
+    ] = 0.1,
     mode: Annotated[str, typer.Option(help="segmented, or for comparison stream or whole.")] = "segmented",
     engine: Annotated[str, typer.Option(help="vllm; or scripted: no model, to try a fleet.")] = "vllm",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -54,10 +71,14 @@ def command(
 
     Example: timely serve --discipline pud --max-model-len 2048 --data-parallel-size 2
     """
+    from timely.disciplines.predictors.door import Predictors
     from timely.server.app import create_app
     from timely.server.run import serve
     from timely.server.settings import ServerSettings
 
+    if predict not in get_args(Batching):
+        raise UnknownName("prediction mode", predict, get_args(Batching), where="--predict")
+    predictors = Predictors.read(predictor or ())
     made = make_engine(
         engine,
         model=model,
@@ -67,9 +88,16 @@ def command(
         max_batch=max_batch,
         prefill_chunk=prefill_chunk,
         journal=journal,
+        predictors=predictors.files,
         arguments=tuple(context.args),
     )
-    app = create_app(made, ServerSettings(event_log=event_log))
+    settings = ServerSettings(
+        event_log=event_log,
+        prediction_batching=cast(Batching, predict),
+        prediction_batch=predict_batch,
+        prediction_max_wait_s=predict_wait,
+    )
+    app = create_app(made, settings, predictors=predictors)
     typer.echo(f"timely: starting engine {engine} ...", err=True)
 
     def ready(url: str) -> None:
@@ -88,6 +116,7 @@ def make_engine(
     max_batch: int | None = None,
     prefill_chunk: int | None = None,
     journal: Path | None = None,
+    predictors: tuple[Path, ...] = (),
     arguments: tuple[str, ...] = (),
 ) -> Engine:
     """An engine that is not started yet.
@@ -105,7 +134,7 @@ def make_engine(
 
         if arguments:
             raise InvalidInput(f"no such option: {arguments[0]}", where="serve")
-        return ScriptedEngine(discipline=discipline)
+        return ScriptedEngine(discipline=discipline, predictors=predictors)
     if name != "vllm":
         raise UnknownName("engine", name, ENGINES, where="--engine")
     if find_spec("vllm") is None:
@@ -119,6 +148,7 @@ def make_engine(
         planner=planner,
         discipline=discipline,
         mode=mode,
+        predictors=tuple(str(path.absolute()) for path in predictors),
         max_batch=max_batch,
         prefill_chunk=prefill_chunk,
         journal=str(journal) if journal is not None else None,
