@@ -24,6 +24,8 @@ from lrtrace.lines import open_output
 from lrtrace.mcapfile import read_mcap
 from lrtrace.plantext import How, count_tokens
 from lrtrace.profiles import NAME, RobotProfile, find_profile, load_profile, profile_names
+from lrtrace.record_drive import Recording, Robot, open_robot, record_grid
+from lrtrace.record_grid import Grid, read_grid
 from lrtrace.recorded import RecordedTask, Taken, to_samples, to_trace
 from lrtrace.samples import Sample, read_samples, write_samples
 from lrtrace.stats import COLUMNS, plot_stats, stats_of
@@ -31,7 +33,7 @@ from lrtrace.stories import UNITS, Unit
 from lrtrace.tasks import TASKS
 from lrtrace.trace import Trace, Tuf, write_trace
 
-OK, BAD_INPUT, INTERRUPTED = 0, 2, 130
+OK, STOPPED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 app = typer.Typer(
     name="lrtrace",
@@ -318,10 +320,26 @@ def _tuf(text: str) -> Tuf:
 
 @app.command("record")
 def record_command(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Event logs (.jsonl) or recordings (.mcap).")
-    ],
     output: Output,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE...]", help="Event logs (.jsonl) or recordings (.mcap); or --grid."),
+    ] = None,
+    grid: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Drive a robot through this grid of skills instead.")
+    ] = None,
+    fleet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Fleet file that says how to reach the robot.")
+    ] = None,
+    robot: Annotated[str, typer.Option(metavar="NAME", help="Which of the fleet; else its only one.")] = "",
+    speed: Annotated[
+        float,
+        typer.Option(min=0.1, max=50.0, help="Times faster than real time; an emulator needs the same."),
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order of the grid's runs.")] = 0,
+    repetitions: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Instead of the grid's own.")
+    ] = None,
     what: Annotated[
         str | None, typer.Option("--as", help="trace or samples; else as the name of the output says.")
     ] = None,
@@ -337,7 +355,18 @@ def record_command(
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Turn a server's event logs or ROS 2 recordings into a trace to replay, or into runs to fit models to."""
+    """Turn event logs or ROS 2 recordings into a trace or into runs to fit; or drive a robot through a grid of skills.
+
+    With --grid and --fleet: every run is a line of the output the moment it ends, in an order that the seed fixes, and
+    the same command again goes on where an interrupted recording stopped.
+    """
+    if grid is not None:
+        if files or fleet is None:
+            raise BadInput("give --fleet with it, and no files", where="--grid")
+        _drive(read_grid(grid), open_robot(fleet, robot, speed), output, seed, repetitions, json_file)
+        return
+    if not files:
+        raise BadInput("give event logs or recordings, or --grid and --fleet", where="record")
     kind = what or _kind_of(output)
     _one_of("output", kind, ("trace", "samples"))
     tasks: list[RecordedTask] = []
@@ -369,6 +398,31 @@ def record_command(
     lines = [f"{output}: {taken.made} {'jobs' if kind == 'trace' else 'samples'} from {len(tasks)} tasks"]
     lines += [f"left out: {count} x {why}" for why, count in sorted(taken.left_out.items())]
     _result(json_file, {kind: str(output), "tasks": len(tasks), **taken.summary()}, lines)
+
+
+def _drive(
+    grid: Grid, robot: Robot, output: Path, seed: int, repetitions: int | None, json_file: Path | None
+) -> None:
+    """Record a grid; ends with status 1 when the robot needs a human first."""
+
+    def tell(state: Recording) -> None:
+        new = state.done - state.resumed
+        left_s = state.robot_s / new * (state.total - state.done)
+        print(f"{state.done}/{state.total} runs, about {left_s:.0f} s of robot time left", file=sys.stderr)
+
+    try:
+        found = record_grid(grid, robot, output, seed=seed, repetitions=repetitions, tell=tell)
+    finally:
+        robot.close()
+    lines = [f"{output}: {found.done} of {found.total} runs, {found.samples} new samples"]
+    if found.resumed:
+        lines.append(f"{found.resumed} runs were there already")
+    lines += [f"failed: {count} x {why}" for why, count in sorted(found.failed.items())]
+    if found.stopped:
+        lines.append(f"stopped early: {found.stopped}; the same command goes on from here")
+    _result(json_file, {"samples": str(output), **asdict(found)}, lines)
+    if found.stopped:
+        raise typer.Exit(STOPPED)
 
 
 def _kind_of(output: Path) -> str:
@@ -474,7 +528,8 @@ def _report_lines(fit: Fit) -> list[str]:
         found = fitted.summary()
         lines.append(
             f"{skill:18}{found['model']:10}{found['samples']:>6}{found['mean_s']:>10.3f}{found['min_s']:>10.3f}"
-            f"{found['residual_std_s']:>12.4f}{100 * found['held_out_error']:>15.1f}%"
+            f"{found['residual_std_s']:>12.4f}{100 * fitted.estimate_error:>15.1f}%"
+            + (" (minimum rule)" if fitted.model.variable else "")
         )
     return lines
 

@@ -44,6 +44,8 @@ class SkillFit:
         points: (argument value or nan, measured s, modelled s) of every run, shape ``(n, 3)``.
         held_out: mean absolute error on runs that were not fitted, as a share of the measured time (5-fold).
         held_out_s: the same in seconds.
+        too_early: by how much runs that were not fitted were shorter than the fitted minimum, mean share of the
+            measured time: what a schedule by minimum times (TimelyLLM, section 4.3) gets wrong.
     """
 
     skill: str
@@ -51,6 +53,7 @@ class SkillFit:
     points: Floats
     held_out: float
     held_out_s: float
+    too_early: float
     args: Mapping[str, Mapping[str, Any]]
     """What was seen of each argument: unit and range, for a profile without a base."""
 
@@ -59,6 +62,11 @@ class SkillFit:
         """Measured minus modelled mean, seconds, shape ``(n,)``."""
         rest: Floats = self.points[:, 1] - self.points[:, 2]
         return rest
+
+    @property
+    def estimate_error(self) -> float:
+        """Of what a scheduler plans with, on runs that were not fitted: see ``held_out`` and ``too_early``."""
+        return self.too_early if self.model.variable else self.held_out
 
     def summary(self) -> dict[str, Any]:
         """The residual report of this skill; times in seconds."""
@@ -86,6 +94,7 @@ class SkillFit:
             "r_squared": round(1.0 - float((rest**2).sum()) / spread, 6) if spread > 0 else None,
             "held_out_error": round(self.held_out, 6),
             "held_out_error_s": round(self.held_out_s, 6),
+            "held_out_too_early": round(self.too_early, 6),
         }
 
 
@@ -226,13 +235,14 @@ def _fit_skill(skill: str, group: Sequence[Sample], recipe: _Recipe) -> SkillFit
     if recipe.argument:
         x = np.array([float(sample.args[recipe.argument]) for sample in group])
     model = _fit_model(recipe, x, y)
-    errors = _held_out(recipe, x, y)
+    errors, early = _held_out(recipe, x, y)
     return SkillFit(
         skill,
         model,
         np.column_stack([x, y, _predict(model, x)]),
         float((errors / np.maximum(y, 1e-9)).mean()),
         float(errors.mean()),
+        float((early / np.maximum(y, 1e-9)).mean()),
         _seen(group),
     )
 
@@ -269,15 +279,21 @@ def _predict(model: ExecutionModel, x: Floats) -> Floats:
     return np.array([model.mean_s({argument: float(value)}) for value in x])
 
 
-def _held_out(recipe: _Recipe, x: Floats, y: Floats) -> Floats:
-    """Absolute error of each run under a model fitted without its fold (every fifth run), seconds, shape ``(n,)``."""
-    errors = np.empty(len(y))
+def _held_out(recipe: _Recipe, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """What a model fitted without a run's fold (every fifth run) gets wrong about it, seconds, shapes ``(n,)``.
+
+    The absolute error of its mean, and by how much the run was shorter than its minimum.
+    """
+    errors, early = np.empty(len(y)), np.empty(len(y))
     folds = np.arange(len(y)) % FOLDS
     for fold in np.unique(folds):
         out = folds == fold
         model = _fit_model(recipe, x[~out], y[~out])
         errors[out] = np.abs(y[out] - _predict(model, x[out]))
-    return errors
+        argument = model.argument if isinstance(model, LinearModel) else ""
+        least = np.array([model.minimum_s({argument: float(value)}) for value in x[out]])
+        early[out] = np.maximum(0.0, least - y[out])
+    return errors, early
 
 
 def _seen(group: Sequence[Sample]) -> dict[str, dict[str, Any]]:

@@ -62,6 +62,7 @@ def profile_of(
         if isinstance(fitted.model, LinearModel) and not fitted.model.unit:
             entry["execution"]["unit"] = _unit(base, skill, fitted.model.argument)
         entry["basis"] = "fitted"
+        entry["held_out_error"] = round(fitted.estimate_error, 4)
         skills[skill] = entry
     return raw
 
@@ -130,7 +131,10 @@ def _draw_fit(axes: Any, skill: str, fitted: SkillFit) -> None:
         axes.plot(levels, [model.quantile_s(float(level), {}) for level in levels], "-", label="model")
     axes.set_ylim(0, 1.15 * max(measured.max(), 1e-3))
     axes.set_ylabel("execution [s]")
-    axes.set_title(f"{skill}: {model.model}, held-out error {100 * fitted.held_out:.1f}%", fontsize=9)
+    kind = "minimum of" if model.variable else model.model
+    axes.set_title(
+        f"{skill}: {kind} {len(x)} runs, held-out error {100 * fitted.estimate_error:.1f}%", fontsize=9
+    )
     axes.legend(fontsize=7, loc="lower right")
 
 

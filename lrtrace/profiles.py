@@ -95,6 +95,9 @@ class SkillProfile(_Part):
     execution: ExecutionModel
     basis: str = ""
     """Where the execution time comes from: published, vendor, fitted, assumed."""
+    held_out_error: NonNegativeFloat | None = None
+    """Mean absolute error of the estimate on runs that were not fitted, as a share of the measured time. Of a variable
+    skill, which is planned with its minimum: by how much such runs were shorter than that, on average."""
 
     @model_validator(mode="after")
     def _check(self) -> SkillProfile:

@@ -81,13 +81,20 @@ def _parser(program: str) -> argparse.ArgumentParser:
     arm = robots.add_parser("indy7", help="a Neuromeka Indy7: gRPC; needs the vendor's library")
     for robot in (tello, arm):
         robot.add_argument("--host", default="127.0.0.1", help="loopback address, one a robot")
+        robot.add_argument(
+            "--speed",
+            type=float,
+            default=1.0,
+            metavar="X",
+            help="times faster than a real one; see lrtrace record",
+        )
         robot.add_argument("--log", type=Path, metavar="FILE", help="one JSON object a command and a motion")
     return parser
 
 
 def _make(options: argparse.Namespace, journal: Journal) -> tuple[Emulator, str]:
     if options.robot == "indy7":
-        return Indy7Emulator(options.host, journal=journal), f"Indy7 at {options.host}"
+        return Indy7Emulator(options.host, journal=journal, speed=options.speed), f"Indy7 at {options.host}"
     faults = NetworkFaults(options.loss, options.duplicate, options.delay, options.jitter)
     drone = TelloEmulator(
         options.host,
@@ -97,6 +104,7 @@ def _make(options: argparse.Namespace, journal: Journal) -> tuple[Emulator, str]
         seed=options.seed,
         battery=min(100.0, max(0.0, options.battery)),
         journal=journal,
+        speed=options.speed,
     )
     return drone, "Tello at {}:{}".format(*drone.address)
 

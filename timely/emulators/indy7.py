@@ -11,8 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from timely.core.clock import Clock, SystemClock
+from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, Unsupported
+from timely.emulators.clock import ScaledClock
 from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, ArmEnded, Indy7Body
 from timely.emulators.indy7_kinematics import forward
 from timely.emulators.journal import Journal
@@ -27,11 +28,15 @@ LONGEST_WAIT_S = 300.0
 class Indy7Emulator:
     """One arm at ``host``, on the ports that the vendor's client uses: one loopback address an arm.
 
+    ``speed``: how many times faster than a real one it lives; its client has to know.
+
     Raises:
         InvalidInput: an address cannot be used. Unsupported: the vendor's packages are not installed.
     """
 
-    def __init__(self, host: str, *, journal: Journal | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, host: str, *, journal: Journal | None = None, clock: Clock | None = None, speed: float = 1.0
+    ) -> None:
         try:
             import grpc
             from neuromeka.proto import config_pb2_grpc, control_pb2_grpc, device_pb2_grpc, rtde_pb2_grpc
@@ -42,7 +47,8 @@ class Indy7Emulator:
         self.host = host
         self.journal = journal or Journal()
         self.body = Indy7Body()
-        self._clock = clock or SystemClock()
+        self._clock = clock or ScaledClock(speed)
+        self._look_every_s = LOOK_EVERY_S / max(1.0, speed)
         self.body.now = self._clock.now()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -131,7 +137,7 @@ class Indy7Emulator:
         """Block until ``done``; False when the emulator ends or it takes too long."""
         end = self._clock.now() + LONGEST_WAIT_S
         while not done(self.look()):
-            if self._clock.now() > end or self._stopped.wait(LOOK_EVERY_S):
+            if self._clock.now() > end or self._stopped.wait(self._look_every_s):
                 return False
         return True
 
@@ -142,7 +148,7 @@ class Indy7Emulator:
             )
 
     def _settle_often(self) -> None:
-        while not self._stopped.wait(LOOK_EVERY_S):
+        while not self._stopped.wait(self._look_every_s):
             self.look()
 
 

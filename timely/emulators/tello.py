@@ -9,8 +9,9 @@ import select
 import socket
 import threading
 
-from timely.core.clock import Clock, SystemClock
+from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
+from timely.emulators.clock import ScaledClock
 from timely.emulators.journal import Journal
 from timely.emulators.network import NetworkFaults
 from timely.emulators.tello_body import Ended, TelloBody, TelloPhysics
@@ -29,6 +30,7 @@ class TelloEmulator:
         host: where it is, e.g. 127.0.0.2: one loopback address a drone.
         seed: of noise and network faults: the same traffic gives the same fate.
         battery: percent at the start.
+        speed: how many times faster than a real one it lives; its client has to know.
 
     Raises:
         InvalidInput: the address cannot be used.
@@ -46,10 +48,12 @@ class TelloEmulator:
         physics: TelloPhysics | None = None,
         journal: Journal | None = None,
         clock: Clock | None = None,
+        speed: float = 1.0,
     ) -> None:
         self.faults = faults or NetworkFaults()
         self.journal = journal or Journal()
-        self._clock = clock or SystemClock()
+        self._clock = clock or ScaledClock(speed)
+        self._speed = speed
         self._rng = random.Random(f"network {seed}")
         self.body = TelloBody(random.Random(f"body {seed}"), physics or TelloPhysics(), battery)
         self.body.now = self._clock.now()
@@ -108,7 +112,7 @@ class TelloEmulator:
         due += [queue[0][0] for queue in (self._inbox, self._outbox) if queue]
         if self.body.motion is not None:
             due.append(self.body.motion.end_s)
-        readable, _, _ = select.select([self._commands], [], [], max(0.0, min(due) - now))
+        readable, _, _ = select.select([self._commands], [], [], max(0.0, min(due) - now) / self._speed)
         if readable:
             self._receive()
         now = self._clock.now()

@@ -28,6 +28,21 @@ class SystemPacer(SystemClock):
         return interrupted.wait(max(0.0, seconds))
 
 
+class ScaledPacer(SystemPacer):
+    """Real time, ``speed`` times as fast: for robots that are emulated or simulated at that speed."""
+
+    def __init__(self, speed: float) -> None:
+        self.speed = speed
+
+    def now(self) -> float:
+        """See ``Pacer``."""
+        return super().now() * self.speed
+
+    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
+        """See ``Pacer``."""
+        return super().wait(interrupted, seconds / self.speed)
+
+
 class ManualPacer:
     """Virtual time for tests: it stands still until ``advance`` is called."""
 

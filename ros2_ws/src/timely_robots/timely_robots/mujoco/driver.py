@@ -31,6 +31,8 @@ HEIGHT_M = 0.8
 FLIGHT_S = 780.0
 """A battery lasts for 13 minutes in the air."""
 LAND_S = 6.0
+BEHIND_S = 0.5
+"""A simulation that has lost more time than this says so."""
 
 
 class MujocoDriver(DroneDriver):
@@ -164,7 +166,11 @@ class MujocoDriver(DroneDriver):
         return Sensed()
 
     def _failure(self) -> str:
-        return self._physics.failure if self._physics is not None else ""
+        physics = self._physics
+        if physics is None:
+            return ""
+        behind = f"too slow a machine: {physics.lost_s:.1f} s behind" if physics.lost_s > BEHIND_S else ""
+        return physics.failure or behind
 
     def perform(self, call: SkillCall, motion: Motion) -> Returned:
         """See ``RobotDriver``."""

@@ -13,8 +13,8 @@ from timely_robots.pacing import Pacer
 
 LAP_S = 0.004
 """The simulation is brought up to date this often."""
-MAX_BEHIND_S = 0.1
-"""A machine that cannot keep up gets a slower simulation, not one that stutters through what it missed."""
+MAX_BEHIND_S = 1.0
+"""Simulated seconds that are made up for in one go; what a slow machine misses beyond that is lost, and counted."""
 
 
 class Controller(Protocol):
@@ -65,6 +65,8 @@ class Physics:
         self._behind_s = 0.0
         self.failure = ""
         """Why the simulation ended by itself."""
+        self.lost_s = 0.0
+        """Simulated time by which it has fallen behind its clock for good."""
         self._thread = threading.Thread(target=self._run, name="physics", daemon=True)
 
     def start(self) -> Physics:
@@ -92,9 +94,10 @@ class Physics:
         while not self._pacer.wait(self._closing, LAP_S):
             now_s = self._pacer.now()
             passed, self._last_s = (now_s - self._last_s) * self.speed, now_s
+            self.lost_s += max(0.0, passed - MAX_BEHIND_S)
             try:
                 with self.lock:
-                    self.advance(min(passed, MAX_BEHIND_S * max(1.0, self.speed)))
+                    self.advance(min(passed, MAX_BEHIND_S))
             except Exception as error:  # whoever waits for a motion must hear of it
                 self.failure = f"the simulation failed: {type(error).__name__}: {error}"
                 return
