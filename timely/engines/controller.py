@@ -21,6 +21,7 @@ from timely.disciplines.base import Discipline, Speed, StepLimits, StepPlan
 from timely.disciplines.needs import check_urgency
 from timely.disciplines.registry import create
 from timely.disciplines.step_time import LearnedSpeed
+from timely.engines.choices import choice
 
 Journal = Callable[[Mapping[str, Any]], None]
 """Receives every event and decision as plain data."""
@@ -286,9 +287,12 @@ class Controller:
             self._steps.append([])
         plan = self.discipline.compose(self.table, limits)
         if self.journal and (plan.tokens or plan.evict):
-            self.journal(
-                {"event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict)}
-            )
+            event = {
+                "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
+            }  # fmt: skip
+            if plan.held:
+                event["choice"] = choice(plan, self.table, self.discipline, limits)
+            self.journal(event)
         return plan
 
     def started(self, job: Job) -> None:

@@ -54,6 +54,15 @@ def read_journal(path: Path, since_s: float = -math.inf) -> list[TimedStep]:
     """The timed steps of a scheduler's journal file that began at ``since_s`` or later on the scheduler's clock.
 
     Raises:
+        InvalidInput: see ``read_events``.
+    """
+    return from_events(event for event in read_events(path) if float(event.get("t_s", 0.0)) >= since_s)
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """All events of a scheduler's journal file.
+
+    Raises:
         InvalidInput: it cannot be read, or a line is broken; names file and line.
     """
     events = []
@@ -64,8 +73,7 @@ def read_journal(path: Path, since_s: float = -math.inf) -> list[TimedStep]:
                     event = json.loads(line)
                     if event["event"] == "timed":
                         _ = {name: float(event[name]) for name in ("t_s", "end_s", *COUNTS)}
-                        if float(event["t_s"]) >= since_s:
-                            events.append(event)
+                    events.append(event)
                 except (ValueError, KeyError, TypeError) as error:
                     raise InvalidInput(
                         f"no journal event: {type(error).__name__} {error}", where=f"{path}:{number}"
@@ -74,4 +82,4 @@ def read_journal(path: Path, since_s: float = -math.inf) -> list[TimedStep]:
         raise InvalidInput(f"cannot read it: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError:
         raise InvalidInput("is not text", where=str(path)) from None
-    return from_events(events)
+    return events

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.composition import KeyedDiscipline
+from timely.engines.choices import choice
 
 if TYPE_CHECKING:
     from timely.core.job import JobId, JobTable
@@ -24,9 +24,6 @@ DECODE, PREFILL = 0, 1
 
 MAX_CHOICES = 20_000
 """Choices kept; a longer run notes that the rest is missing."""
-
-MAX_LEFT_OUT = 8
-"""Jobs left out that are named in a choice, the most important first."""
 
 MAX_SAMPLES = 4_000
 """Samples over time; when there are more, every other one goes and the interval doubles."""
@@ -63,28 +60,7 @@ class Journal:
         if len(self._choices) >= MAX_CHOICES:
             self._missing += 1
             return
-        table = controller.table
-        runnable = np.flatnonzero(table.resume_s <= limits.now)
-        discipline = controller.discipline
-        keys = discipline.keys(table, limits) if isinstance(discipline, KeyedDiscipline) else None
-        out = [row for row in runnable.tolist() if table.jobs[row].job_id not in plan.tokens]
-        if keys is not None:
-            out.sort(key=lambda row: (-keys[row], table.sequence[row]))
-        else:
-            out.sort(key=lambda row: table.sequence[row])
-
-        def pair(row: int) -> list[Any]:
-            return [table.jobs[row].job_id, None if keys is None else float(f"{keys[row]:.6g}")]
-
-        self._choices.append(
-            {
-                "step": step,
-                "held": plan.held,
-                "left": len(out),
-                "served": [pair(table[job_id].row) for job_id in members],
-                "out": [pair(row) for row in out[:MAX_LEFT_OUT]],
-            }
-        )
+        self._choices.append({"step": step, **choice(plan, controller.table, controller.discipline, limits)})
 
     def steps(self, now: float, times: list[float], members: list[tuple[Live, int, bool]]) -> None:
         """One step, or several with the same members."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import tempfile
 import time
 import zlib
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from pathlib import Path
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.recorded import replay_journal
 from timely.engines.replaying import (
     Backend,
     BackendRun,
@@ -26,6 +28,7 @@ from timely.engines.replaying import (
     Progress,
     ReplayOptions,
 )
+from timely.engines.timed_steps import read_events
 from timely.engines.vllm.engine import VllmEngine, VllmOptions
 
 FORCED = "timely.engines.vllm.forced:ForcedTokens"
@@ -68,15 +71,23 @@ class VllmBackend:
         if options.draft_tokens is not None:
             # Forced plans need a logits processor, and vLLM takes none together with speculative decoding.
             raise InvalidInput("the live engine replays recorded plans without drafts", where="draft_tokens")
-        engine = self._engine
-        if engine is None:
-            engine = VllmEngine(replay_options(options, self._arguments))
+        if self._engine is not None:
+            return await _Run(self._engine, tasks, options, progress).go()
+        with tempfile.TemporaryDirectory() as folder:
+            kept = Path(folder) / "journal-{pid}.jsonl"
+            chosen = replay_options(options, self._arguments)
+            engine = VllmEngine(replace(chosen, journal=str(kept)) if options.journal else chosen)
             await engine.start()
-        try:
-            return await _Run(engine, tasks, options, progress).go()
-        finally:
-            if self._engine is None:
+            going = _Run(engine, tasks, options, progress)
+            try:
+                run = await going.go()
+            finally:
                 await engine.stop()
+            files = sorted(kept.parent.iterdir())
+            if len(files) == 1:
+                # (Several engines would have a journal each, and steps of their own.)
+                run.journal = replay_journal(read_events(files[0]), going.origin, going.requests)
+            return run
 
 
 def replay_options(options: ReplayOptions, arguments: tuple[str, ...] = ()) -> VllmOptions:
@@ -116,6 +127,8 @@ class _Run:
         self.progress = progress
         self.records = [JobRecord(task) for task in tasks]
         self.origin = 0.0
+        self.requests: dict[str, int | str] = {}
+        """Request id -> the trace's job."""
         self.finished = 0
         self.series: dict[str, list[float]] = {
             key: [] for key in ("t_s", "waiting", "running", "parked", "kv_used")
@@ -208,6 +221,7 @@ class _Run:
         arrival = self.origin + task.arrival_s
         await _sleep_until(arrival)
         task_id = f"{task.job}-{self.origin:.3f}"
+        self.requests[task_id] = task.job
         segments: asyncio.Queue[SegmentReady | None] = asyncio.Queue()
         robot = asyncio.create_task(self._robot(record, task_id, segments))
         try:
