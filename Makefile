@@ -30,7 +30,7 @@ test: lint ## Lint, then every test: real engine, ROS 2 and all (15 minutes on t
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (under a minute).
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -m "not slow" -n auto $(ARGS)
 
 lint: setup ## Check style, formatting and types.
 	@$(BIN)/ruff check .

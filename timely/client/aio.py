@@ -128,6 +128,49 @@ class AsyncTimelyClient:
         await stream._begin(body)
         return stream
 
+    async def replan(
+        self,
+        task_id: str,
+        reason: str = "",
+        *,
+        scene: str | None = None,
+        task: str | None = None,
+        executed: str | None = None,
+        utility: Utility = "urgent",
+        deadline_s: float | None = None,
+        agent: str | None = None,
+        token: str | None = None,
+        id: str | None = None,
+    ) -> AsyncTaskStream:
+        """Give up what is left of a plan and get another that knows what was planned and done.
+
+        Args:
+            reason: why, in words; left out, what the robot reported when it failed.
+            scene: what the robot sees now; task: what it is to do now; left out, they stay as they were.
+            executed: what the robot did; left out, the segments it reported done.
+            utility: how the value of the new plan falls with time.
+            deadline_s: give up after so long, seconds.
+            agent, token: whose task it is, as for reports; id: of the new task.
+
+        Raises:
+            UnknownName: no such task. NotAllowed: it is another's. Conflict: it was re-planned before, or ``id`` is in
+            use. Others: as ``submit``.
+        """
+        who = self.agent if agent is None else agent
+        body = replan_body(
+            who,
+            id=id,
+            reason=reason,
+            scene=scene,
+            task=task,
+            executed=executed,
+            utility=utility,
+            deadline_s=deadline_s,
+        )
+        stream = AsyncTaskStream(self, str(body["id"]), who, str(body["report_token"]), PlanState())
+        await stream._begin(body, path("tasks", task_id, "replan"), bearer(token))
+        return stream
+
     async def resume(
         self, task_id: str, *, token: str | None = None, agent: str | None = None, after: int = 0
     ) -> AsyncTaskStream:
@@ -400,42 +443,9 @@ class AsyncTaskStream:
         """For ``AsyncTimelyClient.resume``."""
         return self._state.last_id
 
-    async def replan(
-        self,
-        reason: str = "",
-        *,
-        scene: str | None = None,
-        task: str | None = None,
-        executed: str | None = None,
-        utility: Utility = "urgent",
-        deadline_s: float | None = None,
-    ) -> AsyncTaskStream:
-        """Give up what is left of this plan and get another that knows what was done of it.
-
-        Args:
-            reason: why, in words; left out, what the robot reported when it failed.
-            scene: what the robot sees now; task: what it is to do now; left out, they stay as they were.
-            executed: what the robot did; left out, the segments it reported done.
-            utility: how the value of the new plan falls with time.
-            deadline_s: give up after so long, seconds.
-
-        Raises:
-            Conflict: it was re-planned before. Others: as ``submit``.
-        """
-        body = replan_body(
-            self._agent,
-            reason=reason,
-            scene=scene,
-            task=task,
-            executed=executed,
-            utility=utility,
-            deadline_s=deadline_s,
-        )
-        stream = AsyncTaskStream(
-            self._client, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
-        )
-        await stream._begin(body, path("tasks", self.task_id, "replan"), bearer(self.token))
-        return stream
+    async def replan(self, reason: str = "", **changes: Any) -> AsyncTaskStream:
+        """Give up what is left of this plan and get another; see ``AsyncTimelyClient.replan``."""
+        return await self._client.replan(self.task_id, reason, agent=self._agent, token=self.token, **changes)
 
     # ------------------------------------------------------------------ reports
 
