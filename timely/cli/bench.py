@@ -120,6 +120,33 @@ def sim_speed(json_file: JsonFile = None) -> None:
     _console(json_file).print(result)
 
 
+@app.command("closed-loop")
+def closed_loop(
+    seeds: Annotated[int, typer.Option(min=1, help="How many workloads.")] = 5,
+    workload: Annotated[str, typer.Option(help="wid1, wid2 or wid3.")] = "wid2",
+    seconds: Annotated[float, typer.Option(min=10, help="How much of each.")] = 300.0,
+    discipline: Annotated[str, typer.Option(help="Who decides.")] = "timely",
+    json_file: JsonFile = None,
+) -> None:
+    """Waiting times with execution times 30% off the profile: robots report, or they do not (simulator)."""
+    module = _module("timely.replay.closed_loop", "closed-loop")
+    result = module.measure(
+        list(range(1, seeds + 1)), workload=workload, duration_s=seconds, discipline=discipline
+    )
+    write_json(json_file, result)
+    table = Table("robots are", "exact profile, s", "closed loop, s", "open loop, s", "closed", "open")
+    for case, found in result["cases"].items():
+        waits = found["waiting_s"]
+        table.add_row(
+            case,
+            *(f"{waits[name]:.4f}" for name in ("perfect", "closed", "open")),
+            *(f"{100 * (found[f'{name}_over_perfect'] - 1):+.1f}%" for name in ("closed", "open")),
+        )
+    console = _console(json_file)
+    console.print(table)
+    console.print(f"mean waiting a task, {result['tasks']} tasks of {workload}, {seeds} seeds, {discipline}")
+
+
 @app.command()
 def accuracy(
     run: Annotated[Path, typer.Argument(metavar="FOLDER", help="A measured run: requests.jsonl, meta.json.")],
