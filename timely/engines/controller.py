@@ -91,7 +91,10 @@ class Controller:
         job.segments = track.segments
         self.discipline.arrived(job, spec.arrival_s)
         if self.journal:
-            self.journal({"event": "arrive", "t_s": spec.arrival_s, "job": spec.job_id})
+            told = ("segmented", "urgency", "priority", "app", "expected_tokens")
+            brought = {name: getattr(spec, name) for name in told}
+            known = {name: value for name, value in brought.items() if value is not None}
+            self.journal({"event": "arrive", "t_s": spec.arrival_s, "job": spec.job_id, **known})
         return job
 
     def progress(self, job: Job, tokens: int, now: float) -> None:

@@ -1,0 +1,216 @@
+"""What a live run's journal says: whether what was decided is what happened, and whether anything got lost.
+
+The scheduler's journal has a ``step`` for every decision (who takes part, most important first) and a ``ran`` for what
+vLLM made of it, ``arrive``, ``segment``, ``evict`` and ``finish`` for each generation, all in the order in which they
+happened. Nothing here knows the scheduler: it reads the lines.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from timely.core.errors import InvalidInput
+
+Event = Mapping[str, Any]
+
+COMPLETED = ("stop", "length", "complete")
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found in a stretch of a journal.
+
+    Attributes:
+        arrived, finished: generations. lost: arrived and not finished; twice: finished more than once.
+        outcomes: how they ended.
+        gaps: generations whose segments are not numbered 0, 1, 2 ...
+        steps: decisions that something came of or should have. as_asked: exactly those decided took part.
+        short: decisions of which vLLM left somebody out (it was over already, its grammar was not compiled yet ...).
+        strangers: took part without having been chosen. preempted: taken out by vLLM itself, not by the discipline.
+        evictions, unmade: decided; decided and not done.
+        overtaken: generations that began before another one that had been chosen earlier and never begun.
+        starts: generations that began. out_of_rule: those that began while a better one by the discipline's own
+            rule waited, None where it has no rule that can be told from what requests bring.
+    """
+
+    arrived: int = 0
+    finished: int = 0
+    lost: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    outcomes: dict[str, int] = field(default_factory=dict)
+    gaps: list[str] = field(default_factory=list)
+    steps: int = 0
+    as_asked: int = 0
+    short: int = 0
+    strangers: int = 0
+    preempted: int = 0
+    evictions: int = 0
+    unmade: int = 0
+    overtaken: int = 0
+    starts: int = 0
+    out_of_rule: int | None = None
+
+    @property
+    def good(self) -> bool:
+        """Nothing lost, nothing twice, nobody took part uninvited, nobody began before somebody chosen earlier."""
+        return not (
+            self.lost
+            or self.twice
+            or self.gaps
+            or self.strangers
+            or self.unmade
+            or self.overtaken
+            or self.out_of_rule
+        )
+
+
+Rule = Callable[[Event, int], tuple[float, ...]]
+"""From a generation's ``arrive`` and its number to its place: less goes first."""
+
+RULES: dict[str, Rule] = {
+    "fcfs": lambda arrive, number: (number,),
+    "priority": lambda arrive, number: (float(arrive.get("priority", 0.0)), number),
+    "hpjf": lambda arrive, number: (_level(arrive), number),
+    "semantic": lambda arrive, number: (_level(arrive),),
+    "semantic-mixed": lambda arrive, number: (_level(arrive),),
+    "lp-sjf": lambda arrive, number: (float(arrive.get("expected_tokens", math.inf)), number),
+    "ssjf": lambda arrive, number: (float(arrive.get("expected_tokens", math.inf)), number),
+    "vllm-sjf": lambda arrive, number: (float(arrive.get("expected_tokens", math.inf)), number),
+}
+"""Disciplines among whose ordinary requests the order of beginning can be told from what requests bring."""
+
+
+def _level(arrive: Event) -> float:
+    return float(arrive.get("urgency", 4))
+
+
+def read(path: Path, offset: int = 0) -> list[dict[str, Any]]:
+    """The events of a journal from a byte on.
+
+    Raises:
+        InvalidInput: it cannot be read, or a line is no event.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            lines = file.read().decode().splitlines()
+        events = [json.loads(line) for line in lines]
+    except OSError as error:
+        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
+    except ValueError as error:
+        raise InvalidInput(f"no journal ({error})", where=str(path)) from error
+    if not all(isinstance(event, dict) and "event" in event for event in events):
+        raise InvalidInput("a line is no event", where=str(path))
+    return events
+
+
+def judge(events: Sequence[Event], rule: Rule | None = None) -> Verdict:
+    """Go through a stretch of a journal at whose beginning and end nothing was served.
+
+    Args:
+        rule: of the discipline that served it, checked among generations that are not segmented.
+    """
+    verdict = Verdict()
+    _count(events, verdict)
+    _steps(events, verdict)
+    _order(events, verdict)
+    if rule is not None:
+        verdict.out_of_rule = _against(events, rule)
+    return verdict
+
+
+def _count(events: Iterable[Event], verdict: Verdict) -> None:
+    ended: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
+    arrived: list[str] = []
+    segments: dict[str, list[int]] = {}
+    for event in events:
+        job = str(event.get("job", ""))
+        if event["event"] == "arrive":
+            arrived.append(job)
+        elif event["event"] == "finish":
+            ended[job] += 1
+            outcomes[str(event["outcome"])] += 1
+        elif event["event"] == "segment":
+            segments.setdefault(job, []).append(int(event["index"]))
+    verdict.arrived, verdict.finished = len(arrived), sum(ended.values())
+    verdict.outcomes = dict(sorted(outcomes.items()))
+    verdict.lost = [job for job in arrived if not ended[job]]
+    verdict.twice = [job for job, times in ended.items() if times > 1]
+    verdict.gaps = [job for job, numbers in segments.items() if numbers != list(range(len(numbers)))]
+
+
+def _steps(events: Iterable[Event], verdict: Verdict) -> None:
+    asked: dict[str, int] = {}
+    to_evict: set[str] = set()
+    for event in events:
+        if event["event"] == "step":
+            asked = dict(event["tokens"])
+            to_evict = set(event["evict"])
+            verdict.evictions += len(to_evict)
+        elif event["event"] == "evict":
+            to_evict.discard(str(event["job"]))
+        elif event["event"] == "ran":
+            ran = event["tokens"]
+            verdict.steps += 1
+            verdict.preempted += len(event["preempted"])
+            verdict.as_asked += set(ran) == set(asked)
+            verdict.short += bool(set(asked) - set(ran))
+            verdict.strangers += len(set(ran) - set(asked))
+            verdict.unmade += len(to_evict)
+            asked, to_evict = {}, set()
+
+
+def _order(events: Iterable[Event], verdict: Verdict) -> None:
+    """Whoever is chosen first begins first; those of one step begin together."""
+    chosen: dict[str, int] = {}
+    begun: set[str] = set()
+    over: set[str] = set()
+    step = 0
+    for event in events:
+        if event["event"] == "step":
+            step += 1
+            for job in event["tokens"]:
+                chosen.setdefault(job, step)
+        elif event["event"] == "finish":
+            over.add(str(event["job"]))
+        elif event["event"] == "ran":
+            fresh = [job for job in event["tokens"] if job not in begun]
+            begun.update(fresh)
+            verdict.starts += len(fresh)
+            waiting = [when for job, when in chosen.items() if job not in begun and job not in over]
+            first = min(waiting, default=math.inf)
+            verdict.overtaken += sum(chosen.get(job, math.inf) > first for job in fresh)
+
+
+def _against(events: Iterable[Event], rule: Rule) -> int:
+    """Generations that began while one with a better place waited and was left waiting by the same step."""
+    waiting: dict[str, tuple[float, ...]] = {}
+    begun: set[str] = set()
+    wrong = number = 0
+    decided: dict[str, tuple[float, ...]] = {}
+    for event in events:
+        kind = event["event"]
+        if kind == "arrive" and not event.get("segmented", False):
+            number += 1
+            waiting[str(event["job"])] = rule(event, number)
+        elif kind == "step":
+            # Only who was there when it was decided could have been chosen.
+            decided = dict(waiting)
+        elif kind == "finish":
+            waiting.pop(str(event["job"]), None)
+        elif kind == "ran":
+            fresh = [job for job in event["tokens"] if job in waiting and job not in begun]
+            left = [place for job, place in decided.items() if job not in event["tokens"] and job in waiting]
+            best = min(left, default=(math.inf,))
+            wrong += sum(waiting[job] > best for job in fresh)
+            for job in fresh:
+                begun.add(job)
+                waiting.pop(job)
+    return wrong
