@@ -109,7 +109,7 @@ def record_grid(
     """Work through a grid; each run is a line of ``output`` the moment it ends.
 
     A file that is there already is continued: what is in it is not run again. A run that failed is written with its
-    outcome and not repeated; after ``MAX_FAILURES`` units in a row with a failure the recording stops.
+    outcome, and tried again by the next recording; after ``MAX_FAILURES`` of them in a row this one stops.
 
     Args:
         timeout_s: longest single text, robot seconds.
@@ -134,7 +134,7 @@ def record_grid(
         for key, unit in left:
             lines, problem = _run(robot, unit, timeout_s, state)
             for number, line in enumerate(lines):
-                last = number == len(lines) - 1
+                last = number == len(lines) - 1 and not problem
                 file.write(encode({**mark, **line, "run": key, "last": last}))
             file.flush()
             os.fsync(file.fileno())

@@ -137,6 +137,10 @@ def test_a_robot_that_keeps_failing_ends_the_recording(grid: Grid, tmp_path: Pat
     assert found.failed["battery empty"] == MAX_FAILURES
     assert [line["outcome"] for line in lines(out) if "outcome" in line][-1] == "failed"
     assert all(sample.elapsed_s > 0.5 for sample in read_samples(out)), "failures are no samples"
+    again = record_grid(grid, Drone(), out, seed=1)
+    assert again.done == 36
+    assert again.resumed == found.done - MAX_FAILURES, "with a new battery they are tried again"
+    assert len(list(read_samples(out))) >= 60
 
 
 @pytest.mark.parametrize("other", [{"seed": 2}, {"profile": "sim-drone"}])
@@ -173,7 +177,8 @@ def test_the_shipped_grids_are_for_their_skill_sets() -> None:
     folder = Path(__file__).parents[2] / "examples" / "robots" / "grids"
     for name, profile in (("drone", "tello"), ("arm", "indy7")):
         skills = set()
-        for unit in read_grid(folder / f"{name}.yaml").units:
+        units = [unit for file in folder.glob(f"{name}*.yaml") for unit in read_grid(file).units]
+        for unit in units:
             for text in unit.texts:
                 for call in parse_calls(text):
                     assert not load_profile(profile).violations(call.skill, call.args), text
