@@ -271,8 +271,8 @@ def _headline(seeds: Sequence[int], pieces: Pieces, say: Say) -> list[Claim]:
             "s a token",
             mean(_column(mine, 0, each=True)) <= 0.085,
             f"each {over_seeds(_column(mine, 0, each=True), 4)}; pooled {mean(_column(mine, 0)):.3f}; with"
-            f" semantic-mixed {mean(_column(mixed, 0, each=True)):.3f} and {mean(_column(mixed, 0)):.3f}; the urgent alone on"
-            f" the machine {mean(_column(alone, 0, each=True)):.3f} and {mean(_column(alone, 0)):.3f}",
+            f" semantic-mixed {mean(_column(mixed, 0, each=True)):.3f} and {mean(_column(mixed, 0)):.3f}; the urgent"
+            f" alone on the machine {mean(_column(alone, 0, each=True)):.3f} and {mean(_column(alone, 0)):.3f}",
         )
     ]
     fluid = {"hpjf": 1.5, "sjf": 5.0, "fcfs": 7.5}
@@ -307,9 +307,9 @@ def _headline(seeds: Sequence[int], pieces: Pieces, say: Say) -> list[Claim]:
                 _ratio(staged, mine),
                 "times",
                 _ratio(staged, mine) >= paper,
-                f"pooled; as means over requests {_ratio(staged, mine, True):.1f}. In a fluid {fluid[name]:.1f}: a fifth"
-                " of the work is level 0, and shortest first among uniform lengths ends after a third of it on average,"
-                " first come first served after half",
+                f"pooled; as means over requests {_ratio(staged, mine, True):.1f}. In a fluid {fluid[name]:.1f}: a"
+                " fifth of the work is level 0, and shortest first among uniform lengths ends after a third of it on"
+                " average, first come first served after half",
             )
         )
         found.append(
@@ -502,8 +502,8 @@ def _table_1(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> l
             quick,
             "times",
             quick > 1.0,
-            f"full {steps['full'][0]:.3f}, immediate {steps['immediate'][0]:.3f} s a token; up to 5 at once, as the caption"
-            " says",
+            f"full {steps['full'][0]:.3f}, immediate {steps['immediate'][0]:.3f} s a token; up to 5 at once, as"
+            " the caption says",
         ),
         claim(
             "table1.slow",
@@ -513,7 +513,7 @@ def _table_1(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> l
             "times",
             slow > 1.0,
             f"immediate {steps['immediate'][-1]:.3f}, full {steps['full'][-1]:.3f} s a token. Immediate takes up to a"
-            " batch of those who wait, as the published code does: then it never has more calls than full batching would",
+            " batch of those who wait, as the published code does: it never makes more calls than full batching would",
         ),
         claim(
             "table1.latency",
@@ -563,7 +563,7 @@ def _table_2(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> l
     return [
         claim(
             "table2.full", "full batching: batch 64 over batch 4, all requests", 0.60 / 0.58, full[-1] / full[0],
-            "times", full == sorted(full), "s a token: " + ", ".join(f"{v:.4f}" for v in full) + "; holds means monotonic",
+            "times", full == sorted(full), "s a token: " + ", ".join(f"{v:.4f}" for v in full) + "; holds: only rises",
         ),
         claim(
             "table2.immediate", "immediate processing: largest over smallest ('insensitive')", 0.59 / 0.58, spread,
