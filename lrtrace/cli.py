@@ -370,8 +370,8 @@ def record_command(
     kind = what or _kind_of(output)
     _one_of("output", kind, ("trace", "samples"))
     tasks: list[RecordedTask] = []
-    for file in files:
-        found = read_mcap(file) if file.suffix == ".mcap" else read_event_log(file)
+    for parts in _recordings(files):
+        found = read_mcap(*parts) if parts[0].suffix == ".mcap" else read_event_log(parts[0])
         # Recordings have clocks of their own: one after the other.
         shift = (
             0.0
@@ -398,6 +398,17 @@ def record_command(
     lines = [f"{output}: {taken.made} {'jobs' if kind == 'trace' else 'samples'} from {len(tasks)} tasks"]
     lines += [f"left out: {count} x {why}" for why, count in sorted(taken.left_out.items())]
     _result(json_file, {kind: str(output), "tasks": len(tasks), **taken.summary()}, lines)
+
+
+def _recordings(files: Sequence[Path]) -> list[list[Path]]:
+    """The files of each recording, in order: ``day_0.mcap`` and ``day_1.mcap`` are one."""
+    groups: dict[object, list[tuple[int, Path]]] = {}
+    for file in files:
+        name, underscore, number = file.stem.rpartition("_")
+        part = file.suffix == ".mcap" and underscore and number.isdecimal()
+        key = (file.parent, name) if part else file
+        groups.setdefault(key, []).append((int(number) if part else 0, file))
+    return [[file for _, file in sorted(group)] for group in groups.values()]
 
 
 def _drive(

@@ -19,22 +19,25 @@ from lrtrace.recorded import RecordedSegment, RecordedTask
 from lrtrace.trace import NORMAL, Tuf
 
 PACKAGE = "timely_interfaces"
-DONE, FAILED = 2, 3
+DONE, FAILED, VALUE = 2, 3, 4
 """``SegmentReport.kind``."""
 
 
-def read_mcap(path: str | Path) -> list[RecordedTask]:
+def read_mcap(path: str | Path, *more: str | Path) -> list[RecordedTask]:
     """Every task of a recording. A recording that was cut off is read as far as it goes.
+
+    ``more`` are its further files, in order: a bounded recording begins a new one now and then.
 
     Raises:
         BadInput: no MCAP file, nothing of ours in it, or the reader is not installed.
     """
     recording = _Recording(Path(path))
-    for topic, kind, at_s, message in _messages(recording.path, frozenset(recording.handlers)):
-        try:
-            recording.handlers[kind](topic, at_s, message)
-        except AttributeError as error:
-            raise BadInput(f"{kind} has another form: {error}", where=f"{path}, {topic}") from error
+    for part in (recording.path, *map(Path, more)):
+        for topic, kind, at_s, message in _messages(part, frozenset(recording.handlers)):
+            try:
+                recording.handlers[kind](topic, at_s, message)
+            except AttributeError as error:
+                raise BadInput(f"{kind} has another form: {error}", where=f"{part}, {topic}") from error
     if not recording.tasks:
         raise BadInput("no Segment or Task message of timely_interfaces in it", where=str(path))
     return recording.finish()
@@ -101,15 +104,19 @@ class _Recording:
         return task
 
     def on_task(self, topic: str, at_s: float, message: Any) -> None:
-        """A goal that was accepted."""
+        """A goal that was accepted; the bridge says so again every second, and once more when it is over."""
         task = self.task(topic, at_s, message.task_id)
-        task.arrival_s = at_s
-        self.arrived.add(message.task_id)
+        if message.task_id not in self.arrived:
+            self.arrived.add(message.task_id)
+            task.arrival_s = at_s
         task.task, task.scene, task.skill_set = message.task, message.scene, message.skill_set
         task.agent, task.app = message.agent, message.app or None
+        # The bridge knows a robot by its namespace; which profile that is, its state says.
         task.robot = getattr(message, "robot", "")
-        task.urgency = message.urgency if message.urgency >= 0 else None
+        urgency = getattr(message, "urgency", -1)
+        task.urgency = urgency if urgency >= 0 else None
         task.tuf = _tuf(message.tuf)
+        task.outcome = getattr(message, "outcome", "") or task.outcome
 
     def on_segment(self, topic: str, at_s: float, message: Any) -> None:
         """A segment on its way to the driver."""
@@ -128,7 +135,7 @@ class _Recording:
         segment = self.task(topic, at_s, message.task_id).segments.get(message.segment)
         if segment is None:
             return
-        if message.kind == DONE and math.isfinite(message.elapsed_s):
+        if message.kind in (DONE, VALUE) and math.isfinite(message.elapsed_s):
             segment.elapsed_s = max(0.0, message.elapsed_s)
         segment.failed = segment.failed or message.kind == FAILED
         segment.executed = getattr(message, "executed", None) or segment.executed
@@ -142,7 +149,7 @@ class _Recording:
         for task_id, task in self.tasks.items():
             namespace = self.namespaces[task_id]
             task.agent = task.agent or namespace
-            task.robot = task.robot or self.robots.get(namespace, "")
+            task.robot = self.robots.get(namespace, "") or task.robot
         return sorted(self.tasks.values(), key=lambda task: task.arrival_s)
 
 

@@ -22,6 +22,7 @@ setup(
         "console_scripts": [
             "timely_bridge = timely_bridge.main:main",
             "timely_fleet = timely_bridge.run_fleet:main",
+            "timely_record = timely_bridge.recorder:main",
         ]
     },
 )

@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rclpy.exceptions import ParameterException
@@ -31,6 +32,7 @@ from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 from timely_bridge.fleet import Fleet, load_fleet
 from timely_bridge.node import BridgeNode
 from timely_bridge.ports import ClientFactory
+from timely_bridge.recorder import McapFiles, RecorderNode, bounds_of
 
 SETTLE_S = 5.0
 LOOK_EVERY_S = 0.5
@@ -42,7 +44,14 @@ and the default of 5 ms would be most of a segment's latency."""
 class RunningFleet:
     """The bridge and its drivers, spinning; made by ``start_fleet``."""
 
-    def __init__(self, bridge: BridgeNode, drivers: dict[str, RobotDriver], spinner: Spinner) -> None:
+    def __init__(
+        self,
+        bridge: BridgeNode,
+        drivers: dict[str, RobotDriver],
+        spinner: Spinner,
+        recording: McapFiles | None = None,
+    ) -> None:
+        self.recording = recording
         self.bridge = bridge
         self.drivers = drivers
         self.spinner = spinner
@@ -50,7 +59,8 @@ class RunningFleet:
     def close(self) -> bool:
         """End all tasks and motions, then the nodes; False if something did not end in time. Safe to call twice."""
         settled = self.bridge.settle(SETTLE_S)
-        return self.spinner.close() and settled
+        ended = self.spinner.close() and settled
+        return (self.recording is None or self.recording.close()) and ended
 
 
 def start_fleet(
@@ -60,6 +70,7 @@ def start_fleet(
     client_factory: ClientFactory = AsyncTimelyClient,
     driver_arguments: dict[str, Any] | None = None,
     ros_args: list[str] | None = None,
+    recording: McapFiles | None = None,
 ) -> RunningFleet:
     """Make, configure and activate all nodes, and spin them on a thread of their own.
 
@@ -67,6 +78,7 @@ def start_fleet(
         fleet: what to start; its ``server_url`` is where the bridge connects to.
         domain_id: ROS domain; None takes ROS_DOMAIN_ID.
         client_factory, driver_arguments: other clients, and constructor arguments of drivers, in tests.
+        recording: takes tasks, segments, reports and states, and is closed with the fleet.
 
     Raises:
         UnknownName: no such kind of driver. InvalidInput: a parameter is unusable. EngineFailed: a node did not start.
@@ -93,16 +105,18 @@ def start_fleet(
                 context=context, overrides=fleet.bridge_parameters(), client_factory=client_factory
             )
             nodes.append(bridge)
+            if recording is not None:
+                nodes.append(RecorderNode(list(drivers), recording, context=context))
         except (ParameterException, ValueError, TypeError) as error:
             # rclpy's own complaint about a parameter's type or range.
             raise InvalidInput(str(error), where="parameters of the fleet") from error
-        for node in nodes:
+        for node in (*drivers.values(), bridge):
             for step in (node.trigger_configure, node.trigger_activate):
                 if step() != TransitionCallbackReturn.SUCCESS:
                     raise EngineFailed(f"node {node.get_fully_qualified_name()} did not start; see its log")
         spinner = Spinner(context, nodes, name="fleet").start()
         undo.pop_all()
-    return RunningFleet(bridge, drivers, spinner)
+    return RunningFleet(bridge, drivers, spinner, recording)
 
 
 def run_fleet(
@@ -161,6 +175,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--server-url", default="", help="overrides the file's")
     parser.add_argument("--domain-id", type=int, default=None, help="ROS domain; default: ROS_DOMAIN_ID")
     parser.add_argument(
+        "--record", type=Path, metavar="FILE.mcap", help="record what happens: FILE_0.mcap, ..."
+    )
+    parser.add_argument("--record-mb", type=float, default=256.0, help="a file; default 256")
+    parser.add_argument("--record-files", type=int, default=4, help="that are kept; default 4")
+    parser.add_argument(
         "--until-stdin-closes", action="store_true", help="end with the program that started this"
     )
     options = parser.parse_args(given[:at])
@@ -173,13 +192,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fleet = load_fleet(options.fleet)
         if options.server_url:
             fleet = replace(fleet, server_url=options.server_url)
+        recording = None
+        if options.record is not None:
+            recording = McapFiles(options.record, bounds_of(options.record_mb, options.record_files))
         with contextlib.ExitStack() as steady:
 
             def ready(running: RunningFleet) -> None:
                 steady.enter_context(steady_process())
                 print(f"fleet ready: {', '.join(running.drivers)}", flush=True)
 
-            ended = run_fleet(fleet, stop, on_ready=ready, domain_id=options.domain_id, ros_args=given[at:])
+            ended = run_fleet(
+                fleet,
+                stop,
+                on_ready=ready,
+                domain_id=options.domain_id,
+                ros_args=given[at:],
+                recording=recording,
+            )
     except TimelyError as error:
         sys.stderr.write(f"timely_fleet: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1
