@@ -40,6 +40,9 @@ Resume = Annotated[
         metavar="FILE", help="Keep each piece of the run there, and begin with those that are there."
     ),
 ]
+MarkdownFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write the table there too.")
+]
 Budget = Annotated[
     float | None,
     typer.Option(
@@ -228,6 +231,111 @@ def _durations(given: str, known: Mapping[str, float]) -> dict[str, float]:
 
 
 @app.command()
+def cross(
+    disciplines: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
+    workloads: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
+    resume: Resume = None,
+    budget: Budget = None,
+    json_file: JsonFile = None,
+    markdown: MarkdownFile = None,
+) -> None:
+    """Every discipline on every paper's workload, by that paper's measure, in the simulator."""
+    module = _module("timely.replay.cross", "cross")
+    from timely.disciplines import registry
+
+    names = _listed(disciplines) or registry.names()
+    for name in names:
+        registry.load(name)
+    chosen = _listed(workloads) or list(module.WORKLOADS)
+    for name in chosen:
+        if name not in module.WORKLOADS:
+            raise UnknownName("workload", name, module.WORKLOADS, where="--workloads")
+    console = _console(json_file)
+    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)  # noqa: E731
+    with _resumable(resume, budget) as pieces:
+        found = module.table(names, chosen, list(range(1, seeds + 1)), pieces, say)
+    write_json(json_file, {"seeds": seeds, "disciplines": found})
+    columns = module.measures(chosen)
+    tops = {column.name: module.best(found, column) for column in columns}
+    headings = ("discipline", *(column.name for column in columns))
+    rows = []
+    for name in names:
+        cells = [found[name][column.name] for column in columns]
+        near = [
+            abs(v - tops[c.name]) <= 0.01 * abs(tops[c.name]) for v, c in zip(cells, columns, strict=True)
+        ]
+        rows.append(
+            (name, *(f"**{v:.4g}**" if top else f"{v:.4g}" for v, top in zip(cells, near, strict=True)))
+        )
+    if markdown is not None:
+        markdown.write_text(_markdown(headings, rows), encoding="utf-8")
+    table = Table(*headings)
+    for row in rows:
+        table.add_row(*(cell.strip("*") for cell in row))
+    console.print(table)
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+@app.command("disciplines-live")
+def disciplines_live(
+    disciplines: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
+    seconds: Annotated[float, typer.Option(min=1, help="Of load under each.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the ordinary requests.")] = 1,
+    resume: Resume = None,
+    budget: Budget = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep journals and event logs there.")
+    ] = None,
+    json_file: JsonFile = None,
+    markdown: MarkdownFile = None,
+) -> None:
+    """Every discipline on the real engine under robots and ordinary load: decided is what happened, nothing lost."""
+    _need("vllm")
+    from timely.cli.live_disciplines import compare
+    from timely.disciplines import registry
+
+    names = _listed(disciplines) or registry.names()
+    for name in names:
+        registry.load(name)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+    console = _console(json_file)
+    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)  # noqa: E731
+    with _resumable(resume, budget) as pieces:
+        found = compare(names, seconds, seed, pieces, keep, say)
+    write_json(json_file, {"seconds": seconds, "seed": seed, "disciplines": found})
+    rows = [_live_row(name, row) for name, row in sorted(found.items())]
+    if markdown is not None:
+        markdown.write_text(_markdown(LIVE_HEADINGS, rows), encoding="utf-8")
+    table = Table(*LIVE_HEADINGS)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+LIVE_HEADINGS = (
+    "discipline", "plans", "segments", "requests", "lost", "steps", "as decided", "uninvited", "overtaken",
+    "against its rule", "evictions", "response p50, s", "latency p50, s", "good",
+)  # fmt: skip
+
+
+def _live_row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+    verdict = row["verdict"]
+    rule = "" if verdict["out_of_rule"] is None else str(verdict["out_of_rule"])
+    return (
+        name, str(row["plans"]), str(row["segments"]), str(row["requests"]),
+        str(row["unanswered"] + len(verdict["lost"])), str(verdict["steps"]),
+        f"{100 * verdict['as_asked'] / max(1, verdict['steps']):.1f}%", str(verdict["strangers"]),
+        str(verdict["overtaken"]), rule, str(verdict["evictions"]), _figure(row["response_p50_s"]),
+        _figure(row["latency_p50_s"]), "yes" if row["good"] else "**no**",
+    )  # fmt: skip
+
+
+@app.command()
 def paper(
     name: Annotated[str, typer.Argument(help="timelyllm, semantic, justitia, sagesched or laps-sd.")],
     seeds: Annotated[int, typer.Option(min=1, help="How many; ten or more for the record.")] = 10,
@@ -235,9 +343,7 @@ def paper(
     resume: Resume = None,
     budget: Budget = None,
     json_file: JsonFile = None,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write the table there too.")
-    ] = None,
+    markdown: MarkdownFile = None,
 ) -> None:
     """Reproduce a paper in the simulator: its number, ours, the ratio, whether the claim holds."""
     if name not in PAPERS:

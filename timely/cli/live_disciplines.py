@@ -1,0 +1,159 @@
+"""Every discipline on the real engine under mixed load: is what it decided what happened, and does nothing get lost?
+
+One engine serves all, switched between them while it runs; those that go by draft acceptance get one that speculates
+(n-grams). Each run is a piece that is kept, so a long comparison may stop and go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from timely.cli.mixed_load import serve
+from timely.disciplines import registry
+from timely.disciplines.needs import SPECULATION, lacks
+from timely.disciplines.predictors.door import Predictors
+from timely.replay.live_order import RULES, judge, read
+from timely.replay.pieces import Pieces
+
+SPECULATIVE = (
+    '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}'
+)
+
+ARGUMENTS = ("--max-model-len", "2048")
+MAX_BATCH = 4
+"""So few sequences in a step that requests have to wait, and an order is seen."""
+
+START_S = 180.0
+
+
+class Bench:
+    """A server on the real engine, started when it is first needed.
+
+    Args:
+        speculative: with draft tokens.
+        folder: for its journal and event log.
+    """
+
+    def __init__(self, speculative: bool, folder: Path) -> None:
+        name = "speculative" if speculative else "plain"
+        self._speculative = speculative
+        self._journal = folder / f"{name}.journal.jsonl"
+        self._events = folder / f"{name}.events.jsonl"
+        self._server: Any = None
+
+    def run(self, discipline: str, seconds: float, seed: int) -> dict[str, Any]:
+        """Serve the load under a discipline; what clients saw and what the journal says."""
+        if self._server is None:
+            self._start()
+        offset = self._journal.stat().st_size if self._journal.exists() else 0
+        account = asyncio.run(self._serve(discipline, seconds, seed))
+        events = [event for event in read(self._journal, offset) if event["event"] != "switch"]
+        verdict = judge(events, RULES.get(discipline))
+        answered = account.plans == account.plans_answered and account.requests == account.requests_answered
+        return {
+            "good": verdict.good and answered and not account.failures,
+            "verdict": asdict(verdict),
+            "plans": account.plans,
+            "segments": account.segments,
+            "requests": account.requests,
+            "unanswered": account.plans
+            - account.plans_answered
+            + account.requests
+            - account.requests_answered,
+            "tokens": account.tokens,
+            "response_p50_s": _median(account.response_s),
+            "latency_p50_s": _median(account.latency_s),
+            "failures": account.failures[:10],
+        }
+
+    async def _serve(self, discipline: str, seconds: float, seed: int) -> Any:
+        from timely.client import AsyncTimelyClient
+
+        async with AsyncTimelyClient(self._server.url) as client:
+            await client.set_discipline(discipline)
+        return await serve(self._server.url, seconds, seed=seed)
+
+    def _start(self) -> None:
+        from timely.engines.vllm.engine import VllmEngine, VllmOptions
+        from timely.server import ServerSettings, ServerThread, create_app
+
+        arguments = (*ARGUMENTS, *(("--speculative-config", SPECULATIVE) if self._speculative else ()))
+        engine = VllmEngine(
+            VllmOptions(
+                discipline="fcfs",
+                max_batch=MAX_BATCH,
+                journal=str(self._journal),
+                arguments=arguments,
+                warm_up=("drone", "arm"),
+            )
+        )
+        app = create_app(engine, ServerSettings(event_log=self._events), predictors=Predictors.read(()))
+        server = ServerThread(app, start_timeout_s=START_S)
+        server.__enter__()
+        self._server = server
+
+    def stop(self) -> None:
+        """End the server, if it runs."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.__exit__(None, None, None)
+
+
+@contextmanager
+def _benches(folder: Path | None) -> Iterator[Callable[[str, float, int], dict[str, Any]]]:
+    with tempfile.TemporaryDirectory() as scratch:
+        benches: dict[bool, Bench] = {}
+
+        def run(discipline: str, seconds: float, seed: int) -> dict[str, Any]:
+            speculative = SPECULATION in lacks(registry.load(discipline).info, ())
+            if speculative not in benches:
+                # Two engines at once would halve each other.
+                for other in benches.values():
+                    other.stop()
+                benches[speculative] = Bench(speculative, folder or Path(scratch))
+            return benches[speculative].run(discipline, seconds, seed)
+
+        try:
+            yield run
+        finally:
+            for bench in benches.values():
+                bench.stop()
+
+
+def compare(
+    disciplines: Sequence[str],
+    seconds: float,
+    seed: int,
+    pieces: Pieces,
+    folder: Path | None,
+    say: Callable[[str], None],
+) -> dict[str, dict[str, Any]]:
+    """Serve the load under each of them, one after the other.
+
+    Args:
+        folder: keeps journals and event logs there; None throws them away.
+
+    Raises:
+        OutOfTime: the budget of ``pieces`` is used up.
+        EngineFailed: the engine does not start.
+    """
+    found = {}
+    # Those that need another engine last: it starts once.
+    ordered = sorted(disciplines, key=lambda name: (bool(lacks(registry.load(name).info, ())), name))
+    with _benches(folder) as run:
+        for name in ordered:
+            (found[name],) = pieces.map("live", run, [(name, seconds, seed)])
+            row = found[name]
+            say(f"{name}: {'good' if row['good'] else 'NOT GOOD'}, {row['verdict']['steps']} steps")
+    return found
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return round(statistics.median(values), 4) if values else None

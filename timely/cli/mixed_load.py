@@ -1,0 +1,190 @@
+"""Mixed load on a live server, as clients make it: robots that execute their plans, and ordinary requests in bursts.
+
+Everything goes over HTTP. Robots ask, execute each segment for as long as it takes (``MOST_S`` at most), report, and
+ask again. Ordinary requests come in bursts, some as applications of several requests, with an answer of a length that
+is known, so that a token lost or repeated shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from timely.client import AsyncTimelyClient
+from timely.core.errors import TimelyError
+
+MOST_S = 1.5
+"""Longest that a robot here executes one segment, seconds."""
+
+PATIENCE_S = 120.0
+"""Longest wait for what is still being served when the time is up, seconds."""
+
+ROBOTS: tuple[tuple[str, str, Literal["normal", "urgent"], tuple[str, ...]], ...] = (
+    (
+        "drone-1",
+        "drone",
+        "urgent",
+        ("Find the scissors.", "Look for the dog.", "Find a shoe under the table."),
+    ),
+    (
+        "drone-2",
+        "drone",
+        "normal",
+        ("Check the vase on the shelf.", "Find a tool for writing.", "Fly a square."),
+    ),
+    ("arm-1", "arm", "normal", ("Put the apple on the plate.", "Clean the desk.", "Show me the bottle.")),
+)
+"""Agent, skill set, time-utility and tasks."""
+
+ASKED = (
+    "My father collapsed and does not answer me.",
+    "There is smoke in the corridor, where do I go?",
+    "My ankle hurts since yesterday, shall I see somebody?",
+    "Summarise this page for me, please.",
+    "What is the capital of Peru?",
+    "Write a limerick about a lazy robot.",
+    "List all planets with their moons.",
+    "Explain how a heat pump works, step by step.",
+)
+"""Ordinary questions, from the most to the least urgent."""
+
+LENGTHS = (6, 12, 16, 24, 40, 64)
+
+
+@dataclass(slots=True)
+class Account:
+    """What clients saw.
+
+    Attributes:
+        plans, requests: asked for; answered: of each, those that got their whole answer.
+        segments: received by robots. tokens: received in answers.
+        failures: what went wrong, in words.
+    """
+
+    plans: int = 0
+    plans_answered: int = 0
+    segments: int = 0
+    requests: int = 0
+    requests_answered: int = 0
+    tokens: int = 0
+    response_s: list[float] = field(default_factory=list)
+    latency_s: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+async def serve(url: str, seconds: float, *, seed: int = 1, burst: int = 10, every_s: float = 4.0) -> Account:
+    """Load the server for so long, then wait for everything to end.
+
+    Args:
+        burst: ordinary requests at once; every_s: time between bursts, seconds.
+    """
+    account = Account()
+    end_s = time.monotonic() + seconds
+    async with AsyncTimelyClient(url) as client:
+        robots = [
+            asyncio.create_task(_robot(client, agent, skill_set, utility, tasks, end_s, account))
+            for agent, skill_set, utility, tasks in ROBOTS
+        ]
+        people = asyncio.create_task(_people(url, seed, burst, every_s, end_s, account))
+        async with asyncio.timeout(seconds + PATIENCE_S):
+            await asyncio.gather(*robots, people)
+    return account
+
+
+async def _robot(
+    client: AsyncTimelyClient,
+    agent: str,
+    skill_set: str,
+    utility: Literal["normal", "urgent"],
+    tasks: Sequence[str],
+    end_s: float,
+    account: Account,
+) -> None:
+    number = 0
+    while time.monotonic() < end_s:
+        task = tasks[number % len(tasks)]
+        number += 1
+        account.plans += 1
+        expected = 0
+        try:
+            async with await client.submit(
+                task,
+                skill_set=skill_set,
+                utility=utility,
+                agent=agent,
+                max_tokens=96,
+            ) as stream:
+                async for segment in stream:
+                    if segment.index != expected:
+                        account.failures.append(f"{agent}: segment {segment.index} instead of {expected}")
+                    expected += 1
+                    account.segments += 1
+                    await stream.report_started(segment.index)
+                    await asyncio.sleep(min(segment.execution_s, MOST_S))
+                    if segment.blocking:
+                        await stream.report_value(segment.index, "True")
+                    else:
+                        await stream.report_done(segment.index)
+                account.plans_answered += 1
+                if stream.result.response_time_s is not None:
+                    account.response_s.append(stream.result.response_time_s)
+        except TimelyError as error:
+            # A plan cut off at its limit, or refused for what it says, is an answer too; only the server may not fail.
+            if error.code in ("truncated", "unsafe_segment"):
+                account.plans_answered += 1
+            else:
+                account.failures.append(f"{agent}: {error.code}: {error}")
+        await asyncio.sleep(0.2)
+
+
+async def _people(url: str, seed: int, burst: int, every_s: float, end_s: float, account: Account) -> None:
+    import httpx
+
+    drawn = random.Random(seed)
+    limits = httpx.Limits(max_connections=256)
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=limits) as http:
+        model = (await http.get("/v1/models")).json()["data"][0]["id"]
+        asked: list[asyncio.Task[None]] = []
+        wave = 0
+        while time.monotonic() < end_s:
+            for number in range(burst):
+                place = drawn.randrange(len(ASKED))
+                tokens = drawn.choice(LENGTHS)
+                timely: dict[str, Any] = {"expected_tokens": tokens, "priority": place}
+                # Some say how urgent they are, the others leave it to whoever predicts.
+                if drawn.random() < 0.7:
+                    timely["urgency"] = min(4, place // 2)
+                if number < 6:
+                    timely |= {"app": f"{('merge', 'check')[number // 3]}/{wave}", "app_requests": 3}
+                body = {
+                    "model": model,
+                    "messages": [{"role": "user", "content": ASKED[place]}],
+                    "max_tokens": tokens,
+                    "ignore_eos": True,
+                    "temperature": 0.0,
+                    "timely": timely,
+                }
+                asked.append(asyncio.create_task(_person(http, body, tokens, account)))
+            wave += 1
+            await asyncio.sleep(every_s)
+        await asyncio.gather(*asked)
+
+
+async def _person(http: Any, body: dict[str, Any], tokens: int, account: Account) -> None:
+    begun = time.monotonic()
+    account.requests += 1
+    answer = await http.post("/v1/chat/completions", json=body)
+    if answer.status_code != 200:
+        account.failures.append(f"chat: {answer.status_code} {answer.text[:200]}")
+        return
+    got = answer.json()["usage"]["completion_tokens"]
+    account.tokens += got
+    account.latency_s.append(time.monotonic() - begun)
+    if got != tokens:
+        account.failures.append(f"chat: {got} tokens instead of {tokens}")
+        return
+    account.requests_answered += 1
