@@ -144,3 +144,19 @@ def test_one_prompt_has_many_lengths_and_similar_prompts_share_them() -> None:
     everything = np.log([d.output_tokens for d in drawn])
     own = [np.log(d.family.lengths(200, rng)).std() for d in drawn[:60]]
     assert 0.2 < np.median(own) < 0.8 * everything.std()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("app_requests", 0), ("app_requests", 10_001), ("app_requests", "many"), ("app_requests", 2.5),
+        ("app_requests", True), ("expected_tokens", -1), ("expected_tokens", "few"), ("max_tokens", 0),
+    ],
+)  # fmt: skip
+def test_a_trace_whose_own_fields_make_no_sense_is_told_by_job_and_field(field: str, value: object) -> None:
+    fields = {
+        "job": 7, "arrival_s": 0.0, "agent": "a", "robot": "", "skill_set": "", "task": "x", "prompt_tokens": 5,
+        "plan": [{"text": "x", "tokens": 3, "execution_s": 0.0}], field: value,
+    }  # fmt: skip
+    with pytest.raises(InvalidInput, match=rf"job 7: {field} must be"):
+        planned(Job.from_dict(fields))

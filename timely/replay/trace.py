@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from lrtrace.trace import Job, PlanSegment, Trace
 from timely.core.errors import InvalidInput
 from timely.core.utility import TimeUtility
+from timely.disciplines.app_groups import MOST_REQUESTS
 from timely.engines.replaying import PlannedSegment, PlannedTask
+
+Number = TypeVar("Number", int, float)
+
+MOST_TOKENS = 10_000_000
+"""Of one answer; more is a slip of the pen."""
 
 _ARRIVAL = re.compile(rb'"arrival_s"\s*:\s*([-+0-9.eE]+)')
 
@@ -32,7 +39,11 @@ class Tasks:
 
 
 def planned(job: Job, network_s: float = 0.0) -> PlannedTask:
-    """A trace's job as a planned task."""
+    """A trace's job as a planned task.
+
+    Raises:
+        InvalidInput: a field that only the replay knows is not what it should be.
+    """
     tuf = job.tuf
     extra = job.extra
     return PlannedTask(
@@ -54,12 +65,31 @@ def planned(job: Job, network_s: float = 0.0) -> PlannedTask:
         priority=float(extra.get("priority", 0.0)),
         acceptance=job.acceptance,
         segment_bound=extra.get("segment_tokens"),
-        app_requests=extra.get("app_requests"),
-        expected_tokens=extra.get("expected_tokens"),
-        max_tokens=extra.get("max_tokens"),
+        app_requests=_number(job, "app_requests", int, MOST_REQUESTS),
+        expected_tokens=_number(job, "expected_tokens", float, MOST_TOKENS),
+        max_tokens=_number(job, "max_tokens", int, MOST_TOKENS),
         after=tuple(extra.get("after", ())),
         after_s=float(extra.get("after_s", 0.0)),
     )
+
+
+def _number(job: Job, name: str, kind: type[Number], most: int) -> Number | None:
+    """A field that the trace format itself does not know, checked.
+
+    Raises:
+        InvalidInput: names job and field.
+    """
+    value = job.extra.get(name)
+    if value is None:
+        return None
+    fits = isinstance(value, int) if kind is int else isinstance(value, int | float)
+    if isinstance(value, bool) or not fits or not 0 < value <= most:
+        raise InvalidInput(
+            f"{name} must be {'a whole number' if kind is int else 'a number'} over 0 and at most {most},"
+            f" got {value!r}",
+            where=f"job {job.job}",
+        )
+    return kind(value)
 
 
 def _segment(segment: PlanSegment) -> PlannedSegment:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from timely.core.errors import InvalidInput
 from timely.core.utility import NORMAL, TimeUtility
+from timely.disciplines.app_groups import MOST_REQUESTS
 
 KEY = "timely"
 FLAT_PREFIX = "timely_"
@@ -54,7 +55,7 @@ class TimelyParams(BaseModel):
     robot: str = Field("", max_length=100)
     agent: str = Field("", max_length=200)
     app: str | None = Field(None, max_length=200)
-    app_requests: int | None = Field(None, ge=1)
+    app_requests: int | None = Field(None, ge=1, le=MOST_REQUESTS)
     urgency: int | None = Field(None, ge=0, le=4)
     network_s: float = Field(0.0, ge=0, le=10)
     expected_tokens: float | None = Field(None, ge=0)
