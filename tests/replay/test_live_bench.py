@@ -14,6 +14,7 @@ import pytest
 from timely.cli.main import run as timely
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
+from timely.engines.sim.profile import StepTime, load_profile
 from timely.engines.sim.simulator import Simulator
 from timely.replay import live
 from timely.replay.live import SYSTEMS, LiveBench, Settings, closeness, pairs, text
@@ -124,14 +125,14 @@ async def test_a_task_that_did_not_end_fails_the_run(tmp_path: Path) -> None:
 
     with pytest.raises(EngineFailed, match="1 of "):
         await LiveBench(tmp_path, SETTINGS).measure(Broken(), 1, say=quiet)
-    assert os.listdir(tmp_path) == ["settings.json"]
+    assert os.listdir(tmp_path) == [live.SETTINGS_FILE]
 
 
 def test_the_command_goes_on_until_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = Machine()
-    monkeypatch.setattr(live, "VllmLive", lambda model: machine)
+    monkeypatch.setattr(live, "VllmLive", lambda folder, model: machine)
     arguments = ["bench", "live", "--workloads", "wid1:20", "--systems", "timely,vllm", "--repetitions", "1"]
     arguments += ["--out", str(tmp_path / "runs"), "--json", str(tmp_path / "live.json")]
     assert timely([*arguments, "--budget", "0"]) == 75
@@ -141,6 +142,31 @@ def test_the_command_goes_on_until_nothing_is_left(
     report = json.loads((tmp_path / "live.json").read_text())
     assert set(report["workloads"]["wid1"]) == {"timely", "vllm"}
     assert len(machine.ran) == 2
+
+
+async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
+    bench = LiveBench(tmp_path, SETTINGS)
+    with pytest.raises(InvalidInput, match="no steps"):
+        bench.report("runs")
+    step_s = StepTime(load_profile(PROFILE).step_s)
+    lines = []
+    for number in range(60):
+        decodes, context = number % 6 + 1, 500 * (number % 6 + 1) + 7 * number
+        prompt = 100 * (number % 3)
+        counts = {"decodes": decodes, "prefills": min(prompt, 1), "prefill_tokens": prompt}
+        counts |= {"prefill_squares": prompt * prompt, "context_tokens": context}
+        time_s = 2.0 * step_s(decodes, min(prompt, 1), prompt, prompt * prompt, context)
+        lines.append({"event": "timed", "t_s": 10.0 * number, "end_s": 10.0 * number + time_s, **counts})
+    (tmp_path / "steps-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    sizes = {"kv_blocks": 1000, "block_tokens": 32, "max_batch": 64, "token_budget": 512}
+    (tmp_path / "sizes.json").write_text(json.dumps(sizes))
+    found = bench.own_profile()
+    assert found.kv.blocks == 1000
+    assert StepTime(found.step_s)(3, 1, 100, 1e4, 900) == pytest.approx(
+        2.0 * step_s(3, 1, 100, 1e4, 900), rel=0.02
+    )
+    await bench.measure(Machine(), 1, say=quiet)
+    assert bench.report("runs")["profile"] == "runs"
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,9 @@ def live(
     ] = "timely,pud,edf,fcfs,vllm-stream,vllm",
     seed: Annotated[int, typer.Option(min=0, help="Of the workloads.")] = 7,
     repetitions: Annotated[int, typer.Option(min=1, help="Each system so often, in turn.")] = 2,
-    profile: Annotated[str, typer.Option(metavar="NAME|FILE", help="Of the prediction.")] = "cpu-smollm2",
+    profile: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Of the prediction; runs: fitted to their own steps.")
+    ] = "cpu-smollm2",
     model: Annotated[str | None, typer.Option(metavar="DIR|NAME", help="To serve; the built-in one.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the runs; a later call goes on in it.")] = Path(
         "out/live"
@@ -204,7 +206,7 @@ def live(
         _need("vllm")
         say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)  # noqa: E731
         limit = float("inf") if budget is None else budget
-        left = asyncio.run(bench.measure(VllmLive(model), repetitions, budget_s=limit, say=say))
+        left = asyncio.run(bench.measure(VllmLive(out, model), repetitions, budget_s=limit, say=say))
     report = bench.report(profile)
     write_json(json_file, report)
     if json_file != STDOUT:
@@ -282,7 +284,12 @@ def _listed(text: str) -> list[str]:
 
 @app.command("disciplines-live")
 def disciplines_live(
-    disciplines: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
+    disciplines: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated; all unless given. a+b+c: in turn, switched while one load is served."
+        ),
+    ] = "",
     seconds: Annotated[float, typer.Option(min=1, help="Of load under each.")] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the ordinary requests.")] = 1,
     resume: Resume = None,
@@ -299,7 +306,7 @@ def disciplines_live(
     from timely.disciplines import registry
 
     names = _listed(disciplines) or registry.names()
-    for name in names:
+    for name in "+".join(names).split("+"):
         registry.load(name)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)

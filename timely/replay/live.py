@@ -22,7 +22,10 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.disciplines import registry
 from timely.engines.base import Mode
 from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
+from timely.engines.sim.calibration import fit_steps, make_profile
+from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile, load_profile
 from timely.engines.sim.simulator import Simulator
+from timely.engines.timed_steps import read_journal
 from timely.replay import results
 from timely.replay.files import read_result, result_text, write_text
 from timely.replay.trace import planned
@@ -72,7 +75,10 @@ RANKED = (
 LEAST_BOUND = 10
 """Tokens of the longest segment, if none is longer (TimelyLLM section 7.1)."""
 
-SETTINGS_FILE = "settings.json"
+SETTINGS_FILE, SIZES_FILE, STEPS_FILE = "settings.json", "sizes.json", "steps-{pid}.jsonl"
+
+OWN = "runs"
+"""Instead of a profile's name: the one fitted to the steps of the runs themselves."""
 
 Say = Callable[[str], None]
 Run = tuple[str, str, int]
@@ -110,9 +116,13 @@ class LiveEngine(Protocol):
 
 
 class VllmLive:
-    """One vLLM engine for all runs; discipline and mode are switched between them."""
+    """One vLLM engine for all runs; discipline and mode are switched between them.
 
-    def __init__(self, model: str | None = None, arguments: tuple[str, ...] = ()) -> None:
+    Its scheduler's journals and its sizes stay in ``folder``: the times of the very steps that were measured.
+    """
+
+    def __init__(self, folder: Path, model: str | None = None, arguments: tuple[str, ...] = ()) -> None:
+        self._folder = folder
         self._model = model
         self._arguments = arguments
         self._engine: Any = None
@@ -124,8 +134,11 @@ class VllmLive:
 
         options = replace(options, profile=self._model)
         if self._engine is None:
-            self._engine = VllmEngine(replay_options(options, self._arguments))
+            chosen = replay_options(options, self._arguments)
+            self._engine = VllmEngine(replace(chosen, journal=str(self._folder / STEPS_FILE)))
             await self._engine.start()
+            sizes = asdict(self._engine.sizes)
+            write_text(self._folder / SIZES_FILE, json.dumps(sizes) + "\n")
         await self._engine.set_mode(options.mode)
         await self._engine.set_discipline(options.discipline)
         return await VllmBackend(self._engine).run(list(tasks), options)
@@ -242,12 +255,33 @@ class LiveBench:
 
     # ------------------------------------------------------------------ what came out
 
-    def report(self, profile: str) -> dict[str, Any]:
-        """Measured and predicted, workload by workload, and where the prediction holds.
+    def own_profile(self) -> StepTimeProfile:
+        """A profile fitted to the steps of the runs themselves: the machine as it was while they ran.
+
+        Raises:
+            InvalidInput: no steps were kept, or too few.
+        """
+        files = sorted(self.folder.glob(STEPS_FILE.replace("{pid}", "*")))
+        if not files or not (self.folder / SIZES_FILE).exists():
+            raise InvalidInput("no steps of its runs were kept", where=str(self.folder))
+        terms, errors = fit_steps([step for file in files for step in read_journal(file)])
+        sizes = json.loads((self.folder / SIZES_FILE).read_text(encoding="utf-8"))
+        return make_profile(
+            OWN,
+            "the steps of the measured runs",
+            terms,
+            errors,
+            KvCache(blocks=sizes["kv_blocks"], block_tokens=sizes["block_tokens"], swap_s_per_token=0.0),
+            Limits(max_batch=sizes["max_batch"], token_budget=sizes["token_budget"]),
+        )
+
+    def report(self, name: str) -> dict[str, Any]:
+        """Measured, and predicted with a profile (or ``OWN``), and where the prediction holds.
 
         ``{"settings", "profile", "workloads": {workload: {system: {"runs", "measured", "predicted", "load_before"}}},
         "close": [...], "pairs": [...]}``: ``measured`` are medians over the repetitions.
         """
+        profile = self.own_profile() if name == OWN else load_profile(name)
         workloads: dict[str, Any] = {}
         for workload in self.settings.workloads:
             rows: dict[str, Any] = {}
@@ -259,17 +293,18 @@ class LiveBench:
                 workloads[workload] = rows
         return {
             "settings": asdict(self.settings),
-            "profile": profile,
+            "profile": profile.name,
             "workloads": workloads,
             "close": [row for name, rows in workloads.items() for row in closeness(name, rows)],
             "pairs": [row for name, rows in workloads.items() for row in pairs(name, rows)],
         }
 
-    def _row(self, workload: str, system: str, files: Sequence[Path], profile: str) -> dict[str, Any]:
+    def _row(
+        self, workload: str, system: str, files: Sequence[Path], profile: StepTimeProfile
+    ) -> dict[str, Any]:
         runs = [read_result(file) for file in files]
         tasks = self.tasks(workload)
-        chosen = replace(self.options(system), profile=profile)
-        predicted = Simulator(chosen).run(tasks)
+        predicted = Simulator(self.options(system), profile).run(tasks)
         summary = results.summary(predicted.records, predicted.end_s)
         values = [measured(run["summary"]) for run in runs]
         return {
