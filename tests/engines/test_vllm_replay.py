@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,7 +99,7 @@ async def test_ctrl_c_keeps_what_is_done(dies: bool) -> None:
     """Ctrl-C cancels the run; the engine's process may have got it too and be gone."""
     engine = FakeEngine(hang="b", dies=dies)
     plan = (PlannedSegment("x", 3, 0.01), PlannedSegment("y", 3, 0.01))
-    tasks = [task("a", *plan), task("b", *plan, prefix="drone")]
+    tasks = [task("a", *plan), task("b", *plan), replace(task("c", *plan), arrival_s=60.0)]
     done = asyncio.create_task(backend(engine).run(tasks, ReplayOptions()))
     async with asyncio.timeout(DEADLINE_S):
         await engine.hung.wait()

@@ -163,10 +163,15 @@ class _Run:
             # Ctrl-C reaches the engine's process too, and it may be gone already: what is done is kept all the same.
             if not interrupted:
                 raise
-        ends = [end for record in self.records for end in record.end_s]
+        now = time.monotonic() - self.origin
+        # A task of the time after an early end has not arrived: it is neither served nor missed.
+        records = [
+            record for record in self.records if record.outcome == "complete" or record.arrived_s <= now
+        ]
+        ends = [end for record in records for end in record.end_s]
         return BackendRun(
-            records=self.records,
-            end_s=max([time.monotonic() - self.origin, *ends]),
+            records=records,
+            end_s=max([now, *ends]),
             profile=Path(self.options.profile).name if self.options.profile else "smollm2-135m-instruct",
             partial=partial,
             counters={
@@ -259,21 +264,25 @@ class _Run:
         task = record.task
         free = self.origin + task.arrival_s
         pending: list[asyncio.Task[None]] = []
-        while (event := await segments.get()) is not None:
-            actual = (
-                sum(segment.execution_s for segment in task.plan)
-                if self.options.mode == "whole"
-                else task.plan[event.index].execution_s
-            )
-            start = max(free, event.ready_s + task.network_s, time.monotonic() if not record.start_s else 0.0)
-            free = start + actual
-            record.start_s.append(start - self.origin)
-            record.end_s.append(free - self.origin)
-            for report, when in self._reports(event, actual, start, task.network_s):
-                pending.append(asyncio.create_task(self._tell(task_id, report, when + task.network_s)))
-        for telling in pending:
-            telling.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        try:
+            while (event := await segments.get()) is not None:
+                actual = (
+                    sum(segment.execution_s for segment in task.plan)
+                    if self.options.mode == "whole"
+                    else task.plan[event.index].execution_s
+                )
+                first = time.monotonic() if not record.start_s else 0.0
+                start = max(free, event.ready_s + task.network_s, first)
+                free = start + actual
+                record.start_s.append(start - self.origin)
+                record.end_s.append(free - self.origin)
+                for report, when in self._reports(event, actual, start, task.network_s):
+                    pending.append(asyncio.create_task(self._tell(task_id, report, when + task.network_s)))
+        finally:
+            # The plan is complete, or the run over: nobody waits for what this robot would still tell.
+            for telling in pending:
+                telling.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
 
     def _reports(
         self, event: SegmentReady, actual_s: float, start_s: float, network_s: float
