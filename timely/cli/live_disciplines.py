@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from timely.cli.mixed_load import serve
+from timely.cli.mixed_load import Account, serve
 from timely.disciplines import registry
 from timely.disciplines.needs import SPECULATION, lacks
 from timely.disciplines.predictors.door import Predictors
@@ -48,14 +48,18 @@ class Bench:
         self._events = folder / f"{name}.events.jsonl"
         self._server: Any = None
 
-    def run(self, discipline: str, seconds: float, seed: int) -> dict[str, Any]:
-        """Serve the load under a discipline; what clients saw and what the journal says."""
+    def run(self, disciplines: Sequence[str], seconds: float, seed: int) -> dict[str, Any]:
+        """Serve the load under a discipline, or under several in turn, switched while it goes on.
+
+        Returns: what clients saw and what the journal says.
+        """
         if self._server is None:
             self._start()
         offset = self._journal.stat().st_size if self._journal.exists() else 0
-        account = asyncio.run(self._serve(discipline, seconds, seed))
-        events = [event for event in read(self._journal, offset) if event["event"] != "switch"]
-        verdict = judge(events, RULES.get(discipline))
+        account = asyncio.run(self._serve(disciplines, seconds, seed))
+        verdict = judge(
+            read(self._journal, offset), RULES.get(disciplines[0]) if len(disciplines) == 1 else None
+        )
         answered = account.plans == account.plans_answered and account.requests == account.requests_answered
         return {
             "good": verdict.good and answered and not account.failures,
@@ -73,12 +77,16 @@ class Bench:
             "failures": account.failures[:10],
         }
 
-    async def _serve(self, discipline: str, seconds: float, seed: int) -> Any:
+    async def _serve(self, disciplines: Sequence[str], seconds: float, seed: int) -> Account:
         from timely.client import AsyncTimelyClient
 
         async with AsyncTimelyClient(self._server.url) as client:
-            await client.set_discipline(discipline)
-        return await serve(self._server.url, seconds, seed=seed)
+            await client.set_discipline(disciplines[0])
+            load = asyncio.create_task(serve(self._server.url, seconds, seed=seed))
+            for name in disciplines[1:]:
+                await asyncio.sleep(seconds / len(disciplines))
+                await client.set_discipline(name)
+            return await load
 
     def _start(self) -> None:
         from timely.engines.vllm.engine import VllmEngine, VllmOptions
@@ -111,14 +119,14 @@ def _benches(folder: Path | None) -> Iterator[Callable[[str, float, int], dict[s
     with tempfile.TemporaryDirectory() as scratch:
         benches: dict[bool, Bench] = {}
 
-        def run(discipline: str, seconds: float, seed: int) -> dict[str, Any]:
-            speculative = SPECULATION in lacks(registry.load(discipline).info, ())
+        def run(names: str, seconds: float, seed: int) -> dict[str, Any]:
+            speculative = _speculates(names)
             if speculative not in benches:
                 # Two engines at once would halve each other.
                 for other in benches.values():
                     other.stop()
                 benches[speculative] = Bench(speculative, folder or Path(scratch))
-            return benches[speculative].run(discipline, seconds, seed)
+            return benches[speculative].run(names.split("+"), seconds, seed)
 
         try:
             yield run
@@ -138,6 +146,7 @@ def compare(
     """Serve the load under each of them, one after the other.
 
     Args:
+        disciplines: names; ``a+b+c`` is one run in which they follow each other while it is served.
         folder: keeps journals and event logs there; None throws them away.
 
     Raises:
@@ -146,13 +155,17 @@ def compare(
     """
     found = {}
     # Those that need another engine last: it starts once.
-    ordered = sorted(disciplines, key=lambda name: (bool(lacks(registry.load(name).info, ())), name))
+    ordered = sorted(disciplines, key=lambda names: (_speculates(names), names))
     with _benches(folder) as run:
         for name in ordered:
             (found[name],) = pieces.map("live", run, [(name, seconds, seed)])
             row = found[name]
             say(f"{name}: {'good' if row['good'] else 'NOT GOOD'}, {row['verdict']['steps']} steps")
     return found
+
+
+def _speculates(names: str) -> bool:
+    return any(SPECULATION in lacks(registry.load(name).info, ()) for name in names.split("+"))
 
 
 def _median(values: Sequence[float]) -> float | None:
