@@ -81,6 +81,20 @@ def test_an_adapter_for_another_base_model(adapter: Path, base: Path) -> None:
         model.with_planner(base, adapter)
 
 
+@pytest.mark.parametrize("command", [["eval"], ["train", "--start"]])
+def test_an_adapter_for_another_base_model_is_one_line(
+    command: list[str], adapter: Path, base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_weights(base / "model.safetensors", {"a": b"999"})
+    option = [] if "--start" in command else ["--adapter"]
+    arguments = ["planner", *command, *option, str(adapter), "--base", str(base), "--skill-set", "arm"]
+    more = ["--cases", "1"] if command == ["eval"] else ["--out", str(adapter.parent / "out")]
+    assert shell.run([*arguments, *more]) == shell.BAD_INPUT
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "was made for another base model (tiny)" in told
+
+
 @pytest.mark.parametrize("content", [b"", b"\x05\0\0\0\0\0\0\0hello", b"\xff" * 20])
 def test_a_base_model_with_broken_weights(base: Path, content: bytes) -> None:
     (base / "model.safetensors").write_bytes(content)
