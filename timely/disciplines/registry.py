@@ -24,6 +24,7 @@ _REGISTRY: dict[str, str] = {
     "sjf": "timely.disciplines.semantic_baselines:Sjf",
     "hpjf": "timely.disciplines.semantic_baselines:Hpjf",
     "laps-sd": "timely.disciplines.laps_sd:LapsSd",
+    "laps-sd-prior": "timely.disciplines.laps_sd:LapsSdPrior",
     "las": "timely.disciplines.laps_baselines:Las",
     "lp-sjf": "timely.disciplines.laps_baselines:LpSjf",
     "justitia": "timely.disciplines.justitia:Justitia",
