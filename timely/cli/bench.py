@@ -120,7 +120,8 @@ def sim_speed(json_file: JsonFile = None) -> None:
     module = _module("timely.replay.speed", "sim-speed")
     result = module.measure()
     write_json(json_file, result)
-    _console(json_file).print(result)
+    if json_file != STDOUT:
+        typer.echo(module.text(result))
 
 
 @app.command("closed-loop")

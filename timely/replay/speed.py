@@ -6,6 +6,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,24 @@ def measure(
         "fleet_peak_mb": round(_peak_mb(), 1),
         "fleet_step_us": [round(value, 1) for value in curve],
     }
+
+
+def text(result: Mapping[str, Any]) -> str:
+    """The measurement in words, the cost of a step as a curve over the run."""
+    curve = result["fleet_step_us"]
+    most = max(curve, default=1.0)
+    lines = [
+        f"WID 2, {result['wid2_s']:.0f} s: {result['wid2_wall_s']:.3f} s,"
+        f" {result['wid2_times_real_time']:,.0f} times real time ({result['discipline']})",
+        f"{result['fleet_robots']:,} robots, {result['fleet_s']:,.0f} s, {result['fleet_jobs']:,} tasks,"
+        f" {result['fleet_steps']:,} steps: {result['fleet_wall_s']:.1f} s, at most {result['fleet_peak_mb']:,.0f} MB",
+        "cost of a step in each tenth of that run, microseconds:",
+    ]
+    lines += [
+        f"  {tenth * 10:3d}%  {cost:7.1f}  {'#' * round(40 * cost / most)}"
+        for tenth, cost in enumerate(curve, 1)
+    ]
+    return "\n".join(lines)
 
 
 def _replay(path: Path, discipline: str) -> tuple[float, dict[str, Any], list[float]]:
