@@ -1,0 +1,473 @@
+"""Three Tellos and two Indy7 at once on one machine: the vendors' own clients, emulated robots, a real model's plans.
+
+    .venv-robots/bin/python examples/robots/five_robots.py --seconds 90
+
+Starts a server (.venv/bin/timely), five emulators, and the fleet; sends every robot one task after the other, and now
+and then calls one away with an urgent task. Then it compares the emulators' own logs with the segments that were sent:
+every action has to be in one of them, once, in order. Ends with status 1 if one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = {
+    "move_forward": "forward", "move_backward": "back", "move_left": "left", "move_right": "right",
+    "move_up": "up", "move_down": "down", "turn_cw": "cw", "turn_ccw": "ccw",
+}  # fmt: skip
+TURN, FORWARD = r"c?cw \d+", r"forward \d+"
+COMPOUND = {
+    "scan": [r"cw 60"] * 5,
+    "scan_abstract": [r"cw 60"] * 5,
+    "goto": [TURN, *[FORWARD] * 4],
+    "orienting": [TURN],
+}
+"""What a Tello may be told for a skill that looks: none of it is certain."""
+LINE, CLOSE, OPEN = r"MoveL\(.*", r"SetDO\(0=1\)", r"SetDO\(0=0\)"
+ARM = {
+    "home": [r"MoveJ\(.*"],
+    "move_to": [LINE],
+    "pick": [LINE, LINE, CLOSE, LINE],
+    "take": [LINE, LINE, CLOSE, LINE],
+    "place": [LINE, LINE, OPEN, LINE],
+    "drop": [LINE, OPEN],
+    "open": [OPEN],
+    "close": [CLOSE],
+}
+EARLY_S, LATE_S = 0.5, 1.5
+"""How far a robot's log and the reports of its driver may be apart: they are two clocks' words over a network."""
+
+ROOM = ["chair:0:200", "bottle:90:150", "cat:-60:200"]
+DESK = [
+    "cup:0.45,-0.1,0.1", "plate:0.4,0.2,0.1", "red box:0.5,0.1,0.1", "blue box:0.3,0.3,0.1", "green box:0.5,-0.25,0.1",
+    "bin:0.35,-0.25,0.1", "apple:0.55,0.0,0.1", "pencil:0.35,0.05,0.1", "paper:0.4,-0.3,0.1", "bottle:0.55,0.2,0.1",
+    "table:0.45,0.0,0.1", "banana:0.3,-0.35,0.1", "onion:0.25,0.35,0.1",
+    "fruit bowl:0.3,0.2,0.1", "basket:0.5,-0.15,0.1",
+]  # fmt: skip
+TASKS = {
+    "drone": [
+        ("Look for the chair.", "chair, bottle"),
+        ("Find the bottle.", "chair"),
+        ("Go up and take a picture.", ""),
+        ("Check for a cat and a bottle.", "cat"),
+        ("Turn around once.", ""),
+        ("Move forward one metre and come back.", ""),
+    ],
+    "arm": [
+        ("Put the cup on the plate.", "cup, plate, red box, bin"),
+        ("Throw the red box into the bin.", "cup, plate, red box, bin"),
+        ("Show me the plate.", "cup, plate, red box, bin"),
+        ("Go to the rest position.", "cup, plate"),
+    ],
+}
+FULL_HAND = ("Drop what you hold into the bin.", "bin")
+"""To an arm that was called away with something in its hand."""
+URGENT = {"drone": ("A man is walking towards me.", ""), "arm": ("Move out of the way.", "cup, plate")}
+
+
+# --- Did the robots do what they were told, and nothing else? ---
+
+
+@dataclass(frozen=True)
+class Atom:
+    """One thing that a robot may be told, as a pattern; ``certain`` if it must come before what stands after it."""
+
+    pattern: str
+    certain: bool
+    segment: int
+    call: str
+
+
+@dataclass
+class Sent:
+    """A task's segments as they went to the driver, and when it said that it began them (monotonic seconds)."""
+
+    skill_set: str = ""
+    texts: dict[int, str] = field(default_factory=dict)
+    started_s: dict[int, float] = field(default_factory=dict)
+    ended_s: float = 0.0
+
+
+def atoms_of(sent: Sent) -> list[Atom]:
+    """All that a robot may be told for the segments that it began, in order; loops written out."""
+    from timely.plans.library import load_skill_set
+    from timely.plans.parser import SegmentParser
+    from timely.plans.syntax import Block, Call, If, Loop, calls_of
+
+    began = [sent.texts[index] for index in sorted(sent.texts) if index in sent.started_s]
+    parser = SegmentParser(load_skill_set(sent.skill_set))
+    ends = []
+    for text in began:
+        parser.feed(text)
+        ends.append(parser.position)
+    found: list[Atom] = []
+
+    def call_atoms(call: Call, certain: bool) -> None:
+        segment = next((n for n, end in enumerate(ends) if call.at < end), len(ends) - 1)
+        if call.skill in COMMANDS:
+            amount = call.args[0] if isinstance(call.args[0], (int, float)) else r"\d+"
+            found.append(Atom(f"{COMMANDS[call.skill]} {amount}", certain, segment, call.text))
+        elif call.skill == "approach":
+            found.append(Atom("forward 100", certain, segment, call.text))
+        elif call.skill in COMPOUND:
+            found.extend(Atom(pattern, False, segment, call.text) for pattern in COMPOUND[call.skill])
+        elif call.skill in ARM:
+            found.extend(Atom(pattern, certain, segment, call.text) for pattern in ARM[call.skill])
+
+    def walk(node: Any, certain: bool) -> None:
+        if isinstance(node, Block):
+            for statement in node.statements:
+                walk(statement, certain)
+        elif isinstance(node, Loop):
+            for _ in range(node.count):
+                walk(node.body, certain)
+        elif isinstance(node, If):
+            for branch in node.branches:
+                walk(branch.condition, False)
+                walk(branch.body, False)
+        else:
+            for call in calls_of(node):
+                call_atoms(call, certain)
+
+    walk(parser.program.body, True)  # which a cut may have left open
+    return found
+
+
+def audit(records: Sequence[dict[str, Any]], tasks: Sequence[Sent]) -> tuple[int, list[str]]:
+    """(actions of a robot's log, what is wrong): each must be explained, once, in the order of the segments."""
+    actions = sorted(
+        (record["start_s"] if record["start_s"] is not None else record["t_s"], record["command"])
+        for record in records
+        if (record["event"] == "motion" and not record["command"].startswith(("takeoff", "land")))
+        or record["command"].startswith("SetDO")
+    )
+    plans = sorted((task for task in tasks if task.started_s), key=lambda task: min(task.started_s.values()))
+    atoms = [atoms_of(plan) for plan in plans]
+    # Near the end of one plan and the start of the next both may explain a command: follow all ways to read it.
+    readings, wrong = {(0, 0)}, list[str]()
+    for at_s, command in actions:
+        found = {
+            (number, place + 1)
+            for current, position in readings
+            for number in range(current, len(plans))
+            for place in _places(
+                atoms[number], position if number == current else 0, command, plans[number], at_s
+            )
+        }
+        if not found:
+            around = [plan.texts for plan in plans if plan.ended_s + LATE_S >= at_s][:2]
+            wrong.append(f"{command} at {at_s:.2f} s is in no segment, or again, or out of order: {around}")
+        readings = found or readings
+    return len(actions), wrong
+
+
+def _places(atoms: Sequence[Atom], start: int, command: str, plan: Sent, at_s: float) -> Iterator[int]:
+    """Where the plan may say this command next, without leaving out anything that had to come before."""
+    if not min(plan.started_s.values()) - EARLY_S <= at_s <= plan.ended_s + LATE_S:
+        return
+    for place in range(start, len(atoms)):
+        atom = atoms[place]
+        if re.fullmatch(atom.pattern, command) and at_s >= plan.started_s.get(atom.segment, 0.0) - EARLY_S:
+            yield place
+        if atom.certain:
+            return
+
+
+# --- The parts ---
+
+
+@contextmanager
+def part(
+    command: Sequence[str], says: str, log: Path, timeout_s: float, **env: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A process, from when it says that it is ready to its end."""
+    with (
+        log.open("w") as out,
+        subprocess.Popen(
+            list(command), stdout=out, stderr=subprocess.STDOUT, text=True, env={**os.environ, **env}
+        ) as process,
+    ):
+        try:
+            deadline = time.monotonic() + timeout_s
+            while says not in log.read_text():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(
+                        f"{command[0]} {' '.join(command[1:4])} did not start:\n{log.read_text()[-2000:]}"
+                    )
+                time.sleep(0.1)
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(15.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def free_port() -> int:
+    """A TCP port that nobody uses now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def fleet_of(first: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """(fleet file, loopback address of each robot)."""
+    hosts = {f"drone{n}": f"127.0.0.{first + n}" for n in (1, 2, 3)} | {
+        f"arm{n}": f"127.0.0.{first + 3 + n}" for n in (1, 2)
+    }
+    robots: dict[str, Any] = {}
+    for name, host in hosts.items():
+        if name.startswith("drone"):
+            given: dict[str, Any] = {"host": host, "command_port": 18889, "things": ROOM}
+            robots[name] = {"driver": "tello", "profile": "tello", "skill_set": "drone", "parameters": given}
+        else:
+            given = {"host": host, "things": DESK, "speed_percent": 60.0}
+            robots[name] = {"driver": "indy7", "profile": "indy7", "skill_set": "arm", "parameters": given}
+    return {"robots": robots, "bridge": {"on_busy": "preempt"}}, hosts
+
+
+class Program:
+    """Sends tasks to all robots and keeps what was said about them."""
+
+    def __init__(self, robots: Sequence[str], seed: int) -> None:
+        import rclpy
+        from rclpy.action import ActionClient
+        from timely_interfaces.action import ExecuteTask
+        from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
+        from timely_robots.rostools import LATCHED, Spinner, isolated_context
+        from timely_robots.rostools import TASKS as TASK_QOS
+
+        self.tasks: dict[str, dict[str, Sent]] = {robot: {} for robot in robots}
+        self.outcomes: Counter[str] = Counter()
+        self.responses: dict[str, list[float]] = {"urgent": [], "normal": []}
+        self.errors: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._rng = random.Random(seed)
+        self._open: dict[str, int] = dict.fromkeys(robots, 0)
+        self._holds: dict[str, bool] = {}
+        self._action = ExecuteTask
+        context = isolated_context()
+        node = rclpy.create_node("five_robots", context=context)
+        self._clients = {robot: ActionClient(node, ExecuteTask, f"/{robot}/execute_task") for robot in robots}
+        for robot in robots:
+            node.create_subscription(Task, f"/{robot}/task", self._on_task(robot), TASK_QOS)
+            node.create_subscription(Segment, f"/{robot}/segments", self._on_segment(robot), 200)
+            node.create_subscription(RobotState, f"/{robot}/state", self._on_state(robot), LATCHED)
+            node.create_subscription(SegmentReport, f"/{robot}/segment_reports", self._on_report(robot), 200)
+        self._spinner = Spinner(context, [node], name="five robots").start()
+
+    def _task(self, robot: str, task_id: str) -> Sent:
+        return self.tasks[robot].setdefault(task_id, Sent())
+
+    def _on_task(self, robot: str) -> Any:
+        def keep(message: Any) -> None:
+            with self._lock:
+                task = self._task(robot, message.task_id)
+                task.skill_set = message.skill_set
+                task.ended_s = time.monotonic()
+
+        return keep
+
+    def _on_segment(self, robot: str) -> Any:
+        def keep(message: Any) -> None:
+            with self._lock:
+                self._task(robot, message.task_id).texts[message.index] = message.text
+
+        return keep
+
+    def _on_report(self, robot: str) -> Any:
+        def keep(message: Any) -> None:
+            now = time.monotonic()
+            with self._lock:
+                task = self._task(robot, message.task_id)
+                task.started_s.setdefault(message.segment, now - message.elapsed_s)
+                task.ended_s = now
+
+        return keep
+
+    def _on_state(self, robot: str) -> Any:
+        def keep(message: Any) -> None:
+            self._holds[robot] = message.detail.startswith("holds")
+
+        return keep
+
+    def ready(self, timeout_s: float) -> bool:
+        """Every robot's bridge is there."""
+        return all(client.wait_for_server(timeout_s) for client in self._clients.values())
+
+    def send(self, robot: str, *, urgent: bool = False) -> None:
+        """Send a random task; from any thread."""
+        from timely_interfaces.msg import TimeUtility
+        from timely_robots.rostools import send_goal
+
+        kind = "drone" if robot.startswith("drone") else "arm"
+        words, scene = URGENT[kind] if urgent else self._rng.choice(TASKS[kind])
+        if self._holds.get(robot) and not urgent:
+            words, scene = FULL_HAND
+        goal = self._action.Goal(task=words, scene=scene)
+        if urgent:
+            goal.tuf = TimeUtility(ert_s=0.2, alpha=-6.67, beta=2.0)
+        with self._lock:
+            self._open[robot] += 1
+
+        def settled(future: Any) -> None:
+            result = future.result().result
+            with self._lock:
+                self._open[robot] -= 1
+                self.outcomes[result.outcome] += 1
+                if result.response == result.response:
+                    self.responses["urgent" if urgent else "normal"].append(result.response)
+                if result.outcome in ("failed", "refused"):
+                    self.errors[f"{result.error_code} {result.error_msg}"[:120]] += 1
+
+        def accepted(future: Any) -> None:
+            future.result().get_result_async().add_done_callback(settled)
+
+        self._spinner.call(lambda: send_goal(self._clients[robot], goal).add_done_callback(accepted))
+
+    def idle(self, robot: str) -> bool:
+        """Nothing is under way for this robot."""
+        with self._lock:
+            return self._open[robot] == 0
+
+    def close(self) -> None:
+        """End."""
+        self._spinner.close()
+
+
+def main() -> int:
+    """Run; 0 if every action is explained."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--seconds", type=float, default=90.0, help="for which tasks are sent")
+    parser.add_argument("--urgent-every", type=float, default=7.0, help="seconds between urgent tasks")
+    parser.add_argument("--engine", default="vllm", help="vllm or scripted")
+    parser.add_argument(
+        "--timely", default=str(ROOT / ".venv" / "bin" / "timely"), help="the server's command"
+    )
+    parser.add_argument("--server-url", default="", help="a server that runs already")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first-host", type=int, default=110, help="emulators live at 127.0.0.N and up")
+    parser.add_argument("--json", type=Path, help="write the result here, too")
+    options = parser.parse_args()
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    with tempfile.TemporaryDirectory(prefix="five-robots-") as folder, ExitStack() as parts:
+        found = _run(options, Path(folder), parts)
+    if options.json is not None:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    print(json.dumps(found, indent=2))
+    return 1 if found["wrong"] else 0
+
+
+def _run(options: argparse.Namespace, folder: Path, parts: ExitStack) -> dict[str, Any]:
+    url = options.server_url
+    if not url:
+        url = f"http://127.0.0.1:{(port := free_port())}"
+        command = [options.timely, "serve", "--engine", options.engine, "--port", str(port)]
+        parts.enter_context(part(command, "", folder / "server.log", 5.0))
+        _until_healthy(url, 300.0, folder / "server.log")
+    fleet, hosts = fleet_of(options.first_host)
+    (folder / "fleet.yaml").write_text(json.dumps(fleet))  # JSON is YAML
+    for robot, host in hosts.items():
+        kind = "tello" if robot.startswith("drone") else "indy7"
+        emulator = [
+            sys.executable,
+            "-m",
+            "timely.emulators.cli",
+            kind,
+            "--host",
+            host,
+            "--log",
+            str(folder / f"{robot}.jsonl"),
+        ]
+        parts.enter_context(part(emulator, "Ctrl-C ends it", folder / f"{robot}.log", 30.0))
+    driving = [
+        sys.executable,
+        "-m",
+        "timely_bridge.run_fleet",
+        "--fleet",
+        str(folder / "fleet.yaml"),
+        "--server-url",
+        url,
+    ]
+    with part(driving, "fleet ready", folder / "fleet.log", 60.0):
+        program = Program(list(hosts), options.seed)
+        try:
+            _send_tasks(program, list(hosts), options)
+        finally:
+            program.close()
+    checked: dict[str, int] = {}
+    wrong: list[str] = []
+    for robot in hosts:
+        records = [json.loads(line) for line in (folder / f"{robot}.jsonl").read_text().splitlines()]
+        checked[robot], problems = audit(records, list(program.tasks[robot].values()))
+        wrong += [f"{robot}: {problem}" for problem in problems]
+    return {
+        "engine": options.engine,
+        "seconds": options.seconds,
+        "outcomes": dict(program.outcomes),
+        "response_p50_s": {
+            kind: round(statistics.median(values), 3) for kind, values in program.responses.items() if values
+        },
+        "segments": sum(len(task.texts) for tasks in program.tasks.values() for task in tasks.values()),
+        "actions": checked,
+        "wrong": wrong,
+        "errors": dict(program.errors),
+    }
+
+
+def _until_healthy(url: str, timeout_s: float, log: Path) -> None:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/healthz", timeout=2.0) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"no server at {url}:\n{log.read_text()[-2000:]}") from None
+        time.sleep(0.5)
+
+
+def _send_tasks(program: Program, robots: list[str], options: argparse.Namespace) -> None:
+    if not program.ready(30.0):
+        raise SystemExit("the bridge did not appear")
+    rng = random.Random(options.seed)
+    begin_s = time.monotonic()
+    urgent_s = begin_s + options.urgent_every
+    while (now := time.monotonic()) < begin_s + options.seconds:
+        for robot in robots:
+            if program.idle(robot):
+                program.send(robot)
+        if now >= urgent_s:
+            program.send(rng.choice(robots), urgent=True)
+            urgent_s = now + options.urgent_every
+        time.sleep(0.1)
+    end_s = time.monotonic() + 60.0
+    while not all(program.idle(robot) for robot in robots) and time.monotonic() < end_s:
+        time.sleep(0.1)
+    time.sleep(0.5)  # the last words about it
+
+
+if __name__ == "__main__":
+    sys.exit(main())
