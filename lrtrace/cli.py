@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
@@ -17,7 +17,7 @@ import typer
 from lrtrace.compose import WORKLOADS, Options, compose, find_workload, parse_events, parse_ids
 from lrtrace.errors import BadInput, LRTraceError, UnknownName
 from lrtrace.eventlog import read_event_log
-from lrtrace.fit import KINDS, METHODS, MIN_SAMPLES, Fit, Kind, Method, fit_samples
+from lrtrace.fit import KINDS, METHODS, MIN_SAMPLES, Fit, Kind, Method, check_fit, fit_samples
 from lrtrace.fitted_profile import plot_residuals, profile_of, write_profile
 from lrtrace.imports import SOURCES, Import
 from lrtrace.lines import open_output
@@ -486,6 +486,10 @@ def fit_command(
     ] = MIN_SAMPLES,
     on: Annotated[str, typer.Option(help="What was measured, in words, for the profile.")] = "",
     network: Annotated[float | None, typer.Option(min=0.0, help="Delay to the robot, seconds.")] = None,
+    check: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="SAMPLES", help="Runs of another recording that the errors are measured on."),
+    ] = None,
     plot: Plot = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -504,15 +508,22 @@ def fit_command(
         min_samples=min_samples,
     )
     date = datetime.now(UTC).date().isoformat()
-    raw = profile_of(fit, output.stem, date=date, on=on, base=known, network_s=network)
+    others = (sample for file in check or () for sample in read_samples(file))
+    checked = check_fit(fit, others, known) if check else {}
+    raw = profile_of(fit, output.stem, date=date, on=on, base=known, network_s=network, checked=checked)
     write_profile(output, raw)
     if plot is not None:
         plot_residuals(fit, plot)
     report = {skill: fitted.summary() for skill, fitted in fit.skills.items()}
+    for skill, error in checked.items():
+        report[skill]["checked_error"] = round(error, 6)
     _result(
         json_file,
         {"profile": str(output), "robot": fit.robot, "samples": fit.samples, "skills": report},
-        [f"{output}: {len(fit.skills)} skills from {fit.samples} runs of {fit.robot}", *_report_lines(fit)],
+        [
+            f"{output}: {len(fit.skills)} skills from {fit.samples} runs of {fit.robot}",
+            *_report_lines(fit, checked),
+        ],
     )
 
 
@@ -532,14 +543,15 @@ def _kinds(given: Sequence[str]) -> dict[str, Kind]:
     return kinds
 
 
-def _report_lines(fit: Fit) -> list[str]:
+def _report_lines(fit: Fit, checked: Mapping[str, float]) -> list[str]:
     heading = f"{'skill':18}{'model':10}{'runs':>6}{'mean s':>10}{'min s':>10}{'residual s':>12}{'held-out error':>16}"
-    lines = [heading]
+    lines = [heading + (f"{'on other runs':>15}" if checked else "")]
     for skill, fitted in fit.skills.items():
         found = fitted.summary()
         lines.append(
             f"{skill:18}{found['model']:10}{found['samples']:>6}{found['mean_s']:>10.3f}{found['min_s']:>10.3f}"
             f"{found['residual_std_s']:>12.4f}{100 * fitted.estimate_error:>15.1f}%"
+            + (f"{100 * checked[skill]:>14.1f}%" if skill in checked else "")
             + (" (minimum rule)" if fitted.model.variable else "")
         )
     return lines

@@ -165,6 +165,32 @@ def fit_samples(
     return Fit(robot, fitted)
 
 
+def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = None) -> dict[str, float]:
+    """How wrong a fit is about runs of another recording, by skill, as a share of the measured time.
+
+    Of a simple skill the mean absolute error; of a variable one, planned with its minimum, by how much the runs
+    were shorter than that, on average. Skills that were not fitted are passed over.
+
+    Raises:
+        BadInput: a run of another robot, or without the argument that the model needs.
+    """
+    wrong: dict[str, list[float]] = {}
+    for sample in samples:
+        if sample.robot != fit.robot:
+            raise BadInput(f"robot is {sample.robot!r}, fitted was {fit.robot!r}", where=sample.where)
+        skill = _full_name(sample, base)
+        if skill not in fit.skills:
+            continue
+        model, measured = fit.skills[skill].model, max(sample.elapsed_s, 1e-9)
+        try:
+            planned = model.estimate_s(sample.args)
+        except BadInput as error:
+            raise BadInput(error.message, where=sample.where) from error
+        off = max(0.0, planned - measured) if model.variable else abs(planned - measured)
+        wrong.setdefault(skill, []).append(off / measured)
+    return {skill: float(np.mean(shares)) for skill, shares in wrong.items()}
+
+
 def _check_options(method: str, level: float, kinds: Mapping[str, str]) -> None:
     if method not in METHODS:
         raise UnknownName("method", method, METHODS)

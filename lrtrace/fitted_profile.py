@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +29,7 @@ def profile_of(
     on: str = "",
     base: RobotProfile | None = None,
     network_s: float | None = None,
+    checked: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The fields of a profile that holds this fit.
 
@@ -36,6 +38,7 @@ def profile_of(
         date: when it was measured, ISO 8601. on: what it was measured on, in words.
         base: profile whose limits and other skills are kept; without one the limits are the ranges that were tried.
         network_s: delay to the robot, seconds; the base's unless given.
+        checked: errors on another recording, by skill; else those of cross-validation are written.
     """
     raw: dict[str, Any] = {"name": name}
     if base is not None and _findable(base) and base.name != name:
@@ -62,7 +65,7 @@ def profile_of(
         if isinstance(fitted.model, LinearModel) and not fitted.model.unit:
             entry["execution"]["unit"] = _unit(base, skill, fitted.model.argument)
         entry["basis"] = "fitted"
-        entry["held_out_error"] = round(fitted.estimate_error, 4)
+        entry["held_out_error"] = round((checked or {}).get(skill, fitted.estimate_error), 4)
         skills[skill] = entry
     return raw
 

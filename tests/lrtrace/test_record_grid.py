@@ -100,6 +100,24 @@ def test_single_calls_become_samples_that_fit(grid: Grid, tmp_path: Path) -> Non
     assert scan.summary()["held_out_too_early"] == round(scan.too_early, 6)
 
 
+def test_a_fit_is_checked_on_another_recording(
+    grid: Grid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "a.samples.jsonl", tmp_path / "b.samples.jsonl"
+    record_grid(grid, Drone(seed=1), first, seed=1)
+    record_grid(grid, Drone(seed=2), second, seed=2)
+    out = tmp_path / "mine.yaml"
+    command = ["fit", str(first), "-o", str(out), "--base", "tello", "--check", str(second)]
+    assert run([*command, "--json", str(tmp_path / "fit.json")]) == 0
+    report = json.loads((tmp_path / "fit.json").read_text())["skills"]
+    assert 0.0 < report["move_forward"]["checked_error"] < 0.05
+    profile = load_profile(out)
+    assert profile.skills["move_forward"].held_out_error == round(report["move_forward"]["checked_error"], 4)
+    assert profile.skills["move_forward"].execution.samples == 18
+    assert profile.measured.samples == 60
+    assert "on other runs" in capsys.readouterr().out
+
+
 def test_an_interrupted_recording_goes_on_where_it_stopped(grid: Grid, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole.samples.jsonl", tmp_path / "broken.samples.jsonl"
     record_grid(grid, Drone(), whole, seed=1)

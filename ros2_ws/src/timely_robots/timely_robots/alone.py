@@ -19,7 +19,7 @@ from timely_interfaces.action import ExecuteSegment
 from lrtrace.profiles import RobotProfile
 from lrtrace.record_drive import Ran
 from timely.core.errors import TimelyError
-from timely_robots.pacing import ScaledPacer, SystemPacer
+from timely_robots.pacing import Pacer, ScaledPacer, SteppedPacer, SystemPacer
 from timely_robots.registry import driver_class
 from timely_robots.rostools import Spinner, isolated_context, send_goal
 
@@ -49,7 +49,9 @@ def open_robot(
         "skill_set": str(given.get("skill_set", "")),
     }
     context = isolated_context(domain_id)
-    pacer = SystemPacer() if speed == 1.0 else ScaledPacer(speed)
+    pacer: Pacer = SystemPacer()
+    if speed != 1.0:
+        pacer = SteppedPacer(speed) if getattr(kind, "own_time", False) else ScaledPacer(speed)
     driver = kind(namespace=name, context=context, overrides=overrides, pacer=pacer)
     node = rclpy.create_node("measuring", namespace=name, context=context)
     client = ActionClient(node, ExecuteSegment, "execute_segment")

@@ -43,6 +43,56 @@ class ScaledPacer(SystemPacer):
         return super().wait(interrupted, seconds / self.speed)
 
 
+class SteppedPacer:
+    """A simulation's own time, which moves when the simulation has moved: see ``advance``.
+
+    Threads that wait are served in lock step, so a busy machine makes the simulation slower and no time longer.
+
+    Args:
+        speed: simulated seconds a second, at most.
+    """
+
+    POLL_S = 0.005
+    """How often a waiting thread looks whether it was interrupted; real time."""
+    GRACE_S = 0.02
+    """A thread that was woken may think for so long before time goes on without it; real time."""
+
+    def __init__(self, speed: float) -> None:
+        self.speed = speed
+        self._now = 0.0
+        self._changed = threading.Condition()
+        self._deadlines: dict[int, float] = {}
+
+    def now(self) -> float:
+        """See ``Pacer``."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """The simulation has gone on by ``seconds``; wakes whoever waited for that, and waits for their next wait."""
+        with self._changed:
+            self._now += seconds
+            woken = {thread for thread, end in self._deadlines.items() if end <= self._now}
+            if woken:
+                self._changed.notify_all()
+                self._changed.wait_for(
+                    lambda: all(self._deadlines.get(thread, -1.0) > self._now for thread in woken),
+                    self.GRACE_S,
+                )
+
+    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
+        """See ``Pacer``."""
+        me = threading.get_ident()
+        with self._changed:
+            deadline = self._deadlines[me] = self._now + seconds
+            self._changed.notify_all()
+            try:
+                while self._now < deadline and not interrupted.is_set():
+                    self._changed.wait(self.POLL_S)
+            finally:
+                del self._deadlines[me]
+        return interrupted.is_set()
+
+
 class ManualPacer:
     """Virtual time for tests: it stands still until ``advance`` is called."""
 

@@ -45,6 +45,8 @@ class MujocoDriver(DroneDriver):
     """
 
     kind = "mujoco"
+    own_time = True
+    """It can make a ``SteppedPacer``'s time go by."""
 
     def declare(self) -> None:
         """Parameters: which body, how fast time goes, what there is."""

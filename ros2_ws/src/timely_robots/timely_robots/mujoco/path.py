@@ -19,10 +19,17 @@ class Progress:
     at: float = 0.0
     rate: float = 0.0
     """How fast it is now."""
+    pull: float = 0.0
+    """How fast that changes."""
     braking: bool = False
 
     def step(self, seconds: float) -> None:
         """Let time pass."""
+        before = self.rate
+        self._step(seconds)
+        self.pull = (self.rate - before) / seconds
+
+    def _step(self, seconds: float) -> None:
         most = self.acceleration * seconds
         left = self.length - self.at
         if self.braking:

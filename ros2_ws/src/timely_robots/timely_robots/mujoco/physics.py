@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from timely_interfaces.msg import ErrorCode
 
 from timely_robots.execution import MotionError
-from timely_robots.pacing import Pacer
+from timely_robots.pacing import Pacer, SteppedPacer
 
 LAP_S = 0.004
 """The simulation is brought up to date this often."""
@@ -45,7 +45,7 @@ def load(xml: str) -> tuple[Any, Any]:
 
 
 class Physics:
-    """Steps a model as time goes by.
+    """Steps a model as time goes by; with a ``SteppedPacer``, time goes by as it steps.
 
     Args:
         speed: simulated seconds per second of ``pacer``.
@@ -91,13 +91,19 @@ class Physics:
             self._step(self.model, self.data)
 
     def _run(self) -> None:
-        while not self._pacer.wait(self._closing, LAP_S):
-            now_s = self._pacer.now()
-            passed, self._last_s = (now_s - self._last_s) * self.speed, now_s
-            self.lost_s += max(0.0, passed - MAX_BEHIND_S)
-            try:
+        pacer = self._pacer
+        try:
+            if isinstance(pacer, SteppedPacer):
+                while not self._closing.wait(LAP_S / pacer.speed):
+                    with self.lock:
+                        self.advance(LAP_S)
+                    pacer.advance(LAP_S)
+                return
+            while not pacer.wait(self._closing, LAP_S):
+                now_s = pacer.now()
+                passed, self._last_s = (now_s - self._last_s) * self.speed, now_s
+                self.lost_s += max(0.0, passed - MAX_BEHIND_S)
                 with self.lock:
                     self.advance(min(passed, MAX_BEHIND_S))
-            except Exception as error:  # whoever waits for a motion must hear of it
-                self.failure = f"the simulation failed: {type(error).__name__}: {error}"
-                return
+        except Exception as error:  # whoever waits for a motion must hear of it
+            self.failure = f"the simulation failed: {type(error).__name__}: {error}"

@@ -20,12 +20,12 @@ Vector = tuple[float, float, float]
 
 POSITION_GAIN, VELOCITY_GAIN = 6.0, 4.5
 TILT_GAIN, TILT_RATE_GAIN = 0.030, 0.0032
-YAW_GAIN, YAW_RATE_GAIN = 0.008, 0.0022
+YAW_GAIN, YAW_RATE_GAIN, YAW_INERTIA = 0.008, 0.0022, 0.0002
 LARGEST_TILT = math.tan(math.radians(25.0))
-NEAR_M, SLOW_M_PER_S, NEAR_RAD = 0.05, 0.08, math.radians(2.0)
-STEADY_S = 0.1
+NEAR_M, SLOW_M_PER_S, NEAR_RAD = 0.08, 0.12, math.radians(2.0)
+STEADY_S = 0.3
 """Near and slow for so long counts as arrived."""
-ACCELERATION, TURN_ACCELERATION = 1.5, math.radians(240.0)
+ACCELERATION, TURN_ACCELERATION = 3.0, math.radians(240.0)
 GUST_S = 0.6
 """How long a gust lasts."""
 ROTORS = ((1, 1, 1), (-1, 1, -1), (-1, -1, 1), (1, -1, -1))
@@ -41,6 +41,13 @@ class Leg:
     way: Vector = (0.0, 0.0, 0.0)
     turn: float = 0.0
     progress: Progress = field(default_factory=lambda: Progress(0.0, 1.0, 1.0))
+
+    def pull(self) -> tuple[Vector, float]:
+        """The acceleration of the point to follow, and of the yaw."""
+        progress = self.progress
+        share = progress.pull / progress.length if progress.length > 0.0 and not progress.ended else 0.0
+        u, v, w = (share * part for part in self.way)
+        return (u, v, w), share * self.turn
 
     def at(self) -> tuple[Vector, Vector, float, float]:
         """(position, velocity, yaw, yaw rate) of the point to follow."""
@@ -139,10 +146,11 @@ class Pilot:
         leg = self.leg
         leg.progress.step(STEP_S)
         goal, goal_v, goal_yaw, goal_rate = leg.at()
+        pull, turn_pull = leg.pull()
         vx, vy, vz, wx, wy, wz = self._data.qvel[:6].tolist()
-        ax = POSITION_GAIN * (goal[0] - at[0]) + VELOCITY_GAIN * (goal_v[0] - vx)
-        ay = POSITION_GAIN * (goal[1] - at[1]) + VELOCITY_GAIN * (goal_v[1] - vy)
-        az = 1.5 * POSITION_GAIN * (goal[2] - at[2]) + VELOCITY_GAIN * (goal_v[2] - vz)
+        ax = pull[0] + POSITION_GAIN * (goal[0] - at[0]) + VELOCITY_GAIN * (goal_v[0] - vx)
+        ay = pull[1] + POSITION_GAIN * (goal[1] - at[1]) + VELOCITY_GAIN * (goal_v[1] - vy)
+        az = pull[2] + 1.5 * POSITION_GAIN * (goal[2] - at[2]) + VELOCITY_GAIN * (goal_v[2] - vz)
         az = max(0.3 * GRAVITY, az + GRAVITY)
         level = math.hypot(ax, ay)
         if level > LARGEST_TILT * az:
@@ -162,7 +170,7 @@ class Pilot:
         turn = math.remainder(goal_yaw - yaw, 2.0 * math.pi)
         torque_x = -TILT_GAIN * by - TILT_RATE_GAIN * wx
         torque_y = TILT_GAIN * bx - TILT_RATE_GAIN * wy
-        torque_z = YAW_GAIN * max(-0.5, min(0.5, turn)) + YAW_RATE_GAIN * (goal_rate - wz)
+        torque_z = YAW_INERTIA * turn_pull + YAW_GAIN * max(-0.5, min(0.5, turn)) + YAW_RATE_GAIN * (goal_rate - wz)
         # So much torque that the slowest rotor still turns.
         torque_z = max(-0.003, min(0.003, torque_z))
         for number, (x, y, spin) in enumerate(ROTORS):
