@@ -55,6 +55,20 @@ def test_out_of_time_keeps_what_is_done(tmp_path: Path) -> None:
     assert count.calls == ASKED
 
 
+def square(number: int) -> int:
+    return number * number
+
+
+def test_pieces_side_by_side_are_the_same_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    asked = [(n,) for n in range(7)]
+    assert Pieces(path, jobs=3).map("square", square, asked) == [n * n for n in range(7)]
+    assert Pieces(path, budget_s=0.0, jobs=3).map("square", square, asked)[-1] == 36, "all are kept"
+    with pytest.raises(OutOfTime) as told:
+        Pieces(path, budget_s=0.0, jobs=3).map("square", square, [(n,) for n in range(20)])
+    assert (told.value.done, told.value.left) == (7, 13)
+
+
 def test_a_line_cut_off_is_done_again(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     Pieces(path).map("fig", Counting(), ASKED)

@@ -40,6 +40,7 @@ Resume = Annotated[
         metavar="FILE", help="Keep each piece of the run there, and begin with those that are there."
     ),
 ]
+Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Pieces computed at once, in processes.")]
 MarkdownFile = Annotated[
     Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write the table there too.")
 ]
@@ -240,6 +241,7 @@ def cross(
     seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
     resume: Resume = None,
     budget: Budget = None,
+    jobs: Jobs = 1,
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
 ) -> None:
@@ -256,7 +258,7 @@ def cross(
             raise UnknownName("workload", name, module.WORKLOADS, where="--workloads")
     console = _console(json_file)
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)  # noqa: E731
-    with _resumable(resume, budget) as pieces:
+    with _resumable(resume, budget, jobs) as pieces:
         found = module.table(names, chosen, list(range(1, seeds + 1)), pieces, say)
     write_json(json_file, {"seeds": seeds, "disciplines": found})
     columns = module.measures(chosen)
@@ -350,6 +352,7 @@ def paper(
     out: Annotated[Path, typer.Option(help="Folder of the plots.")] = Path("out/paper"),
     resume: Resume = None,
     budget: Budget = None,
+    jobs: Jobs = 1,
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
 ) -> None:
@@ -363,7 +366,7 @@ def paper(
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)  # noqa: E731
     numbers = list(range(1, seeds + 1))
     if "pieces" in signature(module.run).parameters:
-        with _resumable(resume, budget) as pieces:
+        with _resumable(resume, budget, jobs) as pieces:
             claims = module.run(numbers, target, say, pieces=pieces)
     elif resume is not None or budget is not None:
         raise Unsupported(f"{name} runs in one piece", where="--resume")
@@ -400,12 +403,12 @@ def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 @contextmanager
-def _resumable(path: Path | None, budget_s: float | None) -> Iterator[Pieces]:
+def _resumable(path: Path | None, budget_s: float | None, jobs: int = 1) -> Iterator[Pieces]:
     """Pieces kept in ``path``; when the budget is used up the command says so and exits with 75 (try again)."""
     if budget_s is not None and path is None:
         raise InvalidInput("a budget needs a file to go on from: --resume FILE", where="--budget")
     try:
-        yield Pieces(path, budget_s)
+        yield Pieces(path, budget_s, jobs=jobs)
     except OutOfTime as stopped:
         typer.echo(f"timely: out of time; {stopped}. The same command goes on.", err=True)
         raise typer.Exit(TRY_AGAIN) from None

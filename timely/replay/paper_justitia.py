@@ -295,6 +295,7 @@ def run(
         OutOfTime: the budget of ``pieces`` is used up.
     """
     pieces = Pieces() if pieces is None else pieces
+    trained()  # before there are processes, each of which would do it again
     results = end_to_end(seeds, pieces, say)
     return [
         *_efficiency(results, out_dir),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import timely
 from timely.core.errors import InvalidInput
 
+Piece = Callable[..., Any]
 Arguments = tuple[str | int | float, ...]
 
 
@@ -37,6 +39,7 @@ class Pieces:
         path: JSON lines, appended to; None keeps everything in memory only.
         budget_s: after so many seconds no new piece is begun; None: there is no limit.
         seconds: the stopwatch.
+        jobs: pieces computed at once, in processes; more than one needs functions that a process can be given.
 
     Raises:
         InvalidInput: the file is not one of pieces, or of another version of this package.
@@ -47,10 +50,12 @@ class Pieces:
         path: Path | None = None,
         budget_s: float | None = None,
         seconds: Callable[[], float] = time.monotonic,
+        jobs: int = 1,
     ) -> None:
         self._path = path
         self._budget_s = budget_s
         self._seconds = seconds
+        self._jobs = jobs
         self._begun_s = seconds()
         self._kept: dict[str, Any] = {}
         if path is not None:
@@ -62,18 +67,44 @@ class Pieces:
     def __bool__(self) -> bool:
         return True
 
-    def map(self, experiment: str, function: Callable[..., Any], arguments: Sequence[Arguments]) -> list[Any]:
+    def map(self, experiment: str, function: Piece, arguments: Sequence[Arguments]) -> list[Any]:
         """``function(*a)`` for all ``a``, computed where it is not kept yet.
 
         Raises:
             OutOfTime: the budget ended before the last one was there.
         """
         missing = [a for a in dict.fromkeys(arguments) if _key(experiment, a) not in self._kept]
-        for number, these in enumerate(missing):
-            if self._budget_s is not None and self._seconds() - self._begun_s >= self._budget_s:
-                raise OutOfTime(len(self._kept), len(missing) - number)
-            self._keep(_key(experiment, these), function(*these))
+        if self._jobs > 1 and len(missing) > 1:
+            left = self._side_by_side(experiment, function, missing)
+        else:
+            left = self._one_by_one(experiment, function, missing)
+        if left:
+            raise OutOfTime(len(self._kept), left)
         return [self._kept[_key(experiment, these)] for these in arguments]
+
+    @property
+    def _over(self) -> bool:
+        return self._budget_s is not None and self._seconds() - self._begun_s >= self._budget_s
+
+    def _one_by_one(self, experiment: str, function: Piece, missing: Sequence[Arguments]) -> int:
+        for number, these in enumerate(missing):
+            if self._over:
+                return len(missing) - number
+            self._keep(_key(experiment, these), function(*these))
+        return 0
+
+    def _side_by_side(self, experiment: str, function: Piece, missing: Sequence[Arguments]) -> int:
+        """In processes of their own; none is begun before a place is free, so that the budget is kept."""
+        waiting = list(reversed(missing))
+        running: dict[Future[Any], Arguments] = {}
+        with ProcessPoolExecutor(min(self._jobs, len(missing))) as pool:
+            while running or (waiting and not self._over):
+                while waiting and len(running) < self._jobs and not self._over:
+                    these = waiting.pop()
+                    running[pool.submit(function, *these)] = these
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    self._keep(_key(experiment, running.pop(future)), future.result())
+        return len(waiting)
 
     def _keep(self, key: str, value: Any) -> None:
         # What comes back must be what a later run will read.
