@@ -16,7 +16,6 @@ import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import EngineFailed, TimelyError
+from timely_bridge.parts import START_S, Part, end_with_the_parent, put
 
 ROBOTS = (1, 10, 30)
 SEGMENTS = 20
-START_S = 60.0
 SHORTEST_S, LONGEST_S = 0.5, 1.5
 """Execution times of the segments: two to four times as often as the robots of TimelyLLM want one."""
 
@@ -87,14 +86,14 @@ def measure_latency(
         place = Path(folder)
         plan = ["--folder", folder, "--robots", str(robots), "--segments", str(segments), "--seed", str(seed)]
         parts = {
-            role: _Part(role, [sys.executable, "-m", MODULE, "--role", role, *plan], environment)
+            role: Part(role, [sys.executable, "-m", MODULE, "--role", role, *plan], environment)
             for role in ("server", "fleet", "clients")
         }
         try:
             parts["server"].start()
-            _wait_for(place / "server.url", parts["server"])
+            parts["server"].wait_for(place / "server.url")
             parts["fleet"].start()
-            _wait_for(place / "fleet.ready", parts["fleet"])
+            parts["fleet"].wait_for(place / "fleet.ready")
             parts["clients"].start()
             parts["clients"].finish(limit_s)
             for role in ("fleet", "server"):
@@ -112,69 +111,6 @@ def measure_latency(
     return Latency(tuple(received[key] - closed[key] for key in closed)).to_dict()
 
 
-class _Part:
-    """A child process that cannot be left behind."""
-
-    def __init__(self, role: str, command: list[str], environment: dict[str, str]) -> None:
-        self.role = role
-        self._command = command
-        self._environment = environment
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the part
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command,
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=self._errors,
-            stderr=self._errors,
-        )
-
-    @property
-    def ended(self) -> bool:
-        return self._process is not None and self._process.poll() is not None
-
-    def interrupt(self) -> None:
-        if self._process is not None and not self.ended:
-            self._process.send_signal(signal.SIGINT)
-
-    def finish(self, timeout_s: float) -> None:
-        """Wait for a good end; raises EngineFailed with what the part said."""
-        if self._process is None:
-            return
-        try:
-            status: object = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            status = f"none within {timeout_s:.0f} s"
-        if status != 0:
-            raise self.failure(f"ended with status {status}")
-
-    def failure(self, why: str) -> EngineFailed:
-        self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip()[-2000:]
-        return EngineFailed(f"the {self.role} {why}: {said or 'it said nothing'}", where="bench ros")
-
-    def kill(self) -> None:
-        process = self._process
-        if process is not None:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
-        self._process = None
-
-
-def _wait_for(file: Path, part: _Part) -> None:
-    deadline = time.monotonic() + START_S
-    while not file.exists():
-        if part.ended or time.monotonic() > deadline:
-            raise part.failure("did not start")
-        time.sleep(0.02)
-
-
 # --- The parts, each in its own process ---
 
 
@@ -182,13 +118,7 @@ def _stop_event() -> threading.Event:
     stop = threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: stop.set())
-
-    def orphaned() -> None:
-        while os.read(0, 4096):
-            pass
-        stop.set()
-
-    threading.Thread(target=orphaned, daemon=True).start()
+    end_with_the_parent(stop)
     return stop
 
 
@@ -218,9 +148,9 @@ def _serve(folder: Path, segments: int, seed: int) -> None:
 
     stop = _stop_event()
     with ServerThread(create_app(Noting(planner=planner, token_s=0.01))) as server:
-        _put(folder / "server.url", server.url)
+        put(folder / "server.url", server.url)
         stop.wait()
-    _put(folder / "closed.json", json.dumps(closed))
+    put(folder / "closed.json", json.dumps(closed))
 
 
 def _fly(folder: Path, robots: int, seed: int) -> None:
@@ -249,11 +179,11 @@ def _fly(folder: Path, robots: int, seed: int) -> None:
         for driver in running.drivers.values():
             driver.on_order = note
         with steady_process():
-            _put(folder / "fleet.ready", "yes")
+            put(folder / "fleet.ready", "yes")
             stop.wait()
     finally:
         running.close()
-    _put(folder / "received.json", json.dumps(received))
+    put(folder / "received.json", json.dumps(received))
 
 
 def _ask(robots: int, segments: int, seed: int) -> None:
@@ -306,13 +236,6 @@ def _name(index: int) -> str:
     return f"drone{index}"
 
 
-def _put(file: Path, text: str) -> None:
-    """Write whole or not at all: somebody is waiting for the file."""
-    partial = file.with_suffix(".partial")
-    partial.write_text(text)
-    partial.rename(file)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark, or one of its parts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
@@ -340,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     flush=True,
                 )
             if options.json is not None:
-                _put(options.json, json.dumps({"robots": found}, indent=2) + "\n")
+                put(options.json, json.dumps({"robots": found}, indent=2) + "\n")
     except TimelyError as error:
         sys.stderr.write(f"bench ros: {error}\n")
         return 1

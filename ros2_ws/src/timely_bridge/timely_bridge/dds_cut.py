@@ -1,0 +1,183 @@
+"""Cuts a program off from ROS 2 and connects it again: loses the datagrams of its domain's ports, both ways, at will.
+
+A small library is put in front of libc's socket calls (``LD_PRELOAD``), so this needs no privileges, and touches no
+other program, nor what the program itself says to robots on other ports. Linux with a C compiler only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from timely.core.errors import EngineFailed, Unsupported
+
+PORT_BASE, PORTS_PER_DOMAIN = 7400, 250
+"""Of the RTPS protocol: a domain's ports begin at base + 250 times its number."""
+COMPILE_S = 60.0
+
+PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
+<dds xmlns="http://www.eprosima.com">
+  <profiles>
+    <transport_descriptors>
+      <transport_descriptor>
+        <transport_id>loopback</transport_id>
+        <type>UDPv4</type>
+        <maxInitialPeersRange>32</maxInitialPeersRange>
+        <interfaceWhiteList><address>127.0.0.1</address></interfaceWhiteList>
+      </transport_descriptor>
+    </transport_descriptors>
+    <participant profile_name="loopback only" is_default_profile="true">
+      <rtps>
+        <userTransports><transport_id>loopback</transport_id></userTransports>
+        <useBuiltinTransports>false</useBuiltinTransports>
+        <builtin>
+          <metatrafficUnicastLocatorList><locator/></metatrafficUnicastLocatorList>
+          <initialPeersList><locator><udpv4><address>127.0.0.1</address></udpv4></locator></initialPeersList>
+        </builtin>
+      </rtps>
+    </participant>
+  </profiles>
+</dds>
+"""
+"""Fast DDS by UDP on loopback and nothing else. With ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST rmw_fastrtps takes shared
+memory as well, whatever FASTDDS_BUILTIN_TRANSPORTS says, and shared memory has no datagrams to lose; it also stays
+behind in /dev/shm when a process is killed."""
+
+SOURCE = r"""
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+static volatile const char *cut_flag;
+static int low, high;
+
+__attribute__((constructor)) static void begin(void) {
+    const char *file = getenv("TIMELY_CUT_FILE"), *from = getenv("TIMELY_CUT_LOW"), *to = getenv("TIMELY_CUT_HIGH");
+    if (!file || !from || !to) return;
+    int handle = open(file, O_RDONLY);
+    if (handle < 0) return;
+    void *page = mmap(0, 1, PROT_READ, MAP_SHARED, handle, 0);
+    if (page != MAP_FAILED) cut_flag = page;
+    low = atoi(from);
+    high = atoi(to);
+}
+
+static int ours(const struct sockaddr *address) {
+    if (!cut_flag || *cut_flag != '1' || !address || address->sa_family != AF_INET) return 0;
+    int port = ntohs(((const struct sockaddr_in *)address)->sin_port);
+    return port >= low && port < high;
+}
+
+static int ours_here(int handle) {
+    struct sockaddr_in here;
+    socklen_t size = sizeof here;
+    if (!cut_flag || *cut_flag != '1') return 0;
+    return getsockname(handle, (struct sockaddr *)&here, &size) == 0 && ours((struct sockaddr *)&here);
+}
+
+ssize_t sendto(int handle, const void *data, size_t size, int flags, const struct sockaddr *to, socklen_t length) {
+    static ssize_t (*real)(int, const void *, size_t, int, const struct sockaddr *, socklen_t);
+    if (!real) real = dlsym(RTLD_NEXT, "sendto");
+    return ours(to) ? (ssize_t)size : real(handle, data, size, flags, to, length);
+}
+
+ssize_t sendmsg(int handle, const struct msghdr *message, int flags) {
+    static ssize_t (*real)(int, const struct msghdr *, int);
+    if (!real) real = dlsym(RTLD_NEXT, "sendmsg");
+    if (!ours(message->msg_name)) return real(handle, message, flags);
+    ssize_t size = 0;
+    for (size_t i = 0; i < (size_t)message->msg_iovlen; i++) size += message->msg_iov[i].iov_len;
+    return size;
+}
+
+ssize_t recvfrom(int handle, void *data, size_t size, int flags, struct sockaddr *from, socklen_t *length) {
+    static ssize_t (*real)(int, void *, size_t, int, struct sockaddr *, socklen_t *);
+    if (!real) real = dlsym(RTLD_NEXT, "recvfrom");
+    for (;;) {
+        ssize_t got = real(handle, data, size, flags, from, length);
+        if (got < 0 || (flags & MSG_PEEK) || !ours_here(handle)) return got;
+        if (flags & MSG_DONTWAIT) { errno = EAGAIN; return -1; }
+    }
+}
+
+ssize_t recvmsg(int handle, struct msghdr *message, int flags) {
+    static ssize_t (*real)(int, struct msghdr *, int);
+    if (!real) real = dlsym(RTLD_NEXT, "recvmsg");
+    for (;;) {
+        ssize_t got = real(handle, message, flags);
+        if (got < 0 || (flags & MSG_PEEK) || !ours_here(handle)) return got;
+        if (flags & MSG_DONTWAIT) { errno = EAGAIN; return -1; }
+    }
+}
+"""
+
+
+def build(folder: Path) -> Path:
+    """The library, compiled into ``folder``.
+
+    Raises:
+        Unsupported: no C compiler here. EngineFailed: it does not compile.
+    """
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        raise Unsupported("needs a C compiler (Debian: build-essential) to cut DDS", where="bench faults")
+    source, library = folder / "cut.c", folder / "libcut.so"
+    source.write_text(SOURCE)
+    done = subprocess.run(
+        [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"],
+        capture_output=True,
+        text=True,
+        timeout=COMPILE_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise EngineFailed(
+            f"the DDS cut does not compile: {done.stderr.strip()[-500:]}", where="bench faults"
+        )
+    return library
+
+
+def udp_only(folder: Path) -> dict[str, str]:
+    """Environment of a program that is to speak ROS 2 by UDP on loopback only; its profile is kept in ``folder``."""
+    file = folder / "loopback.xml"
+    file.write_text(PROFILE)
+    return {
+        "FASTDDS_DEFAULT_PROFILES_FILE": str(file),
+        # The profile already says it; rmw_fastrtps would add shared memory.
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "SYSTEM_DEFAULT",
+    }
+
+
+class DdsCut:
+    """The switch of one program.
+
+    Args:
+        library: from ``build``.
+        file: where the switch is kept.
+        domain: ROS domain of the program.
+    """
+
+    def __init__(self, library: Path, file: Path, domain: int) -> None:
+        self._file = file
+        file.write_bytes(b"0")
+        low = PORT_BASE + PORTS_PER_DOMAIN * domain
+        self.environment = {
+            "LD_PRELOAD": str(library),
+            "TIMELY_CUT_FILE": str(file),
+            "TIMELY_CUT_LOW": str(low),
+            "TIMELY_CUT_HIGH": str(low + PORTS_PER_DOMAIN),
+        }
+        """For the program that is to be cut off."""
+
+    def set(self, cut: bool) -> None:
+        """Cut, or connect again; at once."""
+        with self._file.open("r+b") as file:
+            file.write(b"1" if cut else b"0")
