@@ -20,7 +20,13 @@ from timely.disciplines.sagesched import SageSched
 from timely.engines.replaying import JobRecord, ReplayOptions
 from timely.engines.sim.profile import load_profile
 from timely.engines.sim.simulator import Simulator
-from timely.replay import paper_justitia, paper_sagesched, paper_semantic, workloads_justitia
+from timely.replay import (
+    paper_justitia,
+    paper_laps_sd,
+    paper_sagesched,
+    paper_semantic,
+    workloads_justitia,
+)
 from timely.replay.claims import mean
 from timely.replay.pieces import Pieces
 from timely.replay.trace import planned
@@ -41,6 +47,9 @@ SPIKE = (100, 0.1)
 """Most requests at once, and time between spikes, seconds."""
 
 LOAD = "2x"
+
+DRAFTS = ("CP", 30)
+"""Dataset of LAPS-SD's evaluation, and how many requests at almost the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,13 @@ def _lengths(name: str, seed: int) -> list[float]:
     return [latency.ttlt_s, latency.ttft_s]
 
 
+def _drafts(name: str, seed: int) -> list[float]:
+    tasks = paper_laps_sd.workload(paper_laps_sd.DATASETS[DRAFTS[0]], DRAFTS[1], seed)
+    known = name in paper_laps_sd.SYSTEMS
+    made = paper_laps_sd.make(name, tasks) if known else registry.create(name)
+    return [paper_laps_sd.latency_s(tasks, made, seed)]
+
+
 WORKLOADS: dict[str, Workload] = {
     **{
         f"{workload}-{new_tokens}": Workload(
@@ -168,6 +184,15 @@ WORKLOADS: dict[str, Workload] = {
             Measure("the same, TTFT", False, ()),
         ),
         _lengths,
+    ),
+    "drafts": Workload(
+        "LAPS-SD",
+        (
+            Measure(
+                "drafts accepted unevenly, 30 CP, latency, s", False, ("laps-sd", "lp-sjf", "las", "fcfs")
+            ),
+        ),
+        _drafts,
     ),
 }
 """By name, in the order of the columns."""
