@@ -53,7 +53,8 @@ def files(folder: Path) -> dict[str, Path]:
 def test_what_a_discipline_goes_by_is_named_in_its_needs(name: str) -> None:
     known = {
         "semantic": set(ALL), "semantic-mixed": set(ALL), "hpjf": {URGENCY}, "sjf": {EXPECTED_TOKENS},
-        "lp-sjf": {EXPECTED_TOKENS}, "laps-sd": {EXPECTED_TOKENS}, "laps-sd-prior": {EXPECTED_TOKENS}, "ssjf": {EXPECTED_TOKENS},
+        "lp-sjf": {EXPECTED_TOKENS}, "laps-sd": {EXPECTED_TOKENS}, "laps-sd-prior": {EXPECTED_TOKENS},
+        "ssjf": {EXPECTED_TOKENS},
         "ltr": {EXPECTED_TOKENS}, "trail": {EXPECTED_TOKENS}, "vllm-sjf": {EXPECTED_TOKENS},
     }  # fmt: skip
     assert reads(registry.load(name).info) == known.get(name, set())
