@@ -60,6 +60,9 @@ SHORT = 0.25
 PREDICTED_TOKENS = 256
 """Of a prompt that came without words: its end, which predictors may read."""
 
+LOOKS = 64
+"""Most waiting requests whose prefix is looked up anew before a step, the oldest first; each was when it came."""
+
 PARKED_STEP = 1 << 62
 """``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
 
@@ -287,17 +290,21 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         short = free_blocks < SHORT * self.kv_cache_manager.block_pool.num_gpu_blocks
         if not short and bool(table.resident.all()):
             return
+        looks = LOOKS
         for tracked in self._tracked.values():
             row, request = tracked.job.row, tracked.request
             if table.resident[row]:
                 if short:
                     table.shared_blocks[row] = self._prefix.shared(request)
-                continue
-            found = self._prefix.found(request, tracked.found_blocks)
-            if found != tracked.found_blocks:
-                tracked.found_blocks = found
-                table.prefill_left[row] = request.num_tokens - found * self.block_size
-            table.shared_blocks[row] = self._prefix.held_by_others(request, found) if short else 0
+            elif looks:
+                looks -= 1
+                found = self._prefix.found(request, tracked.found_blocks)
+                if found != tracked.found_blocks:
+                    tracked.found_blocks = found
+                    table.prefill_left[row] = request.num_tokens - found * self.block_size
+                table.shared_blocks[row] = self._prefix.held_by_others(request, found) if short else 0
+            elif not short:
+                return
 
     def _order_running(self, plan: StepPlan) -> None:
         """Chosen requests first, in plan order; the others skipped by vLLM's own eligibility check.
