@@ -14,7 +14,6 @@ import json
 import math
 import os
 import random
-import signal
 import statistics
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import EngineFailed, TimelyError
-from timely_bridge.parts import START_S, Part, end_with_the_parent, put
+from timely_bridge.parts import START_S, Part, put, stop_event
 
 ROBOTS = (1, 10, 30)
 SEGMENTS = 20
@@ -114,14 +113,6 @@ def measure_latency(
 # --- The parts, each in its own process ---
 
 
-def _stop_event() -> threading.Event:
-    stop = threading.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: stop.set())
-    end_with_the_parent(stop)
-    return stop
-
-
 def _serve(folder: Path, segments: int, seed: int) -> None:
     from timely.engines.base import GenerationRequest, SegmentReady
     from timely.engines.scripted import ScriptedEngine, ScriptedSegment
@@ -146,7 +137,7 @@ def _serve(folder: Path, segments: int, seed: int) -> None:
         ]
         return [ScriptedSegment(f"d({seconds});", seconds, tokens) for seconds, tokens in parts]
 
-    stop = _stop_event()
+    stop = stop_event()
     with ServerThread(create_app(Noting(planner=planner, token_s=0.01))) as server:
         put(folder / "server.url", server.url)
         stop.wait()
@@ -164,7 +155,7 @@ def _fly(folder: Path, robots: int, seed: int) -> None:
     def note(order: SegmentOrder, when_s: float) -> None:
         received[f"{order.task_id}/{order.index}"] = when_s
 
-    stop = _stop_event()
+    stop = stop_event()
     entries = {
         _name(index): {
             "profile": "sim-drone",
@@ -211,7 +202,7 @@ def _ask(robots: int, segments: int, seed: int) -> None:
         sent = client.send_goal_async(ExecuteTask.Goal(task=TASK))
         sent.add_done_callback(lambda future: future.result().get_result_async().add_done_callback(ended))
 
-    stop = _stop_event()
+    stop = stop_event()
     spinner = Spinner(context, [node], name="bench").start()
     try:
         deadline = time.monotonic() + START_S

@@ -67,11 +67,13 @@ class Said:
     heard_s: float
     task_id: str = ""
     segment: int = 0
+    battery: float = math.nan
+    detail: str = ""
 
     @property
     def executing(self) -> bool:
         """It says that it executes."""
-        return self.mode == RobotState.EXECUTING
+        return bool(self.mode == RobotState.EXECUTING)
 
 
 def judge_motions(sent: Sequence[str], moved: Sequence[str], found: Violations, who: str) -> None:

@@ -56,7 +56,7 @@ from timely_bridge.fault_judge import (
     judge_motions,
     judge_outcome,
 )
-from timely_bridge.parts import Part, end_with_the_parent, module_part, put
+from timely_bridge.parts import Part, module_part, put, stop_event
 
 KINDS = (
     "late_segment",
@@ -419,7 +419,16 @@ class Observer:
 
     def _hear(self, name: str, state: RobotState) -> None:
         stamp_s = state.stamp.sec + 1e-9 * state.stamp.nanosec
-        heard = Said(state.mode, state.session, stamp_s, time.monotonic(), state.task_id, state.segment)
+        heard = Said(
+            state.mode,
+            state.session,
+            stamp_s,
+            time.monotonic(),
+            state.task_id,
+            state.segment,
+            state.battery,
+            state.detail,
+        )
         self.said[name].append(heard)
 
     def reachable(self, name: str) -> bool:
@@ -495,7 +504,7 @@ class Campaign:
         begin_s = time.monotonic()
         if fault.kind == "battery":
             self.world.start_robot(fault.robot, battery=EMPTY_SOON)
-            self._until(lambda: self._at_rest(fault.robot), 15.0)
+            self._until(lambda: self._nearly_empty(fault.robot), 25.0)
             begin_s = time.monotonic()
         heard = {name: len(self.observer.said[name]) for name in self.world.robots}
         plans = {name: plan_of(name, number, self.rng) for name in self.world.robots}
@@ -537,8 +546,14 @@ class Campaign:
 
     def _at_rest(self, name: str) -> bool:
         last = self.observer.last(name)
-        fresh = last is not None and time.monotonic() - last.heard_s < 1.0
-        return fresh and last is not None and last.mode == RobotState.READY
+        if last is None or time.monotonic() - last.heard_s > 1.0 or last.mode != RobotState.READY:
+            return False
+        # Its driver is well, but is the robot itself?
+        return not any(complaint in last.detail for complaint in ("nothing heard", "does not answer"))
+
+    def _nearly_empty(self, name: str) -> bool:
+        last = self.observer.last(name)
+        return last is not None and last.battery < RESERVE + 0.02 and self._at_rest(name)
 
     def _task(self, fault: Fault, name: str, plan: Sequence[str]) -> str:
         """The plan in words that the scripted model understands."""
@@ -741,9 +756,6 @@ def measure_faults(
 
 
 def _serve(port: int, ready: Path) -> None:
-    import signal
-    import threading
-
     from timely.engines.base import GenerationRequest
     from timely.engines.scripted import ScriptedEngine, ScriptedSegment
     from timely.plans import segment_execution_s
@@ -765,10 +777,7 @@ def _serve(port: int, ready: Path) -> None:
             segments.append(ScriptedSegment(text, seconds, int(tokens or TOKENS)))
         return segments
 
-    stop = threading.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: stop.set())
-    end_with_the_parent(stop)
+    stop = stop_event()
     with ServerThread(create_app(ScriptedEngine(planner=planner, token_s=TOKEN_S)), port=port) as server:
         put(ready, server.url)
         stop.wait()

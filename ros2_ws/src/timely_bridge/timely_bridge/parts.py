@@ -130,6 +130,15 @@ def end_with_the_parent(then: threading.Event | None = None) -> None:
     threading.Thread(target=orphaned, name="parent", daemon=True).start()
 
 
+def stop_event() -> threading.Event:
+    """Set by SIGINT, by SIGTERM and by the end of the parent."""
+    stop = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: stop.set())
+    end_with_the_parent(stop)
+    return stop
+
+
 def main() -> None:
     """Run the module that is named."""
     end_with_the_parent()
