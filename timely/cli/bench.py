@@ -115,6 +115,37 @@ def ros(
     console.print(table)
 
 
+@app.command()
+def soak(
+    minutes: Annotated[float, typer.Option(min=1, help="Of the robots' time.")] = 24.0,
+    speed: Annotated[float, typer.Option(min=1, max=100, help="Times faster than real time.")] = 40.0,
+    json_file: JsonFile = None,
+) -> None:
+    """Two robots for a long time, accelerated: does memory grow, is anything left behind? 1 if so."""
+    _need("rclpy")
+    _need("timely_bridge")
+    measure = import_module("timely_bridge.soak").measure
+    result = measure(minutes, speed, say=lambda line: print(line, file=sys.stderr))
+    write_json(json_file, result)
+    table = Table("process", "memory, MB", "files", "threads", "children")
+    for name, found in result["processes"].items():
+        table.add_row(
+            name,
+            *(
+                " to ".join(str(v) for v in found[what])
+                for what in ("rss_mb", "files", "threads", "children")
+            ),
+        )
+    console = _console(json_file)
+    console.print(table)
+    console.print(
+        f"{result['tasks']} tasks in {minutes:g} simulated minutes, {result['tasks_left']} left at the end: "
+        + ("flat" if result["flat"] else "NOT flat")
+    )
+    if not result["flat"]:
+        raise typer.Exit(1)
+
+
 @app.command("sim-speed")
 def sim_speed(json_file: JsonFile = None) -> None:
     """How fast the simulator is: WID 2 against real time, and a thousand robots for an hour."""
