@@ -31,6 +31,7 @@ PAPERS = {
     "laps-sd": "timely.replay.paper_laps_sd",
 }
 ROBOT_COUNTS = (1, 10, 30)
+WIDE = 240
 TRY_AGAIN = 75
 """Exit code of a run that its budget stopped; BSD's EX_TEMPFAIL."""
 
@@ -53,7 +54,9 @@ Budget = Annotated[
 
 
 def _console(json_file: Path | None) -> Console:
-    return Console(stderr=json_file == STDOUT)
+    made = Console(stderr=json_file == STDOUT)
+    # A file or a pipe is as wide as a table needs.
+    return made if made.is_terminal else Console(stderr=json_file == STDOUT, width=WIDE)
 
 
 @app.command()
@@ -113,6 +116,52 @@ def ros(
     for count, latency in result["robots"].items():
         table.add_row(count, f"{latency['p50_ms']:.2f}", f"{latency['p99_ms']:.2f}", str(latency["segments"]))
     console.print(table)
+
+
+@app.command()
+def stop(
+    robots: Annotated[int, typer.Option(min=1, help="How many, all busy.")] = 10,
+    repetitions: Annotated[int, typer.Option(min=1, help="Stops.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="When each stop comes.")] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """From the fleet's stop to the last motion command of each robot, all of them busy."""
+    _need("rclpy")
+    _need("timely_bridge")
+    result = import_module("timely_bridge.stop_bench").measure_stop(robots, repetitions, seed=seed)
+    write_json(json_file, result)
+    _console(json_file).print(
+        f"{robots} robots busy, stopped {repetitions} times: no motion command later than "
+        f"{result['p50_ms']:.1f} ms (median), {result['p99_ms']:.1f} ms (p99), {result['max_ms']:.1f} ms (longest)"
+    )
+
+
+@app.command()
+def faults(
+    count: Annotated[
+        int, typer.Option(min=1, help="Faults, one after the other; each takes some 15 s.")
+    ] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Which faults, when, to whom.")] = 0,
+    robots: Annotated[
+        str, typer.Option(help="Kinds, comma-separated: tello and indy7 are emulated, sim needs no library.")
+    ] = "tello,indy7,sim,sim",
+    json_file: JsonFile = None,
+) -> None:
+    """Robots, networks and processes break at random: is any motion repeated, any task lost? 1 if so."""
+    _need("rclpy")
+    _need("timely_bridge")
+    fleet = [kind.strip() for kind in robots.split(",") if kind.strip()]
+    measure = import_module("timely_bridge.faults").measure_faults
+    result = measure(count, seed, fleet=fleet, say=lambda line: print(line, file=sys.stderr, flush=True))
+    write_json(json_file, result)
+    table = Table("violation", "how often")
+    for kind, often in {**result["violations"], "lost tasks": result["lost_tasks"]}.items():
+        table.add_row(kind, str(often))
+    console = _console(json_file)
+    console.print(table)
+    console.print(f"{count} faults, {result['tasks']} tasks: {result['outcomes']}")
+    if any(result["violations"].values()) or result["lost_tasks"]:
+        raise typer.Exit(1)
 
 
 @app.command()
