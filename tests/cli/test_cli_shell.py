@@ -151,8 +151,9 @@ def test_disciplines_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     target = tmp_path / "d.json"
     assert shell.run(["disciplines", "--json", str(target)]) == 0
     assert capsys.readouterr().out != ""
-    assert shell.run(["disciplines", "--json", "-"]) == 0
-    assert json.loads(target.read_text()) == json.loads(capsys.readouterr().out)
+    for bare in (["--json", "-"], ["--json"]):
+        assert shell.run(["disciplines", *bare]) == 0
+        assert json.loads(target.read_text()) == json.loads(capsys.readouterr().out)
     written = json.loads(target.read_text())
     assert written["default"] == registry.DEFAULT
     assert {entry["name"] for entry in written["disciplines"]} == set(registry.names())

@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; anything wrong with the input is one line on stderr."""
+    arguments = _with_json_to_stdout(arguments)
     try:
         result = _application(arguments)(
             list(arguments) or ["--help"], prog_name="timely", standalone_mode=False
@@ -62,6 +63,17 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     return result if isinstance(result, int) else OK
+
+
+def _with_json_to_stdout(arguments: Sequence[str]) -> list[str]:
+    """``--json`` at the end, or before another option, writes to standard output, as ``--json -`` does."""
+    given: list[str] = []
+    for position, argument in enumerate(arguments):
+        given.append(argument)
+        following = arguments[position + 1] if position + 1 < len(arguments) else "--"
+        if argument == "--json" and following.startswith("--"):
+            given.append("-")
+    return given
 
 
 def available() -> dict[str, str]:

@@ -43,7 +43,7 @@ JsonFile = Annotated[
         "--json",
         metavar="FILE",
         callback=check_target,
-        help="Write the result as JSON; - for standard output.",
+        help="Write the result as JSON; without FILE, or with -, to standard output.",
     ),
 ]
 """The type of a command's ``json_file: JsonFile = None`` parameter."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import random
 import re
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.action import ActionClient
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from timely_interfaces.action import ExecuteTask
@@ -415,6 +417,8 @@ class Observer:
             self.node.create_subscription(
                 RobotState, f"/{name}/state", lambda state, name=name: self._hear(name, state), keep
             )
+        self.node.create_subscription(DiagnosticArray, "/diagnostics", self._diagnosed, 50)
+        self._server_s = -math.inf
         self._spinner = Spinner(context, [self.node], name="faults").start()
 
     def _hear(self, name: str, state: RobotState) -> None:
@@ -430,6 +434,14 @@ class Observer:
             state.detail,
         )
         self.said[name].append(heard)
+
+    def _diagnosed(self, array: DiagnosticArray) -> None:
+        if any(part.hardware_id == "server" and part.level == DiagnosticStatus.OK for part in array.status):
+            self._server_s = time.monotonic()
+
+    def served_since(self, when_s: float) -> bool:
+        """The bridge has said since then that its server answers."""
+        return self._server_s > when_s
 
     def reachable(self, name: str) -> bool:
         """The bridge's action for the robot is there."""
@@ -538,7 +550,11 @@ class Campaign:
                         f"{self.world.said(f'driver of {name}')}",
                         where="bench faults",
                     )
-        ready = lambda: all(self.observer.reachable(name) for name in self.world.robots)  # noqa: E731
+        now_s = time.monotonic()
+
+        def ready() -> bool:
+            return self.observer.served_since(now_s) and all(map(self.observer.reachable, self.world.robots))
+
         if not self._until(ready, START_S):
             raise EngineFailed(
                 f"the bridge does not come back: {self.world.said('bridge')}", where="bench faults"

@@ -215,6 +215,10 @@ class TaskRun:
             return None
         if isinstance(error, TaskEnded):
             return error
+        if isinstance(error, UnknownName) and self._stream is not None:
+            return TaskEnded(
+                ErrorCode.ENGINE_FAILED, "the server no longer knows the task; was it restarted?"
+            )
         if isinstance(error, TimelyError):
             return TaskEnded(code_of(error, server_url=self.server_url), str(error))
         if isinstance(error, TimeoutError):

@@ -233,7 +233,9 @@ class TelloDriver(DroneDriver):
                 )
             )
             at_rest = state.packets > before.packets + 3 and self.pacer.now() - state.rest_s >= RESTED_S
-            if began and at_rest and elapsed >= flight.quickest_s:
+            # Not before its time: a drone that takes off rests for over a second before it says that it is done, and
+            # what it is told meanwhile is lost.
+            if began and at_rest and elapsed >= flight.expected_s:
                 if not link.flying:
                     raise MotionError("the drone has landed by itself", ErrorCode.MOTION_FAILED)
                 return True
