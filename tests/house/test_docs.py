@@ -35,7 +35,7 @@ FOREIGN = {
         "rm",
         "sleep",
     ),
-    *("source", "uv", "vllm", ".ci/run"),
+    *("source", "uv", "vllm", ".ci/run", ".venv-robots/bin/python"),
 }
 BLOCK = re.compile(r"^```(?:bash|sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
