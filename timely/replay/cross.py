@@ -215,6 +215,10 @@ def table(
         OutOfTime: the budget of ``pieces`` is used up.
     """
     found: dict[str, dict[str, float]] = {name: {} for name in disciplines}
+    # Seed by seed: a run that is stopped has a whole table of fewer seeds.
+    for seed in seeds:
+        for workload in workloads:
+            pieces.map("cross", _measured, [(workload, name, seed) for name in disciplines])
     for workload in workloads:
         for name in disciplines:
             runs = pieces.map("cross", _measured, [(workload, name, seed) for seed in seeds])
