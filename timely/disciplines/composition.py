@@ -186,10 +186,21 @@ class KeyedDiscipline(Discipline):
             plan.wake_s = next_wake(table, limits.now)
         if len(plan.tokens) < runnable.size:
             plan.held = held or ("batch" if builder.slots <= 0 else "tokens")
+            plan.steady = self._settled(builder)
         else:
             # Whoever can run does, whatever the order: only an event changes that.
             plan.steady = builder.prefill_tokens == 0 and not plan.evict
         return plan
+
+    def _settled(self, builder: StepBuilder) -> bool:
+        """Whether the whole pool decodes and leaves no place: then nobody joins before one of them is done."""
+        if not self.pool_first or builder.slots > 0 or builder.prefill_tokens or builder.plan.evict:
+            return False
+        table = builder.table
+        if self.heed_priority and table.priority.any():
+            return False
+        pool = np.flatnonzero(table.active & (table.resume_s <= builder.limits.now))
+        return set(pool.tolist()) <= set(builder.rows)
 
     def _fill(self, builder: StepBuilder, order: Rows) -> str:
         """Fill the step in this order; why rows were passed over, if not for want of slots or tokens."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
@@ -64,6 +65,9 @@ class Semantic(Discipline):
         stage_aware: Alg. 2; without it, prompts and decoding mix freely.
         one_by_one: evicted output is decoded again token by token, as Eq. 5 has it, not as part of the prompt.
     """
+
+    clearly: ClassVar[float] = 0.5
+    """A time so much shorter than another stays shorter, whatever the learned speed does between two events."""
 
     info = DisciplineInfo(
         name="semantic",
@@ -163,9 +167,36 @@ class Semantic(Discipline):
             plan.wake_s = next_wake(table, limits.now)
         if len(plan.tokens) < int(np.count_nonzero(table.resume_s <= limits.now)):
             plan.held = self._held(builder, len(chosen) < len(rows))
+            plan.steady = self._settled(builder, rows, keys)
         else:
             plan.steady = builder.prefill_tokens == 0 and not plan.evict
         return plan
+
+    def _settled(self, builder: StepBuilder, rows: list[int], keys: dict[int, Key]) -> bool:
+        """Whether those in the step, who only decode, stay the choice: as they go on they only get more important.
+
+        Whoever else could come between is a clear step behind, so that no wobble of the learned speed brings it in.
+        """
+        plan = builder.plan
+        if not builder.rows or builder.prefill_tokens or plan.evict or self._waiting.buffered:
+            return False
+        members = set(builder.rows)
+        prefill_left = builder.table.prefill_left
+        if self._stage_aware:
+            # All decoders are in, and the most important is one: no prompt joins while it stays so.
+            outsiders = [row for row in rows if row not in members]
+            if rows[0] not in members or any(prefill_left[row] == 0 for row in outsiders):
+                return False
+            last = rows[0]
+        else:
+            if builder.slots > 0 or any(row not in members for row in rows[: len(members)]):
+                return False
+            outsiders, last = rows[len(members) :], rows[len(members) - 1]
+        if not outsiders:
+            return False
+        level, left, _ = keys[last]
+        ahead, other, _ = keys[outsiders[0]]
+        return level < ahead or (level == ahead and left < self.clearly * other)
 
     @staticmethod
     def _held(builder: StepBuilder, stages: bool) -> str:

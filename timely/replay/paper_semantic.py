@@ -72,6 +72,8 @@ class _Order(Semantic):
 class StagedHpjf(_Order):
     """By urgency level, then by arrival."""
 
+    clearly = 1.0
+
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         """See ``Semantic.order``."""
         level, _ = super().order(table, rows, limits)
@@ -89,6 +91,8 @@ class StagedSjf(_Order):
 
 class StagedFcfs(_Order):
     """By arrival."""
+
+    clearly = 1.0
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         """See ``Semantic.order``."""

@@ -31,7 +31,10 @@ def outcome(tasks: list, repeat_steps: bool, blocks: int, **options: object) -> 
     return json.dumps(result)
 
 
-@pytest.mark.parametrize("discipline", ["fcfs", "edf", "pud", "timely"])
+ROWS = ["fcfs", "edf", "pud", "timely", "sjf", "hpjf", "priority", "semantic", "semantic-mixed"]
+
+
+@pytest.mark.parametrize("discipline", ROWS)
 @pytest.mark.parametrize("blocks", [18, 400])
 @pytest.mark.parametrize("mode", ["segmented", "stream", "whole"])
 def test_rows_of_steps_change_nothing(discipline: str, blocks: int, mode: str) -> None:
