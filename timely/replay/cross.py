@@ -215,6 +215,8 @@ def table(
         OutOfTime: the budget of ``pieces`` is used up.
     """
     found: dict[str, dict[str, float]] = {name: {} for name in disciplines}
+    if pieces.jobs > 1 and "applications" in workloads:
+        paper_justitia.trained()  # before there are processes, each of which would do it again
     # Seed by seed: a run that is stopped has a whole table of fewer seeds.
     for seed in seeds:
         for workload in workloads:

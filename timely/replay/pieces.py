@@ -55,7 +55,7 @@ class Pieces:
         self._path = path
         self._budget_s = budget_s
         self._seconds = seconds
-        self._jobs = jobs
+        self.jobs = jobs
         self._begun_s = seconds()
         self._kept: dict[str, Any] = {}
         if path is not None:
@@ -74,7 +74,7 @@ class Pieces:
             OutOfTime: the budget ended before the last one was there.
         """
         missing = [a for a in dict.fromkeys(arguments) if _key(experiment, a) not in self._kept]
-        if self._jobs > 1 and len(missing) > 1:
+        if self.jobs > 1 and len(missing) > 1:
             left = self._side_by_side(experiment, function, missing)
         else:
             left = self._one_by_one(experiment, function, missing)
@@ -97,9 +97,9 @@ class Pieces:
         """In processes of their own; none is begun before a place is free, so that the budget is kept."""
         waiting = list(reversed(missing))
         running: dict[Future[Any], Arguments] = {}
-        with ProcessPoolExecutor(min(self._jobs, len(missing))) as pool:
+        with ProcessPoolExecutor(min(self.jobs, len(missing))) as pool:
             while running or (waiting and not self._over):
-                while waiting and len(running) < self._jobs and not self._over:
+                while waiting and len(running) < self.jobs and not self._over:
                     these = waiting.pop()
                     running[pool.submit(function, *these)] = these
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
