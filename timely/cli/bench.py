@@ -23,6 +23,7 @@ from timely.replay.pieces import OutOfTime, Pieces
 app = typer.Typer(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
 
 POINTS = (1, 8, 100, 1000)
+QUEUED = (8, 100, 1000, 10_000)
 PAPERS = {
     "timelyllm": "timely.replay.paper_timelyllm",
     "semantic": "timely.replay.paper_semantic",
@@ -95,6 +96,36 @@ def overhead(
             f"segmented over unsegmented, {ratio['pairs']} pairs in turn: median {ratio['median']:.3f} "
             f"(p10 {ratio['p10']:.3f}, p90 {ratio['p90']:.3f}); TimelyLLM Table 4: 1.026 to 1.056"
         )
+
+
+@app.command()
+def decisions(
+    disciplines: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
+    jobs: Annotated[
+        list[int] | None, typer.Option(min=1, help="How many are queued; may be repeated.")
+    ] = None,
+    points: Annotated[int, typer.Option(min=1, help="Scheduling points measured of each.")] = 40,
+    json_file: JsonFile = None,
+) -> None:
+    """What a scheduling decision costs under each discipline, with 8 to 10,000 requests queued."""
+    from timely.disciplines import registry
+    from timely.disciplines.cost import scheduling_point_us
+
+    names = [name.strip() for name in disciplines.split(",") if name.strip()] or registry.names()
+    counts = jobs or list(QUEUED)
+    console = _console(json_file)
+    costs: dict[str, dict[str, float]] = {}
+    for name in names:
+        registry.load(name)
+        costs[name] = {
+            str(count): round(scheduling_point_us(name, count, points=points), 1) for count in counts
+        }
+        print(f"{name}: {costs[name]}", file=sys.stderr)
+    write_json(json_file, {"scheduling_point_us": costs})
+    table = Table("discipline", *(f"{count:,} queued, µs" for count in counts))
+    for name, row in costs.items():
+        table.add_row(name, *(f"{cost:,.0f}" for cost in row.values()))
+    console.print(table)
 
 
 @app.command()
