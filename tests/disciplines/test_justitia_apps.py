@@ -14,7 +14,7 @@ from timely.disciplines.app_baselines import Parrot, Srjf, VllmSjf
 from timely.disciplines.app_groups import ALLOWANCE, MOST_REQUESTS, AppDiscipline, app_type
 from timely.disciplines.base import Discipline, StepLimits
 from timely.disciplines.justitia import Justitia, JustitiaC
-from timely.disciplines.predictors.apps import kv_token_time, weighted_tokens
+from timely.disciplines.predictors.apps import REMEMBERED, OnlineAppCosts, kv_token_time, weighted_tokens
 from timely.disciplines.step_time import FixedSpeed
 from timely.engines.controller import Controller
 
@@ -303,3 +303,25 @@ def test_justitia_c_counts_tokens_not_memory() -> None:
 
     assert first(Justitia(capacity_tokens=100.0)) == "wide.0"
     assert first(JustitiaC(capacity_tokens=100.0)) == "deep.0"
+
+
+def test_an_endless_application_and_endless_names_keep_a_bounded_state() -> None:
+    """One application that never ends, and others that never come twice, each of a type of its own."""
+    discipline = Justitia()
+    hall = Hall(discipline)
+    for number in range(3000):
+        hall.arrive(f"e{number}", "endless/1")
+        hall.arrive(f"o{number}", f"type{number}/1", app_requests=50)
+        hall.step()
+        hall.finish(f"e{number}")
+        hall.finish(f"o{number}")
+    # One second a round: what has been idle for less than two minutes, and the endless one.
+    assert 100 < len(discipline.book) <= 122
+    assert len(discipline.book._idle) <= 122
+    assert not discipline.book._of
+    costs = OnlineAppCosts(kv_token_time)
+    for number in range(REMEMBERED + 500):
+        costs.learn(f"t{number}", JobSpec(number, 0.0), 5.0)
+        costs.learn("kept", JobSpec(number, 0.0), 7.0)
+    assert len(costs._means) == REMEMBERED
+    assert costs.predict("kept", JobSpec("x", 0.0)) == 7.0

@@ -92,7 +92,10 @@ class OnlineAppCosts:
             self._alone += 1
             self._output += (length - self._output) / min(self._alone, self._memory)
             return
-        mean, seen = self._means.get(kind, (0.0, 0))
+        # Taken out and put in again: the first is the one not heard of for longest.
+        mean, seen = self._means.pop(kind, (0.0, 0))
+        if len(self._means) >= REMEMBERED:
+            del self._means[next(iter(self._means))]
         weight = 1.0 / min(seen + 1, self._memory)
         self._means[kind] = (mean + weight * (cost - mean), seen + 1)
 
@@ -108,6 +111,9 @@ class OnlineAppCosts:
 
 
 # ---------------------------------------------------------------------- TF-IDF and MLP
+
+REMEMBERED = 10_000
+"""Application types whose cost is kept; more are nobody's types."""
 
 _TOKEN = re.compile(r"\b\w\w+\b")
 """The words scikit-learn's TF-IDF counts."""
