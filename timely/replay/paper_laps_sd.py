@@ -46,6 +46,8 @@ COUNTS = (10, 30, 50)
 QUEUES = (2, 3, 4, 6, 8, 10)
 FIRST_S = (1.0, 0.1)
 """Sizes of the first queue for Fig. 6, seconds of service."""
+VARIED = 30
+"""Requests of each run where something else is varied."""
 SPAN_S = 1.0
 """Requests arrive "in sequence at almost the same time" (section 1)."""
 
@@ -216,13 +218,13 @@ def _varied(
     seed: int,
 ) -> float:
     dataset = Dataset(60, 250, spread, 0.5, acceptance_spread)
-    tasks = workload(dataset, 30, seed, length_error=length_error, span_s=span_s)
+    tasks = workload(dataset, VARIED, seed, length_error=length_error, span_s=span_s)
     return latency_s(tasks, make(system, tasks), seed, swap_s=swap_s)
 
 
 def _errors(name: str, rounds: int, spread: float, length_error: float, seed: int) -> list[float]:
     """Mean error of the estimates, rounds until they were there, share of requests that had one, mean latency."""
-    tasks = workload(DATASETS[name], 30, seed, length_error=length_error)
+    tasks = workload(DATASETS[name], VARIED, seed, length_error=length_error)
     laps = Watched(rounds=rounds, spread=spread)
     taken = latency_s(tasks, laps, seed)
     at = [float(number) for _, number in laps.estimates.values()]
@@ -395,9 +397,9 @@ def _figure_6(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> 
             float(inner),
             f"of {cells}",
             inner == cells,
-            f"{text} (CP/MBPP/MiniThinky); best and worst K up to {apart[FIRST_S[0]]:.1f}% apart with S1 {FIRST_S[0]:g} s,"
-            f" {apart[FIRST_S[1]]:.1f}% with {FIRST_S[1]:g} s. A request becomes perceptible within some ten rounds, 0.3 s:"
-            " with a first queue that holds that, more queues change nothing",
+            f"{text} (CP/MBPP/MiniThinky); best and worst K up to {apart[FIRST_S[0]]:.1f}% apart with S1"
+            f" {FIRST_S[0]:g} s, {apart[FIRST_S[1]]:.1f}% with {FIRST_S[1]:g} s. A request becomes perceptible within some"
+            " ten rounds, 0.3 s: with a first queue that holds that, more queues change nothing",
         )
     ]
 
@@ -503,7 +505,7 @@ def _sensitivity(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) 
         found.append(
             claim(
                 f"sensitivity.{number}",
-                f"LAPS-SD lower than LP-SJF, 30 requests, {label}",
+                f"LAPS-SD lower than LP-SJF, {VARIED} requests, {label}",
                 39.0,
                 ours,
                 "%",

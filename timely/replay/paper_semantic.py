@@ -47,7 +47,8 @@ PUBLISHED_PLACES = 12
 MACHINES = {"A100-4B": "a100-qwen1.5-4b", "A100-7B": "a100-qwen1.5-7b", "A5000-7B": "a5000-qwen1.5-7b"}
 MAIN = "A100-4B"
 CONCURRENCY = (5, 10, 20, 50, 100)
-GAPS = (0.1, 1.0)
+MOST = 100
+"""Of the headline."""
 BASELINES = ("hpjf", "sjf", "fcfs")
 HEADLINE = {"hpjf": 1.7, "sjf": 6.1, "fcfs": 8.7}
 """Times faster for urgency 0, gap 0.1 s, up to 100 at once (section 4.1)."""
@@ -262,10 +263,10 @@ def _headline(seeds: Sequence[int], pieces: Pieces, say: Say) -> list[Claim]:
     """Fig. 2c at 100: 1.7, 6.1 and 8.7 times faster for the most urgent."""
 
     def runs(system: str, places: int = PLACES) -> list[Levels]:
-        return pieces.map("spike", _spike, [(MAIN, 0.1, 100, system, places, seed) for seed in seeds])
+        return pieces.map("spike", _spike, [(MAIN, 0.1, MOST, system, places, seed) for seed in seeds])
 
     mine, mixed = runs("semantic"), runs("semantic-mixed")
-    alone = pieces.map("urgent-alone", _urgent_alone, [(100, seed) for seed in seeds])
+    alone = pieces.map("urgent-alone", _urgent_alone, [(MOST, seed) for seed in seeds])
     found = [
         claim(
             "fig2c.semantic",
@@ -345,7 +346,7 @@ def _figures_2cd_and_4(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say:
     }
     found: list[Claim] = []
     for (machine, gap_s), (waited, faster) in paper.items():
-        steps = CONCURRENCY if machine == MAIN else (5, 20, 100)
+        steps = CONCURRENCY if machine == MAIN else CONCURRENCY[::2]
         cells: dict[str, list[list[Levels]]] = {}
         for system in ("semantic", *(f"staged-{name}" for name in BASELINES)):
             cells[system] = [

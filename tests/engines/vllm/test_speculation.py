@@ -1,0 +1,102 @@
+"""LAPS-SD on the real engine with n-gram drafts: the same text, acceptance read from the scheduler, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from timely.core.job import Job
+from timely.disciplines.laps_sd import LapsSd
+
+pytestmark = pytest.mark.slow
+
+DRAFTS = 4
+TOKENS = 48
+PROMPTS = {
+    "counting": "one two three four one two three four one two three four one two three four one two",
+    "story": "Tell me a story about a robot and a lake.",
+    "list": "red, green, blue, red, green, blue, red, green, blue, red, green, blue, red,",
+}
+
+
+def served(engine: Any) -> dict[str, list[int]]:
+    for name, prompt in PROMPTS.items():
+        engine.add(name, prompt, TOKENS, {"mode": "whole"})
+    done = engine.run()
+    return {name: list(output.outputs[0].token_ids) for name, output in done.items()}
+
+
+def test_laps_sd_with_ngram_drafts(new_engine: Callable[..., Any]) -> None:
+    plain = served(new_engine())
+    engine = new_engine(
+        speculative_config={
+            "method": "ngram", "num_speculative_tokens": DRAFTS, "prompt_lookup_max": 3, "prompt_lookup_min": 1,
+        },
+        additional_config={"timely": {"discipline": "laps-sd", "max_batch": 2}},
+    )  # fmt: skip
+    scheduler = engine.scheduler
+    laps = scheduler.controller.discipline
+    assert isinstance(laps, LapsSd)
+
+    heard: list[tuple[str, int, int]] = []
+    perceptible: set[object] = set()
+    hear = laps.accepted
+
+    def accepted(job: Job, drafted: int, right: int, now: float) -> None:
+        hear(job, drafted, right, now)
+        heard.append((str(job.job_id), drafted, right))
+
+    laps.accepted = accepted  # type: ignore[method-assign]
+    verified: list[tuple[str, int, int]] = []
+    update = scheduler.update_from_output
+
+    def counting(step: Any, result: Any) -> Any:
+        """What the model runner itself says of drafts and of tokens that came out."""
+        for name, drafts in step.scheduled_spec_decode_tokens.items():
+            sampled = result.sampled_token_ids[result.req_id_to_index[name]]
+            verified.append((name, len(drafts), len(sampled) - 1))
+        outputs = update(step, result)
+        perceptible.update(laps._perceptible)
+        return outputs
+
+    scheduler.update_from_output = counting
+    plans: list[dict[str, Any]] = []
+    ran: list[dict[str, int]] = []
+    scheduler.controller.journal = lambda event: plans.append(event) if event["event"] == "step" else None
+    schedule = scheduler.schedule
+
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        output = schedule(*args, **kwargs)
+        ran.append(dict(output.num_scheduled_tokens))
+        return output
+
+    scheduler.schedule = noting
+    drafted = served(engine)
+
+    assert drafted == plain, "drafts change when tokens come, not which"
+    assert all(len(tokens) == TOKENS for tokens in drafted.values())
+    rounds = {name: [(d, a) for who, d, a in heard if who.startswith(name)] for name in PROMPTS}
+    assert all(0 <= right <= wanted <= DRAFTS for _, wanted, right in heard)
+    assert sum(right for _, _, right in heard) > TOKENS, "repetitions are what n-grams foresee"
+    assert rounds["counting"]
+    # The last round of a request may be cut off at its length; all others are told as they were.
+    told = [(name, d, a) for name, d, a in heard]
+    assert len(told) == len(verified)
+    cut = sum(ours != runner for ours, runner in zip(told, verified, strict=True))
+    assert cut <= len(PROMPTS)
+    assert perceptible, "acceptance that holds still makes a request perceptible"
+
+    # What it asked for is what happened: at most two at a time, and only those of the plan.
+    steps = [step for step in ran if step]
+    assert all(len(step) <= 2 for step in steps)
+    asked = [set(plan["tokens"]) for plan in plans if plan["tokens"]]
+    assert len(asked) >= len(steps)
+    assert all(
+        any(set(step) <= plan for plan in asked[place : place + 1]) for place, step in enumerate(steps)
+    )
+    # Fewer steps than tokens: several came at once.
+    assert len(steps) < sum(len(tokens) for tokens in plain.values()) / 2 + len(PROMPTS) * 4
