@@ -17,7 +17,8 @@ from timely.core.errors import InvalidInput
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
 from timely.disciplines.laps_baselines import Las, LpSjf
-from timely.disciplines.laps_sd import LapsSd, Rounds, execution_s
+from timely.disciplines.laps_sd import LapsSd, LapsSdPrior, Rounds, execution_s
+from timely.disciplines.needs import check_needs
 from timely.disciplines.step_time import FixedSpeed
 
 SPEED = FixedSpeed(0.02, 0.0, 0.0003)
@@ -295,3 +296,68 @@ def test_robots_too() -> None:
     ]
     driver = StepDriver("laps-sd", works, Machine(max_batch=2)).run()
     assert all(fate.emitted == [12, 12, 12] for fate in driver.fates.values())
+
+
+# ---------------------------------------------------------------- ours: an estimate from the start
+
+
+def lasting(bench: Bench, job: Job, *tokens: int) -> None:
+    """Rounds that gave so many tokens each."""
+    for count in tokens:
+        bench.table.output_tokens[job.row] += count
+        bench.discipline.progressed(job, count, 1.0)
+
+
+def test_before_anything_is_seen_the_shorter_goes_first() -> None:
+    bench = Bench(LapsSdPrior())
+    for name, tokens in (("long", 300.0), ("short", 20.0), ("middle", 90.0)):
+        bench.job(name, tokens=tokens)
+    assert bench.order() == ["short", "middle", "long"]
+
+
+def test_bad_drafts_make_a_short_request_long_and_good_ones_a_long_one_short() -> None:
+    bench = Bench(LapsSdPrior())
+    bad, good = bench.job("few, bad drafts", tokens=120.0), bench.job("more, good drafts", tokens=160.0)
+    assert bench.order() == ["few, bad drafts", "more, good drafts"]
+    lasting(bench, bad, 1, *[1] * 20)
+    lasting(bench, good, 1, *[5] * 4)
+    assert bench.order() == ["more, good drafts", "few, bad drafts"]
+
+
+def test_what_others_showed_is_believed_of_newcomers() -> None:
+    """Rounds of the others shorten or lengthen what is not drafted for yet, against a prompt's fixed time."""
+    orders = []
+    for each in (1, 5):
+        bench = Bench(LapsSdPrior())
+        lasting(bench, bench.job("others", tokens=10_000.0), 1, *[each] * 100)
+        bench.job("output", tokens=100.0, prompt_tokens=8)
+        bench.job("prompt", tokens=1.0, prompt_tokens=4000)  # 1.2 s
+        orders.append([name for name in bench.order() if name != "others"])
+    assert orders == [["prompt", "output"], ["output", "prompt"]]
+
+
+def test_who_runs_is_displaced_only_by_one_that_is_shorter_by_more_than_the_switch() -> None:
+    def first(tokens: float, **changes: Any) -> object:
+        bench = Bench(LapsSdPrior())
+        runs = bench.job("runs", tokens=100.0, active=True)
+        bench.table.context_tokens[runs.row] = 400
+        bench.job("new", tokens=tokens, prompt_tokens=1)
+        return bench.order(**({"max_batch": 1} | changes))[0]
+
+    # 400 tokens to compute again are 0.12 s, 15 tokens of output at the rate of the prior.
+    assert (first(95.0), first(80.0)) == ("runs", "new")
+    # Moved at 10 microseconds a token, out and in again cost 8 ms, one token.
+    assert (first(99.8, swap_s_per_token=1e-5), first(98.0, swap_s_per_token=1e-5)) == ("runs", "new")
+
+
+def test_it_needs_no_speculation_to_make_sense() -> None:
+    check_needs(LapsSdPrior.info, ())
+
+
+def test_it_is_ahead_where_lengths_tell_and_where_acceptances_do() -> None:
+    apart = {
+        name: np.mean([mean_latency(name, speculative(seed, 16)) for seed in range(3)])
+        for name in ("laps-sd-prior", "lp-sjf", "las")
+    }
+    assert apart["laps-sd-prior"] < 0.9 * apart["lp-sjf"]
+    assert apart["laps-sd-prior"] < 0.7 * apart["las"]

@@ -398,8 +398,8 @@ def _figure_6(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> 
             f"of {cells}",
             inner == cells,
             f"{text} (CP/MBPP/MiniThinky); best and worst K up to {apart[FIRST_S[0]]:.1f}% apart with S1"
-            f" {FIRST_S[0]:g} s, {apart[FIRST_S[1]]:.1f}% with {FIRST_S[1]:g} s. A request becomes perceptible within some"
-            " ten rounds, 0.3 s: with a first queue that holds that, more queues change nothing",
+            f" {FIRST_S[0]:g} s, {apart[FIRST_S[1]]:.1f}% with {FIRST_S[1]:g} s. A request becomes perceptible within"
+            " some ten rounds, 0.3 s: with a first queue that holds that, more queues change nothing",
         )
     ]
 
