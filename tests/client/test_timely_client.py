@@ -84,6 +84,8 @@ async def test_the_same_with_asyncio(quick: ServerThread) -> None:
             texts.append(segment.text)
             await plan.report_started(segment)
             if segment.blocking:
+                told = await timely.set_urgency(plan.task_id, 0, operator="jane", reason="a drill")
+                assert (told["urgency"], told["operator"], told["before"]) == (0, "jane", None)
                 await plan.report_value(segment, "True")
             else:
                 await plan.report_progress(segment, 0.001, elapsed_s=0.0)
@@ -107,6 +109,10 @@ def test_what_the_server_knows(quick: ServerThread) -> None:
         assert timely.set_discipline("fcfs")["current"] == "fcfs"
         with pytest.raises(UnknownName, match=r"known: .*fcfs"):
             timely.set_discipline("nope")
+        with pytest.raises(UnknownName, match="nothing of the name 'nobody'"):
+            timely.set_urgency("nobody", 0, operator="jane")
+        with pytest.raises(InvalidInput):
+            timely.set_urgency("nobody", 9, operator="jane")
         assert timely.stats()["server"]["arrived"] == 0
         assert timely.skill_sets() == ["tiny-chat", SKILLS]
         assert timely.robot_profile("tiny")["network_s"] == 0.01

@@ -223,6 +223,21 @@ class AsyncTimelyClient:
         """``current``, and ``disciplines``: name, summary, source, needs ... of each."""
         return await self._again("GET", "/v1/disciplines")
 
+    async def set_urgency(
+        self, task_id: str, urgency: int, *, operator: str, reason: str = ""
+    ) -> dict[str, Any]:
+        """An operator's word on what is being generated: 0 (most urgent) to 4, signed, kept in the event log.
+
+        Args:
+            task_id: of a task, or the ``id`` of a chat answer.
+
+        Raises:
+            UnknownName: nothing of that name is being generated. Conflict: its plan is complete.
+            InvalidInput: no such level, or nobody signs for it.
+        """
+        word = {"urgency": urgency, "operator": operator, "reason": reason}
+        return await self._again("PUT", path("tasks", task_id, "urgency"), json=word)
+
     async def set_discipline(self, name: str) -> dict[str, Any]:
         """Switch the queue discipline while serving; returns what ``disciplines`` does.
 
