@@ -76,6 +76,8 @@ def _robot(task: Task, job: JobView | None, now: float) -> dict[str, Any]:
         "task_id": task.task_id,
         "task": _short(task.request.task),
         "class": task.kind,
+        "urgency": task.annotation.urgency.level if task.annotation else task.request.urgency,
+        "urgency_source": task.annotation.urgency.source if task.annotation else "none",
         "age_s": round(now - task.arrival_s, 2),
         "state": task.state,
         "generation": job.state if job else None,
