@@ -22,7 +22,7 @@ POSITION_GAIN, VELOCITY_GAIN = 6.0, 4.5
 TILT_GAIN, TILT_RATE_GAIN = 0.030, 0.0032
 YAW_GAIN, YAW_RATE_GAIN, YAW_INERTIA = 0.008, 0.0022, 0.0002
 LARGEST_TILT = math.tan(math.radians(25.0))
-NEAR_M, SLOW_M_PER_S, NEAR_RAD = 0.08, 0.2, math.radians(2.0)
+NEAR_M, SLOW_M_PER_S, NEAR_RAD = 0.1, 0.1, math.radians(2.0)
 STEADY_S = 0.3
 """Near and slow for so long counts as arrived."""
 ACCELERATION, TURN_ACCELERATION = 3.0, math.radians(240.0)
