@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,7 +16,11 @@ from timely.core.errors import Conflict, InvalidInput, TooLarge, UnknownName
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.timed_steps import read_journal
 from timely.engines.vllm.engine import VllmEngine, VllmOptions
+from timely.engines.vllm.replay import VllmBackend
+from timely.replay.live_order import judge
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -195,12 +200,82 @@ async def test_bad_requests_are_refused_and_the_engine_lives_on(engine: VllmEngi
     assert (await collect(engine, planned("after", 0.01)))[-1].reason == "complete"
 
 
-async def test_the_order_asked_for_is_the_order_in_the_journal(engine: VllmEngine) -> None:
-    import json
+async def test_an_operators_urgency_reaches_the_generation_and_the_journal(engine: VllmEngine) -> None:
+    path = Path(engine.options.journal or "")
+    stream = engine.generate(planned("hurried", 0.5, urgency=3))
+    assert (await anext(stream)).index == 0
+    assert await engine.set_urgency("hurried", 0)
+    assert not await engine.set_urgency("nobody", 0)
+    with pytest.raises(InvalidInput, match="urgency must be 0"):
+        await engine.set_urgency("hurried", 7)
+    assert [event async for event in stream][-1].reason == "complete"
+    events = [json.loads(line) for line in (await asyncio.to_thread(path.read_text)).splitlines()]
+    mine = [event for event in events if str(event.get("job", "")).startswith("hurried")]
+    assert next(event for event in mine if event["event"] == "arrive")["urgency"] == 3
+    assert [event["urgency"] for event in mine if event["event"] == "urgency"] == [0]
+    verdict = judge(events)
+    assert verdict.steps > 10
+    assert (verdict.strangers, verdict.gaps, verdict.twice) == (0, [], [])
 
+
+async def test_the_order_asked_for_is_the_order_in_the_journal(engine: VllmEngine) -> None:
     path = Path(engine.options.journal or "")
     assert (await collect(engine, planned("journal", 0.01)))[-1].reason == "complete"
     lines = await asyncio.to_thread(path.read_text)
     events = [json.loads(line) for line in lines.splitlines()]
     mine = [event for event in events if str(event.get("job", "")).startswith("journal")]
     assert [event["event"] for event in mine] == ["arrive", *["segment"] * 5, "finish"]
+
+
+async def test_the_mode_is_switched_between_runs_only(engine: VllmEngine) -> None:
+    live = engine.generate(planned("busy", 60.0))
+    await asyncio.wait_for(anext(live), 20)
+    with pytest.raises(Conflict, match="another mode"):
+        await engine.set_mode("whole")
+    await live.aclose()
+
+    async def free() -> bool:
+        return (await engine.stats()).kv_usage == 0.0
+
+    await until(free)
+    await engine.set_mode("whole")
+    try:
+        assert (await engine.stats()).mode == "whole"
+        events = await asyncio.wait_for(collect(engine, planned("whole", 60.0)), 30)
+        assert [type(event) for event in events] == [SegmentReady, GenerationDone]
+        assert events[0].tokens == 30
+    finally:
+        await engine.set_mode("segmented")
+
+
+async def test_a_replay_with_a_blocking_segment_and_a_shared_prefix(engine: VllmEngine) -> None:
+    plan = (PlannedSegment("look", 5, 0.05, blocking=True), PlannedSegment("take", 6, 0.05))
+    tasks = [
+        PlannedTask(
+            job=number,
+            arrival_s=0.3 * number,
+            plan=plan,
+            prompt_tokens=150,
+            shared_prefix_tokens=96,
+            prefix="p",
+        )
+        for number in range(3)
+    ]
+    run = await asyncio.wait_for(VllmBackend(engine).run(tasks, ReplayOptions()), 60)
+    assert [record.outcome for record in run.records] == ["complete"] * 3
+    assert all(len(record.end_s) == 2 for record in run.records)
+    for record in run.records:
+        assert record.start_s[1] >= record.end_s[0]  # the value was awaited
+        assert record.cached_tokens == 96
+
+
+async def test_the_journal_times_every_step(engine: VllmEngine) -> None:
+    before = (await engine.stats()).now_s
+    assert (await collect(engine, planned("timed", 0.0, segments=2)))[-1].reason == "complete"
+    steps = await asyncio.to_thread(read_journal, Path(engine.options.journal or ""), before)
+    assert sum(step.decodes for step in steps) == 11  # the prompt's step yields the first of twelve tokens
+    assert sum(step.prefill_tokens for step in steps) <= len(WORDS)
+    assert all(0.0 < step.step_s < 10.0 for step in steps)
+    decoding = [step.context_tokens for step in steps if step.decodes]
+    assert decoding == sorted(decoding)
+    assert decoding[0] == len(WORDS) + 1
