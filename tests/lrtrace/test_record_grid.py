@@ -222,3 +222,17 @@ def test_a_fleet_without_the_robot_lists_those_it_has(tmp_path: Path) -> None:
     file.write_text("robots: {a: {}, b: {}}")
     with pytest.raises(BadInput, match="known: a, b"):
         open_robot(file, "c", 1.0)
+
+
+@pytest.mark.parametrize("name", ["tello-emulator", "indy7-emulator", "mujoco-quadrotor", "mujoco-arm"])
+def test_the_shipped_measured_profiles_say_how_good_they_are(name: str) -> None:
+    profile = load_profile(name)
+    assert profile.measured.date
+    assert "recording in real time" in profile.measured.setup
+    fitted = {skill: entry for skill, entry in profile.skills.items() if entry.basis == "fitted"}
+    assert set(fitted) == set(profile.skills)
+    assert profile.measured.samples == sum(entry.execution.samples or 0 for entry in fitted.values()) > 300
+    for skill, entry in fitted.items():
+        assert entry.held_out_error is not None
+        if entry.execution.mean_s({"distance": 100, "degrees": 90, "seconds": 1}) > 0.01:
+            assert entry.held_out_error < 0.05, skill
