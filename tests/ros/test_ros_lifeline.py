@@ -54,3 +54,11 @@ def test_only_so_many_tasks_are_remembered() -> None:
         line.hear(f"t{number}", Task.PLANNING, 0, 0.0)
     assert not line.lives("t0", 0.0)
     assert line.lives("t1", 0.0)
+
+
+def test_time_in_which_nobody_could_be_heard_is_no_silence() -> None:
+    line = lifeline()
+    line.hear("t", Task.PLANNING, 1, 10.0)
+    line.excuse(5.0)
+    assert line.lives("t", 17.9)
+    assert line.orphaned("t", 18.1)

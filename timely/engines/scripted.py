@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 CHARS_A_TOKEN = 3.0
 """Rough length of a token of plan text, characters."""
 
+TURNS = 4
+"""Of the event loop, after each step."""
+
 WORD = r"\w+"
 
 DEFAULT_EXECUTION_S = 2.0
@@ -375,8 +378,10 @@ class ScriptedEngine(Engine):
                 self._evict(self._controller.table[job_id], now)
             if plan.tokens:
                 await self._step(plan)
-                # What the step closed goes on its way before the next one is decided on.
-                await asyncio.sleep(0)
+                # What the step closed goes on its way, from one task of this loop to the next and out of the socket,
+                # before the next step is decided on.
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
             else:
                 await wait_until(self._wake, self.clock, plan.wake_s)
 

@@ -20,7 +20,7 @@ from rclpy.lifecycle import LifecycleNode
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_robots.rostools import LATCHED, assumed_handle, new_goal_id, send_goal
+from timely_robots.rostools import LATCHED, assumed_handle, new_goal_id, send_goal, without_debug_lines
 
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.ports import Execution, Order, Sent
@@ -66,6 +66,7 @@ class DriverPort:
         self._matched = False
         self._goals: dict[Sent, _Goal] = {}
         self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment")
+        without_debug_lines(self._client)
         self._subscription = node.create_subscription(RobotState, f"{robot}/state", self._on_state, LATCHED)
         self._stop = node.create_client(Trigger, f"{robot}/{driver_node}/stop")
         self._reset = node.create_client(Trigger, f"{robot}/{driver_node}/reset")

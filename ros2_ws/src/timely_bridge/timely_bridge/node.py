@@ -19,7 +19,7 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
-from timely_robots.rostools import described, finish_goal, mark_executing
+from timely_robots.rostools import described, finish_goal, mark_executing, without_debug_lines
 
 from timely.client import AsyncTimelyClient
 from timely.core.clock import Clock, SystemClock
@@ -331,6 +331,7 @@ class BridgeNode(LifecycleNode):
             handle_accepted_callback=partial(self._on_goal, robot),
             cancel_callback=partial(self._on_cancel, robot),
         )
+        without_debug_lines(robot.server)
         return robot
 
     # --- Goals (executor's thread) ---

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from geometry_msgs.msg import Pose
-from rclpy.action import ActionServer, CancelResponse, GoalResponse
+from rclpy.action import ActionServer, CancelResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
@@ -36,7 +36,15 @@ from timely_robots.execution import (
 from timely_robots.language import Interpreter, Returned
 from timely_robots.lifeline import Lifeline
 from timely_robots.pacing import Pacer, SystemPacer
-from timely_robots.rostools import LATCHED, TASKS, described, finish_goal, mark_executing, to_time
+from timely_robots.rostools import (
+    LATCHED,
+    TASKS,
+    EagerActionServer,
+    described,
+    finish_goal,
+    mark_executing,
+    to_time,
+)
 
 RESULT_KEPT_S = 3
 """Results wait so long for whoever asks."""
@@ -45,6 +53,7 @@ LOW_BATTERY = 0.2
 HELD_LONG_S = 1.0
 """A robot that has held for so long is worth a warning."""
 
+MOST_ACCEPTING = 256
 REMEMBERED_TASKS = 64
 """Tasks whose variables and open blocks are kept."""
 
@@ -122,11 +131,12 @@ class RobotDriver(LifecycleNode):
         self._server: ActionServer | None = None
         self._interpreters: OrderedDict[str, Interpreter] = OrderedDict()
         self._motion: tuple[Motion, list[str]] | None = None
-        self._accepting: tuple[Any, _GoalListener] | None = None
+        self._accepting: OrderedDict[int, tuple[Any, _GoalListener]] = OrderedDict()
         self._fault = ""
         self._session = secrets.randbits(63)
         self._connected = False
         self._timers_of_work: list[Any] = []
+        self._looked_s = time.monotonic()
         self.declare_parameter(
             "profile", "", described("robot profile: a name or a YAML file", read_only=True)
         )
@@ -249,14 +259,13 @@ class RobotDriver(LifecycleNode):
             self._publish_state()
             return TransitionCallbackReturn.FAILURE
         self._connected = True
-        self._server = ActionServer(
+        self._server = EagerActionServer(
             self,
             ExecuteSegment,
             "execute_segment",
-            execute_callback=lambda handle: ExecuteSegment.Result(),
-            goal_callback=self._on_goal,
-            handle_accepted_callback=self._on_accepted,
-            cancel_callback=self._on_cancel,
+            on_goal=self._on_goal,
+            on_accepted=self._on_accepted,
+            on_cancel=self._on_cancel,
             # Status messages name every goal that is kept; a bridge fetches results at once.
             result_timeout=RESULT_KEPT_S,
         )
@@ -324,7 +333,7 @@ class RobotDriver(LifecycleNode):
 
     # --- Goals ---
 
-    def _on_goal(self, goal: Any) -> GoalResponse:
+    def _on_goal(self, goal: Any) -> None:
         """Begin at once: rclpy answers and announces the goal only after this, and gives its handle last of all."""
         order = SegmentOrder(
             task_id=goal.task_id,
@@ -337,7 +346,10 @@ class RobotDriver(LifecycleNode):
         if self.on_order is not None:
             self.on_order(order, time.monotonic())
         listener = _GoalListener(self, order)
-        self._accepting = (goal, listener)
+        self._accepting[id(goal)] = (goal, listener)
+        while len(self._accepting) > MOST_ACCEPTING:
+            # rclpy refused it, because it knew one of that name: there is nobody to answer.
+            self._accepting.popitem(last=False)
         work = self._work
         if work is None:
             listener.finished(SegmentDone("refused", ErrorCode.DRIVER_INACTIVE, "the driver is not active"))
@@ -345,13 +357,11 @@ class RobotDriver(LifecycleNode):
             listener.finished(SegmentDone("refused", ErrorCode.SEGMENT_CANCELLED, "its task has ended"))
         else:
             work.submit(order, listener)
-        return GoalResponse.ACCEPT
 
     def _on_accepted(self, handle: ServerGoalHandle) -> None:
-        goal, listener = self._accepting or (None, None)
-        self._accepting = None
-        if listener is None or goal is not handle.request:
-            self.get_logger().error("rclpy accepted a goal that it had not asked about")
+        _, listener = self._accepting.pop(id(handle.request), (None, None))
+        if listener is None:
+            self.get_logger().error("rclpy accepted a goal that was never taken")
             handle.abort()
             return
         listener.bind(handle)
@@ -420,6 +430,11 @@ class RobotDriver(LifecycleNode):
     def _look(self) -> None:
         """End what is orphaned, and say how things are."""
         work, now_s = self._work, time.monotonic()
+        period_s = float(self.get_parameter("state_period_s").value)
+        if (late_s := now_s - self._looked_s - period_s) > period_s:
+            # It was this process that did not listen, not the others that did not speak.
+            self._lifeline.excuse(late_s)
+        self._looked_s = now_s
         if work is not None:
             for task_id in work.tasks:
                 if self._lifeline.orphaned(task_id, now_s):

@@ -41,6 +41,11 @@ class Lifeline:
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
 
+    def excuse(self, seconds: float) -> None:
+        """Nobody could have been heard for so long: that is not their silence."""
+        for known in self._known.values():
+            known.heard_s += seconds
+
     def ended(self, task_id: str) -> bool:
         """Its end was announced."""
         known = self._known.get(task_id)

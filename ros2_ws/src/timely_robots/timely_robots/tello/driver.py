@@ -45,6 +45,8 @@ class Flight:
     way: tuple[float, float, float] = (0.0, 0.0, 0.0)
     shows: bool = True
     """Large enough to be seen in the drone's state."""
+    rests_s: float = 0.0
+    """It may rest before it is through: until then rest does not count as the end."""
     deaf_to: tuple[str, ...] = ("joystick",)
     """Complaints that mean: it is doing so already. The network may have brought the command twice."""
 
@@ -168,7 +170,10 @@ class TelloDriver(DroneDriver):
         self._settle(link, motion)
         if not link.flying:
             self._carry_out(
-                Flight("takeoff", TAKEOFF_S, QUICKEST_TAKEOFF_S, deaf_to=("error",)), link, motion
+                # It rests for over a second before it says that it is up, and what it is told meanwhile is lost.
+                Flight("takeoff", TAKEOFF_S, QUICKEST_TAKEOFF_S, rests_s=TAKEOFF_S, deaf_to=("error",)),
+                link,
+                motion,
             )
             self._ground_m = link.state.height_m
         here, (ahead, left, up) = self.here(), flight.way
@@ -233,9 +238,7 @@ class TelloDriver(DroneDriver):
                 )
             )
             at_rest = state.packets > before.packets + 3 and self.pacer.now() - state.rest_s >= RESTED_S
-            # Not before its time: a drone that takes off rests for over a second before it says that it is done, and
-            # what it is told meanwhile is lost.
-            if began and at_rest and elapsed >= flight.expected_s:
+            if began and at_rest and elapsed >= max(flight.quickest_s, flight.rests_s):
                 if not link.flying:
                     raise MotionError("the drone has landed by itself", ErrorCode.MOTION_FAILED)
                 return True
