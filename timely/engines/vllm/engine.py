@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import multiprocessing
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +41,8 @@ from timely.engines.base import (
     SegmentReady,
 )
 from timely.engines.vllm.hooks import SUPPORTED
-from timely.engines.vllm.model import planner_card, resolve_model
+from timely.engines.vllm.model import DEFAULT_MODEL, NO_PLANNER, planner_apart, planner_card, resolve_model
+from timely.planner.card import Card, read_card
 from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
 
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
@@ -58,6 +60,7 @@ class VllmOptions:
     Attributes:
         model: folder, Hugging Face name, or None for the packaged small model.
         planner: folder of an adapter to merge in, "none", or None: the one that comes with the packaged model.
+            With ``--enable-lora`` among the arguments it stays apart: only its skill sets' tasks are planned with it.
         arguments: any further arguments of ``vllm serve``, as on its command line.
         journal: file for every event and decision (JSON lines), or None.
     """
@@ -96,6 +99,7 @@ class VllmEngine(Engine):
         registry.load(self.options.discipline)  # an unknown name fails here, not in the engine process
         self.openai_app: Any = None
         self._llm: Any = None
+        self._lora: Any = None
         self._args: Any = None
         self._tokenizer: Any = None
         self._grammars: dict[str, str] = {}
@@ -114,7 +118,7 @@ class VllmEngine(Engine):
 
         register()
         self._args = parse_arguments(self.options)
-        card = planner_card(self._args.model)
+        card = self._planner_card()
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
         engine_args = AsyncEngineArgs.from_cli_args(self._args)
 
@@ -126,9 +130,15 @@ class VllmEngine(Engine):
                 disable_log_stats=engine_args.disable_log_stats,
             )
 
+        others = set(multiprocessing.active_children())
         try:
             # In a thread: half a minute in which the event loop must still hear a signal.
             self._llm = await asyncio.get_running_loop().run_in_executor(None, launch)
+        except asyncio.CancelledError:
+            # The thread waits for the engine's process, and whoever interrupts would wait for the thread.
+            for child in set(multiprocessing.active_children()) - others:
+                child.terminate()
+            raise
         except (ValueError, RuntimeError, OSError) as error:
             raise EngineFailed(f"vLLM did not start: {_first_line(error)}", where="vllm") from error
         self._tokenizer = self._llm.get_tokenizer()
@@ -136,6 +146,20 @@ class VllmEngine(Engine):
 
         self.openai_app = await build_openai_app(self._llm, self._args)
         await self._warm_up()
+
+    def _planner_card(self) -> Card | None:
+        """Of the planner in the weights, or of the one beside them, which then goes along with its requests."""
+        if not self._args.enable_lora:
+            return planner_card(self._args.model)
+        options = self.options
+        packaged = options.model in (None, DEFAULT_MODEL)
+        adapter = planner_apart(self._args.model, options.planner, packaged=packaged)
+        if adapter is None:
+            return None
+        from vllm.lora.request import LoRARequest
+
+        self._lora = LoRARequest("planner", 1, str(adapter))
+        return read_card(adapter)
 
     async def _warm_up(self) -> None:
         """Pre-stored prompts (TimelyLLM section 4.1): the fixed part of every skill set goes into the prefix cache
@@ -181,6 +205,7 @@ class VllmEngine(Engine):
             parameters,
             request_id=request.task_id,
             priority=int(request.priority) if self._args.scheduling_policy == "priority" else 0,
+            lora_request=self._lora if request.skill_set in self.planner_skill_sets else None,
         )
         try:
             # Closed by name: a reader that leaves must free its KV cache now, not when garbage is collected.
@@ -394,7 +419,8 @@ def parse_arguments(options: VllmOptions) -> Any:
             raise InvalidInput(message, where="vllm arguments")
 
     given = list(options.arguments)
-    model = str(resolve_model(options.model, planner=options.planner))
+    apart = "--enable-lora" in given
+    model = str(resolve_model(options.model, planner=NO_PLANNER if apart else options.planner))
     arguments = [*_defaults(given, model), *given, "--model", model, "--scheduler-cls", SCHEDULER]
     parsed = make_arg_parser(Parser()).parse_args(arguments)
     speculates = bool(getattr(parsed, "speculative_config", None))
