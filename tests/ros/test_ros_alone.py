@@ -55,7 +55,7 @@ def test_an_emulated_drone_is_measured_in_its_own_time(tmp_path: Path) -> None:
         fleet.write_text(json.dumps({"robots": robots}))
         grid = """
 begin: mu(20);
-repetitions: 3
+repetitions: 2
 runs: [{do: ["mf({cm})", "mb({cm})"], with: {cm: [100]}}]
 """
         found = samples_of(grid, tmp_path, "--fleet", str(fleet), "--speed", "3")
@@ -72,11 +72,44 @@ runs: [{do: ["mf({cm})", "mb({cm})"], with: {cm: [100]}}]
         ({"driver": "submarine"}, "unknown robot driver"),
         ({"driver": "sim", "wheels": 4}, "unknown key 'wheels'"),
         ({"driver": "sim", "profile": "no-such", "skill_set": "drone"}, "did not configure"),
+        ({"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"body": "horse"}}, "did not configure"),
+        (
+            {"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"things": ["cup"]}},
+            "did not configure",
+        ),
+        (
+            {"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"things": ["cup:9,9"]}},
+            "did not configure",
+        ),
     ],
 )
 def test_a_robot_that_cannot_be_opened(given: dict[str, Any], reason: str, domain_id: int) -> None:
     with pytest.raises((ValueError, RuntimeError), match=reason):
         open_robot("robot1", given, domain_id=domain_id)
+
+
+def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_path: Path) -> None:
+    (tmp_path / "yard.yaml").write_text(
+        "name: yard\nextends: mujoco-quadrotor\ngeofence: {radius_m: 1.0, z_m: [0, 2]}\n"
+    )
+    given = {"driver": "mujoco", "profile": str(tmp_path / "yard.yaml"), "skill_set": "drone"}
+    robot = open_robot(
+        "robot1", {**given, "parameters": {"body": "quadrotor"}}, speed=30.0, domain_id=domain_id
+    )
+    try:
+        assert robot.execute("mf(90)", 30.0).outcome == "done"
+        for text, reason in [
+            ("mf(50)", "geofence"),
+            ("md(80)", "ground"),
+            ("mu(200)", "geofence"),
+            ("mf(501)", "500"),
+        ]:
+            ran = robot.execute(text, 30.0)
+            assert ran.outcome in ("failed", "refused")
+            assert reason in ran.message
+        assert robot.execute("mb(90)", 30.0).outcome == "done"
+    finally:
+        robot.close()
 
 
 def test_a_failure_is_an_outcome_and_the_next_plan_goes_on(domain_id: int) -> None:
