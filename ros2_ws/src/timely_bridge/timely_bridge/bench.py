@@ -29,11 +29,12 @@ from timely_bridge.parts import START_S, Part, put, stop_event
 
 ROBOTS = (1, 10, 30)
 SEGMENTS = 20
-SHORTEST_S, LONGEST_S = 0.5, 1.5
-"""Execution times of the segments: two to four times as often as the robots of TimelyLLM want one."""
+SHORTEST_S, LONGEST_S = 1.5, 3.0
+"""Execution times of the segments: a mean of 2.25 s, as long as those of TimelyLLM's workloads as ``lrtrace`` composes
+them (means 1.7, 1.7 and 2.3 s, medians 2.4 to 2.5 s), with every robot busy all the time, which theirs are not."""
 
-TOKENS = (4, 16)
-"""Lengths of the segments, tokens, as a drone's or an arm's skills have them."""
+TOKENS = (3, 7)
+"""Lengths of the segments, tokens; theirs have 5 in the mean."""
 
 MODULE = "timely_bridge.bench"
 TASK = "wait"
