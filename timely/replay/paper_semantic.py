@@ -29,7 +29,7 @@ from timely.disciplines.base import Discipline, Floats, Rows, StepLimits
 from timely.disciplines.predictors.mistakes import mistaken_levels, mistaken_tokens
 from timely.disciplines.predictors.stage import PredictionStage, ready_times
 from timely.disciplines.registry import create
-from timely.disciplines.semantic import Semantic
+from timely.disciplines.semantic import Semantic, SemanticMixed
 from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.profile import load_profile
 from timely.engines.sim.simulator import Simulator
@@ -66,14 +66,24 @@ Levels = list[float]
 """Normalized waiting of urgency 0..4 and of all, pooled, then the same as means over requests, seconds a token."""
 
 
-class _Order(Semantic):
+class Known(Semantic):
+    """The discipline with the profile's own step times, as the paper has them: they do not wobble."""
+
+    clearly = 1.0
+
+
+class KnownMixed(SemanticMixed):
+    """The same without Alg. 2."""
+
+    clearly = 1.0
+
+
+class _Order(Known):
     """Another order on the paper's batches: stage-aware and preemptive, as its published baselines are."""
 
 
 class StagedHpjf(_Order):
     """By urgency level, then by arrival."""
-
-    clearly = 1.0
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         """See ``Semantic.order``."""
@@ -93,19 +103,23 @@ class StagedSjf(_Order):
 class StagedFcfs(_Order):
     """By arrival."""
 
-    clearly = 1.0
-
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         """See ``Semantic.order``."""
         return np.zeros(len(rows), dtype=np.int64), table.sequence[rows].astype(np.float64)
 
 
-STAGED: dict[str, type[Semantic]] = {"hpjf": StagedHpjf, "sjf": StagedSjf, "fcfs": StagedFcfs}
+ON_BATCHES: dict[str, type[Semantic]] = {
+    "semantic": Known,
+    "semantic-mixed": KnownMixed,
+    "staged-hpjf": StagedHpjf,
+    "staged-sjf": StagedSjf,
+    "staged-fcfs": StagedFcfs,
+}
 
 
 def make(system: str) -> Discipline:
     """A discipline by its registered name; ``staged-NAME`` is a baseline on Alg. 2."""
-    return STAGED[system.removeprefix("staged-")]() if system.startswith("staged-") else create(system)
+    return ON_BATCHES[system]() if system in ON_BATCHES else create(system)
 
 
 def spikes(seed: int, concurrency: int, gap_s: float) -> list[PlannedTask]:
@@ -157,7 +171,7 @@ def waiting(
     seen: Sequence[PlannedTask] | None = None,
 ) -> Levels:
     """Serve ``seen`` (the tasks themselves unless given) and measure by the tasks' true arrivals and levels."""
-    options = ReplayOptions(mode="whole", journal=False, max_batch=places)
+    options = ReplayOptions(mode="whole", journal=False, max_batch=places, learned_speed=False)
     run = Simulator(options, load_profile(MACHINES[machine]), discipline=discipline).run(seen or tasks)
     waited, tokens, each = ([0.0] * (LEVELS + 1) for _ in range(3))
     counts = [0] * (LEVELS + 1)
