@@ -403,10 +403,10 @@ def record_command(
 def _recordings(files: Sequence[Path]) -> list[list[Path]]:
     """The files of each recording, in order: ``day_0.mcap`` and ``day_1.mcap`` are one."""
     groups: dict[object, list[tuple[int, Path]]] = {}
-    for file in files:
+    for place, file in enumerate(files):
         name, underscore, number = file.stem.rpartition("_")
         part = file.suffix == ".mcap" and underscore and number.isdecimal()
-        key = (file.parent, name) if part else file
+        key = (file.parent, name) if part else place
         groups.setdefault(key, []).append((int(number) if part else 0, file))
     return [[file for _, file in sorted(group)] for group in groups.values()]
 
