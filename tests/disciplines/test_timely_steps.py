@@ -148,6 +148,18 @@ def test_who_does_not_ride(due_s: float, resume_s: float) -> None:
     assert scene.compose(1.0).tokens == {"other": 1}
 
 
+def test_while_memory_is_short_a_plan_is_better_complete_than_waiting() -> None:
+    """Parked for long with less KV cache free than held: it rides on to its end instead of being evicted."""
+    for free_blocks, rides in ((10_000, False), (5, True)):
+        scene = Scene()
+        scene.free_blocks = free_blocks
+        scene.job("runs", NORMAL, running=True)
+        scene.parked("reads on", due_s=60.0, resume_s=59.0)
+        scene.parked("waits for a value", due_s=1.0, resume_s=math.inf)
+        assert ("reads on" in scene.compose(0.1).tokens) is rides
+        assert "waits for a value" not in scene.compose(0.1).tokens
+
+
 def test_nobody_rides_in_a_step_with_somebody_late() -> None:
     scene = Scene()
     scene.parked("parked", due_s=6.0, resume_s=5.0)

@@ -16,7 +16,8 @@ of an index, and each joins only if it gains at least what the others lose:
   composition tends to short responses instead of leaving them to chance.
 * **Riding along.** A parked generation joins a step that runs anyway if that hurts nobody: decoding it together with
   others is nearly free, decoding it alone later costs a whole step a token. It never starts a step before its
-  robot is about to run dry.
+  robot is about to run dry. While less KV cache is free than held it rides however far off that is: a plan that is
+  complete gives its memory back, one that waits is evicted and computed again.
 * While all who can run decode together and nothing happens, nothing is reconsidered.
 
 vLLM's own ``priority`` stands above the index. Step times and segment lengths are learned online.
@@ -164,7 +165,7 @@ class Timely(KeyedDiscipline):
         if not everybody:
             plan.held = step.held or ("batch" if builder.slots <= 0 else "tokens")
         if self.RIDE_S > 0.0 and plan.tokens and step.friendly:
-            step.take_along(self._riders(table, now))
+            step.take_along(self._riders(table, now, limits.free_blocks))
         plan.steady = everybody and builder.prefill_tokens == 0 and not plan.evict
         self._settled = tuple(plan.tokens) if plan.steady else ()
         return plan
@@ -186,10 +187,16 @@ class Timely(KeyedDiscipline):
             and table.resident[rows].all()
         )
 
-    def _riders(self, table: JobTable, now: float) -> list[int]:
+    def _riders(self, table: JobTable, now: float, free_blocks: int) -> list[int]:
         """Parked generations that could decode at once, whose robots run dry first first."""
-        parked = table.resident & (table.resume_s > now) & (table.due_s < now + self.RIDE_S)
-        rows = np.flatnonzero(parked & (table.resume_s < math.inf) & (table.prefill_left == 0))
+        able = (
+            table.resident & (table.resume_s > now) & (table.resume_s < math.inf) & (table.prefill_left == 0)
+        )
+        if not able.any():
+            return []
+        if free_blocks >= int(table.blocks.sum()) - int(table.shared_blocks[table.resident].sum()):
+            able &= table.due_s < now + self.RIDE_S
+        rows = np.flatnonzero(able)
         result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
         return result
 
