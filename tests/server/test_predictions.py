@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from timely.core.errors import InvalidInput
 from timely.core.timing import ManualTime
 from timely.disciplines.predictors.door import Arrival, Door, Predictors
 from timely.disciplines.predictors.urgency import UrgencyPredictor
@@ -222,6 +223,12 @@ async def test_those_that_come_during_a_call_go_together_in_the_next() -> None:
         assert [(await task).urgency.level for task in rest] == [1, 1, 1]
     assert classifier.batches == [["one"], ["long b", "long c", "long d"]]
     await made.stop()
+
+
+async def test_a_level_that_does_not_exist_is_refused_before_it_shares_a_batch() -> None:
+    made, _ = queue(Told())
+    with pytest.raises(InvalidInput, match="urgency must be 0"):
+        await made.annotate(Arrival("a", "one", urgency=9))
 
 
 async def test_full_batching_waits_for_a_batch_or_for_long_enough() -> None:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Collection, Hashable
 
 from timely.core.timing import AsyncClock, wait_until
+from timely.disciplines.needs import check_urgency
 from timely.disciplines.predictors.door import Annotation, Arrival, Door, Guesses
 from timely.disciplines.predictors.stage import PredictionStage
 from timely.disciplines.predictors.urgency import Assignment
@@ -63,6 +64,7 @@ class PredictionQueue:
         Raises:
             InvalidInput: it brought a level that does not exist.
         """
+        check_urgency(arrival.urgency)  # before it shares a batch with others
         if not self._door.missing(arrival, self._reads):
             return self._plainly(arrival)
         waiting: asyncio.Future[Annotation] = asyncio.get_running_loop().create_future()
