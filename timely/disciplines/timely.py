@@ -73,34 +73,34 @@ class Timely(KeyedDiscipline):
 
     def __init__(self) -> None:
         self._lengths = SegmentLengths()
-        self._settled: tuple[JobId, ...] = ()
+        self._together: tuple[JobId, ...] = ()
         """Who decoded together in the last step, if that was everybody who could, and nothing happened since."""
 
     # ------------------------------------------------------------------ hooks
 
     def arrived(self, job: Job, now: float) -> None:
         """Expect its first segment's length."""
-        self._settled = ()
+        self._together = ()
         self._expect(job)
 
     def parked(self, job: Job, now: float) -> None:
         """Learn from the segment it closed, expect the next one's length."""
-        self._settled = ()
+        self._together = ()
         if job.segments:
             self._lengths.learn(job)
         self._expect(job)
 
     def due_changed(self, job: Job, now: float) -> None:
         """Its slack is another."""
-        self._settled = ()
+        self._together = ()
 
     def evicted(self, job: Job, now: float) -> None:
         """It has to compute its context again."""
-        self._settled = ()
+        self._together = ()
 
     def finished(self, job: Job, now: float) -> None:
         """Learn from its last segment."""
-        self._settled = ()
+        self._together = ()
         if job.segments and job.segments[-1].index == int(job.table.segment[job.row]) - 1:
             self._lengths.learn(job)
 
@@ -144,8 +144,8 @@ class Timely(KeyedDiscipline):
         runnable: Rows = np.flatnonzero(table.resume_s <= now)
         if runnable.size == 0:
             return StepPlan(wake_s=next_wake(table, now))
-        if len(self._settled) == runnable.size and self._holds(table, limits):
-            return StepPlan(tokens=dict.fromkeys(self._settled, 1), steady=True)
+        if len(self._together) == runnable.size and self._holds(table, limits):
+            return StepPlan(tokens=dict.fromkeys(self._together, 1), steady=True)
         numbers = self._numbers(table, limits)
         index = numbers.index
         if runnable.size == 1:
@@ -167,12 +167,12 @@ class Timely(KeyedDiscipline):
         if self.RIDE_S > 0.0 and plan.tokens and step.friendly:
             step.take_along(self._riders(table, now, limits.free_blocks))
         plan.steady = everybody and builder.prefill_tokens == 0 and not plan.evict
-        self._settled = tuple(plan.tokens) if plan.steady else ()
+        self._together = tuple(plan.tokens) if plan.steady else ()
         return plan
 
     def _holds(self, table: JobTable, limits: StepLimits) -> bool:
         """Whether those who decoded together still can: as many slots, tokens and blocks as that takes."""
-        members = self._settled
+        members = self._together
         if len(members) > min(limits.max_batch, limits.token_budget):
             return False
         rows = [job.row for job in map(table.get, members) if job is not None]
