@@ -178,6 +178,10 @@ def test_a_chat_request_is_named_rated_and_given_its_words() -> None:
         assert passed["timely"] == {"task_id": "chatcmpl-mine", "text": "a long story, please", "urgency": 4}
         parts = [{"role": "user", "content": [{"type": "text", "text": "long"}, {"type": "image_url"}]}]
         assert chat(served, {"messages": parts})[0]["timely"]["urgency"] == 1
+        large = [{"role": "user", "content": "long " * 100_000}]
+        passed = chat(served, {"messages": large})[0]
+        assert passed["messages"] == large
+        assert (passed["timely"]["urgency"], len(passed["timely"]["text"])) == (1, 2000)
         hurried = chat(served, {"messages": [], "timely": {"tuf": {"ert_s": 0.2}}})[0]["timely"]
         assert hurried["urgency"] == 1
 

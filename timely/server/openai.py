@@ -7,9 +7,11 @@ level and its length.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,6 +33,9 @@ KEY = "timely"
 
 TEXT_CHARS = 2_000
 """Of a request's words, for predictors."""
+
+LARGE = 256 * 1024
+"""Bodies over this are parsed in a thread, bytes."""
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
@@ -72,7 +77,7 @@ class OpenAIDoor:
     async def _annotated(self, body: bytes, name: str) -> bytes:
         """The body with ``timely`` filled in; one that the engine will refuse stays as it is."""
         try:
-            data = json.loads(body)
+            data = await _off_loop(json.loads, body, len(body))
         except (ValueError, RecursionError):
             return body
         given = data.get(KEY, {}) if isinstance(data, dict) else None
@@ -97,7 +102,12 @@ class OpenAIDoor:
             filled["urgency"] = told.urgency.level
         if told.expected_tokens is not None:
             filled["expected_tokens"] = told.expected_tokens
-        return json.dumps({**data, KEY: filled}).encode()
+        return (await _off_loop(json.dumps, {**data, KEY: filled}, len(body))).encode()
+
+
+async def _off_loop(function: Callable[[Any], Any], argument: object, size: int) -> Any:
+    """A pictured prompt of megabytes must not hold up the robots."""
+    return await asyncio.to_thread(function, argument) if size > LARGE else function(argument)
 
 
 def words_of(data: dict[str, Any]) -> str:
