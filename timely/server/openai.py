@@ -102,7 +102,8 @@ class OpenAIDoor:
             filled["urgency"] = told.urgency.level
         if told.expected_tokens is not None:
             filled["expected_tokens"] = told.expected_tokens
-        return (await _off_loop(json.dumps, {**data, KEY: filled}, len(body))).encode()
+        text: str = await _off_loop(json.dumps, {**data, KEY: filled}, len(body))
+        return text.encode()
 
 
 async def _off_loop(function: Callable[[Any], Any], argument: object, size: int) -> Any:
