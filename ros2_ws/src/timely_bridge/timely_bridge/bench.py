@@ -101,7 +101,7 @@ def measure_latency(
                 parts[role].finish(START_S)
         finally:
             for part in parts.values():
-                part.kill()
+                part.close()
         closed, received = (
             json.loads((place / name).read_text()) for name in ("closed.json", "received.json")
         )

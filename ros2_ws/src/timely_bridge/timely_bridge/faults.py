@@ -316,7 +316,7 @@ class World:
     def close(self) -> None:
         """Kill what runs."""
         for part in self._parts.values():
-            part.kill()
+            part.close()
 
     def _begin(
         self,
@@ -329,7 +329,7 @@ class World:
     ) -> Part:
         if role in self._parts:
             self.restarts += 1
-            self._parts[role].kill()
+            self._parts[role].close()
         part = module_part(role, module, arguments, {**self._environment, **(more or {})}, python=python)
         self._parts[role] = part
         part.start()

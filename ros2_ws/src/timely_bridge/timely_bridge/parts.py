@@ -93,6 +93,11 @@ class Part:
                 process.stdin.close()
         self._process = None
 
+    def close(self) -> None:
+        """Kill it and forget what it said."""
+        self.kill()
+        self._errors.close()
+
     def wait_for(self, file: Path, timeout_s: float = START_S) -> None:
         """Until it has written ``file``; raises EngineFailed when it ends, or does not within ``timeout_s``."""
         deadline = time.monotonic() + timeout_s

@@ -114,7 +114,7 @@ def measure_stop(
             parts["fleet"].finish(START_S)
         finally:
             for part in parts.values():
-                part.kill()
+                part.close()
         asked = json.loads((place / "asked.json").read_text())
         commands = json.loads((place / "commands.json").read_text())
     delays = sorted(stop_delays(asked, commands))
