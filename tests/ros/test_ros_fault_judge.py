@@ -149,4 +149,6 @@ def test_stop_delays_are_those_of_robots_that_were_busy() -> None:
         "prompt": [9.98],
         "idle": [5.0, 10.5],
     }
-    assert sorted(stop_delays([(10.0, 11.0)], commands)) == [0.0, pytest.approx(0.02)]
+    stops = {"late": [10.015], "prompt": [9.0, 10.004, 11.5], "idle": [10.1]}
+    assert stop_delays([(10.0, 11.0)], commands, stops) == [pytest.approx(0.02), pytest.approx(0.004)]
+    assert stop_delays([(10.0, 11.0)], commands, {}) == [pytest.approx(0.02), 0.0]

@@ -1,7 +1,8 @@
-"""Measures a stop: from the call of the fleet's ``~/stop`` to the last motion command of each robot, all of them busy.
+"""Measures a stop: from the call of the fleet's ``~/stop`` until no robot gets a motion command, all of them busy.
 
-The robots are driven by set-points, fifty a second, as a robot without commands of its own is; the last set-point after
-the call is what counts. Server, fleet and robot program run in processes of their own, the plans come from the server.
+The robots are driven by set-points, fifty a second, as a robot without commands of its own is. What counts is when the
+code that sends them has ended, or the last set-point, if one came even later. Server, fleet and robot program run in
+processes of their own, the plans come from the server.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timely_robots.execution import Motion, SkillCall
+from timely_robots.execution import Motion, MotionCancelled, SkillCall
 from timely_robots.language import Returned
 from timely_robots.sim.driver import SimDriver
 
@@ -34,8 +35,8 @@ SEGMENTS = 60
 MODULE = "timely_bridge.stop_bench"
 WAIT_S = 30.0
 
-Commands = Mapping[str, Sequence[float]]
-"""robot -> when it got a set-point, seconds on the monotonic clock, ascending."""
+Times = Mapping[str, Sequence[float]]
+"""robot -> when something happened, seconds on the monotonic clock, ascending."""
 
 
 class SetPointRobot(SimDriver):
@@ -45,29 +46,35 @@ class SetPointRobot(SimDriver):
         """Also: room for the set-points."""
         super().declare()
         self.commands: list[float] = []
+        self.stops: list[float] = []
 
     def perform(self, call: SkillCall, motion: Motion) -> Returned:
         """See ``RobotDriver``."""
         end = self.pacer.now() + self._seconds(call)
-        while self.pacer.now() < end:
-            motion.check()
-            self.commands.append(time.monotonic())
-            motion.sleep(SET_POINT_S)
+        try:
+            while self.pacer.now() < end:
+                motion.check()
+                self.commands.append(time.monotonic())
+                motion.sleep(SET_POINT_S)
+        except MotionCancelled:
+            self.stops.append(time.monotonic())
+            raise
         return self._world.answer(call)
 
 
-def stop_delays(asked: Sequence[tuple[float, float]], commands: Commands) -> list[float]:
-    """For each stop and robot that was busy: seconds from the call to the last set-point; zero if there was none.
+def stop_delays(asked: Sequence[tuple[float, float]], commands: Times, stops: Times) -> list[float]:
+    """For each stop and robot that was busy: seconds from the call until no more set-points came.
 
     Args:
         asked: of each stop, when it was called, and when nothing can be due to it any more (the reset).
+        commands: when a robot got set-points. stops: when the code that sends them ended early.
     """
     delays = []
     for when_s, until_s in asked:
-        for times in commands.values():
+        for robot, times in commands.items():
             if any(when_s - BUSY_S <= one < when_s for one in times):
-                after = [one for one in times if when_s <= one < until_s]
-                delays.append(after[-1] - when_s if after else 0.0)
+                after = [one for one in (*times, *stops.get(robot, ())) if when_s <= one < until_s]
+                delays.append(max(after) - when_s if after else 0.0)
     return delays
 
 
@@ -116,8 +123,8 @@ def measure_stop(
             for part in parts.values():
                 part.close()
         asked = json.loads((place / "asked.json").read_text())
-        commands = json.loads((place / "commands.json").read_text())
-    delays = sorted(stop_delays(asked, commands))
+        commands, stops = json.loads((place / "commands.json").read_text())
+    delays = sorted(stop_delays(asked, commands, stops))
     if not delays:
         raise EngineFailed("no robot was busy when it was stopped", where="bench stop")
     return {
@@ -152,7 +159,11 @@ def _fly(folder: Path, robots: int, seed: int) -> None:
             stop.wait()
     finally:
         running.close()
-    put(folder / "commands.json", json.dumps({name: node.commands for name, node in running.drivers.items()}))  # type: ignore[attr-defined]
+    robots_of: dict[str, Any] = running.drivers  # type: ignore[assignment]
+    times = [
+        {name: getattr(node, what) for name, node in robots_of.items()} for what in ("commands", "stops")
+    ]
+    put(folder / "commands.json", json.dumps(times))
 
 
 class _Program:
