@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from itertools import islice, pairwise
 
 import pytest
@@ -58,6 +62,44 @@ def test_the_same_seed_gives_the_same_cases(skill_set: str) -> None:
     first = [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50)]
     assert first == [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50)]
     assert first != [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50, seed=4)]
+
+
+SHOW = """
+import hashlib
+from itertools import islice
+from timely.planner.generate import DRAWN, generate
+made = [(c.task, c.scene, c.history, c.plan) for s in DRAWN for c in islice(generate(s, "train", 0, coin=0.3), 600)]
+print(hashlib.sha256(repr(made).encode()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
+    """Whatever order Python's sets happen to have: texts hash differently in each process."""
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", SHOW], env={**os.environ, "PYTHONHASHSEED": seed}, timeout=120, check=True,
+            capture_output=True, text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+def test_coined_names_are_names_of_no_table(skill_set: str) -> None:
+    """And the plans that copy them are right; without a share of them nothing is drawn."""
+    coined = list(islice(generate(skill_set, "train", 3, coin=0.5), 200))
+    plain = made(skill_set, "train", 200)
+    assert [case.task for case in coined] != [case.task for case in plain]
+    known = set(
+        " ".join(name for table in (DRONE_OBJECTS, NOUNS, ARM_OBJECTS) for name in table["train"]).split()
+    )
+
+    def unknown(cases: list[Case]) -> int:
+        return sum(bool(set(re.findall(r"'([a-z]+)'", case.plan)) - known) for case in cases)
+
+    assert unknown(coined) > unknown(plain) + 20
 
 
 @pytest.mark.parametrize("skill_set", sorted(DRAWN))

@@ -47,6 +47,12 @@ WAYS: dict[str, tuple[bool, bool, bool]] = {
 
 EXAMPLES_A_STEP = {"drone": 12, "arm": 11}
 OWN_EXAMPLES_A_STEP = 16
+FIRST = "first"
+"""Folder of the first part of a training, inside that of the whole."""
+FINISHING_PART, FINISHING_RATE = 5, 0.7
+"""So many steps in one of finishing, and its rate beside the first part's."""
+COIN = 0.35
+"""Share of coined names while finishing: what was learned with known names is then done by copying them."""
 
 SkillSets = Annotated[
     list[str] | None, typer.Option("--skill-set", help="Name or YAML file; may be given several times.")
@@ -96,7 +102,6 @@ def train(
         threads=threads,
         device=device,
     )
-    sources = [Source(skills, cases(skills, "train", seed)) for skills in sets]
     began = time.monotonic()
 
     def progress(done: StepDone) -> None:
@@ -105,17 +110,33 @@ def train(
             f"step {done.step}/{done.steps}  loss {done.loss:.4f}  {done.step_s:.1f} s a step, {left / 60:.0f} min left"
         )
 
+    taken, finishing = steps, 0
+    if start is None and any(skills.name in DRAWN for skills in sets):
+        first, finishing = out / FIRST, max(1, steps // FINISHING_PART)
+        plain = [Source(skills, cases(skills, "train", seed)) for skills in sets]
+        typer.echo(f"{steps} steps on every kind of task, then {finishing} more with coined names")
+        run(folder, plain, first, options, progress=progress)
+        start, taken = first, steps + finishing
+        options = dataclasses.replace(options, steps=finishing, rate=rate * FINISHING_RATE)
+        seed += 1  # other cases than before
+    sources = [Source(skills, cases(skills, "train", seed, coin=COIN)) for skills in sets]
     loss = run(folder, sources, out, options, start=start, progress=progress)
     card = Card(
         base_model=folder.name,
         base_sha256=weights_hash(folder),
         adapter_sha256=file_hash(out / WEIGHTS_FILE),
         skill_sets=dict(prompt_hashes(sets)),
-        seed=seed,
-        steps=steps,
-        examples_seen=steps * sum(options.examples),
+        seed=options.seed,
+        steps=taken,
+        examples_seen=taken * sum(options.examples),
         loss=round(loss, 5),
-        options={**dataclasses.asdict(options), "start": start.name if start else None},
+        options={
+            **dataclasses.asdict(options),
+            "steps": steps,
+            "rate": rate,
+            "finishing_steps": finishing,
+            "start": None if finishing or start is None else start.name,
+        },
     )
     write_card(out, card)
     size = (out / WEIGHTS_FILE).stat().st_size
@@ -215,9 +236,11 @@ def info(
     write_json(json_file, {**card.model_dump(), "bytes": size, "stale": stale})
 
 
-def cases(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
+def cases(skills: SkillSet, split: Split, seed: int, *, coin: float = 0.0) -> Iterator[Case]:
     """From the generator that comes with the skill set, or from its examples."""
-    return generate(skills.name, split, seed) if skills.name in DRAWN else cases_of(skills, split, seed)
+    if skills.name in DRAWN:
+        return generate(skills.name, split, seed, coin=coin)
+    return cases_of(skills, split, seed)
 
 
 def _skill_sets(given: Sequence[str] | None) -> list[SkillSet]:

@@ -96,6 +96,8 @@ def _things(draw: Draw, count: int) -> list[str]:
 def _place(draw: Draw, *names: str) -> str:
     while True:
         place = draw.of(ARM_PLACES)
+        if draw.coins():
+            place = draw.qualified(place.split()[-1])
         if not any(place in name or name in place for name in names):
             return place
 
@@ -139,7 +141,7 @@ def put(draw: Draw) -> Case:
     else:
         task = draw.phrase("arm put two" if count == 2 else "arm put three", *clauses, v=verb)
     tail, plan = ("", carry(*moves)) if task.endswith("?") else _tail(draw, carry(*moves))
-    listed_scene = table(draw, *names, *(set(places) if draw.chance(0.6) else ()), without=places)
+    listed_scene = table(draw, *names, *(dict.fromkeys(places) if draw.chance(0.6) else ()), without=places)
     return case(
         draw,
         "put",
@@ -285,6 +287,9 @@ def stack(draw: Draw) -> Case:
     """Boxes on boxes; the colour alone often names them."""
     shape = draw.of(SHAPES)
     colours = draw.some(COLOURS[draw.split], draw.one((2, 3, 3, 4)))
+    colours = [draw.coined() if draw.coins() else colour for colour in colours]
+    if any(a != b and a in b for a in colours for b in colours) or len(set(colours)) < len(colours):
+        return stack(draw)
     names = [f"{colour} {shape}" for colour in colours]
     order = list(zip(names[1:], names, strict=False))  # each on the one before
     if draw.chance(0.5):
@@ -326,6 +331,7 @@ def sort(draw: Draw) -> Case:
         )
         for kind in kinds
     ]
+    members = [[draw.qualified(name) if draw.coins() else name for name in names] for names in members]
     target = {thing: place for things, place in zip(members, places, strict=True) for thing in things}
     listed = list(target)
     if any(a != b and a in b for a in listed for b in (*listed, *places)) or set(listed) & set(places):
@@ -376,6 +382,10 @@ def desk(draw: Draw) -> Case:
     if draw.training and draw.chance(0.45):
         kinds = list(dict.fromkeys((*kinds, draw.one(("rubbish", "pens", *able)))))
     members = {kind: draw.some(GROUPS[kind][draw.split], draw.one((1, 2))) for kind in kinds}
+    members = {
+        kind: [draw.qualified(name) if draw.coins() else name for name in names]
+        for kind, names in members.items()
+    }
     flat = [name for names in members.values() for name in names]
     single_name = next(name for name in _things(draw, 12) if not any(name in m or m in name for m in flat))
     bins = ["bin" if kind == "rubbish" else draw.of(SORT_PLACES) for kind in kinds]

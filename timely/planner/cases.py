@@ -172,10 +172,15 @@ def _same_table(reference: ArmScene, world: ArmScene) -> str:
 
 @dataclass(slots=True)
 class Draw:
-    """Seeded choice; words of the half (training or held-out) that is asked for."""
+    """Seeded choice; words of the half (training or held-out) that is asked for.
+
+    Attributes:
+        coin: share of names that are coined words, which a plan can only copy, never remember.
+    """
 
     rng: random.Random
     split: Split
+    coin: float = 0.0
 
     def of(self, table: dict[Split, tuple[_T, ...]]) -> _T:
         """One of this half's."""
@@ -206,10 +211,26 @@ class Draw:
 
     def thing(self, table: dict[Split, tuple[str, ...]]) -> str:
         """The name of a thing: one of the table or any other, now and then with an adjective."""
+        if self.coins():
+            return self.coined() if self.chance(0.6) else self.qualified(self.of(NOUNS))
         name = self.of(table if self.chance(0.45) else NOUNS)
         if " " not in name and self.chance(0.25 if self.training else 0.15):
             return f"{self.of(ADJECTIVES)} {name}"
         return name
+
+    def coins(self) -> bool:
+        """So often a name is coined; draws nothing where none are."""
+        return self.coin > 0 and self.chance(self.coin)
+
+    def coined(self) -> str:
+        """The head of one word and the tail of another: flamello, turquet."""
+        head, tail = (self.of(NOUNS).split()[0] for _ in range(2))
+        made = head[: self.rng.randint(2, 6)] + tail[len(tail) // 2 - self.one((0, 1)) :]
+        return made if made.isalpha() else self.coined()
+
+    def qualified(self, name: str) -> str:
+        """With one more word before it: an adjective, or a coined one."""
+        return f"{self.coined() if self.chance(0.5) else self.of(ADJECTIVES)} {name}"
 
     def a(self, name: str) -> str:
         """With its article; plurals go with some, in training also without."""

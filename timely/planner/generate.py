@@ -24,8 +24,13 @@ PAPER = frozenset(task.task.lower().rstrip(".!") for task in TASKS.values())
 """The benchmark's own wordings are left out: a planner is shown them for the first time when it is asked."""
 
 
-def generate(skill_set: str, split: Split, seed: int, *, distinct: bool = True) -> Iterator[Case]:
+def generate(
+    skill_set: str, split: Split, seed: int, *, distinct: bool = True, coin: float = 0.0
+) -> Iterator[Case]:
     """Cases without end, no task twice; the same seed gives the same cases.
+
+    Args:
+        coin: share of names that are coined words, so that plans learn to copy names instead of remembering them.
 
     Raises:
         UnknownName: no generator for that skill set.
@@ -36,7 +41,7 @@ def generate(skill_set: str, split: Split, seed: int, *, distinct: bool = True) 
     skills = find_skill_set(skill_set)
     profile = find_profile(skills.profile)
     # A text seeds the same on every machine and Python; the halves must not share their draws.
-    draw = Draw(random.Random(f"{skill_set} {split} {seed}"), split)
+    draw = Draw(random.Random(f"{skill_set} {split} {seed}"), split, coin)
     known: set[tuple[str, str, str]] = set()
     repeats = 0
     while repeats < MAX_TASK_TRIES:

@@ -23,6 +23,7 @@ from timely.plans.syntax import Call, Program
 
 MAX_REPEATS = 200
 CHANCE_AS_WRITTEN = 0.15
+COIN = 0.3
 OTHERS = (0, 1, 2, 3)
 
 
@@ -59,7 +60,7 @@ def cases_of(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
         raise InvalidInput(
             "has no examples to train with; write some into its file", where=f"skill set {skills.name}"
         )
-    draw = Draw(random.Random(f"{skills.name} {split} {seed}"), split)
+    draw = Draw(random.Random(f"{skills.name} {split} {seed}"), split, COIN if split == "train" else 0.0)
     known: set[tuple[str, str]] = set()
     repeats = 0
     while True:
@@ -119,6 +120,7 @@ def _objects(draw: Draw, skills: SkillSet, program: Program, example: Example) -
         (name for name in names if isinstance(name, str) and name.lower() in said), key=len, reverse=True
     )
     others = draw.some(DRONE_OBJECTS[draw.split], len(slots) + max(OTHERS))
+    others = list(dict.fromkeys(draw.coined() if draw.coins() else name for name in others))
     fresh = dict(zip(slots, others, strict=False))
     made = replace_all(example, fresh)
     if made.scene and draw.chance(0.5):

@@ -116,6 +116,23 @@ def _adapter(planner: str | None) -> Path | None:
     return folder
 
 
+def planner_apart(model: Path | str, planner: str | None, *, packaged: bool) -> Path | None:
+    """The adapter to serve beside the weights of ``model`` instead of in them (vLLM's ``--enable-lora``).
+
+    Args:
+        planner: as for ``resolve_model``. packaged: the model is the packaged one, which has an adapter of its own.
+
+    Raises:
+        InvalidInput: the adapter is broken or was made for another model.
+    """
+    if planner in (None, DEFAULT_PLANNER) and not packaged:
+        return None
+    adapter = _adapter(planner)
+    if adapter is not None:
+        check_base(read_card(adapter), Path(model), adapter)
+    return adapter
+
+
 def planner_card(model: Path | str) -> Card | None:
     """The card of the planner that was merged into a model folder; None for a model without."""
     folder = Path(model)
