@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_driver import Machine, StepDriver, Work
 
@@ -208,6 +208,37 @@ def test_a_perceptible_one_lies_where_its_perceived_service_belongs() -> None:
     bench.job("blind", 0.8)
     perceptible(bench, "nearly done", 4, 8.0, attained_s=0.3)
     assert bench.order() == ["nearly done", "blind", "long ahead"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.0, 20.0), st.floats(1.0, 400.0), st.sampled_from([None, 0, 2, 4]), st.booleans(), st.booleans()
+        ),
+        min_size=1, max_size=12,
+    ),
+    st.integers(1, 6),
+)  # fmt: skip
+def test_the_order_is_that_of_sorting_by_the_papers_rules(
+    requests: list[tuple[float, float, int | None, bool, bool]], queues: int
+) -> None:
+    """Queue by queue, in each the perceptible by estimated time, then the others by arrival; chosen ones before all."""
+    laps = LapsSd(queues=queues, first_s=0.5)
+    bench = Bench(laps)
+    places: list[tuple[tuple[float, ...], int]] = []
+    for name, (attained, tokens, accepted, chosen, active) in enumerate(requests):
+        job = bench.job(name, attained, tokens, active=active)
+        if accepted is not None:
+            bench.rounds(job, *[accepted] * 6)
+            if chosen:
+                bench.rounds(job, accepted)
+        left = laps.left_s(job, limits()) if accepted is not None else None
+        service = attained + (left or 0.0)
+        queue = sum(service >= 0.5 * 2.0**k for k in range(queues - 1))
+        first = accepted is not None and chosen and active
+        places.append(((-1 if first else queue, left is None, left or 0.0, name), name))
+    assert bench.order() == [name for _, name in sorted(places)]
 
 
 def test_only_who_is_not_perceptible_is_preempted() -> None:

@@ -3,8 +3,8 @@
 Machines are those of appendix B. What the paper leaves open is taken from the simulation that its authors published
 with it: 20 points of arrival ``gap`` seconds apart, at each 0 to ``C`` requests with all counts alike; urgency uniform
 over five levels; prompt and output uniform over 1 to 499 tokens; lengths predicted in ten buckets of 50 tokens; a batch
-of 16, but of 12 for the three baselines; and all disciplines on the same stage-aware, preemptive batches (Alg. 2), so that
-only the order differs. So three comparisons are made:
+of 16, but of 12 for the three baselines; and all disciplines on the same stage-aware, preemptive batches (Alg. 2), so
+that only the order differs. So three comparisons are made:
 
 * ``published``: every order on Alg. 2, the baselines with 12 places where semantic has 16, as published;
 * ``equal``: every order on Alg. 2 with 16 places;
