@@ -45,8 +45,8 @@ def task(
 class CheckedSimulator(Simulator):
     """Checks at every step that blocks are counted right and nothing is lost."""
 
-    def _begin_step(self, now: float) -> None:
-        super()._begin_step(now)
+    def _begin_step(self, now: float, again: int = 0) -> None:
+        super()._begin_step(now, again)
         pool, table = self.memory.pool, self.controller.table
         assert 0 <= pool.used <= pool.capacity
         held = sum(live.holding.private for live in self.live.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sim_cases import CheckedSimulator, profile, random_tasks, task
 
@@ -94,7 +94,8 @@ def test_saved_tokens_are_not_moved_when_their_blocks_are_found_again() -> None:
     assert 150 <= all_kept.counters["swapped_tokens"] <= 150 + 2 + 4 * 16
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
+@example(269, 1, 14, 100_000)
 @given(
     st.integers(0, 1000), st.integers(0, 140), st.sampled_from([14, 20, 60]), st.sampled_from([24, 100_000])
 )

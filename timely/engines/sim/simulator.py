@@ -275,8 +275,12 @@ class Simulator:
 
     # ------------------------------------------------------------------ a step
 
-    def _begin_step(self, now: float) -> None:
-        """Compose a step and put its end on the agenda, if anything runs now."""
+    def _begin_step(self, now: float, again: int = 0) -> None:
+        """Compose a step and put its end on the agenda, if anything runs now.
+
+        Blocks shared with others are not freed by an eviction, so a plan may come out short. What was evicted is gone
+        all the same, and the next plan is made of what is left: ``again`` counts them.
+        """
         if not self.live:
             return
         controller, memory = self.controller, self.memory
@@ -325,7 +329,10 @@ class Simulator:
                 members.append((live, 1, False))
         moved = memory.moved()
         if not members:
-            self._sleep(plan, now)
+            if plan.tokens and plan.evict and again < len(self.live):
+                self._begin_step(now, again + 1)
+            else:
+                self._sleep(plan, now)
             return
         drafts = self._draft(members) if self.speculation.drafts else 0
         time_s = self._step_time(decodes, len(members) - decodes, prefill_tokens, squares, context, drafts)
