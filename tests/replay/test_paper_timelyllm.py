@@ -92,6 +92,7 @@ def test_an_outcome_comes_back_from_its_piece() -> None:
     assert again.types[9] == pytest.approx(found.types[9], abs=1e-8)
 
 
+@pytest.mark.slow
 def test_runs_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "pieces.jsonl"
     first = runs.Runs(Pieces(path)).outcomes(runs.OURS, "wid3", [1, 2])

@@ -40,6 +40,7 @@ def test_an_application_is_one_sample(trace: Path) -> None:
     assert sum(map(len, twice.values())) == 120, "the same name in another trace is another instance"
 
 
+@pytest.mark.slow
 @needs_sklearn
 def test_costs_from_a_trace_serve_justitia(trace: Path, tmp_path: Path) -> None:
     target = tmp_path / "costs.npz"
@@ -85,6 +86,7 @@ def test_a_file_that_is_none_is_told_at_start(name: str, tmp_path: Path) -> None
         registry.load(f"{name}={path}")
 
 
+@pytest.mark.slow
 @needs_sklearn
 def test_the_command_line(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs, history = tmp_path / "costs.npz", tmp_path / "history.npz"
