@@ -11,7 +11,7 @@ Interval = tuple[float, float, float]
 """Mean, and the bounds of its 95% confidence interval."""
 
 COLOURS = (
-    "#8a8f98", "#c9a227", "#4f86c6", "#7a5ea8", "#c8442c", "#3b8454", "#a0522d", "#2e8b8b", "#d48fb0",
+    "#8a8f98", "#c9a227", "#3d9a9a", "#7a5ea8", "#c8442c", "#3b8454", "#a0522d", "#5a6e3a", "#d48fb0",
 )  # fmt: skip
 
 NAMED = {"TimelyLLM (pud)": "#4f86c6", "timely": "#c8442c", "timely, no limit": "#c8442c"}

@@ -626,8 +626,8 @@ def ablation(report: Report, seeds: Sequence[int]) -> None:
                         f"Ablation, {new_tokens} new tokens: {system.name}, {kind} share of the maximum", None, value,
                         "share", None, f"waiting {waits[0]:.3f} s",
                     )  # fmt: skip
-        for name, systems in (("ablation", ADDED), ("ablation-each", (*ALONE, OURS))):
-            shown = {system.name: found[system.name] for system in systems if system.name in found}
+        for name, systems in (("ablation", ADDED), ("ablation-each", (*ALONE, ADDED[-1]))):
+            shown = {system.name: found[system.name] for system in systems}
             plots.bars(
                 report.out / f"{name}-{new_tokens}.png",
                 f"Ablation: share of the maximum, WID 2, {new_tokens} new prompt tokens", ["urgent", "normal"], shown,
