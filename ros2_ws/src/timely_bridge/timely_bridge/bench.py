@@ -2,9 +2,8 @@
 
     python -m timely_bridge.bench --robots 1 10 30 [--segments 20] [--json FILE]
 
-Four parties, each where it would be in a fleet: the server (real HTTP, real scheduling, a scripted model) in one
-process, bridge and drivers in a second, robot programs that send tasks in a third. Their clocks are one: Linux's
-monotonic one.
+Four parties, each in a process of its own, as in a fleet: the server (real HTTP, real scheduling, a scripted model),
+the bridge, the drivers of all robots, the robot programs that send tasks. All read one clock: Linux's monotonic one.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from timely.core.errors import EngineFailed, TimelyError
+from timely_bridge.fleet import Fleet, fleet_of
 from timely_bridge.parts import START_S, Part, put, stop_event
 
 ROBOTS = (1, 10, 30)
@@ -37,6 +37,7 @@ TOKENS = (3, 7)
 """Lengths of the segments, tokens; theirs have 5 in the mean."""
 
 MODULE = "timely_bridge.bench"
+ROLES = ("server", "drivers", "bridge", "clients")
 TASK = "wait"
 FIRST_DOMAIN, LAST_DOMAIN = 1, 101
 
@@ -87,16 +88,17 @@ def measure_latency(
         plan = ["--folder", folder, "--robots", str(robots), "--segments", str(segments), "--seed", str(seed)]
         parts = {
             role: Part(role, [sys.executable, "-m", MODULE, "--role", role, *plan], environment)
-            for role in ("server", "fleet", "clients")
+            for role in ROLES
         }
         try:
             parts["server"].start()
             parts["server"].wait_for(place / "server.url")
-            parts["fleet"].start()
-            parts["fleet"].wait_for(place / "fleet.ready")
+            for role in ("drivers", "bridge"):
+                parts[role].start()
+                parts[role].wait_for(place / f"{role}.ready")
             parts["clients"].start()
             parts["clients"].finish(limit_s)
-            for role in ("fleet", "server"):
+            for role in ("bridge", "drivers", "server"):
                 parts[role].interrupt()
                 parts[role].finish(START_S)
         finally:
@@ -145,18 +147,7 @@ def _serve(folder: Path, segments: int, seed: int) -> None:
     put(folder / "closed.json", json.dumps(closed))
 
 
-def _fly(folder: Path, robots: int, seed: int) -> None:
-    from timely_robots.execution import SegmentOrder
-
-    from timely_bridge.fleet import fleet_of
-    from timely_bridge.run_fleet import start_fleet, steady_process
-
-    received: Times = {}
-
-    def note(order: SegmentOrder, when_s: float) -> None:
-        received[f"{order.task_id}/{order.index}"] = when_s
-
-    stop = stop_event()
+def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
     entries = {
         _name(index): {
             "profile": "sim-drone",
@@ -165,17 +156,62 @@ def _fly(folder: Path, robots: int, seed: int) -> None:
         }
         for index in range(robots)
     }
-    url = (folder / "server.url").read_text()
-    running = start_fleet(fleet_of({"server_url": url, "robots": entries}))
-    try:
-        for driver in running.drivers.values():
+    return fleet_of({"server_url": (folder / "server.url").read_text(), "robots": entries})
+
+
+def _drive(folder: Path, robots: int, seed: int) -> None:
+    from timely_robots.execution import SegmentOrder
+    from timely_robots.registry import driver_class
+
+    received: Times = {}
+
+    def note(order: SegmentOrder, when_s: float) -> None:
+        received[f"{order.task_id}/{order.index}"] = when_s
+
+    def make(context: Any) -> list[Any]:
+        fleet = _fleet(folder, robots, seed)
+        drivers = [
+            driver_class(robot.driver)(
+                namespace=robot.name, context=context, overrides=fleet.driver_parameters(robot)
+            )
+            for robot in fleet.robots
+        ]
+        for driver in drivers:
             driver.on_order = note
+        return drivers
+
+    _spin(make, folder / "drivers.ready")
+    put(folder / "received.json", json.dumps(received))
+
+
+def _bridge(folder: Path, robots: int, seed: int) -> None:
+    from timely_bridge.node import BridgeNode
+
+    def make(context: Any) -> list[Any]:
+        return [BridgeNode(context=context, overrides=_fleet(folder, robots, seed).bridge_parameters())]
+
+    _spin(make, folder / "bridge.ready")
+
+
+def _spin(make: Callable[[Any], list[Any]], ready: Path) -> None:
+    """Start nodes, say so, and end them when told to."""
+    from timely_robots.rostools import Spinner, isolated_context
+
+    from timely_bridge.run_fleet import steady_process
+
+    stop = stop_event()
+    context = isolated_context()
+    nodes = make(context)
+    for node in nodes:
+        node.trigger_configure()
+        node.trigger_activate()
+    spinner = Spinner(context, nodes, name="bench").start()
+    try:
         with steady_process():
-            put(folder / "fleet.ready", "yes")
+            put(ready, "yes")
             stop.wait()
     finally:
-        running.close()
-    put(folder / "received.json", json.dumps(received))
+        spinner.close()
 
 
 def _ask(robots: int, segments: int, seed: int) -> None:
@@ -235,14 +271,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--segments", type=int, default=SEGMENTS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the numbers here")
-    parser.add_argument("--role", choices=("server", "fleet", "clients"), help=argparse.SUPPRESS)
+    parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     try:
         if options.role == "server":
             _serve(options.folder, options.segments, options.seed)
-        elif options.role == "fleet":
-            _fly(options.folder, options.robots[0], options.seed)
+        elif options.role == "drivers":
+            _drive(options.folder, options.robots[0], options.seed)
+        elif options.role == "bridge":
+            _bridge(options.folder, options.robots[0], options.seed)
         elif options.role == "clients":
             _ask(options.robots[0], options.segments, options.seed)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +66,7 @@ class DriverPort:
         self._heard_s = -1e9
         self._matched = False
         self._goals: dict[Sent, _Goal] = {}
+        self._unannounced: deque[tuple[Sent, Callable[[], None]]] = deque()
         self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment")
         without_debug_lines(self._client)
         self._subscription = node.create_subscription(RobotState, f"{robot}/state", self._on_state, LATCHED)
@@ -92,8 +94,8 @@ class DriverPort:
         """See ``ports.Driver``."""
         loop = self._loop.loop
         sent = Sent(order, loop.create_future(), loop.create_future())
+        self._unannounced.append((sent, announce))
         self._send(sent)
-        self._node.executor.create_task(announce)
         return sent
 
     def cancel(self, sent: Sent) -> None:
@@ -151,7 +153,16 @@ class DriverPort:
             return
         future.add_done_callback(lambda done: self._accepted(sent, done))
 
+    def _announce(self, sent: Sent) -> None:
+        """Tell of an order, and of those before it, that it has gone out: after the robot, which is in a hurry."""
+        while self._unannounced and any(other is sent for other, _ in self._unannounced):
+            other, announce = self._unannounced.popleft()
+            announce()
+            if other is sent:
+                return
+
     def _accepted(self, sent: Sent, future: Any) -> None:
+        self._announce(sent)
         handle = future.result()
         mine = self._goals.get(sent)
         if mine is None:
@@ -206,6 +217,7 @@ class DriverPort:
                 mine.handle.cancel_goal_async()
 
     def _end(self, sent: Sent, execution: Execution) -> None:
+        self._announce(sent)
         self._goals.pop(sent, None)
         self._loop.call(_settle, sent, execution)
 

@@ -588,7 +588,9 @@ class _GoalListener:
     def _begin(self, handle: ServerGoalHandle) -> None:
         mark_executing(handle)
         self._feedback(handle, 0.0, 0.0, self._order.execution_s)
-        self._driver._publish_state()
+        # Behind the goals of other robots in this process that may have come meanwhile.
+        if (executor := self._driver.executor) is not None:
+            executor.create_task(self._driver._publish_state)
 
     def _feedback(
         self, handle: ServerGoalHandle, fraction: float, elapsed_s: float, remaining_s: float
