@@ -34,6 +34,7 @@ from timely.planner.words import (
     SURFACES,
     UNDERS,
     Split,
+    coinable,
 )
 from timely.plans.library import find_skill_set
 from timely.plans.segmenter import Segmenter
@@ -193,3 +194,24 @@ def test_the_paper_s_tasks_are_not_in_the_training_set() -> None:
 def test_a_skill_set_without_a_generator() -> None:
     with pytest.raises(UnknownName, match="arm, drone"):
         next(generate("chat", "train", 0))
+
+
+def test_words_of_a_vocabulary_that_may_be_names() -> None:
+    """None of the wordings', none that is held out, nothing but whole words."""
+    mark = "\u0120"
+    given = [
+        f"{mark}flamingo",
+        f"{mark}turquoise",
+        f"{mark}find",
+        f"{mark}cathedral",
+        f"{mark}Paris",
+        "ing",
+        f"{mark}x1y2",
+    ]
+    assert coinable(given) == ("cathedral",)
+    case = next(
+        case
+        for case in generate("arm", "train", 0, coin=1.0, coinable=("cathedral",))
+        if case.family == "put"
+    )
+    assert "cathedral" in case.plan

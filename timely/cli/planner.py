@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -28,7 +29,7 @@ from timely.planner.card import WEIGHTS as WEIGHTS_FILE
 from timely.planner.cases import Case
 from timely.planner.generate import DRAWN, generate
 from timely.planner.own import cases_of
-from timely.planner.words import Split
+from timely.planner.words import Split, coinable
 from timely.plans.library import load_skill_set
 from timely.plans.skillset import SkillSet
 
@@ -51,7 +52,7 @@ FIRST = "first"
 """Folder of the first part of a training, inside that of the whole."""
 FINISHING_PART, FINISHING_RATE = 5, 0.7
 """So many steps in one of finishing, and its rate beside the first part's."""
-COIN = 0.35
+COIN = 0.5
 """Share of coined names while finishing: what was learned with known names is then done by copying them."""
 
 SkillSets = Annotated[
@@ -119,7 +120,8 @@ def train(
         start, taken = first, steps + finishing
         options = dataclasses.replace(options, steps=finishing, rate=rate * FINISHING_RATE)
         seed += 1  # other cases than before
-    sources = [Source(skills, cases(skills, "train", seed, coin=COIN)) for skills in sets]
+    words = coinable(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
+    sources = [Source(skills, cases(skills, "train", seed, coin=COIN, coinable=words)) for skills in sets]
     loss = run(folder, sources, out, options, start=start, progress=progress)
     card = Card(
         base_model=folder.name,
@@ -236,10 +238,12 @@ def info(
     write_json(json_file, {**card.model_dump(), "bytes": size, "stale": stale})
 
 
-def cases(skills: SkillSet, split: Split, seed: int, *, coin: float = 0.0) -> Iterator[Case]:
+def cases(
+    skills: SkillSet, split: Split, seed: int, *, coin: float = 0.0, coinable: tuple[str, ...] = ()
+) -> Iterator[Case]:
     """From the generator that comes with the skill set, or from its examples."""
     if skills.name in DRAWN:
-        return generate(skills.name, split, seed, coin=coin)
+        return generate(skills.name, split, seed, coin=coin, coinable=coinable)
     return cases_of(skills, split, seed)
 
 

@@ -175,12 +175,14 @@ class Draw:
     """Seeded choice; words of the half (training or held-out) that is asked for.
 
     Attributes:
-        coin: share of names that are coined words, which a plan can only copy, never remember.
+        coin: share of names that are drawn from ``coinable``, or pieced together: a plan can only copy them.
+        coinable: words of any kind, none of them held out.
     """
 
     rng: random.Random
     split: Split
     coin: float = 0.0
+    coinable: tuple[str, ...] = ()
 
     def of(self, table: dict[Split, tuple[_T, ...]]) -> _T:
         """One of this half's."""
@@ -223,7 +225,9 @@ class Draw:
         return self.coin > 0 and self.chance(self.coin)
 
     def coined(self) -> str:
-        """The head of one word and the tail of another: flamello, turquet."""
+        """Any word at all, or the head of one and the tail of another: flamello, turquet."""
+        if self.coinable and self.chance(0.8):
+            return self.one(self.coinable)
         head, tail = (self.of(NOUNS).split()[0] for _ in range(2))
         made = head[: self.rng.randint(2, 6)] + tail[len(tail) // 2 - self.one((0, 1)) :]
         return made if made.isalpha() else self.coined()

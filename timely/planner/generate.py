@@ -25,12 +25,19 @@ PAPER = frozenset(task.task.lower().rstrip(".!") for task in TASKS.values())
 
 
 def generate(
-    skill_set: str, split: Split, seed: int, *, distinct: bool = True, coin: float = 0.0
+    skill_set: str,
+    split: Split,
+    seed: int,
+    *,
+    distinct: bool = True,
+    coin: float = 0.0,
+    coinable: tuple[str, ...] = (),
 ) -> Iterator[Case]:
     """Cases without end, no task twice; the same seed gives the same cases.
 
     Args:
-        coin: share of names that are coined words, so that plans learn to copy names instead of remembering them.
+        coin, coinable: share of names that are coined, so that plans learn to copy names instead of remembering
+            them, and words to take for it; see ``Draw``.
 
     Raises:
         UnknownName: no generator for that skill set.
@@ -41,7 +48,7 @@ def generate(
     skills = find_skill_set(skill_set)
     profile = find_profile(skills.profile)
     # A text seeds the same on every machine and Python; the halves must not share their draws.
-    draw = Draw(random.Random(f"{skill_set} {split} {seed}"), split, coin)
+    draw = Draw(random.Random(f"{skill_set} {split} {seed}"), split, coin, coinable)
     known: set[tuple[str, str, str]] = set()
     repeats = 0
     while repeats < MAX_TASK_TRIES:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from timely.planner import heldout, wordings
 
 Split = Literal["train", "test"]
+
+_WORD = re.compile("[a-z]+")
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -278,3 +281,34 @@ LOOKED_AT: dict[Split, tuple[str, ...]] = {
     ),
     "test": heldout.LOOKED_AT,
 }
+
+
+def coinable(vocabulary: Iterable[str]) -> tuple[str, ...]:
+    """Words of a tokenizer's vocabulary that may stand for names: none that wordings use, none that is held out.
+
+    A model reads a common word as one token, and writes it after a quotation mark as others; it learns that word by
+    word, so training shows it as many as it can.
+    """
+    taken = {
+        word for patterns in PHRASES["train"].values() for text in patterns for word in _WORD.findall(text)
+    }
+    held_texts = [text for texts in PHRASES["test"].values() for text in texts]
+    for table in (
+        DRONE_OBJECTS,
+        NOUNS,
+        ARM_OBJECTS,
+        ADJECTIVES,
+        SURFACES,
+        UNDERS,
+        ARM_PLACES,
+        SORT_PLACES,
+        MESSAGES,
+    ):
+        held_texts += table["test"]
+    for table in (PEOPLE, ANIMALS, MOVERS, COLOURS, SHAPES, LOOKED_AT, *GROUPS.values()):
+        held_texts += table["test"]
+    held_texts += [f"{purpose} {name}" for purpose, name in NEEDS["test"]]
+    held_texts += [f"{question} {answer}" for question, answer in QUESTIONS["test"]]
+    taken |= {word for text in held_texts for word in _WORD.findall(text.lower())}
+    marked = (word[1:] for word in vocabulary if word.startswith("\u0120"))  # how these files write a space
+    return tuple(sorted(word for word in marked if re.fullmatch("[a-z]{4,11}", word) and word not in taken))
