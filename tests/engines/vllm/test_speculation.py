@@ -25,7 +25,7 @@ PROMPTS = {
 
 def served(engine: Any) -> dict[str, list[int]]:
     for name, prompt in PROMPTS.items():
-        engine.add(name, prompt, TOKENS, {"mode": "whole"})
+        engine.add(name, prompt, TOKENS)
     done = engine.run()
     return {name: list(output.outputs[0].token_ids) for name, output in done.items()}
 
