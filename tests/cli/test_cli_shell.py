@@ -221,3 +221,28 @@ def test_help_imports_nothing_heavy() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+ENDED = """
+import os, signal, time
+from timely.cli import main
+
+def command(arguments):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+    except KeyboardInterrupt:
+        print("cleaned up")
+        return main.INTERRUPTED
+
+main.run = command
+main.main([])
+"""
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (130, "cleaned up", "")

@@ -7,6 +7,7 @@ the module of the command asked for is imported, so ``timely --help`` never wait
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -37,7 +38,9 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exits 0 on success, 2 on bad input, 1 when an engine failed, 130 on Ctrl-C."""
+    """Entry point. Exits 0 on success, 2 on bad input, 1 when an engine failed, 130 on Ctrl-C or SIGTERM."""
+    # Python dies of SIGTERM without cleaning up, and an engine's processes would live on.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
