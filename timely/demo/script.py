@@ -1,8 +1,4 @@
-"""The tasks of the demonstration: the paper's eleven but one (TimelyLLM Table 2), mixed over two drones and an arm.
-
-Task 6, a person in the way, is left out: the planner that ships answers it with a flight towards the person
-(docs/planner.md has its scores), and a demonstration must not teach that.
-"""
+"""The tasks of the demonstration: the paper's eleven (TimelyLLM Table 2), mixed over two drones and an arm."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ def tasks(seconds: float, seed: int) -> list[dict[str, Any]]:
     """
     rng = np.random.default_rng(seed)
     normal = [find_task(number) for number in rng.permutation([1, 2, 3, 4, 5])]
-    urgent = [find_task(number) for number in rng.permutation([7, 8])]
+    urgent = [find_task(number) for number in rng.permutation([6, 7, 8])]
     arm = [find_task(number) for number in rng.permutation([9, 10, 11])]
     script: list[dict[str, Any]] = []
     for offset, drone in enumerate(DRONES):
