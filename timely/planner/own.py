@@ -65,7 +65,9 @@ def cases_of(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
     repeats = 0
     while True:
         example = _filled(draw, skills, draw.one(skills.examples))
-        if (example.task, example.scene) in known and repeats < MAX_REPEATS:
+        # One without slots, as most refusals are, comes again and again: it is dressed anew each time.
+        fixed = example in skills.examples
+        if not fixed and (example.task, example.scene) in known and repeats < MAX_REPEATS:
             repeats += 1
             continue
         repeats = 0

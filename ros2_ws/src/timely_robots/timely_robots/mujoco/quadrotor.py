@@ -170,7 +170,9 @@ class Pilot:
         turn = math.remainder(goal_yaw - yaw, 2.0 * math.pi)
         torque_x = -TILT_GAIN * by - TILT_RATE_GAIN * wx
         torque_y = TILT_GAIN * bx - TILT_RATE_GAIN * wy
-        torque_z = YAW_INERTIA * turn_pull + YAW_GAIN * max(-0.5, min(0.5, turn)) + YAW_RATE_GAIN * (goal_rate - wz)
+        torque_z = (
+            YAW_INERTIA * turn_pull + YAW_GAIN * max(-0.5, min(0.5, turn)) + YAW_RATE_GAIN * (goal_rate - wz)
+        )
         # So much torque that the slowest rotor still turns.
         torque_z = max(-0.003, min(0.003, torque_z))
         for number, (x, y, spin) in enumerate(ROTORS):
