@@ -39,9 +39,17 @@ def domain_id() -> int:
     return FIRST_DOMAIN + _given
 
 
+FLYING_ELSEWHERE = ("test_ros_faults.py", "test_ros_five_robots.py")
+"""Their Tello drivers are processes of their own. djitellopy holds its UDP ports until the process ends that loaded
+it, so they come before the tests that fly in this one."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Warnings of rclpy that are not about our code are no errors, in the tests of this folder."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            for warning in RCLPY_WARNINGS:
-                item.add_marker(pytest.mark.filterwarnings(warning))
+    """Warnings of rclpy that are not about our code are no errors, in the tests of this folder; and their order."""
+    places = [place for place, item in enumerate(items) if item.path.parent == Path(__file__).parent]
+    ours = [items[place] for place in places]
+    ours.sort(key=lambda item: item.path.name not in FLYING_ELSEWHERE)
+    for place, item in zip(places, ours, strict=True):
+        items[place] = item
+        for warning in RCLPY_WARNINGS:
+            item.add_marker(pytest.mark.filterwarnings(warning))

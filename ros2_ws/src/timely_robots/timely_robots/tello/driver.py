@@ -25,6 +25,8 @@ UNSTARTED_S = 2.5
 SHOWING_DEG = 10
 LARGEST_GAP_S = 0.45
 """What the drone does is known only while its state comes, ten times a second, without a longer gap than this."""
+TAIL_S = 1.5
+"""So long at most a command waits for the drone to come to rest."""
 RESTED_S = 1.0
 """At rest for so long after a motion, it is done, even if its answer was lost."""
 UNDERWAY_M_PER_S = 0.3
@@ -268,8 +270,15 @@ class TelloDriver(DroneDriver):
             )
 
     def _settle(self, link: TelloLink, motion: Motion) -> None:
-        """Let an earlier stop take effect: it must not cut what comes next."""
+        """Let an earlier stop take effect, and an earlier motion end: neither must be taken for what comes next.
+
+        Otherwise the tail of a motion whose answer came early, seen after the next command, passes for that command's
+        own motion, even if the command was lost.
+        """
         while link.halting:
+            motion.sleep(POLL_S)
+        end_s = self.pacer.now() + TAIL_S
+        while (link.state.speed > 0.0 or link.silent_s > LARGEST_GAP_S) and self.pacer.now() < end_s:
             motion.sleep(POLL_S)
 
     def _wait(self, seconds: float) -> None:
