@@ -250,7 +250,7 @@ def run(
     Raises:
         OutOfTime: the budget of ``pieces`` is used up.
     """
-    pieces = pieces or Pieces()
+    pieces = Pieces() if pieces is None else pieces
     return [
         *_figure_5(seeds, pieces, out_dir, say),
         *_figure_6(seeds, pieces, out_dir, say),

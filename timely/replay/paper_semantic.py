@@ -243,7 +243,7 @@ def run(
     Raises:
         OutOfTime: the budget of ``pieces`` is used up.
     """
-    pieces = pieces or Pieces()
+    pieces = Pieces() if pieces is None else pieces
     return [
         *_headline(seeds, pieces, say),
         *_figures_2cd_and_4(seeds, pieces, out_dir, say),

@@ -195,9 +195,7 @@ class TaskService:
             raise Conflict(
                 f"it was re-planned as {old.replanned_as!r}: re-plan that one", where="path.task_id"
             )
-        new_id = wanted.task_id or secrets.token_hex(16)
-        if new_id in self._tasks or new_id in self._reserved:
-            raise Conflict(f"task id {new_id!r} is in use", where="id")
+        new_id = self._free_id(wanted.task_id)
         old.replanned_as = new_id
         try:
             await self._replace(old, Ending("cancelled", "", f"re-planned as {new_id}"))
@@ -218,9 +216,7 @@ class TaskService:
     async def _submit(self, request: TaskRequest) -> Task:
         if self._stopping or not self._started:
             raise Overloaded("the server is shutting down" if self._stopping else "the server is not ready")
-        task_id = request.task_id or secrets.token_hex(16)
-        if task_id in self._tasks or task_id in self._reserved:
-            raise Conflict(f"task id {task_id!r} is in use", where="id")
+        task_id = self._free_id(request.task_id)
         if len(self.generating()) + len(self._reserved) >= self.settings.max_live_tasks:
             raise Overloaded(f"{self.settings.max_live_tasks} tasks are being served", where="tasks")
         self._reserved.add(task_id)
@@ -235,6 +231,13 @@ class TaskService:
         async with at_most(self.settings.admission_wait_s):
             await task.heard.wait()
         return task
+
+    def _free_id(self, wanted: str | None) -> str:
+        """The id that was asked for, or a new one; Conflict if it is in use."""
+        task_id = wanted or secrets.token_hex(16)
+        if task_id in self._tasks or task_id in self._reserved:
+            raise Conflict(f"task id {task_id!r} is in use", where="id")
+        return task_id
 
     async def _prepare(self, task_id: str, request: TaskRequest) -> tuple[Task, GenerationRequest]:
         skill_set = await named(self.catalogue.skill_set(request.skill_set), "skill_set")
