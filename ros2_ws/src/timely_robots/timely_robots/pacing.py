@@ -43,7 +43,41 @@ class ScaledPacer(SystemPacer):
         return super().wait(interrupted, seconds / self.speed)
 
 
-class SteppedPacer:
+class _VirtualTime:
+    """Time that stands still but for ``advance``, and threads that wait for it.
+
+    Args:
+        start_s: the time at first.
+    """
+
+    POLL_S = 0.005
+    """How often a waiting thread looks whether it was interrupted; real time."""
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._now = start_s
+        self._changed = threading.Condition()
+        self._deadlines: dict[int, float] = {}
+
+    def now(self) -> float:
+        """See ``Pacer``."""
+        return self._now
+
+    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
+        """See ``Pacer``."""
+        me = threading.get_ident()
+        with self._changed:
+            deadline = self._deadlines[me] = self._now + seconds
+            self._changed.notify_all()
+            try:
+                while self._now < deadline and not interrupted.is_set():
+                    self._changed.wait(self.POLL_S)
+            finally:
+                del self._deadlines[me]
+                self._changed.notify_all()
+        return interrupted.is_set()
+
+
+class SteppedPacer(_VirtualTime):
     """A simulation's own time, which moves when the simulation has moved: see ``advance``.
 
     Threads that wait are served in lock step, so a busy machine makes the simulation slower and no time longer.
@@ -52,20 +86,12 @@ class SteppedPacer:
         speed: simulated seconds a second, at most.
     """
 
-    POLL_S = 0.005
-    """How often a waiting thread looks whether it was interrupted; real time."""
     GRACE_S = 0.02
     """A thread that was woken may think for so long before time goes on without it; real time."""
 
     def __init__(self, speed: float) -> None:
+        super().__init__()
         self.speed = speed
-        self._now = 0.0
-        self._changed = threading.Condition()
-        self._deadlines: dict[int, float] = {}
-
-    def now(self) -> float:
-        """See ``Pacer``."""
-        return self._now
 
     def advance(self, seconds: float) -> None:
         """The simulation has gone on by ``seconds``; wakes whoever waited for that, and waits for their next wait."""
@@ -79,34 +105,12 @@ class SteppedPacer:
                     self.GRACE_S,
                 )
 
-    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
-        """See ``Pacer``."""
-        me = threading.get_ident()
-        with self._changed:
-            deadline = self._deadlines[me] = self._now + seconds
-            self._changed.notify_all()
-            try:
-                while self._now < deadline and not interrupted.is_set():
-                    self._changed.wait(self.POLL_S)
-            finally:
-                del self._deadlines[me]
-        return interrupted.is_set()
 
-
-class ManualPacer:
+class ManualPacer(_VirtualTime):
     """Virtual time for tests: it stands still until ``advance`` is called."""
 
     POLL_S = 0.002
     """How often a waiting thread looks whether it was interrupted; real time, only here."""
-
-    def __init__(self, start_s: float = 0.0) -> None:
-        self._now = start_s
-        self._changed = threading.Condition()
-        self._deadlines: dict[int, float] = {}
-
-    def now(self) -> float:
-        """See ``Pacer``."""
-        return self._now
 
     def advance(self, seconds: float, timeout_s: float = 5.0) -> None:
         """Move on by ``seconds`` and wake whoever waited for that; returns when they have all seen it.
@@ -126,17 +130,3 @@ class ManualPacer:
         """Block until that many threads wait for virtual time; False if they do not within real ``timeout_s``."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self._deadlines) >= threads, timeout_s)
-
-    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
-        """See ``Pacer``."""
-        me = threading.get_ident()
-        with self._changed:
-            deadline = self._deadlines[me] = self._now + seconds
-            self._changed.notify_all()
-            try:
-                while self._now < deadline and not interrupted.is_set():
-                    self._changed.wait(self.POLL_S)
-            finally:
-                del self._deadlines[me]
-                self._changed.notify_all()
-        return interrupted.is_set()
