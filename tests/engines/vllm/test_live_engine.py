@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from timely.core.errors import Conflict, InvalidInput, TooLarge, UnknownName
+from timely.core.errors import Conflict, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
@@ -183,6 +183,11 @@ async def test_switching_disciplines_live(engine: VllmEngine) -> None:
         assert (await engine.stats()).discipline == name
     with pytest.raises(UnknownName):
         await engine.set_discipline("nonsense")
+    # This engine does not speculate: what needs that is neither offered nor taken.
+    assert "laps-sd" not in {info.name for info in engine.disciplines()}
+    with pytest.raises(Unsupported, match=r"'laps-sd' needs speculation: start the engine with"):
+        await engine.set_discipline("laps-sd")
+    assert (await engine.stats()).discipline == "timely"
     assert (await asyncio.wait_for(running, 60))[-1].reason == "complete"
 
 

@@ -28,7 +28,8 @@ from timely.core.errors import (
 )
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
-from timely.disciplines.needs import SPECULATION, check_needs
+from timely.disciplines.base import DisciplineInfo
+from timely.disciplines.needs import SPECULATION, check_needs, lacks
 from timely.engines.base import (
     Engine,
     EngineEvent,
@@ -314,8 +315,12 @@ class VllmEngine(Engine):
         return any(answer.get("known") for answer in answers)
 
     async def set_discipline(self, name: str) -> None:
-        """See ``Engine.set_discipline``; all engines switch."""
-        registry.load(name)
+        """See ``Engine.set_discipline``; all engines switch.
+
+        Raises:
+            Unsupported: it needs speculation, and this engine was started without; the current one stays.
+        """
+        check_needs(registry.load(name).info, _offered(self._args))
         await self._control({"kind": "discipline", "name": name})
 
     async def set_mode(self, mode: Mode) -> None:
@@ -368,6 +373,11 @@ class VllmEngine(Engine):
         return answers
 
     # ------------------------------------------------------------------ facts
+
+    def disciplines(self) -> tuple[DisciplineInfo, ...]:
+        """See ``Engine.disciplines``: without those that need speculation where it was not asked for at start."""
+        offered = _offered(self._args)
+        return tuple(info for info in super().disciplines() if not lacks(info, offered))
 
     async def tokenize(self, text: str) -> list[int]:
         """Token ids under the model's tokenizer, no special tokens."""
@@ -423,8 +433,7 @@ def parse_arguments(options: VllmOptions) -> Any:
     model = str(resolve_model(options.model, planner=NO_PLANNER if apart else options.planner))
     arguments = [*_defaults(given, model), *given, "--model", model, "--scheduler-cls", SCHEDULER]
     parsed = make_arg_parser(Parser()).parse_args(arguments)
-    speculates = bool(getattr(parsed, "speculative_config", None))
-    check_needs(registry.load(options.discipline).info, {SPECULATION} if speculates else set())
+    check_needs(registry.load(options.discipline).info, _offered(parsed))
     extra = dict(parsed.additional_config or {})
     extra["timely"] = {
         **dict(extra.get("timely") or {}),
@@ -437,6 +446,11 @@ def parse_arguments(options: VllmOptions) -> Any:
     }
     parsed.additional_config = extra
     return parsed
+
+
+def _offered(parsed: Any) -> set[str]:
+    """What a discipline may need and an engine with these arguments has; nothing before there are any."""
+    return {SPECULATION} if getattr(parsed, "speculative_config", None) else set()
 
 
 def _argument_parser() -> Any:

@@ -1,0 +1,47 @@
+"""Which disciplines an engine offers goes by how it was started: none that needs drafts where nothing is drafted."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from timely.core.errors import EngineFailed, Unsupported
+from timely.disciplines import registry
+from timely.engines.vllm.engine import VllmEngine, VllmOptions, parse_arguments
+
+DRAFTS = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}'
+
+
+def started_with(speculative_config: object) -> VllmEngine:
+    engine = VllmEngine(VllmOptions())
+    engine._args = SimpleNamespace(speculative_config=speculative_config)
+    return engine
+
+
+def offered(engine: VllmEngine) -> list[str]:
+    return [info.name for info in engine.disciplines()]
+
+
+async def test_without_drafts_a_discipline_that_needs_them_is_neither_offered_nor_taken() -> None:
+    for engine in (VllmEngine(VllmOptions()), started_with(None)):
+        names = offered(engine)
+        assert names == [name for name in (info.name for info in registry.infos()) if name != "laps-sd"]
+        with pytest.raises(Unsupported, match=r"'laps-sd' needs speculation: .*--speculative-config"):
+            await engine.set_discipline("laps-sd")
+
+
+async def test_with_drafts_all_are_offered() -> None:
+    engine = started_with({"method": "ngram"})
+    assert offered(engine) == [info.name for info in registry.infos()]
+    with pytest.raises(EngineFailed, match="not running"):
+        await engine.set_discipline("laps-sd")
+
+
+@pytest.mark.slow
+def test_at_start_it_is_refused_by_name() -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    with pytest.raises(Unsupported, match=r"'laps-sd' needs speculation: .*--speculative-config"):
+        parse_arguments(VllmOptions(discipline="laps-sd"))
+    parsed = parse_arguments(VllmOptions(discipline="laps-sd", arguments=("--speculative-config", DRAFTS)))
+    assert parsed.speculative_config["method"] == "ngram"
