@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from lrtrace.compose import compose
 from timely.cli.main import run
+from timely.engines.paces import Paces
+from timely.engines.replaying import ReplayOptions
 from timely.replay.closed_loop import CASES, measure
+from timely.replay.results import result_hash
+from timely.replay.run import replay
+from timely.replay.trace import planned
 
 
 def test_reports_make_up_for_a_wrong_profile() -> None:
@@ -28,6 +34,34 @@ def test_reports_make_up_for_a_wrong_profile() -> None:
             assert 0.0 <= between <= waiting
     worst = max(found["cases"].values(), key=lambda case: case["closed_over_perfect"])
     assert found["waiting_s"] == worst["waiting_s"]
+
+
+def test_what_robots_taught_helps_their_next_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On WID 1 each plan is short, and begins with the wrong estimate again unless its robot is known."""
+    known = measure([1], workload="wid1", duration_s=120.0)
+    monkeypatch.setattr(Paces, "of", lambda self, agent, text: 1.0)
+    forgotten = measure([1], workload="wid1", duration_s=120.0)
+    assert known["cases"]["faster"]["closed_over_perfect"] < 1.05
+    assert forgotten["cases"]["faster"]["closed_over_perfect"] > 1.05
+    for case in CASES:
+        assert known["cases"][case]["waiting_s"]["open"] == forgotten["cases"][case]["waiting_s"]["open"]
+
+
+@pytest.mark.parametrize("workload", ["wid1", "wid2", "wid3"])
+@pytest.mark.parametrize("discipline", ["timely", "pud"])
+def test_exact_profiles_give_what_they_gave_without_paces_to_the_bit(
+    workload: str, discipline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a skill's time is drawn: schedulers plan with its minimum, and a branch not taken teaches nothing."""
+    composed = compose(workload, 3, duration_s=40.0)
+    tasks = [planned(job, composed.header.network_s) for job in composed.jobs]
+    options = ReplayOptions(discipline=discipline, seed=3)
+    assert any(
+        segment.estimate_s not in (None, segment.execution_s) for task in tasks for segment in task.plan
+    )
+    paced = result_hash(replay(tasks, options))
+    monkeypatch.setattr(Paces, "of", lambda self, agent, text: 1.0)
+    assert paced == result_hash(replay(tasks, options))
 
 
 def test_a_discipline_that_does_not_park_does_not_care() -> None:

@@ -119,6 +119,32 @@ def test_status_shows_what_each_robot_does(served: Fleet) -> None:
     assert [task["outcome"] for task in state["recent"]] == ["complete", "cancelled"]
 
 
+def test_a_robot_that_is_faster_than_its_profile_shows(served: Fleet) -> None:
+    def fly() -> tuple[dict[str, object], list[float]]:
+        """A task whose first segment takes 1.4 s instead of 2: the robot's line; when it is ready, and due."""
+        with served.http.stream("POST", "/v1/tasks", json=body()) as response:
+            reader = Reader(response)
+            task_id = reader.next()[2]["task_id"]
+            served.run_for(0.2)
+            first = reader.next()[2]
+            assert first["execution_s"] == 2.0, "the profile's time, whatever the robot's pace"
+            line = served.http.get("/v1/status").json()["robots"][0]
+            done = {"segment": 0, "kind": "done", "elapsed_s": 1.4, "agent": "drone-1"}
+            served.run_for(1.3)
+            served.http.post(f"/v1/tasks/{task_id}/reports", json=done)
+            served.run_for(30.0)
+            reader.rest()
+        return line, [first["ready_s"], first["due_s"]]
+
+    line, (ready_s, due_s) = fly()
+    assert line["pace"] is None
+    assert due_s - ready_s == pytest.approx(2.01, abs=1e-5)
+    assert samples(served)["timely_robot_pace_ratio", "drone-1"] == pytest.approx(0.85)
+    line, (ready_s, due_s) = fly()
+    assert line["pace"] == 0.85
+    assert due_s - ready_s == pytest.approx(0.01 + 0.85 * 2.0, abs=1e-5)
+
+
 def test_health_and_openapi(served: Fleet) -> None:
     assert served.http.get("/healthz").json()["status"] == "ok"
     document = served.http.get("/openapi.json").json()

@@ -115,7 +115,7 @@ class ExecutionTrack:
                 earlier.end_s = max(earlier.start_s, min(earlier.end_s, at))
         segment.start_s = max(at, self._earliest_s(segment))
         segment.started = True
-        segment.end_s = segment.start_s + segment.execution_s
+        segment.end_s = segment.start_s + segment.expected_s
 
     def _end(self, segment: Segment, at: float, elapsed_s: float | None) -> None:
         if not segment.started:
@@ -133,7 +133,7 @@ class ExecutionTrack:
             if segment.started:
                 continue
             segment.start_s = max(segment.ready_s + self.network_s, self._earliest_s(segment))
-            segment.end_s = segment.start_s + segment.execution_s
+            segment.end_s = segment.start_s + segment.expected_s
 
     @property
     def end_s(self) -> float:

@@ -75,13 +75,20 @@ class Segment:
     tokens: int
     ready_s: float
     execution_s: float
-    """Expected execution time until a report says otherwise."""
+    """Execution time by the robot's profile."""
     blocking: bool = False
     """Generation cannot go on before the robot returns a value."""
+    pace: float = 1.0
+    """What the robot's earlier reports make of the profile's time: a factor."""
     start_s: float = math.nan
     end_s: float = math.nan
     started: bool = False
     done: bool = False
+
+    @property
+    def expected_s(self) -> float:
+        """Expected execution time until a report of this segment says otherwise, seconds."""
+        return self.execution_s * self.pace
 
 
 @dataclass(slots=True, eq=False)

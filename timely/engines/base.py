@@ -61,9 +61,10 @@ class SegmentReady:
 
     Attributes:
         ready_s: when it was complete in the engine, seconds on the engine's clock.
-        execution_s: expected execution time, seconds.
+        execution_s: execution time by the robot's profile, seconds.
         due_s: when the robot is expected to have finished it, seconds on the engine's clock.
         blocking: the generation waits for a value report on this segment.
+        pace: what this robot's earlier reports make of the profile's time: a factor.
     """
 
     task_id: str
@@ -74,6 +75,7 @@ class SegmentReady:
     execution_s: float
     due_s: float
     blocking: bool = False
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,8 @@ class EngineStats:
     decide_s: float = 0.0
     """Time of a recent scheduling decision."""
     jobs: tuple[JobView, ...] = ()
+    paces: Mapping[str, float] = field(default_factory=dict)
+    """By agent, for robots that have reported: measured over expected execution time, 0.5 to 1."""
 
 
 class Engine(ABC):

@@ -22,6 +22,7 @@ from timely.disciplines.needs import check_urgency
 from timely.disciplines.registry import create
 from timely.disciplines.step_time import LearnedSpeed
 from timely.engines.choices import choice
+from timely.engines.paces import Paces
 
 Journal = Callable[[Mapping[str, Any]], None]
 """Receives every event and decision as plain data."""
@@ -60,6 +61,8 @@ class Controller:
         self.discipline = discipline
         self.speed: LearningSpeed = speed or LearnedSpeed()
         self.journal = journal
+        self.paces = Paces()
+        """How much faster than its profile each robot has been."""
         self._files = tuple(files)
         self._knowledge: dict[str, object] = {}
         """What disciplines have learned, by the kind of their predictors: a switch to and fro forgets nothing."""
@@ -123,7 +126,7 @@ class Controller:
         """A segment is complete: note its times and park the generation until the robot runs dry.
 
         Args:
-            execution_s: expected execution time, seconds.
+            execution_s: execution time by the robot's profile, seconds; its pace makes the expected one of it.
             surplus_tokens: tokens of the same step that already belong to the next segment.
             last: nothing follows; the job is not parked, so that its end costs no wait.
         """
@@ -135,6 +138,7 @@ class Controller:
             ready_s=now,
             execution_s=execution_s,
             blocking=blocking,
+            pace=self.paces.of(job.spec.agent, text),
         )
         self._tracks[job.job_id].release(segment)
         self.segments += 1
@@ -152,11 +156,12 @@ class Controller:
                 self._park(job)
                 self.discipline.parked(job, now)
         if self.journal:
+            paced = {} if segment.pace == 1.0 else {"pace": segment.pace}
             self.journal(
                 {
                     "event": "segment", "t_s": now, "job": job.job_id, "index": segment.index,
                     "tokens": segment.tokens, "execution_s": execution_s, "due_s": float(table.due_s[row]),
-                    "resume_s": float(table.resume_s[row]),
+                    "resume_s": float(table.resume_s[row]), **paced,
                 }
             )  # fmt: skip
         return segment
@@ -178,9 +183,12 @@ class Controller:
                 f"segment {report.segment} has not been sent; {len(job.segments)} have", where="segment"
             )
         segment = job.segments[report.segment]
+        began = segment.started
         if report.kind == "value":
             self._value(job, segment, report, now)
         elif self._tracks[job_id].report(report, now):
+            if report.kind == "done":
+                self._learn_pace(job, segment, report, began)
             self._moved(job)
             if job.parked and job.awaiting is None:
                 self._park(job)
@@ -188,6 +196,16 @@ class Controller:
         if self.journal:
             self.journal({"event": "report", "t_s": now, "job": job_id, **report.to_dict()})
         return job
+
+    def _learn_pace(self, job: Job, segment: Segment, report: ExecutionReport, began: bool) -> None:
+        """One segment more is known of this robot; a blocking one also waits for what it asks about."""
+        if segment.blocking:
+            return
+        if report.elapsed_s is not None:
+            self.paces.learn(job.spec.agent, segment.text, segment.execution_s, report.elapsed_s)
+        elif began:
+            measured_s = segment.end_s - segment.start_s
+            self.paces.learn(job.spec.agent, segment.text, segment.execution_s, measured_s)
 
     def _value(self, job: Job, segment: Segment, report: ExecutionReport, now: float) -> None:
         if job.awaiting != report.segment:

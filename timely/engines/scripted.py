@@ -257,6 +257,7 @@ class ScriptedEngine(Engine):
             step_s=self._step_s,
             decide_s=self._decide_s,
             jobs=views,
+            paces=self._controller.paces.robots(),
         )
 
     @property
@@ -471,6 +472,7 @@ class ScriptedEngine(Engine):
                 execution_s=segment.execution_s,
                 due_s=segment.end_s,
                 blocking=job.awaiting == segment.index,
+                pace=segment.pace,
             )
         )
         if last:

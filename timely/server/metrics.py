@@ -36,6 +36,14 @@ class _EngineCollector(Collector):
             ("timely_engine_decision_seconds", "Time of a recent scheduling decision", stats.decide_s),
         ):
             yield GaugeMetricFamily(name, text, value=value)
+        paces = GaugeMetricFamily(
+            "timely_robot_pace_ratio",
+            "Measured over expected execution time of a robot, as plans are timed with it",
+            labels=["agent"],
+        )
+        for agent, pace in stats.paces.items():
+            paces.add_metric([agent], pace)
+        yield paces
         for name, text, value in (
             ("timely_engine_steps", "Engine steps", stats.steps),
             ("timely_engine_tokens", "Output tokens", stats.tokens),

@@ -38,7 +38,10 @@ async def snapshot(service: TaskService) -> dict[str, Any]:
             "max_live_tasks": service.settings.max_live_tasks,
         },
         "engine": _engine(stats),
-        "robots": [_robot(task, jobs.get(task.task_id), now) for task in open_tasks[-MAX_ROBOTS:]],
+        "robots": [
+            _robot(task, jobs.get(task.task_id), stats.paces.get(task.request.agent), now)
+            for task in open_tasks[-MAX_ROBOTS:]
+        ],
         "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
         "classes": _classes(service),
         "recent": [_recent(task, now) for task in list(service.recent)[: -MAX_RECENT - 1 : -1]],
@@ -66,13 +69,14 @@ def _engine(stats: EngineStats) -> dict[str, Any]:
     }
 
 
-def _robot(task: Task, job: JobView | None, now: float) -> dict[str, Any]:
+def _robot(task: Task, job: JobView | None, pace: float | None, now: float) -> dict[str, Any]:
     track = task.track
     current = track.executing(now)
     queued = [segment for segment in track.segments if not segment.done and segment.start_s > now]
     return {
         "agent": task.request.agent,
         "robot": task.profile.name,
+        "pace": None if pace is None else round(pace, 3),
         "task_id": task.task_id,
         "task": _short(task.request.task),
         "class": task.kind,

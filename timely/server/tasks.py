@@ -548,6 +548,7 @@ class TaskService:
                 ready_s=min(max(event.ready_s, task.arrival_s), now),
                 execution_s=event.execution_s,
                 blocking=event.blocking,
+                pace=event.pace,
             )
         )
         task.calls.append(calls)

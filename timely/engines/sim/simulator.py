@@ -501,7 +501,7 @@ class Simulator:
         if not self._whole:
             segment = task.plan[index]
             estimate = self.robots.estimate_s(task, index)
-            self.controller.close_segment(
+            closed = self.controller.close_segment(
                 live.job,
                 segment.text,
                 estimate,
@@ -510,7 +510,7 @@ class Simulator:
                 surplus_tokens=live.output - live.boundary,
                 last=last,
             )
-            for when, report in self.robots.receive(live.record, index, now, estimate):
+            for when, report in self.robots.receive(live.record, index, now, closed.expected_s):
                 self.agenda.at(when, REPORT, self._report, (task.job, report))
         if last:
             self._finish(live, now)

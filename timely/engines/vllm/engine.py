@@ -11,7 +11,7 @@ import contextlib
 import json
 import multiprocessing
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -352,6 +352,7 @@ class VllmEngine(Engine):
             step_s=max(answer["step_s"] for answer in answers),
             decide_s=max(answer["decide_s"] for answer in answers),
             jobs=tuple(JobView(**job) for answer in answers for job in answer["jobs"]),
+            paces=_fastest(answer["paces"] for answer in answers),
             **total,
         )
 
@@ -505,7 +506,17 @@ def _segment(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
         execution_s=data["execution_s"],
         due_s=data["due_s"],
         blocking=data["blocking"],
+        pace=data["pace"],
     )
+
+
+def _fastest(of_each: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """One pace a robot: with several engines, each knows what was reported of the plans that it wrote."""
+    paces: dict[str, float] = {}
+    for known in of_each:
+        for agent, pace in known.items():
+            paces[agent] = min(pace, paces.get(agent, pace))
+    return paces
 
 
 def _merged(task_id: str, segments: Sequence[Mapping[str, Any]], text: str) -> SegmentReady:

@@ -545,6 +545,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
                 "execution_s": segment.execution_s,
                 "due_s": segment.end_s,
                 "blocking": segment.blocking and not last,
+                "pace": segment.pace,
             }
         )
 
@@ -693,6 +694,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             "step_s": self._step_s,
             "decide_s": self._decide_s,
             "jobs": jobs,
+            "paces": controller.paces.robots(),
         }
 
     def _state(self, job: Job, row: int, now: float) -> str:

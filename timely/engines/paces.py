@@ -1,0 +1,96 @@
+"""How much faster than its profile each robot is, learned from its reports: what makes its next plan due on time.
+
+Reports correct the plan they are about. Without a memory the next plan begins with the same wrong estimate, and its
+first segments are late again (measured: docs/lab-notes.md, "What the closed loop is worth").
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import OrderedDict
+from functools import lru_cache
+
+GAIN = 0.5
+"""Share of the way to the latest measurement that a pace moves."""
+SLOWEST_PACE = 1.0
+"""A robot that is slower than its profile has its next segment early, which costs nothing: paces never exceed this."""
+FASTEST_PACE = 0.5
+"""Lowest pace: what is faster than that needs another profile (``lrtrace fit``)."""
+PLAUSIBLE = 0.25
+"""Segments done in a smaller share of the expected time teach nothing: a branch that was not taken, a wrong clock."""
+SHORTEST_S = 0.1
+"""Segments expected to take less teach nothing: the computer is what takes time there."""
+MOST_ROBOTS = 1000
+MOST_SKILLS = 64
+"""Skills remembered of one robot."""
+SHOWN = 200
+"""Robots an operator sees."""
+
+_CALL = re.compile(r"[A-Za-z_]\w*(?=\()")
+
+
+@lru_cache(maxsize=2048)
+def skills_of(text: str) -> str:
+    """The names a segment calls, each once, in order: ``"tc(180);mf(200);"`` is ``"tc+mf"``; prose is ``""``."""
+    return "+".join(dict.fromkeys(_CALL.findall(text)))[:120]
+
+
+class Paces:
+    """Measured over expected execution time, by robot and skill, kept while the engine lives; 1 where nothing is known.
+
+    Deterministic: the same reports in the same order give the same paces. Bounded: each pace is from
+    ``FASTEST_PACE`` to ``SLOWEST_PACE``, and the robots heard of longest ago are forgotten beyond ``MOST_ROBOTS``.
+    A robot without a name has no pace.
+    """
+
+    def __init__(self) -> None:
+        self._robots: OrderedDict[str, _Robot] = OrderedDict()
+
+    def of(self, agent: str, text: str) -> float:
+        """What to multiply the profile's time of this segment with; a skill not met yet has its robot's pace."""
+        robot = self._robots.get(agent)
+        return 1.0 if robot is None else robot.skills.get(skills_of(text), robot.pace)
+
+    def learn(self, agent: str, text: str, expected_s: float, measured_s: float) -> None:
+        """A segment was done in ``measured_s`` where the profile expects ``expected_s``, seconds.
+
+        What cannot be a measurement of this robot's pace is ignored.
+        """
+        if not agent or not (math.isfinite(measured_s) and SHORTEST_S <= expected_s < math.inf):
+            return
+        ratio = measured_s / expected_s
+        if ratio < PLAUSIBLE:
+            return
+        seen = min(SLOWEST_PACE, max(FASTEST_PACE, ratio))
+        robot = self._robots.get(agent)
+        if robot is None:
+            robot = self._robots[agent] = _Robot()
+            if len(self._robots) > MOST_ROBOTS:
+                self._robots.popitem(last=False)
+        self._robots.move_to_end(agent)
+        robot.learn(skills_of(text), seen)
+
+    def robots(self) -> dict[str, float]:
+        """Pace by robot, for whom something is known; those heard of last, at most ``SHOWN``."""
+        names = list(self._robots)[-SHOWN:]
+        return {name: self._robots[name].pace for name in names}
+
+
+class _Robot:
+    """One robot's paces."""
+
+    __slots__ = ("pace", "skills")
+
+    def __init__(self) -> None:
+        self.pace = 1.0
+        """Over all it does."""
+        self.skills: dict[str, float] = {}
+
+    def learn(self, skill: str, seen: float) -> None:
+        """Take one measurement within bounds."""
+        known = self.skills.pop(skill, self.pace)
+        self.skills[skill] = known + GAIN * (seen - known)
+        if len(self.skills) > MOST_SKILLS:
+            del self.skills[next(iter(self.skills))]
+        self.pace += GAIN * (seen - self.pace)
