@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from timely_bridge.fault_judge import Moved, Said, Violations, judge_holding, judge_motions, judge_outcome
-from timely_bridge.faults import KINDS, kind_of, log_motions, motions_of, names_of, plan_of, schedule
+from timely_bridge.faults.judge import Moved, Said, Violations, judge_holding, judge_motions, judge_outcome
+from timely_bridge.faults.motions import log_motions, motions_of, plan_of
+from timely_bridge.faults.rounds import KINDS, kind_of, names_of, schedule
 from timely_bridge.stop_bench import stop_delays
 from timely_interfaces.msg import ErrorCode, RobotState
 

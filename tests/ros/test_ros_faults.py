@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from emulated_robots import need
 from timely_bridge import faults, stop_bench
-from timely_bridge.dds_cut import DdsCut, build, udp_only
-from timely_bridge.fault_judge import VIOLATIONS
+from timely_bridge.faults.dds_cut import DdsCut, build, udp_only
+from timely_bridge.faults.judge import VIOLATIONS
+from timely_bridge.faults.rounds import names_of, schedule
 
 from timely.cli import main as shell
 from timely.core.errors import EngineFailed, Unsupported
@@ -25,7 +26,7 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
     need("djitellopy")
     lines: list[str] = []
     fleet = ("tello", "sim")
-    struck = {fault.kind for fault in faults.schedule(4, SEED, faults.names_of(fleet))}
+    struck = {fault.kind for fault in schedule(4, SEED, names_of(fleet))}
     assert struck == {"emulator_dies", "dds_cut", "bridge_killed", "driver_killed"}
     found = faults.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append)
     assert found["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
