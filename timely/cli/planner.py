@@ -27,6 +27,7 @@ from timely.planner.card import (
 )
 from timely.planner.card import WEIGHTS as WEIGHTS_FILE
 from timely.planner.cases import Case
+from timely.planner.door import LOOKED_AT, check_examples, names_brought
 from timely.planner.generate import DRAWN, generate
 from timely.planner.own import cases_of
 from timely.planner.words import Split, coinable
@@ -46,7 +47,7 @@ WAYS: dict[str, tuple[bool, bool, bool]] = {
 }
 """Ways of asking: with the adapter, with examples in the prompt, with the grammar."""
 
-EXAMPLES_A_STEP = {"drone": 12, "arm": 11}
+EXAMPLES_A_STEP = {"drone": 14, "arm": 9}
 OWN_EXAMPLES_A_STEP = 16
 FIRST = "first"
 """Folder of the first part of a training, inside that of the whole."""
@@ -69,12 +70,12 @@ def train(
     out: Annotated[
         Path, typer.Option(help="Folder of the adapter; a training broken off there goes on.")
     ] = Path("planner"),
-    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 640,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 580,
     start: Annotated[Path | None, typer.Option(help="Adapter to begin with, instead of none.")] = None,
     rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
     seed: Annotated[int, typer.Option(help="Of the examples and the first weights.")] = 0,
     base: Base = None,
-    threads: Threads = 1,
+    threads: Threads = 2,
     device: Device = "cpu",
     json_file: JsonFile = None,
 ) -> None:
@@ -83,15 +84,17 @@ def train(
     Example: timely planner train --skill-set my_robot.yaml --out my_planner --steps 80
     """
     sets = _skill_sets(skill_set)
-    streams = [cases(skills, "train", seed) for skills in sets]
-    heads = [next(stream) for stream in streams]  # a skill set without examples is told now
-    del heads
+    for skills in sets:
+        next(cases(skills, "train", seed))  # a skill set without examples is told now
     if start is not None:
         read_card(start)
+    _libraries()
+    for skills in sets:
+        check_examples(skills)
+    names = {skills.name: names_brought(skills, _looked_at(skills, seed)) for skills in sets}
     folder = _base(base)
     if start is not None:
         check_base(read_card(start), folder, start)
-    _libraries()
     from timely.planner.train import Source, StepDone, TrainOptions
     from timely.planner.train import train as run
 
@@ -132,6 +135,7 @@ def train(
         steps=taken,
         examples_seen=taken * sum(options.examples),
         loss=round(loss, 5),
+        names=names,
         options={
             **dataclasses.asdict(options),
             "steps": steps,
@@ -245,6 +249,10 @@ def cases(
     if skills.name in DRAWN:
         return generate(skills.name, split, seed, coin=coin, coinable=coinable)
     return cases_of(skills, split, seed)
+
+
+def _looked_at(skills: SkillSet, seed: int) -> Iterator[Case]:
+    return islice(cases(skills, "train", seed), LOOKED_AT)
 
 
 def _skill_sets(given: Sequence[str] | None) -> list[SkillSet]:

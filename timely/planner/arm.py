@@ -25,6 +25,10 @@ UNSAFE, UNCLEAR = "say('Sorry, that is not safe');", "say('Sorry, I do not under
 UNABLE, UNSEEN = "say('Sorry, I cannot do that');", "say('Sorry, I do not see it');"
 
 
+MAX_CARRIED = 6
+"""Things that one plan may pick and place: twice as many statements."""
+
+
 def draw_case(draw: Draw) -> Case:
     """A task of any family, families as often as ``FAMILIES`` says."""
     return draw.rng.choices(list(FAMILIES), weights=list(FAMILIES.values()))[0](draw)
@@ -363,7 +367,7 @@ def _counts(draw: Draw, listed: Sequence[str]) -> dict[str, int]:
     counts = dict.fromkeys(listed, 1)
     plain = [name for name in listed if name.isalpha() and name[-1] not in "shyfx"]
     if draw.training and plain and draw.chance(0.15):
-        counts[draw.one(plain)] = draw.one((2, 2, 3))
+        counts[draw.one(plain)] = min(draw.one((2, 2, 3)), 1 + MAX_CARRIED - len(listed))
     return counts
 
 

@@ -29,6 +29,8 @@ class Card(BaseModel):
         adapter_sha256: of the adapter's weight file.
         skill_sets: names, each with the SHA-256 of the prompt's fixed part that it was trained with.
         loss: at the end of training, nats a plan token. scores: of ``timely planner eval``, by skill set.
+        names: by skill set, the names that plans bring along; every other name an object argument has must stand in
+            the scene, the task or the history (``timely.plans.names``). None: plans may name anything.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -42,6 +44,7 @@ class Card(BaseModel):
     steps: int
     examples_seen: int
     loss: float
+    names: dict[str, list[str]] | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     scores: dict[str, Any] = Field(default_factory=dict)
 

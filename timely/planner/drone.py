@@ -51,8 +51,12 @@ MAX_QUESTION_WORDS = 6
 
 
 def draw_case(draw: Draw) -> Case:
-    """A task of any family, families as often as ``FAMILIES`` says."""
-    return draw.rng.choices(list(FAMILIES), weights=list(FAMILIES.values()))[0](draw)
+    """A task of any family, families as often as ``FAMILIES`` says; in training the hard ones more often."""
+    weights = [
+        weight * (MORE_IN_TRAINING.get(family, 1.0) if draw.training else 1.0)
+        for family, weight in FAMILIES.items()
+    ]
+    return draw.rng.choices(list(FAMILIES), weights=weights)[0](draw)
 
 
 def room(*things: Thing, facts: tuple[tuple[tuple[str, ...], str], ...] = ()) -> Callable[[], Scene]:
@@ -350,7 +354,7 @@ def loops(draw: Draw) -> Case:
 
 def several(draw: Draw) -> Case:
     """Two or three steps."""
-    wanted = draw.one((2, 2, 3, 3))
+    wanted = draw.one((2, 3, 3) if draw.training else (2, 2, 3, 3))
     chosen: list[Step] = []
     while len(chosen) < wanted:
         step = steps.any_step(draw)
@@ -680,6 +684,10 @@ def unclear(draw: Draw) -> Case:
     )
 
 
+MOVE = partial(_single, make=steps.move, family="move")
+TURN = partial(_single, make=steps.turn, family="turn")
+PHOTO = partial(_single, make=steps.find_photo, family="photo")
+
 FAMILIES: Mapping[Callable[[Draw], Case], float] = {
     find: 10,
     go_to: 8,
@@ -689,9 +697,9 @@ FAMILIES: Mapping[Callable[[Draw], Case], float] = {
     above: 7,
     below: 6,
     tool: 6,
-    partial(_single, make=steps.move, family="move"): 9,
-    partial(_single, make=steps.turn, family="turn"): 6,
-    partial(_single, make=steps.find_photo, family="photo"): 5,
+    MOVE: 9,
+    TURN: 6,
+    PHOTO: 5,
     partial(_single, make=steps.wait, family="wait"): 2,
     partial(_single, make=steps.say, family="say"): 2,
     loops: 4,
@@ -704,3 +712,14 @@ FAMILIES: Mapping[Callable[[Draw], Case], float] = {
     unclear: 13,
 }
 """How often each."""
+
+MORE_IN_TRAINING: Mapping[Callable[[Draw], Case], float] = {
+    several: 1.5,
+    loops: 2.0,
+    MOVE: 1.4,
+    TURN: 1.6,
+    PHOTO: 1.6,
+    when: 1.4,
+    two_things: 1.3,
+}
+"""What an adapter that was trained on all alike got wrong most."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from timely.core.errors import InvalidInput, TimelyError
@@ -17,6 +17,7 @@ from timely.planner.cases import Case, Draw, Scene, Trial, refused_by, same_call
 from timely.planner.dress import dressed
 from timely.planner.words import DRONE_OBJECTS, Split
 from timely.plans.interpreter import Invocation, Plain
+from timely.plans.names import fitting
 from timely.plans.parser import parse
 from timely.plans.skillset import NUMERIC, Example, SkillSet
 from timely.plans.syntax import Call, Program
@@ -25,6 +26,7 @@ MAX_REPEATS = 200
 CHANCE_AS_WRITTEN = 0.15
 COIN = 0.3
 OTHERS = (0, 1, 2, 3)
+FEWEST_NAMES = 20
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ def _objects(draw: Draw, skills: SkillSet, program: Program, example: Example) -
     slots = sorted(
         (name for name in names if isinstance(name, str) and name.lower() in said), key=len, reverse=True
     )
-    others = draw.some(DRONE_OBJECTS[draw.split], len(slots) + max(OTHERS))
+    others = draw.some(_takable(skills, DRONE_OBJECTS[draw.split]), len(slots) + max(OTHERS))
     others = list(dict.fromkeys(draw.coined() if draw.coins() else name for name in others))
     fresh = dict(zip(slots, others, strict=False))
     made = replace_all(example, fresh)
@@ -129,6 +131,17 @@ def _objects(draw: Draw, skills: SkillSet, program: Program, example: Example) -
         scene = [made.scene, *others[len(slots) : len(slots) + draw.one(OTHERS)]]
         made = made.model_copy(update={"scene": ", ".join(scene)})
     return made
+
+
+def _takable(skills: SkillSet, names: Sequence[str]) -> list[str]:
+    """Those short enough for every object argument; all of them if that leaves too few."""
+    kept = list(names)
+    for skill in skills.skills:
+        for argument in skill.arguments:
+            if argument.type == "object":
+                fits = set(fitting(kept, argument))
+                kept = [name for name in kept if name in fits]
+    return kept if len(kept) > FEWEST_NAMES else list(names)
 
 
 def replace_all(example: Example, fresh: dict[str, str]) -> Example:

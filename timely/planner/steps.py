@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timely.planner.cases import Draw
-from timely.planner.words import DRONE_OBJECTS, MESSAGES
+from timely.planner.words import DRONE_OBJECTS, MESSAGES, Split
 from timely.plans.scene import Thing
 
 MOVES = {"forward": "mf", "back": "mb", "left": "ml", "right": "mr", "up": "mu", "down": "md"}
@@ -30,9 +30,16 @@ class Step:
     conditional: bool = False
 
 
+KINDS: dict[Split, tuple[str, ...]] = {
+    "train": ("cm", "cm", "m", "m", "m", "word", "word", "half", "feet", "feet"),
+    "test": ("cm", "cm", "m", "m", "m", "word", "half", "feet"),
+}
+"""Ways to say a distance, as often as they come; training has more of those that must be worked out."""
+
+
 def distance(draw: Draw) -> tuple[str, int]:
     """A distance in words and in cm."""
-    kind = draw.one(("cm", "cm", "m", "m", "m", "word", "half", "feet"))
+    kind = draw.one(KINDS[draw.split])
     if kind == "cm":
         # Those left over by 7 are the held-out numbers.
         options = [n for n in range(20, 300, 5) if (n % 7 == 0) == (draw.split == "test")]

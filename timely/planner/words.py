@@ -158,7 +158,7 @@ MESSAGES: dict[Split, tuple[str, ...]] = {
     "train": _list("""hello, good morning, I am ready, all clear, dinner is ready, thank you, hi there, welcome home, time to go, the meeting starts, please wait, well done, good night, I am here, see you soon, lunch is
 ready, the door is open, mission complete, good evening, the show begins, stand by, welcome everyone, happy birthday, class is over, food is served, do not worry, happy new year, follow me, the game
 is over, wake up, breakfast is ready, mind the step, the shop is open, we are closed, thanks for coming, the train is late, tea is ready, merry christmas, good afternoon, goodbye, see you later,
-please be quiet, the show is over, work is done, I am finished, job complete, have a nice day, stay back, on my way, almost there, the test begins, attention please, pizza is here, congratulations,
+please be quiet, the show is over, work is done, I am finished, job complete, have a nice day, stay back, on my way, almost there, the test begins, attention please, pizza is here, well played,
 safe travels"""),
     "test": heldout.MESSAGES,
 }
@@ -213,7 +213,7 @@ snips, sander, pipe wrench, bolt cutter, electric drill, trowel, spatula knife, 
     "dishes": {"train": _list("""plate, mug, bowl, glass, cup, saucer, dinner plate, teacup, soup bowl, tea cup, small plate, big plate, wine glass, teapot, water glass, coffee cup, jug, egg cup, dessert plate, sauce boat, cereal
 bowl, tumbler, beer mug, deep plate, white plate, serving dish, bowl of glass"""), "test": tuple(heldout.GROUPS["dishes"])},
     "clothes": {"train": _list("""shirt, sock, hat, glove, scarf, belt, jumper, trousers, skirt, coat, cap, t-shirt, dress, jacket, tie, sweater, jeans, shorts, stocking, blouse, pyjamas, mitten"""), "test": ()},
-    "cutlery": {"train": _list("""fork, spoon, knife, teaspoon, soup spoon, butter knife, ladle, dessert fork, chopsticks, steak knife, cake fork, tablespoon, bread knife of steel"""), "test": ()},
+    "cutlery": {"train": _list("""fork, spoon, knife, teaspoon, soup spoon, butter knife, ladle, dessert fork, chopsticks, steak knife, cake fork, tablespoon, steel bread knife"""), "test": ()},
     "electronics": {"train": _list("""phone, charger, usb stick, cable, mouse, headphones, camera, laptop, tablet, remote, keyboard, radio, earphones, adapter, hard disk, microphone, game controller, smart watch"""), "test": ()},
     "drinks": {"train": _list("""juice, water bottle, milk, cola, lemonade, tea, coffee, beer can, apple juice, smoothie, iced tea, soda, wine bottle, mineral water"""), "test": ()},
     "sweets": {"train": _list("""candy, chocolate bar, lollipop, gummy bear, caramel, toffee, liquorice, marshmallow, praline, jelly bean, fudge, bonbon, chocolate egg"""), "test": ()},
@@ -247,7 +247,7 @@ stamp pad, ink pad, magnet, compass, magnifier, dice box, cable tie, screw box""
 ARM_PLACES: dict[Split, tuple[str, ...]] = {
     "train": _list("""tray, basket, plate, box, bin, bowl, shelf, drawer, mat, left tray, blue bin, rack, crate, red basket, saucer, right tray, cardboard box, case, tub, bag, pot, carton, left bin, right bin, red bin,
 green bin, left basket, right basket, red box, white box, wooden box, metal box, plastic box, sink, pan, bucket, jar, cabinet, locker, cart, table, desk, upper shelf, lower shelf, blue tray, red tray,
-white plate, cutting board, left shelf, right shelf, box on the left, corner, middle, scale, conveyor, pallet, toolbox, suitcase, fridge, top shelf, drawer unit, second drawer, lunch box"""),
+white plate, cutting board, left shelf, right shelf, left-hand box, corner, middle, scale, conveyor, pallet, toolbox, suitcase, fridge, top shelf, drawer unit, second drawer, lunch box"""),
     "test": heldout.ARM_PLACES,
 }
 

@@ -16,7 +16,8 @@ _LETTERS = (
 _MAX_DIGITS = 4
 _WORD = 14
 _MAX_WORDS = 8
-_OBJECT_WORDS = 3
+OBJECT_WORDS = 3
+"""Most words of an object name."""
 _POSITION = ' "[0." [0-9]{1,2} "]"'
 _POSITION_CHARS = 6
 
@@ -66,12 +67,21 @@ def object_name(chars: int) -> str:
 
     With room for it, a horizontal position may follow as TypeFly writes it: ``chair[0.6]``.
     """
-    words = max(1, min(_OBJECT_WORDS, (chars + 1) // 8))
+    words = max(1, min(OBJECT_WORDS, (chars + 1) // 8))
     part, first = f"[{_LETTERS}0-9_-]", f"[{_LETTERS}]"
     plain = _words(part, first, words, chars)
     if chars < 2 * _POSITION_CHARS:
         return plain
     return f"{plain} | {_words(part, first, words, chars - _POSITION_CHARS, after=_POSITION)}"
+
+
+def object_pattern(chars: int) -> str:
+    """The regular expression of what ``object_name`` takes, without its quotes."""
+    words = max(1, min(OBJECT_WORDS, (chars + 1) // 8))
+    longest = (chars + 1) // words - 1
+    part, first = f"[{_LETTERS}0-9_-]", f"[{_LETTERS}]"
+    position = r"(?:\[0\.[0-9]{1,2}\])?" if chars >= 2 * _POSITION_CHARS else ""
+    return rf"{first}{part}{{0,{longest - 1}}}(?: {part}{{1,{longest}}}){{0,{words - 1}}}{position}"
 
 
 def _words(part: str, first: str, words: int, chars: int, *, after: str = "") -> str:
