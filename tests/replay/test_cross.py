@@ -33,14 +33,14 @@ def test_less_is_better_where_it_is_time() -> None:
 @pytest.mark.slow
 def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from timely.disciplines import registry
-    from timely.replay import paper_sagesched, paper_semantic, workloads_justitia
+    from timely.replay import paper_semantic, sagesched_setting, workloads_justitia
 
     real = workloads_justitia.workload
     monkeypatch.setattr(cross, "ROBOTS_S", 15.0)
     monkeypatch.setattr(cross, "SPIKE", (5, 0.1))
     monkeypatch.setattr(paper_semantic, "POINTS", 3)
-    monkeypatch.setattr(paper_sagesched, "REQUESTS", 30)
-    monkeypatch.setattr(paper_sagesched, "PAST", 100)
+    monkeypatch.setattr(sagesched_setting, "REQUESTS", 30)
+    monkeypatch.setattr(sagesched_setting, "PAST", 100)
     monkeypatch.setattr(
         workloads_justitia, "workload",
         lambda seed, *, window_s: real(seed, applications=6, window_s=window_s / 50),

@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 
 from timely.core.job import JobSpec
-from timely.replay import claims, paper_justitia, paper_sagesched
+from timely.disciplines.simple import Fcfs
+from timely.replay import (
+    claims,
+    justitia_micro,
+    paper_justitia,
+    paper_sagesched,
+    sagesched_overhead,
+    sagesched_parts,
+    sagesched_setting,
+    workloads_justitia,
+)
+from timely.replay.evaluation import Evaluation
+from timely.replay.justitia_setting import Blurred, Exact
+from timely.replay.pieces import Pieces
 
 pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 pytest.importorskip("matplotlib", reason="needs the extra 'report'")
@@ -44,9 +57,9 @@ def test_intervals_are_student_s() -> None:
 
 
 def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
-    trace = paper_justitia.workload(1, applications=40, window_s=10.0)
-    exact = paper_justitia.Exact(trace)
-    blurred = paper_justitia.Blurred(exact, 4.52, np.random.default_rng(0))
+    trace = workloads_justitia.workload(1, applications=40, window_s=10.0)
+    exact = Exact(trace)
+    blurred = Blurred(exact, 4.52, np.random.default_rng(0))
     spec = JobSpec("x", 0.0, app=trace[0]["app"])
     truth = exact.predict("", spec)
     errors = [abs(blurred.predict("", spec) / truth - 1.0) for _ in range(20_000)]
@@ -55,15 +68,15 @@ def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
 
 def test_kendall_tau() -> None:
     a = np.array([1.0, 2.0, 3.0, 4.0])
-    assert paper_sagesched.kendall_tau(a, a) == 1.0
-    assert paper_sagesched.kendall_tau(a, -a) == -1.0
-    assert paper_sagesched.kendall_tau(a, np.array([1.0, 3.0, 2.0, 4.0])) == pytest.approx(4 / 6)
+    assert sagesched_setting.kendall_tau(a, a) == 1.0
+    assert sagesched_setting.kendall_tau(a, -a) == -1.0
+    assert sagesched_setting.kendall_tau(a, np.array([1.0, 3.0, 2.0, 4.0])) == pytest.approx(4 / 6)
 
 
 def test_the_baselines_are_as_good_as_their_papers_say() -> None:
-    errors = paper_sagesched.calibrate(requests=800)
-    assert errors.hit_rate == pytest.approx(paper_sagesched.HIT_RATE, abs=0.01)
-    assert errors.tau == pytest.approx(paper_sagesched.TAU, abs=0.01)
+    errors = sagesched_setting.calibrate(requests=800)
+    assert errors.hit_rate == pytest.approx(sagesched_setting.HIT_RATE, abs=0.01)
+    assert errors.tau == pytest.approx(sagesched_setting.TAU, abs=0.01)
     assert errors.trail > 0.0
 
 
@@ -71,21 +84,89 @@ def test_fair_ratios_compare_the_same_application() -> None:
     assert paper_justitia.fair_ratios([{"a": 2.0, "b": 3.0}], [{"b": 6.0, "a": 1.0}]) == [2.0, 0.5]
 
 
+def test_two_applications_in_turn_hold_the_cache_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fig. 3 without a cost model: what is watched is what the table says, and it never is more than there is."""
+    monkeypatch.setattr(justitia_micro, "make", lambda name: Fcfs())
+    blocks = justitia_micro._blocks("fcfs", 1)
+    assert set(blocks) == {"steps", "DM/0", "DM/1"}
+    assert len(blocks["steps"]) == justitia_micro.SAMPLED
+    assert blocks["steps"] == sorted(blocks["steps"])
+    held = [a + b for a, b in zip(blocks["DM/0"], blocks["DM/1"], strict=True)]
+    assert 200 < max(held) <= 459
+    # First come, first served: when the first has almost ended the second has all of it.
+    assert blocks["DM/0"][-1] <= blocks["DM/1"][-1]
+
+
+def test_the_workload_s_demands_lie_where_fig_4_has_them(tmp_path: Path) -> None:
+    found = check(justitia_micro.demands(Evaluation([1], tmp_path)))
+    assert found["fig4.queries"]["holds"]
+    assert found["fig4.summaries"]["holds"]
+    for part in "ab":
+        assert (tmp_path / f"fig4{part}.png").stat().st_size > 5_000
+
+
+def test_the_distance_of_samples_is_that_of_their_quantiles() -> None:
+    a = np.arange(1000.0)
+    assert sagesched_parts.distance(a, a) == 0.0
+    assert sagesched_parts.distance(a, a + 50.0) == pytest.approx(50.0)
+    assert sagesched_parts.distance(a, 2.0 * a) == pytest.approx(499.5, rel=0.01)
+
+
+def test_similar_prompts_have_similar_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sagesched_parts, "REMEMBERED", 4_000)
+    monkeypatch.setattr(sagesched_parts, "TARGETS", 6)
+    found = check(sagesched_parts.similarity(Evaluation([1], tmp_path)))
+    assert found["fig4.closer"]["holds"]
+    assert found["fig4.closer"]["ours"] < 0.7
+    assert (tmp_path / "fig4a.png").stat().st_size > 5_000
+
+
+def test_what_a_predictor_is_told_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sagesched_setting, "REQUESTS", 40)
+    made = sagesched_setting.setting(5, 8.0)
+    for drawn in made.drawn:
+        spec = sagesched_setting.spec_of(drawn)
+        exact = sagesched_setting.Told.of_length(made).predict(spec)
+        assert (exact.mean, exact.lengths.size) == (drawn.output_tokens, 1)
+    family = sagesched_setting.Told.of_family(made).predict(sagesched_setting.spec_of(made.drawn[0]))
+    truth = made.drawn[0].family.lengths(5_000, np.random.default_rng(0))
+    assert family.mean == pytest.approx(truth.mean(), rel=0.25)
+
+
+def test_a_figure_is_measured_seed_by_seed_and_once(tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def piece(name: str, seed: int) -> float:
+        asked.append((name, seed))
+        return seed + len(name) / 10.0
+
+    given = Evaluation([1, 2], tmp_path, pieces=Pieces(tmp_path / "p.jsonl"))
+    assert given.all("x", piece, [("a",), ("bb",)]) == [[1.1, 2.1], [1.2, 2.2]]
+    assert asked == [("a", 1), ("bb", 1), ("a", 2), ("bb", 2)]
+    assert given.each("x", piece, "bb") == [1.2, 2.2]
+    assert given.once("x", piece, "a", 2) == 2.1
+    assert len(asked) == 4
+    assert Evaluation([1], tmp_path).pieces is not Evaluation([1], tmp_path).pieces
+
+
 @pytest.mark.slow
 def test_justitia_s_evaluation_runs_and_beats_parrot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = paper_justitia.workload
+    real = workloads_justitia.workload
     # The same density of arrivals with a tenth of the applications.
     monkeypatch.setattr(
-        paper_justitia, "workload",
+        workloads_justitia, "workload",
         lambda seed, *, applications=30, window_s: real(seed, applications=applications, window_s=window_s / 10),
     )  # fmt: skip
-    monkeypatch.setattr(paper_justitia, "MICE", (40, 80, 120))
+    monkeypatch.setattr(justitia_micro, "MICE", (40, 80, 120))
+    monkeypatch.setattr(justitia_micro, "PAPER_OVERHEAD_MS", {15: 0.778, 30: 3.076, 100: 8.093})
+    monkeypatch.setattr(justitia_micro, "OVERHEAD_S", 30.0)
     told: list[str] = []
-    found = check(paper_justitia.run([1], tmp_path, told.append))
+    found = check(paper_justitia.run(Evaluation([1], tmp_path, told.append)))
     assert found["fig8.average.parrot"]["ours"] > 0.0
     assert found["table3.overhead"]["holds"]
     assert found["table2.error"]["holds"]
-    for figure in ("fig8a", "fig8b", "fig9a", "fig9b", "fig10", "fig11", "fig12"):
+    figures = "fig3a fig3b fig4a fig4b fig8a fig8b fig9a fig9b fig10 fig11 fig12a fig12b"
+    for figure in (*figures.split(), "table2_completion", "table2_error", "table3"):
         assert (tmp_path / f"{figure}.png").stat().st_size > 5_000
     assert told
 
@@ -94,13 +175,14 @@ def test_justitia_s_evaluation_runs_and_beats_parrot(tmp_path: Path, monkeypatch
 def test_sagesched_s_evaluation_runs_and_beats_first_come_first_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paper_sagesched, "REQUESTS", 120)
-    monkeypatch.setattr(paper_sagesched, "PAST", 400)
-    monkeypatch.setattr(paper_sagesched, "NODES", (1, 2))
-    monkeypatch.setattr(paper_sagesched, "RATES", {"Qwen3-32B": (30.0,), "Llama3.1-8B": (30.0,)})
-    monkeypatch.setattr(paper_sagesched, "MAIN_RATE", 30.0)
-    found = check(paper_sagesched.run([1], tmp_path))
+    monkeypatch.setattr(sagesched_setting, "REQUESTS", 120)
+    monkeypatch.setattr(sagesched_setting, "PAST", 400)
+    monkeypatch.setattr(sagesched_overhead, "NODES", (1, 2))
+    monkeypatch.setattr(sagesched_setting, "RATES", {"Qwen3-32B": (30.0,), "Llama3.1-8B": (30.0,)})
+    monkeypatch.setattr(sagesched_setting, "MAIN_RATE", 30.0)
+    found = check(paper_sagesched.run(Evaluation([1], tmp_path)))
     assert found["fig12.overhead"]["holds"]
     assert found["fig10.output_length"]["ours"] > 0.0
-    for figure in ("fig7a_ttlt", "fig7b_ttft", "fig8", "fig9", "fig10", "fig11", "fig12", "fig13a", "fig13b"):
+    figures = "fig4a fig4b fig7a_ttlt fig7b_ttft fig8 fig9 fig10 fig11 fig12 fig13a fig13b fig13c"
+    for figure in figures.split():
         assert (tmp_path / f"{figure}.png").stat().st_size > 5_000

@@ -13,6 +13,7 @@ from timely.disciplines.simple import Fcfs
 from timely.replay import claims
 from timely.replay import paper_laps_sd as laps
 from timely.replay import paper_semantic as semantic
+from timely.replay.evaluation import Evaluation
 from timely.replay.pieces import Pieces
 
 FIELDS = {"id", "what", "paper", "ours", "unit", "holds", "note"}
@@ -102,7 +103,7 @@ def test_semantics_evaluation_runs_and_is_ahead_of_its_baselines(
     monkeypatch.setattr(semantic, "MOST", 20)
     told: list[str] = []
     pieces = Pieces()
-    found = check(semantic.run([1, 2], tmp_path, told.append, pieces))
+    found = check(semantic.run(Evaluation([1, 2], tmp_path, told.append, pieces)))
     for name in semantic.BASELINES:
         assert found[f"fig2c.{name}"]["ours"] > 1.0
         assert found[f"fig2c.{name}.equal"]["ours"] > 1.0
@@ -119,7 +120,7 @@ def test_semantics_evaluation_runs_and_is_ahead_of_its_baselines(
         assert (tmp_path / f"{figure}.png").stat().st_size > 5_000
     assert told
     kept = len(pieces)
-    assert check(semantic.run([1, 2], tmp_path, pieces=pieces)) == found
+    assert check(semantic.run(Evaluation([1, 2], tmp_path, pieces=pieces))) == found
     assert len(pieces) == kept, "nothing is measured twice"
 
 
@@ -130,6 +131,20 @@ def test_a_switch_costs_what_the_papers_fig_2_says() -> None:
     """A request with 500 output tokens, 60 of prompt and half its drafts accepted: 14.21% of its inference time."""
     inference_s = 500 / (laps.DRAFTS * 0.5 + 1) * (laps.VERIFY_S + laps.DRAFTS * laps.DRAFT_S)
     assert 2 * laps.SWAP_S * (500 + 60) / inference_s == pytest.approx(0.1421, rel=0.1)
+
+
+def test_when_a_rate_has_settled() -> None:
+    assert laps.settled([0.5, 0.5, 0.5], 0.05) == 10
+    assert laps.settled([0.9, 0.2, 0.5, 0.52, 0.5], 0.05) == 30
+    assert laps.settled([0.5, 0.5, 0.9, 0.5], 0.05) == 40
+
+
+def test_acceptance_so_far_ends_where_the_request_s_is() -> None:
+    curves = [laps._acceptance_so_far(0.7, seed) for seed in range(30)]
+    assert {len(curve) for curve in curves} == {laps.SHOWN_TOKENS // 10}
+    ends = [curve[-1] for curve in curves]
+    assert np.mean(ends) == pytest.approx(0.7, abs=0.03)
+    assert np.std([curve[0] for curve in curves]) > 2.0 * np.std(ends), "restless at first"
 
 
 def test_the_workload_is_what_it_says() -> None:
@@ -187,8 +202,8 @@ def test_laps_sds_evaluation_runs_and_is_ahead_of_las(
     monkeypatch.setattr(laps, "COUNTS", (6, 12))
     monkeypatch.setattr(laps, "QUEUES", (2, 4))
     monkeypatch.setattr(laps, "VARIED", 8)
-    found = check(laps.run([1, 2], tmp_path))
+    found = check(laps.run(Evaluation([1, 2], tmp_path)))
     assert found["fig5.las"]["ours"] > 10.0
     assert found["fig7.error"]["ours"] < 12.0
-    for figure in ("fig5_CP", "fig6_10_first1", "fig7", "sensitivity"):
+    for figure in ("fig2", "fig3", "fig5_CP", "fig6_10_first1", "fig7", "sensitivity"):
         assert (tmp_path / f"{figure}.png").stat().st_size > 5_000

@@ -18,6 +18,7 @@ from timely.engines.sim.simulator import Simulator
 from timely.replay import paper_timelyllm as paper
 from timely.replay import timelyllm_runs as runs
 from timely.replay.bounds import MOST_TASKS, Alone, clairvoyant_utility, least_token_s
+from timely.replay.evaluation import Evaluation
 from timely.replay.pieces import OutOfTime, Pieces
 
 PROFILE = load_profile("rtx4090-llama3-8b")
@@ -127,7 +128,7 @@ def test_timely_beats_the_papers_algorithm_on_the_papers_workload() -> None:
 
 @pytest.mark.slow
 def test_the_whole_reproduction_with_one_seed(tmp_path: Path) -> None:
-    claims = paper.run([1], tmp_path, lambda line: None)
+    claims = paper.run(Evaluation([1], tmp_path))
     ids = [claim["id"] for claim in claims]
     assert len(ids) == len(set(ids))
     for claim in claims:

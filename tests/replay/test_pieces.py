@@ -92,10 +92,3 @@ def test_a_file_that_is_none_is_told_and_left_alone(tmp_path: Path, content: str
 def test_not_a_number_is_no_result() -> None:
     with pytest.raises(ValueError, match="JSON"):
         Pieces().map("fig", lambda seed: float("nan"), [(1,)])
-
-
-def test_pieces_without_any_yet_are_no_nothing(tmp_path: Path) -> None:
-    """An evaluation must keep its first piece in the file it was given, not in one of its own."""
-    pieces = Pieces(tmp_path / "p.jsonl")
-    assert bool(pieces)
-    assert len(pieces) == 0

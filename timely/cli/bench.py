@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from rich.table import Table
 
 from timely.cli.output import STDOUT, JsonFile, check_target, write_json
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.replay.evaluation import Evaluation
 from timely.replay.pieces import OutOfTime, Pieces
 
 app = typer.Typer(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
@@ -446,10 +446,11 @@ LIVE_HEADINGS = (
 
 def _live_row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     verdict = row["verdict"]
+    lost = row["unanswered"] + len(verdict["lost"]) + len(row["event_log"]["unsettled"])
     rule = "" if verdict["out_of_rule"] is None else str(verdict["out_of_rule"])
     return (
-        name, str(row["plans"]), str(row["segments"]), str(row["requests"]),
-        str(row["unanswered"] + len(verdict["lost"])), str(verdict["steps"]),
+        f"{name}, with drafts" if row["drafts"] else name,
+        str(row["plans"]), str(row["segments"]), str(row["requests"]), str(lost), str(verdict["steps"]),
         f"{100 * verdict['as_asked'] / max(1, verdict['steps']):.1f}%", str(verdict["strangers"]),
         str(verdict["overtaken"]), rule, str(verdict["evictions"]), _figure(row["response_p50_s"]),
         _figure(row["latency_p50_s"]), "yes" if row["good"] else "**no**",
@@ -475,14 +476,8 @@ def paper(
     target = out / name
     target.mkdir(parents=True, exist_ok=True)
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)  # noqa: E731
-    numbers = list(range(1, seeds + 1))
-    if "pieces" in signature(module.run).parameters:
-        with _resumable(resume, budget, jobs) as pieces:
-            claims = module.run(numbers, target, say, pieces=pieces)
-    elif resume is not None or budget is not None:
-        raise Unsupported(f"{name} runs in one piece", where="--resume")
-    else:
-        claims = module.run(numbers, target, say)
+    with _resumable(resume, budget, jobs) as pieces:
+        claims = module.run(Evaluation(range(1, seeds + 1), target, say, pieces))
     write_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
     rows = [_claim_row(row) for row in claims]
     if markdown is not None:

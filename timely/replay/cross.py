@@ -21,10 +21,10 @@ from timely.engines.replaying import JobRecord, ReplayOptions
 from timely.engines.sim.profile import load_profile
 from timely.engines.sim.simulator import Simulator
 from timely.replay import (
-    paper_justitia,
+    justitia_setting,
     paper_laps_sd,
-    paper_sagesched,
     paper_semantic,
+    sagesched_setting,
     workloads_justitia,
 )
 from timely.replay.claims import mean
@@ -105,27 +105,25 @@ def _spikes(name: str, seed: int) -> list[float]:
 
 def _applications(name: str, seed: int) -> list[float]:
     trace = workloads_justitia.workload(seed, window_s=workloads_justitia.WINDOWS_S[LOAD])
-    profile = paper_justitia.MODELS["LLaMA-7B"]
-    known = name in paper_justitia.NAMES
-    made = paper_justitia.make(name, paper_justitia.trained()) if known else registry.create(name)
-    completion = paper_justitia.completion_s(trace, made, profile)
+    made = justitia_setting.make(name) if name in justitia_setting.NAMES else registry.create(name)
+    completion = justitia_setting.completion_s(trace, made, justitia_setting.MODELS["LLaMA-7B"])
     return [mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
 
 
 def _lengths(name: str, seed: int) -> list[float]:
-    setting = paper_sagesched.setting(seed, paper_sagesched.MAIN_RATE)
+    setting = sagesched_setting.setting(seed, sagesched_setting.MAIN_RATE)
     found = registry.load(name)
     told = (
         name if name in ("ssjf", "ltr", "trail") else "ssjf" if EXPECTED_TOKENS in reads(found.info) else name
     )
     made: Discipline
-    if name in paper_sagesched.ORDER:
+    if name in sagesched_setting.ORDER:
         made = setting.make_discipline(name)
     elif issubclass(found, SageSched):
         made = found(setting.history())
     else:
         made = registry.create(name)
-    latency = paper_sagesched.measure(setting.told(told), made, paper_sagesched.PROFILES["Qwen3-32B"])
+    latency = sagesched_setting.measure(setting.told(told), made, sagesched_setting.PROFILES["Qwen3-32B"])
     return [latency.ttlt_s, latency.ttft_s]
 
 
@@ -216,7 +214,7 @@ def table(
     """
     found: dict[str, dict[str, float]] = {name: {} for name in disciplines}
     if pieces.jobs > 1 and "applications" in workloads:
-        paper_justitia.trained()  # before there are processes, each of which would do it again
+        justitia_setting.trained()  # before there are processes, each of which would do it again
     # Seed by seed: a run that is stopped has a whole table of fewer seeds.
     for seed in seeds:
         for workload in workloads:

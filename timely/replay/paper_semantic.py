@@ -17,7 +17,7 @@ predictor until its last token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from timely.engines.sim.profile import load_profile
 from timely.engines.sim.simulator import Simulator
 from timely.replay import paper_plots as plots
 from timely.replay.claims import Claim, claim, interval, mean, over_seeds
-from timely.replay.pieces import Pieces
+from timely.replay.evaluation import Evaluation
 
 POINTS = 20
 LEVELS = 5
@@ -61,7 +61,6 @@ LATENCIES = {0.001: 4, 0.01: 16, 0.1: 32, 1.0: 64}
 """Of the predictor, seconds; and the concurrency that the published script of Table 1 gives with each."""
 BATCHES = (4, 16, 32, 64)
 
-Say = Callable[[str], None]
 Levels = list[float]
 """Normalized waiting of urgency 0..4 and of all, pooled, then the same as means over requests, seconds a token."""
 
@@ -227,30 +226,15 @@ def _predicted(latency_s: float, batch: int, batching: str, concurrency: int, se
 # ---------------------------------------------------------------------- claims
 
 
-def run(
-    seeds: Sequence[int],
-    out_dir: Path,
-    say: Say = lambda line: None,
-    pieces: Pieces | None = None,
-) -> list[Claim]:
-    """Reproduce the evaluation; plots go to ``out_dir`` (which exists), claims come back.
-
-    Args:
-        seeds: of the workloads; the paper's comparison asks for ten at least.
-        say: told what has been measured, a line at a time.
-        pieces: what earlier runs have measured, and where to keep what this one does.
-
-    Raises:
-        OutOfTime: the budget of ``pieces`` is used up.
-    """
-    pieces = Pieces() if pieces is None else pieces
+def run(given: Evaluation) -> list[Claim]:
+    """Reproduce the evaluation: plots are drawn, claims come back."""
     return [
-        *_headline(seeds, pieces, say),
-        *_figures_2cd_and_4(seeds, pieces, out_dir, say),
-        *_figure_2a(seeds, pieces, out_dir, say),
-        *_figure_2b(seeds, pieces, out_dir, say),
-        *_table_1(seeds, pieces, out_dir, say),
-        *_table_2(seeds, pieces, out_dir, say),
+        *_headline(given),
+        *_figures_2cd_and_4(given),
+        *_figure_2a(given),
+        *_figure_2b(given),
+        *_table_1(given),
+        *_table_2(given),
         claim(
             "fig3",
             "the real dataset (Fig. 3 and 5): urgency 0 against FCFS, at most",
@@ -273,14 +257,14 @@ def _ratio(other: Sequence[Levels], mine: Sequence[Levels], each: bool = False, 
     return mean(_column(other, level, each)) / mean(_column(mine, level, each))
 
 
-def _headline(seeds: Sequence[int], pieces: Pieces, say: Say) -> list[Claim]:
+def _headline(given: Evaluation) -> list[Claim]:
     """Fig. 2c at 100: 1.7, 6.1 and 8.7 times faster for the most urgent."""
 
     def runs(system: str, places: int = PLACES) -> list[Levels]:
-        return pieces.map("spike", _spike, [(MAIN, 0.1, MOST, system, places, seed) for seed in seeds])
+        return given.each("spike", _spike, MAIN, 0.1, MOST, system, places)
 
     mine, mixed = runs("semantic"), runs("semantic-mixed")
-    alone = pieces.map("urgent-alone", _urgent_alone, [(MOST, seed) for seed in seeds])
+    alone = given.each("urgent-alone", _urgent_alone, MOST)
     found = [
         claim(
             "fig2c.semantic",
@@ -299,7 +283,7 @@ def _headline(seeds: Sequence[int], pieces: Pieces, say: Say) -> list[Claim]:
         staged, fewer = runs(f"staged-{name}"), runs(f"staged-{name}", PUBLISHED_PLACES)
         plain = runs(name)
         ours = {"published": fewer, "equal": staged, "plain": plain}
-        say(
+        given.say(
             f"spikes, {name}: "
             + ", ".join(
                 f"{k} {_ratio(v, mine):.2f} (each {_ratio(v, mine, True):.2f})" for k, v in ours.items()
@@ -348,7 +332,7 @@ def _headline(seeds: Sequence[int], pieces: Pieces, say: Say) -> list[Claim]:
     return found
 
 
-def _figures_2cd_and_4(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> list[Claim]:
+def _figures_2cd_and_4(given: Evaluation) -> list[Claim]:
     """Waiting of urgency 0 over concurrency, for both gaps and all machines."""
     paper = {
         (MAIN, 0.1): (0.08, 8.7),
@@ -363,13 +347,10 @@ def _figures_2cd_and_4(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say:
         steps = CONCURRENCY if machine == MAIN else CONCURRENCY[::2]
         cells: dict[str, list[list[Levels]]] = {}
         for system in ("semantic", *(f"staged-{name}" for name in BASELINES)):
-            cells[system] = [
-                pieces.map("spike", _spike, [(machine, gap_s, c, system, PLACES, seed) for seed in seeds])
-                for c in steps
-            ]
+            cells[system] = [given.each("spike", _spike, machine, gap_s, c, system, PLACES) for c in steps]
         figure = "fig2c" if (machine, gap_s) == (MAIN, 0.1) else "fig2d" if machine == MAIN else "fig4"
         plots.lines(
-            out_dir / f"{figure}_{machine}_gap{gap_s:g}.png",
+            given.out / f"{figure}_{machine}_gap{gap_s:g}.png",
             f"Semantic {figure}: urgency 0, {machine}, gap {gap_s:g} s",
             steps,
             {
@@ -386,7 +367,7 @@ def _figures_2cd_and_4(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say:
             for place, cell in enumerate(cells[f"staged-{name}"])
         )
         most = max(mean(_column(cell, 0, each=True)) for cell in mine)
-        say(f"{figure} {machine} gap {gap_s:g}: up to {most:.3f} s, {top:.1f} times")
+        given.say(f"{figure} {machine} gap {gap_s:g}: up to {most:.3f} s, {top:.1f} times")
         if figure == "fig2c":
             continue
         found.append(
@@ -404,11 +385,11 @@ def _figures_2cd_and_4(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say:
     return found
 
 
-def _figure_2a(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> list[Claim]:
-    cells = [pieces.map("wrong-levels", _wrong_levels, [(rate, seed) for seed in seeds]) for rate in RATES]
-    _errors_plot(out_dir / "fig2a.png", "Semantic Fig2a: errors of the urgency predictor", cells)
+def _figure_2a(given: Evaluation) -> list[Claim]:
+    cells = [given.each("wrong-levels", _wrong_levels, rate) for rate in RATES]
+    _errors_plot(given.out / "fig2a.png", "Semantic Fig2a: errors of the urgency predictor", cells)
     slower = [_ratio(cells[-1], cells[0], True, level) for level in range(LEVELS + 1)]
-    say("wrong levels: " + ", ".join(f"{s:.2f}" for s in slower))
+    given.say("wrong levels: " + ", ".join(f"{s:.2f}" for s in slower))
     values = [
         [mean(_column(cell, level, True)) for cell in (cells[0], cells[-1])] for level in range(LEVELS + 1)
     ]
@@ -431,11 +412,11 @@ def _figure_2a(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) ->
     ]  # fmt: skip
 
 
-def _figure_2b(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> list[Claim]:
-    cells = [pieces.map("wrong-lengths", _wrong_lengths, [(rate, seed) for seed in seeds]) for rate in RATES]
-    _errors_plot(out_dir / "fig2b.png", "Semantic Fig2b: errors of the length predictor", cells)
+def _figure_2b(given: Evaluation) -> list[Claim]:
+    cells = [given.each("wrong-lengths", _wrong_lengths, rate) for rate in RATES]
+    _errors_plot(given.out / "fig2b.png", "Semantic Fig2b: errors of the length predictor", cells)
     slower = [_ratio(cells[-1], cells[0], True, level) for level in range(LEVELS + 1)]
-    say("wrong lengths: " + ", ".join(f"{s:.2f}" for s in slower))
+    given.say("wrong lengths: " + ", ".join(f"{s:.2f}" for s in slower))
     paper = (1.0, 0.04 / 0.03, 0.11 / 0.08, 0.21 / 0.18, 0.33 / 0.30)
     return [
         claim(
@@ -468,19 +449,19 @@ def _errors_plot(path: Path, title: str, cells: Sequence[Sequence[Levels]]) -> N
     )
 
 
-def _table_1(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> list[Claim]:
+def _table_1(given: Evaluation) -> list[Claim]:
     """Predictor latency, batches of 64: at the caption's concurrency, and at that of the published script."""
 
     def cells(batching: str, *, scripted: bool) -> list[list[Levels]]:
         # The script also makes a call of the predictor cost a tenth of its latency for each place in the batch.
         return [
-            pieces.map(
+            given.each(
                 "predicted",
                 _predicted,
-                [
-                    (latency * (6.4 if scripted else 1.0), 64, batching, many if scripted else 5, seed)
-                    for seed in seeds
-                ],
+                latency * (6.4 if scripted else 1.0),
+                64,
+                batching,
+                many if scripted else 5,
             )
             for latency, many in LATENCIES.items()
         ]
@@ -489,7 +470,7 @@ def _table_1(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> l
     scripted = {batching: cells(batching, scripted=True) for batching in ("full", "immediate")}
     for name, table in (("caption", captioned), ("script", scripted)):
         plots.lines(
-            out_dir / f"table1_{name}.png",
+            given.out / f"table1_{name}.png",
             f"Semantic Table 1: predictor latency ({name})",
             [float(np.log10(latency)) for latency in LATENCIES],
             {
@@ -504,7 +485,7 @@ def _table_1(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> l
             f"{batching} " + " ".join(f"{mean(_column(cell, LEVELS, True)):.3f}" for cell in row)
             for batching, row in table.items()
         )
-        say(f"table 1, {name}: {text}")
+        given.say(f"table 1, {name}: {text}")
 
     def rise(table: dict[str, list[list[Levels]]], batching: str) -> float:
         return _ratio(table[batching][-1], table[batching][0], True, LEVELS)
@@ -557,19 +538,18 @@ def _table_1(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> l
     ]
 
 
-def _table_2(seeds: Sequence[int], pieces: Pieces, out_dir: Path, say: Say) -> list[Claim]:
+def _table_2(given: Evaluation) -> list[Claim]:
     """Batch sizes at a latency of 0.01 s, up to 16 at once."""
     cells = {
-        batching: [
-            pieces.map("predicted", _predicted, [(0.01, batch, batching, 16, seed) for seed in seeds])
-            for batch in BATCHES
-        ]
+        batching: [given.each("predicted", _predicted, 0.01, batch, batching, 16) for batch in BATCHES]
         for batching in ("full", "immediate")
     }
     steps = {b: [mean(_column(cell, LEVELS, True)) for cell in row] for b, row in cells.items()}
-    say("table 2: " + "; ".join(f"{b} " + " ".join(f"{v:.4f}" for v in row) for b, row in steps.items()))
+    given.say(
+        "table 2: " + "; ".join(f"{b} " + " ".join(f"{v:.4f}" for v in row) for b, row in steps.items())
+    )
     plots.lines(
-        out_dir / "table2.png",
+        given.out / "table2.png",
         "Semantic Table 2: predictor batch, latency 0.01 s",
         BATCHES,
         {b: [interval(_column(cell, LEVELS, each=True)) for cell in row] for b, row in cells.items()},

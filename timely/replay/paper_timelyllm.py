@@ -18,8 +18,8 @@ from timely.engines.replaying import JobRecord, PlannedSegment, PlannedTask
 from timely.engines.sim.profile import load_profile
 from timely.replay import paper_plots as plots
 from timely.replay.bounds import Alone
+from timely.replay.evaluation import Evaluation
 from timely.replay.paper_plots import Interval
-from timely.replay.pieces import Pieces
 from timely.replay.timelyllm_runs import (
     ADDED,
     ALONE,
@@ -42,7 +42,6 @@ from timely.replay.timelyllm_runs import (
     run_records,
 )
 
-Say = Callable[[str], None]
 Claim = dict[str, Any]
 
 CPU_PROFILE = "cpu-smollm2"
@@ -119,24 +118,21 @@ def _plain(value: float) -> float | None:
     return round(value, 6) if math.isfinite(value) else None
 
 
-def run(seeds: Sequence[int], out: Path, say: Say, pieces: Pieces | None = None) -> list[Claim]:
-    """All of section 7; plots, ``numbers.csv`` and ``comparison.md`` into ``out``; returns the claims.
+def run(given: Evaluation) -> list[Claim]:
+    """All of section 7; plots, ``numbers.csv`` and ``comparison.md`` into ``given.out``; returns the claims.
 
     Each claim is ``{"id", "what", "paper", "ours", "ci95", "ratio", "unit", "holds", "note"}``.
-
-    Raises:
-        OutOfTime: the budget of ``pieces`` is used up; what is done is kept there.
     """
-    report = Report(out, Runs(pieces))
+    report = Report(given.out, Runs(given.pieces))
     for part in (
         table_1, comparison, sensitivity, figure_5, figure_6, figure_7, figure_8, figure_9, figure_10, tables_4_and_5,
         ablation, bounds,
     ):  # fmt: skip
-        say(f"{part.__name__.replace('_', ' ')} ...")
-        part(report, seeds)
+        given.say(f"{part.__name__.replace('_', ' ')} ...")
+        part(report, given.seeds)
     report.save_rows()
     if not plots.available():
-        say("matplotlib is not installed: numbers, no pictures (install timely-serving[report])")
+        given.say("matplotlib is not installed: numbers, no pictures (install timely-serving[report])")
     return report.claims
 
 

@@ -64,9 +64,6 @@ class Pieces:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def __bool__(self) -> bool:
-        return True
-
     def map(self, experiment: str, function: Piece, arguments: Sequence[Arguments]) -> list[Any]:
         """``function(*a)`` for all ``a``, computed where it is not kept yet.
 
