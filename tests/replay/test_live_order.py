@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.replay.live_order import RULES, judge, read
+from timely.replay.live_order import RULES, account, judge, read
 
 Line = dict[str, Any]
 
@@ -113,6 +113,8 @@ def test_reading_begins_where_it_is_told(tmp_path: Path) -> None:
     path.write_text("".join(lines))
     assert read(path) == GOOD
     assert read(path, len(lines[0])) == GOOD[1:]
+    path.write_text("".join(lines)[:-5])
+    assert read(path) == GOOD[:-1], "the last is being written"
     path.write_text("{}\n")
     with pytest.raises(InvalidInput, match="a line is no event"):
         read(path)
@@ -121,3 +123,35 @@ def test_reading_begins_where_it_is_told(tmp_path: Path) -> None:
         read(path)
     with pytest.raises(InvalidInput, match="cannot be read"):
         read(tmp_path / "none")
+
+
+def task(task_id: str) -> Line:
+    return {"event": "task", "t_s": 0.0, "task_id": task_id}
+
+
+def left(task_id: str, index: int) -> Line:
+    return {"event": "segment", "t_s": 0.0, "task_id": task_id, "index": index}
+
+
+def settled(task_id: str) -> Line:
+    return {"event": "settled", "t_s": 0.0, "task_id": task_id}
+
+
+@pytest.mark.parametrize(
+    ("events", "unsettled", "gaps"),
+    [
+        ([task("a"), left("a", 0), task("b"), left("a", 1), settled("a"), settled("b")], [], []),
+        ([task("a"), left("a", 0)], ["a"], []),
+        ([task("a"), settled("a"), settled("a")], ["a"], []),
+        ([task("a"), left("a", 1), settled("a")], [], ["a"]),
+        ([task("a"), left("a", 0), left("a", 0), settled("a")], [], ["a"]),
+        ([settled("before"), task("a"), settled("a")], [], []),
+    ],
+)
+def test_the_event_log_accounts_for_every_plan(
+    events: list[Line], unsettled: list[str], gaps: list[str]
+) -> None:
+    found = account(events)
+    assert (found.unsettled, found.gaps) == (unsettled, gaps)
+    assert found.good == (not unsettled and not gaps)
+    assert found.tasks == sum(event["event"] == "task" for event in events)

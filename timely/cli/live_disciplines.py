@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,7 +20,8 @@ from timely.cli.mixed_load import Account, serve
 from timely.disciplines import registry
 from timely.disciplines.needs import SPECULATION, lacks
 from timely.disciplines.predictors.door import Predictors
-from timely.replay.live_order import RULES, judge, read
+from timely.replay.live_order import RULES, account, judge, read
+from timely.replay.live_order import Account as Logged
 from timely.replay.pieces import Pieces
 
 SPECULATIVE = (
@@ -31,6 +33,8 @@ MAX_BATCH = 4
 """So few sequences in a step that requests have to wait, and an order is seen."""
 
 START_S = 180.0
+LOG_S = 5.0
+"""Longest that the event log lags behind, seconds."""
 
 
 class Bench:
@@ -51,31 +55,40 @@ class Bench:
     def run(self, disciplines: Sequence[str], seconds: float, seed: int) -> dict[str, Any]:
         """Serve the load under a discipline, or under several in turn, switched while it goes on.
 
-        Returns: what clients saw and what the journal says.
+        Returns: what clients saw, and what the scheduler's journal and the server's event log say.
         """
         if self._server is None:
             self._start()
-        offset = self._journal.stat().st_size if self._journal.exists() else 0
-        account = asyncio.run(self._serve(disciplines, seconds, seed))
+        journal_from, events_from = _size(self._journal), _size(self._events)
+        seen = asyncio.run(self._serve(disciplines, seconds, seed))
         verdict = judge(
-            read(self._journal, offset), RULES.get(disciplines[0]) if len(disciplines) == 1 else None
+            read(self._journal, journal_from), RULES.get(disciplines[0]) if len(disciplines) == 1 else None
         )
-        answered = account.plans == account.plans_answered and account.requests == account.requests_answered
+        logged = self._logged(events_from)
+        answered = seen.plans == seen.plans_answered and seen.requests == seen.requests_answered
         return {
-            "good": verdict.good and answered and not account.failures,
+            "good": verdict.good and logged.good and answered and not seen.failures,
+            "drafts": self._speculative,
             "verdict": asdict(verdict),
-            "plans": account.plans,
-            "segments": account.segments,
-            "requests": account.requests,
-            "unanswered": account.plans
-            - account.plans_answered
-            + account.requests
-            - account.requests_answered,
-            "tokens": account.tokens,
-            "response_p50_s": _median(account.response_s),
-            "latency_p50_s": _median(account.latency_s),
-            "failures": account.failures[:10],
+            "event_log": asdict(logged),
+            "plans": seen.plans,
+            "segments": seen.segments,
+            "requests": seen.requests,
+            "unanswered": seen.plans - seen.plans_answered + seen.requests - seen.requests_answered,
+            "tokens": seen.tokens,
+            "response_p50_s": _median(seen.response_s),
+            "latency_p50_s": _median(seen.latency_s),
+            "failures": seen.failures[:10],
         }
+
+    def _logged(self, offset: int) -> Logged:
+        """What the event log says, once it says that all is over: the server's own thread writes it, a little later."""
+        end_s = time.monotonic() + LOG_S
+        while True:
+            found = account(read(self._events, offset))
+            if found.good or time.monotonic() > end_s:
+                return found
+            time.sleep(0.05)
 
     async def _serve(self, disciplines: Sequence[str], seconds: float, seed: int) -> Account:
         from timely.client import AsyncTimelyClient
@@ -166,6 +179,10 @@ def compare(
 
 def _speculates(names: str) -> bool:
     return any(SPECULATION in lacks(registry.load(name).info, ()) for name in names.split("+"))
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _median(values: Sequence[float]) -> float | None:

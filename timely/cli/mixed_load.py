@@ -90,8 +90,12 @@ async def serve(url: str, seconds: float, *, seed: int = 1, burst: int = 10, eve
             for agent, skill_set, utility, tasks in ROBOTS
         ]
         people = asyncio.create_task(_people(url, seed, burst, every_s, end_s, account))
-        async with asyncio.timeout(seconds + PATIENCE_S):
-            await asyncio.gather(*robots, people)
+        try:
+            async with asyncio.timeout(seconds + PATIENCE_S):
+                await asyncio.gather(*robots, people)
+        except TimeoutError:
+            # A finding about the discipline, not the end of the comparison: whoever waits still has hung up now.
+            account.failures.append(f"not all was answered {PATIENCE_S:g} s after the last request")
     return account
 
 

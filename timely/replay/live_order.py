@@ -1,8 +1,9 @@
-"""What a live run's journal says: whether what was decided is what happened, and whether anything got lost.
+"""What a live run's records say: whether what was decided is what happened, and whether anything got lost.
 
 The scheduler's journal has a ``step`` for every decision (who takes part, most important first) and a ``ran`` for what
 vLLM made of it, ``arrive``, ``segment``, ``evict`` and ``finish`` for each generation, all in the order in which they
-happened. Nothing here knows the scheduler: it reads the lines.
+happened. The server's event log has a ``task`` for every plan asked for, a ``segment`` for each that left, and a
+``settled`` when the robot is done with it. Nothing here knows scheduler or server: it reads the lines.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _level(arrive: Event) -> float:
 
 
 def read(path: Path, offset: int = 0) -> list[dict[str, Any]]:
-    """The events of a journal from a byte on.
+    """The events of a journal from a byte on; a last line that is still being written is left for later.
 
     Raises:
         InvalidInput: it cannot be read, or a line is no event.
@@ -99,7 +100,7 @@ def read(path: Path, offset: int = 0) -> list[dict[str, Any]]:
     try:
         with path.open("rb") as file:
             file.seek(offset)
-            lines = file.read().decode().splitlines()
+            lines = file.read().rpartition(b"\n")[0].decode().splitlines()
         events = [json.loads(line) for line in lines]
     except OSError as error:
         raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
@@ -123,6 +124,44 @@ def judge(events: Sequence[Event], rule: Rule | None = None) -> Verdict:
     if rule is not None:
         verdict.out_of_rule = _against(events, rule)
     return verdict
+
+
+@dataclass(slots=True)
+class Account:
+    """What a stretch of the server's event log says of plans.
+
+    Attributes:
+        tasks: asked for. unsettled: those that did not end exactly once.
+        gaps: those whose segments did not leave as 0, 1, 2 ..., each once.
+    """
+
+    tasks: int = 0
+    unsettled: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Every plan ended once, its segments in order."""
+        return not (self.unsettled or self.gaps)
+
+
+def account(events: Iterable[Event]) -> Account:
+    """Go through a stretch of an event log at whose beginning and end nothing was served."""
+    ends: dict[str, int] = {}
+    segments: dict[str, list[int]] = {}
+    for event in events:
+        task = str(event.get("task_id", ""))
+        if event["event"] == "task":
+            ends[task] = 0
+        elif event["event"] == "settled" and task in ends:
+            ends[task] += 1
+        elif event["event"] == "segment":
+            segments.setdefault(task, []).append(int(event["index"]))
+    return Account(
+        tasks=len(ends),
+        unsettled=[task for task, times in ends.items() if times != 1],
+        gaps=[task for task, numbers in segments.items() if numbers != list(range(len(numbers)))],
+    )
 
 
 def _count(events: Iterable[Event], verdict: Verdict) -> None:
