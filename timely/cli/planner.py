@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
 
-WAYS: dict[str, tuple[bool, bool, bool]] = {
-    "base": (False, True, False),
-    "base+grammar": (False, True, True),
-    "adapter": (True, False, False),
-    "adapter+grammar": (True, False, True),
+WAYS: dict[str, tuple[bool, bool, bool, bool]] = {
+    "base": (False, True, False, False),
+    "base+grammar": (False, True, True, False),
+    "adapter": (True, False, False, False),
+    "adapter+grammar": (True, False, True, False),
+    "adapter+grammar+names": (True, False, True, True),
 }
-"""Ways of asking: with the adapter, with examples in the prompt, with the grammar."""
+"""Ways of asking: with the adapter, with examples in the prompt, with the grammar, with names of the prompt only."""
 
 EXAMPLES_A_STEP = {"drone": 14, "arm": 9}
 OWN_EXAMPLES_A_STEP = 16
@@ -188,10 +189,11 @@ def evaluate(
         chosen = [way for way in wanted if WAYS[way][0] == adapted]
         if not chosen:
             continue
-        answerer = Answerer(folder, adapter if adapted else None, threads=threads, device=device)
+        given = adapter if adapted else None
+        answerer = Answerer(folder, given, names=card.names, threads=threads, device=device)
         for skills in sets:
             for way in chosen:
-                _, examples, constrained = WAYS[way]
+                _, examples, constrained, named = WAYS[way]
                 found = score(
                     way,
                     answerer,
@@ -199,6 +201,7 @@ def evaluate(
                     tasks[skills.name],
                     examples=examples,
                     constrained=constrained,
+                    named=named,
                     keep=max(20, failures),
                 )
                 results.append(found)
@@ -296,7 +299,7 @@ def _brief(found: Score) -> dict[str, Any]:
 def _show(found: Score, failures: int) -> None:
     brief = _brief(found)
     typer.echo(
-        f"{found.skill_set:8} {found.name:16} " + "  ".join(f"{key} {value}" for key, value in brief.items())
+        f"{found.skill_set:8} {found.name:21} " + "  ".join(f"{key} {value}" for key, value in brief.items())
     )
     for wrong in found.failures[:failures]:
         history = f" [{wrong['history']}]" if wrong["history"] else ""

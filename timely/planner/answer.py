@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from timely.planner import lora
 from timely.planner.cases import Case
 from timely.planner.pack import prompt_ids
 from timely.plans.grammar import grammar
+from timely.plans.name_tokens import NameGuide, Vocabulary
+from timely.plans.names import names_in
 from timely.plans.skillset import SkillSet
 
 BATCH = 64
@@ -22,15 +24,25 @@ class Answerer:
 
     Args:
         base: model folder. adapter: adapter folder or None.
+        names: by skill set, the names that its plans may bring along (``Card.names``); None: any name.
     """
 
-    def __init__(self, base: Path, adapter: Path | None, *, threads: int = 1, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        base: Path,
+        adapter: Path | None,
+        *,
+        names: Mapping[str, Sequence[str]] | None = None,
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         if threads:
             torch.set_num_threads(threads)
         self.device = device
+        self.names = names
         self.tokenizer: Any = AutoTokenizer.from_pretrained(base)
         name = register_attention()
         self.model: Any = AutoModelForCausalLM.from_pretrained(
@@ -40,6 +52,7 @@ class Answerer:
         if adapter is not None:
             lora.merge(self.model, adapter)
         self._compiler: Any = None
+        self._vocabulary: Vocabulary | None = None
 
     def compiled(self, skills: SkillSet) -> Any:
         """The skill set's grammar for this tokenizer."""
@@ -50,6 +63,7 @@ class Answerer:
                 self.tokenizer, vocab_size=self.model.config.vocab_size
             )
             self._compiler = xgrammar.GrammarCompiler(info, max_threads=1)
+            self._vocabulary = Vocabulary(info.decoded_vocab)
         return self._compiler.compile_grammar(grammar(skills))
 
     def valid(self, skills: SkillSet, plan: str) -> bool:
@@ -66,26 +80,41 @@ class Answerer:
         *,
         examples: bool,
         constrained: bool,
+        named: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> list[str]:
-        """One plan a case, in order; ``progress`` is told how many are done."""
-        prompts = []
-        for case in cases:
-            prompt = case.prompt(skills, examples=examples)
-            prompts.append(prompt_ids(self.tokenizer, prompt.system, prompt.user))
+        """One plan a case, in order.
+
+        Args:
+            constrained: under the grammar. named: and with names that stand in the prompt only, as served.
+            progress: is told how many are done.
+        """
+        asked = [case.prompt(skills, examples=examples) for case in cases]
+        prompts = [prompt_ids(self.tokenizer, prompt.system, prompt.user) for prompt in asked]
         # Alike in length: less padding.
         order = sorted(range(len(cases)), key=lambda index: len(prompts[index]))
         common = _common(prompts)
         prefix = self._prefix(prompts[0][:common])
         rules = self.compiled(skills) if constrained else None
+        guides = [self._names(skills, prompt.user) if constrained and named else None for prompt in asked]
         found: dict[int, str] = {}
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
             suffixes = [prompts[index][common:] for index in batch]
-            found.update(zip(batch, self._batch(prefix, common, suffixes, rules), strict=True))
+            chosen = [guides[index] for index in batch]
+            found.update(zip(batch, self._batch(prefix, common, suffixes, rules, chosen), strict=True))
             if progress:
                 progress(len(found))
         return [found[index] for index in range(len(cases))]
+
+    def _names(self, skills: SkillSet, prompt: str) -> NameGuide | None:
+        """What the server would make of the prompt's names; None where any may be written."""
+        if self.names is None or skills.name not in self.names or self._vocabulary is None:
+            return None
+        said = names_in(prompt)
+        if said is None:
+            return None
+        return NameGuide(said.union(self.names[skills.name]), skills, self._vocabulary)
 
     def _prefix(self, ids: list[int]) -> Shared:
         """Keys and values of what all prompts begin with, computed once."""
@@ -113,7 +142,14 @@ class Answerer:
             )
             return made.last_hidden_state
 
-    def _batch(self, prefix: Shared, common: int, suffixes: list[list[int]], rules: Any) -> list[str]:
+    def _batch(
+        self,
+        prefix: Shared,
+        common: int,
+        suffixes: list[list[int]],
+        rules: Any,
+        names: Sequence[NameGuide | None],
+    ) -> list[str]:
         import torch
 
         count, width = len(suffixes), max(map(len, suffixes))
@@ -131,7 +167,7 @@ class Answerer:
             with torch.inference_mode():
                 logits = self.model.lm_head(hidden).float()
             if guide is not None:
-                guide.restrict(logits, live)
+                guide.restrict(logits, live, names, written)
             chosen = logits.argmax(-1).tolist()
             for row, token in enumerate(chosen):
                 if not live[row]:
@@ -241,10 +277,20 @@ class _Guide:
         self.matchers = [xgrammar.GrammarMatcher(rules) for _ in range(count)]
         self.bits = xgrammar.allocate_token_bitmask(count, vocabulary)
 
-    def restrict(self, logits: Any, live: Sequence[bool]) -> None:
+    def restrict(
+        self,
+        logits: Any,
+        live: Sequence[bool],
+        names: Sequence[NameGuide | None],
+        written: Sequence[Sequence[int]],
+    ) -> None:
+        """Forbid what the grammar, and then the names, do not allow after what is written."""
         rows = [row for row, alive in enumerate(live) if alive]
         for row in rows:
             self.matchers[row].fill_next_token_bitmask(self.bits, row)
+            guide = names[row]
+            if guide is not None:
+                guide.narrow(guide.vocabulary.text(written[row]), self.bits[row].numpy())
         self.xgrammar.apply_token_bitmask_inplace(logits, self.bits.to(logits.device), indices=rows)
 
     def take(self, row: int, token: int) -> bool:

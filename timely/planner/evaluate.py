@@ -49,11 +49,14 @@ def score(
     *,
     examples: bool,
     constrained: bool,
+    named: bool = False,
     keep: int = 20,
     progress: Callable[[int], None] | None = None,
 ) -> Score:
     """Ask for all plans and carry them out."""
-    plans = answerer.plans(skills, cases, examples=examples, constrained=constrained, progress=progress)
+    plans = answerer.plans(
+        skills, cases, examples=examples, constrained=constrained, named=named, progress=progress
+    )
     return judged(name, answerer, skills, cases, plans, examples=examples, keep=keep)
 
 

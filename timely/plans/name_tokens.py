@@ -42,6 +42,10 @@ class Vocabulary:
         self.opening = [token for token, text in enumerate(tokens) if _OPENS_AND_GOES_ON.match(text)]
         """Tokens that open a text on the way and go on in it."""
 
+    def text(self, tokens: Iterable[int]) -> str:
+        """What these tokens write."""
+        return b"".join(self.tokens[token] for token in tokens).decode(errors="replace")
+
     def on_the_way(self, endings: Iterable[bytes]) -> set[int]:
         """Tokens that begin one of these endings, or write it whole and go on."""
         found: set[int] = set()

@@ -43,6 +43,7 @@ from timely.engines.base import (
 )
 from timely.engines.vllm.hooks import SUPPORTED
 from timely.engines.vllm.model import DEFAULT_MODEL, NO_PLANNER, planner_apart, planner_card, resolve_model
+from timely.engines.vllm.names import names_for
 from timely.planner.card import Card, read_card
 from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
 
@@ -104,6 +105,8 @@ class VllmEngine(Engine):
         self._args: Any = None
         self._tokenizer: Any = None
         self._grammars: dict[str, str] = {}
+        self._brought: dict[str, list[str]] = {}
+        """By skill set of a planner that takes names from the prompt: those its plans bring along."""
         self._live: set[str] = set()
 
     # ------------------------------------------------------------------ life
@@ -121,6 +124,7 @@ class VllmEngine(Engine):
         self._args = parse_arguments(self.options)
         card = self._planner_card()
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
+        self._brought = dict((card.names if card else None) or {})
         engine_args = AsyncEngineArgs.from_cli_args(self._args)
 
         def launch() -> Any:
@@ -279,6 +283,8 @@ class VllmEngine(Engine):
         for name in ("app_requests", "expected_tokens", "arrival_s", "forced_ids", "segment_tokens"):
             if name in request.extra:
                 timely[name] = request.extra[name]
+        if rules and request.skill_set in self._brought:
+            timely["names"] = names_for(request.prompt, self._brought[request.skill_set])
         if request.forced:
             timely["forced"] = [list(segment) for segment in request.forced]
         return SamplingParams(

@@ -18,6 +18,7 @@ from timely.disciplines.app_groups import MOST_REQUESTS
 
 KEY = "timely"
 FLAT_PREFIX = "timely_"
+MOST_NAMES = 2000
 _TUF_FIELDS = ("ert_s", "alpha", "beta", "cutoff_s")
 
 
@@ -70,6 +71,8 @@ class TimelyParams(BaseModel):
     """For replays: the longest segment of its skill set, tokens; that of the plan unless given."""
     forced_ids: list[int] | None = None
     """For replays: the exact output token ids."""
+    names: list[str] | None = Field(None, max_length=MOST_NAMES)
+    """The names that object arguments may have; any unless given. Set by our own server for a planner's requests."""
 
     @property
     def utility(self) -> TimeUtility:

@@ -46,6 +46,7 @@ from timely.engines.vllm.boundaries import (
     profile_named,
     skill_set_named,
 )
+from timely.engines.vllm.names import PromptNames
 from timely.engines.vllm.params import TimelyParams, parse
 from timely.engines.vllm.prefix import PrefixView
 from timely.engines.vllm.settings import SchedulerSettings, open_journal
@@ -127,6 +128,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._idle_until = -math.inf
         """Set when the discipline chose nobody although somebody is runnable: when it wants to be asked again."""
         self._prefix = PrefixView(self)
+        self._names = PromptNames(self)
         self._tokenizer: Any = None
         self._bounds: SegmentBounds | None = None
         logger.info("Timely schedules: discipline %s, mode %s", self.settings.discipline, self.settings.mode)
@@ -180,6 +182,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._idle_until = -math.inf
         self._tracked[request.request_id] = Tracked(request, job, task_id, finder, found_blocks=found)
         self._by_task.setdefault(task_id, []).append(request.request_id)
+        self._names.begin(request.request_id, params)
 
     def _boundaries(self, request: Request, params: TimelyParams) -> tuple[BoundaryFinder | None, int]:
         if params.forced:
@@ -234,6 +237,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._failed.discard(request_id)
         self._idle_until = -math.inf
         self.controller.finish(request_id, outcome, self.clock())
+        self._names.forget(request_id)
         tracked = self._tracked.pop(request_id, None)
         if tracked is not None:
             siblings = self._by_task[tracked.task_id]
@@ -452,7 +456,10 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any:
         """vLLM calls this while the accelerator computes: time for what need not wait for the next decision."""
         self.controller.maintain()
-        return super().get_grammar_bitmask(scheduler_output)
+        output = super().get_grammar_bitmask(scheduler_output)
+        if output is not None:
+            self._names.narrow(output, scheduler_output.scheduled_spec_decode_tokens)
+        return output
 
     # ------------------------------------------------------------------ tokens
 
@@ -509,6 +516,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             if tracked.first_token_s is None:
                 tracked.first_token_s = now
             self.controller.progress(job, count, now)
+            self._names.wrote(output.request_id, output.new_token_ids)
         if tracked.finder is not None:
             if count:
                 for closed in tracked.finder.feed(output.new_token_ids):
@@ -651,6 +659,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
     def _append_value(self, tracked: Tracked, value: str) -> None:
         token_ids = list(self._get_tokenizer().encode(value_text(value), add_special_tokens=False))
         append_value(self, tracked.request, token_ids, tracked.discard)
+        self._names.answered(tracked.request.request_id, value)
         tracked.discard = 0
         table, row = tracked.job.table, tracked.job.row
         table.prefill_left[row] = tracked.request.num_tokens - tracked.request.num_computed_tokens
