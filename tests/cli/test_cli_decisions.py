@@ -15,11 +15,15 @@ def test_the_cost_of_decisions_of_chosen_disciplines(
 ) -> None:
     target = tmp_path / "costs.json"
     command = ["bench", "decisions", "--disciplines", "fcfs, laps-sd", "--jobs", "8", "--jobs", "50"]
-    assert shell.run([*command, "--points", "3", "--json", str(target)]) == 0
+    page = tmp_path / "costs.md"
+    assert shell.run([*command, "--points", "3", "--json", str(target), "--markdown", str(page)]) == 0
     costs = json.loads(target.read_text())["scheduling_point_us"]
     assert list(costs) == ["fcfs", "laps-sd"]
     assert all(set(row) == {"8", "50"} and min(row.values()) > 0.0 for row in costs.values())
     assert "laps-sd" in capsys.readouterr().out
+    lines = page.read_text().splitlines()
+    assert lines[0] == "| discipline | 8 queued, µs | 50 queued, µs |"
+    assert [line.split(" ")[1] for line in lines[2:]] == ["`fcfs`", "`laps-sd`"]
 
 
 def test_an_unknown_discipline_is_told(capsys: pytest.CaptureFixture[str]) -> None:

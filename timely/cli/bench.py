@@ -106,6 +106,7 @@ def decisions(
     ] = None,
     points: Annotated[int, typer.Option(min=1, help="Scheduling points measured of each.")] = 40,
     json_file: JsonFile = None,
+    markdown: MarkdownFile = None,
 ) -> None:
     """What a scheduling decision costs under each discipline, with 8 to 10,000 requests queued."""
     from timely.disciplines import registry
@@ -122,9 +123,13 @@ def decisions(
         }
         print(f"{name}: {costs[name]}", file=sys.stderr)
     write_json(json_file, {"scheduling_point_us": costs})
-    table = Table("discipline", *(f"{count:,} queued, µs" for count in counts))
-    for name, row in costs.items():
-        table.add_row(name, *(f"{cost:,.0f}" for cost in row.values()))
+    headings = ("discipline", *(f"{count:,} queued, µs" for count in counts))
+    rows = [(f"`{name}`", *(f"{cost:,.0f}" for cost in row.values())) for name, row in costs.items()]
+    if markdown is not None:
+        markdown.write_text(_markdown(headings, rows), encoding="utf-8")
+    table = Table(*headings)
+    for cells in rows:
+        table.add_row(*(cell.strip("`") for cell in cells))
     console.print(table)
 
 
