@@ -379,7 +379,7 @@ def cross(
     write_json(json_file, {"seeds": seeds, "disciplines": found})
     columns = module.measures(chosen)
     tops = {column.name: module.best(found, column) for column in columns}
-    headings = ("discipline", *(column.name for column in columns))
+    headings = ("discipline", *(column.short for column in columns))
     rows = []
     for name in names:
         cells = [found[name][column.name] for column in columns]
@@ -387,13 +387,16 @@ def cross(
             abs(v - tops[c.name]) <= 0.01 * abs(tops[c.name]) for v, c in zip(cells, columns, strict=True)
         ]
         rows.append(
-            (name, *(f"**{v:.4g}**" if top else f"{v:.4g}" for v, top in zip(cells, near, strict=True)))
+            (
+                f"`{name}`",
+                *(f"**{v:.4g}**" if top else f"{v:.4g}" for v, top in zip(cells, near, strict=True)),
+            )
         )
     if markdown is not None:
         markdown.write_text(_markdown(headings, rows), encoding="utf-8")
     table = Table(*headings)
     for row in rows:
-        table.add_row(*(cell.strip("*") for cell in row))
+        table.add_row(*(cell.strip("*`") for cell in row))
     console.print(table)
 
 

@@ -57,10 +57,12 @@ class Measure:
     """One column.
 
     Attributes:
-        name: with its unit. more: larger is better. native: disciplines of its paper, its own proposal first.
+        name: with its unit. short: for the head of a column. more: larger is better.
+        native: disciplines of its paper, its own proposal first.
     """
 
     name: str
+    short: str
     more: bool
     native: tuple[str, ...]
 
@@ -141,12 +143,13 @@ WORKLOADS: dict[str, Workload] = {
             (
                 Measure(
                     f"{workload.upper()}, {new_tokens} new prompt tokens, % of the most utility",
+                    f"{workload.upper()}, {new_tokens}",
                     True,
                     ("pud", "timely", "edf", "fcfs"),
                 ),
                 # WID 3 has no urgent tasks.
                 *(
-                    (Measure(f"{workload.upper()}, {new_tokens}, urgent", True, ()),)
+                    (Measure(f"{workload.upper()}, {new_tokens}, urgent", "urgent", True, ()),)
                     if workload != "wid3"
                     else ()
                 ),
@@ -158,8 +161,13 @@ WORKLOADS: dict[str, Workload] = {
     "spikes": Workload(
         "Semantic Scheduling",
         (
-            Measure("spikes up to 100, level 0, s a token", False, ("semantic", "hpjf", "sjf", "fcfs")),
-            Measure("the same, all levels", False, ()),
+            Measure(
+                "spikes up to 100, level 0, s a token",
+                "spikes, level 0",
+                False,
+                ("semantic", "hpjf", "sjf", "fcfs"),
+            ),
+            Measure("the same, all levels", "all", False, ()),
         ),
         _spikes,
     ),
@@ -167,9 +175,12 @@ WORKLOADS: dict[str, Workload] = {
         "Justitia",
         (
             Measure(
-                "applications at 2x, average completion, s", False, ("justitia", "vtc", "parrot", "srjf")
+                "applications at 2x, average completion, s",
+                "applications",
+                False,
+                ("justitia", "vtc", "parrot", "srjf"),
             ),
-            Measure("the same, 90th percentile", False, ()),
+            Measure("the same, 90th percentile", "p90", False, ()),
         ),
         _applications,
     ),
@@ -177,9 +188,12 @@ WORKLOADS: dict[str, Workload] = {
         "SageSched",
         (
             Measure(
-                "uncertain lengths at 8/s, TTLT, s", False, ("sagesched", "trail", "ssjf", "ltr", "fastserve")
+                "uncertain lengths at 8/s, TTLT, s",
+                "lengths, TTLT",
+                False,
+                ("sagesched", "trail", "ssjf", "ltr", "fastserve"),
             ),
-            Measure("the same, TTFT", False, ()),
+            Measure("the same, TTFT", "TTFT", False, ()),
         ),
         _lengths,
     ),
@@ -187,7 +201,10 @@ WORKLOADS: dict[str, Workload] = {
         "LAPS-SD",
         (
             Measure(
-                "drafts accepted unevenly, 30 CP, latency, s", False, ("laps-sd", "lp-sjf", "las", "fcfs")
+                "drafts accepted unevenly, 30 CP, latency, s",
+                "drafts",
+                False,
+                ("laps-sd", "lp-sjf", "las", "fcfs"),
             ),
         ),
         _drafts,
