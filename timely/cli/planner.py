@@ -89,13 +89,13 @@ def train(
         next(cases(skills, "train", seed))  # a skill set without examples is told now
     if start is not None:
         read_card(start)
+    folder = _base(base)
+    if start is not None:
+        check_base(read_card(start), folder, start)
     _libraries()
     for skills in sets:
         check_examples(skills)
     names = {skills.name: names_brought(skills, _looked_at(skills, seed)) for skills in sets}
-    folder = _base(base)
-    if start is not None:
-        check_base(read_card(start), folder, start)
     from timely.planner.train import Source, StepDone, TrainOptions
     from timely.planner.train import train as run
 

@@ -47,7 +47,7 @@ def check_examples(skills: SkillSet) -> None:
             task = example.task if len(example.task) <= SHOWN_CHARS else f"{example.task[:SHOWN_CHARS]}..."
             raise InvalidInput(
                 f"the skill set's grammar does not accept its plan {example.plan!r} (task {task!r}): too many "
-                "statements, words or characters, a value out of range, or a name that is none",
+                "statements, words or characters, a skill that follows itself, a value out of range, or no name",
                 where=f"skill set {skills.name}, example {number}",
             )
 

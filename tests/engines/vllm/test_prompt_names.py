@@ -1,0 +1,95 @@
+"""Names of a planner's requests on the bits of a step's grammar: rows of several requests, drafts, answers, ends."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from timely.core.errors import InvalidInput
+from timely.engines.vllm.names import PromptNames, names_for
+from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse
+
+TOKENS = [bytes([byte]) for byte in range(128)]
+PLAN = list(b"g('")
+
+
+def scheduler(backend: Any = None) -> Any:
+    if backend is None:
+        backend = SimpleNamespace(
+            compiler=SimpleNamespace(tokenizer_info=SimpleNamespace(decoded_vocab=TOKENS))
+        )
+    return SimpleNamespace(structured_output_manager=SimpleNamespace(backend=backend))
+
+
+def asked(*names: str) -> TimelyParams:
+    found = parse({"timely": {"skill_set": "drone", "names": list(names)}})
+    assert found is not None
+    return found
+
+
+def step(names: PromptNames, *ids: str, **drafted: list[int]) -> list[str]:
+    """Letters that each row has left."""
+    rows = sum(len(drafted.get(request_id, ())) + 1 for request_id in ids)
+    bits = np.full((rows, 4), -1, dtype=np.int32)
+    output = SimpleNamespace(structured_output_request_ids=list(ids), grammar_bitmask=bits)
+    names.narrow(output, drafted)
+    return [
+        "".join(chr(t) for t in range(97, 123) if row[t >> 5] >> (t & 31) & 1)
+        if not (row == -1).all()
+        else "*"
+        for row in bits
+    ]
+
+
+def test_each_request_has_its_own_names() -> None:
+    names = PromptNames(scheduler())
+    names.begin("cats", asked("cat"))
+    names.begin("dogs", asked("dog", "duck"))
+    names.begin("any", TimelyParams(skill_set="drone"))
+    for request_id in ("cats", "dogs", "any"):
+        names.wrote(request_id, PLAN)
+    assert step(names, "dogs", "any", "unknown", "cats") == ["d", "*", "*", "c"]
+    names.wrote("dogs", list(b"d"))
+    assert step(names, "cats", "dogs") == ["c", "ou"]
+    names.forget("dogs")
+    assert step(names, "cats", "dogs") == ["c", "*"]
+
+
+def test_a_row_for_every_drafted_token() -> None:
+    names = PromptNames(scheduler())
+    names.begin("cats", asked("cat"))
+    names.begin("dogs", asked("dog"))
+    names.wrote("cats", PLAN)
+    names.wrote("dogs", list(b"mu("))
+    assert step(names, "cats", "dogs", cats=list(b"ca"), dogs=[-1]) == ["c", "a", "t", "*", "*"]
+
+
+def test_an_answer_brings_its_names() -> None:
+    names = PromptNames(scheduler())
+    names.begin("cats", asked("cat"))
+    names.wrote("cats", list(b"rp();g('"))
+    assert step(names, "cats") == ["c"]
+    names.answered("cats", "Scene: zebra, lamp on the table")
+    assert step(names, "cats") == ["cltz"]
+    names.answered("cats", "猫")
+    assert step(names, "cats") == ["*"], "where names cannot be told from words, any may be written"
+
+
+def test_another_grammar_backend_leaves_names_alone() -> None:
+    names = PromptNames(scheduler(SimpleNamespace()))
+    names.begin("cats", asked("cat"))
+    names.wrote("cats", PLAN)
+    assert step(names, "cats") == ["*"]
+
+
+def test_what_the_scheduler_is_told() -> None:
+    told = names_for("Scene: cup\nTask: Throw away the peel.\nPlan:", ["bin"])
+    assert told is not None
+    assert {"bin", "cup", "peel", "throw"} <= set(told)
+    assert told == sorted(told)
+    assert names_for("扔掉杯子", ["bin"]) is None
+    with pytest.raises(InvalidInput, match="names"):
+        parse({"timely": {"names": ["x"] * (MOST_NAMES + 1)}})
