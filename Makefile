@@ -3,14 +3,13 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Nothing here looks for a model hub or reports usage; ROS 2 stays on this machine and off shared memory, which killed
-# processes leave behind; vLLM's CPU build gets a KV cache of 1 GiB.
+# Nothing here looks for a model hub or reports usage; ROS 2 stays on this machine; vLLM's CPU build gets a KV cache of
+# 1 GiB.
 export HF_HUB_OFFLINE ?= 1
 export VLLM_CPU_KVCACHE_SPACE ?= 1
 export VLLM_NO_USAGE_STATS ?= 1
 export DO_NOT_TRACK ?= 1
 export ROS_AUTOMATIC_DISCOVERY_RANGE ?= LOCALHOST
-export FASTDDS_BUILTIN_TRANSPORTS ?= UDPv4
 # Options for pytest, for `timely demo` and for `timely bench`: make test-fast ARGS="-k profiles -x"
 ARGS ?=
 

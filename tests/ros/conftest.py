@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,8 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 collect_ignore_glob = ["test_ros_*.py"] if MISSING else []
 
-# Before any context is made: everything stays on this machine and leaves nothing in shared memory.
+# Before any context is made: everything stays on this machine.
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-os.environ["FASTDDS_BUILTIN_TRANSPORTS"] = "UDPv4"
 
 FIRST_DOMAIN, DOMAINS = 102, 98
 """Domains above 101 use ports that Linux also hands out to clients; loopback only, so a clash is unlikely. 0..101 are
@@ -29,6 +29,16 @@ RCLPY_WARNINGS = (
 )
 
 _given = os.getpid() % DOMAINS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_in_shared_memory() -> Iterator[None]:
+    """Some tests kill programs, which leave half a megabyte each there."""
+    from timely_robots.shared_memory import clean
+
+    clean()
+    yield
+    clean()
 
 
 @pytest.fixture

@@ -106,6 +106,22 @@ def test_every_message_is_there_with_its_definition(tmp_path: Path, domain_id: i
     assert counts["/drone1/task"] >= 2
     assert counts["/arm1/state"] >= 1
     assert sum(counts.values()) == files.written
+    with files.files[0].open("rb") as file:
+        reader = make_reader(file)
+        summary = reader.get_summary()
+        assert summary is not None
+        assert summary.statistics is not None
+        topics = {channel.id: channel.topic for channel in summary.channels.values()}
+        told = {topics[number]: count for number, count in summary.statistics.channel_message_counts.items()}
+        assert told == counts
+        # A player that jumps to a time needs these, and that time goes forward.
+        assert len(summary.chunk_indexes) == summary.statistics.chunk_count >= 1
+        assert all(chunk.message_index_offsets for chunk in summary.chunk_indexes)
+        times = [
+            (kept.log_time, kept.publish_time) for _, _, kept in reader.iter_messages(log_time_order=False)
+        ]
+        assert times == sorted(times)
+        assert all(log == published for log, published in times)
 
 
 def message(text: str) -> bytes:

@@ -127,7 +127,6 @@ def _ros_environment() -> dict[str, str]:
     return {
         "ROS_DOMAIN_ID": os.environ.get("ROS_DOMAIN_ID", str(domain)),
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
-        "FASTDDS_BUILTIN_TRANSPORTS": os.environ.get("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4"),
         "PYTHONUNBUFFERED": "1",
     }
 

@@ -26,6 +26,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.driver import RobotDriver
 from timely_robots.registry import driver_class
 from timely_robots.rostools import Spinner, cheap_goal_names, isolated_context
+from timely_robots.shared_memory import clean as clean_shared_memory
 
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
@@ -188,6 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(name, lambda *_: stop.set())
     if options.until_stdin_closes:
         threading.Thread(target=_watch_stdin, args=(stop,), name="stdin", daemon=True).start()
+    clean_shared_memory()
     try:
         fleet = load_fleet(options.fleet)
         if options.server_url:

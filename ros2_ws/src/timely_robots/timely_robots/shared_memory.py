@@ -1,0 +1,68 @@
+"""Removes what killed ROS 2 programs left in shared memory: half a megabyte each, until /dev/shm is full.
+
+Fast DDS talks through files in /dev/shm. A program that ends deletes its own; one that is killed cannot, and if nobody
+else spoke to it, nobody does it afterwards. A file in use is locked (``_el``, ``_sl`` beside it), and the lock goes
+with its process: so what can be locked belongs to nobody. The vendor's ``fastdds shm clean`` does the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+FOLDER = Path("/dev/shm")
+MEMORY = re.compile(r"(?:fastdds|fastrtps)_(?:[0-9a-f]{16}|port\d{1,5})")
+LOCKS = ("_el", "_sl")
+YOUNG_S = 30.0
+"""Between making a file and locking it a program takes less."""
+
+
+def clean(folder: Path = FOLDER) -> list[str]:
+    """Delete this user's files that no living program uses; returns their names. Does nothing where there are none."""
+    try:
+        names = {entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)}
+    except OSError:
+        return []
+    owners = {name.removesuffix("_el").removesuffix("_sl") for name in names}
+    removed: list[str] = []
+    for owner in sorted(owners):
+        if MEMORY.fullmatch(owner):
+            removed += _drop(folder, owner, names)
+    return removed
+
+
+def _drop(folder: Path, owner: str, names: set[str]) -> list[str]:
+    files = [owner, *(owner + lock for lock in LOCKS), f"sem.{owner}_mutex"]
+    present = [name for name in files if name in names]
+    removed: list[str] = []
+    with contextlib.ExitStack() as held:
+        try:
+            stats = [(folder / name).stat() for name in present]
+            if any(one.st_uid != os.getuid() or time.time() - one.st_ctime < YOUNG_S for one in stats):
+                return []
+            for lock in LOCKS:
+                if owner + lock in names:
+                    held.enter_context(_locked(folder / (owner + lock)))
+        except OSError:
+            return []  # somebody uses it, or has just removed it
+        for name in present:
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
+                removed.append(name)
+    return removed
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Hold a lock file that nobody holds; raises OSError if somebody does."""
+    handle = os.open(file, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
