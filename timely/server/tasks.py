@@ -97,6 +97,7 @@ class TaskService:
         self._started = self._stopping = False
         self._started_s = clock.now()
         self._lock = asyncio.Lock()
+        self._releasing = asyncio.Lock()
 
     # ------------------------------------------------------------------ life
 
@@ -503,7 +504,11 @@ class TaskService:
                         task.done = event
                         return
                     if task.ending is None:
-                        self._release(task, event)
+                        # Segments that one step of the engine closed leave one after the other: the first is on its
+                        # way before the second is checked, and does not wait for all the others.
+                        async with self._releasing:
+                            self._release(task, event)
+                            await asyncio.sleep(0)
                     if task.outcome == "unsafe_segment":
                         return
             raise EngineFailed("the generation stopped without an end", where="engine")

@@ -190,11 +190,13 @@ def _bridge(folder: Path, robots: int, seed: int) -> None:
     def make(context: Any) -> list[Any]:
         return [BridgeNode(context=context, overrides=_fleet(folder, robots, seed).bridge_parameters())]
 
-    _spin(make, folder / "bridge.ready")
+    _spin(make, folder / "bridge.ready", lambda nodes: nodes[0].drivers_alive == robots)
 
 
-def _spin(make: Callable[[Any], list[Any]], ready: Path) -> None:
-    """Start nodes, say so, and end them when told to."""
+def _spin(
+    make: Callable[[Any], list[Any]], ready: Path, complete: Callable[[list[Any]], bool] = lambda nodes: True
+) -> None:
+    """Start nodes, say so when they are ``complete``, and end them when told to."""
     from timely_robots.rostools import Spinner, isolated_context
 
     from timely_bridge.run_fleet import steady_process
@@ -208,6 +210,10 @@ def _spin(make: Callable[[Any], list[Any]], ready: Path) -> None:
     spinner = Spinner(context, nodes, name="bench").start()
     try:
         with steady_process():
+            deadline = time.monotonic() + START_S
+            while not complete(nodes):
+                if stop.wait(0.05) or time.monotonic() > deadline:
+                    raise EngineFailed("not every driver was found")
             put(ready, "yes")
             stop.wait()
     finally:

@@ -287,6 +287,11 @@ class BridgeNode(LifecycleNode):
         if loop is not None and not loop.close(CLOSE_S):
             self.get_logger().error("the bridge's loop did not end in time")
 
+    @property
+    def drivers_alive(self) -> int:
+        """How many of its robots' drivers it hears from."""
+        return sum(robot.port.alive for robot in list(self._robots.values()))
+
     def _entries(self) -> list[RobotEntry]:
         names = [name for name in self.get_parameter("robots").value if name]
         if not names:

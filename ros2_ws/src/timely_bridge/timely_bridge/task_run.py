@@ -41,8 +41,9 @@ KINDS: Mapping[ReportKind, int] = {
 MAX_EXECUTED_CHARS, MAX_REASON_CHARS = 4_000, 2_000
 """What the server takes."""
 
-GATHER_S = 0.01
-"""The end of a segment waits so long for the start of the next: each request to the server costs this process 1 ms."""
+GATHER_S = 0.02
+"""What the server need not know at once waits so long for company: each request costs this process a millisecond, just
+when segments of other robots come, and a report says how old it is."""
 
 Announce = Callable[[Order], Callable[[], None]]
 Note = Callable[[SegmentReport], None]
@@ -152,6 +153,11 @@ class TaskRun:
     _reports: asyncio.Queue[tuple[ExecutionReport, float] | None] = field(default_factory=asyncio.Queue)
     _turn: Turn | None = None
     _early: TaskEnded | None = None
+    _failed: asyncio.Future[BaseException] = field(init=False)
+    _busy: int = 0
+    """Segments that are on their way to the driver, or there."""
+    _idle_since_s: float = math.nan
+    """When the robot was last given something, or finished it; seconds on the loop's clock."""
 
     def cut(self, code: int, message: str) -> None:
         """End the task now: the motion is cancelled, the plan no longer generated. The first reason counts."""
@@ -178,6 +184,8 @@ class TaskRun:
             self.timeline.arrival_s = self.clock.now()
         loop = asyncio.get_running_loop()
         self._cut = loop.create_future()
+        self._failed = loop.create_future()
+        self._idle_since_s = loop.time()
         if self._early is not None:
             self._cut.set_result(self._early)
         self._turn = self.turn or Turn(self.goal.utility.urgent, self.cut)
@@ -262,21 +270,24 @@ class TaskRun:
             stream = await self._ask()
         self._stream = stream
         watchers: set[asyncio.Task[None]] = set()
+        # One task reads and dispatches: of segments that come together, the first is with its driver before the second
+        # is looked at.
+        reading = asyncio.create_task(self._read(stream, watchers), name=f"segments {self.task_id}")
         try:
-            failure = await self._read(stream, watchers)
+            failure = await self._attend(reading)
             self.planned = True
             self.tell(self, None)
             # What the robot has is executed to its end, also when the plan breaks off.
-            while watchers:
-                finished, watchers = await asyncio.wait(watchers, return_when=asyncio.FIRST_COMPLETED)
-                for watcher in finished:
-                    watcher.result()
+            while watchers and not self._failed.done():
+                await asyncio.wait((*watchers, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            self._raise_failed()
             if failure is not None:
                 raise failure
         finally:
+            reading.cancel()
             for watcher in watchers:
                 watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
+            await asyncio.gather(reading, *watchers, return_exceptions=True)
 
     async def _ask(self) -> PlanStream:
         goal, old = self.goal, self.replaces
@@ -305,39 +316,53 @@ class TaskRun:
             id=self.task_id,
         )
 
+    async def _attend(self, reading: asyncio.Task[TimelyError | None]) -> TimelyError | None:
+        """What ``reading`` returns; raises when an execution fails before, or nothing comes and nothing is to do."""
+        loop = asyncio.get_running_loop()
+        limit_s = self.deadlines.segment_s
+        while True:
+            # With work at the robot the server may well be silent; the executions have deadlines of their own.
+            patience_s = limit_s if self._busy else self._idle_since_s + limit_s - loop.time()
+            await asyncio.wait(
+                (reading, self._failed), timeout=max(0.0, patience_s), return_when=asyncio.FIRST_COMPLETED
+            )
+            self._raise_failed()
+            if reading.done():
+                return reading.result()
+            if not self._busy and loop.time() - self._idle_since_s >= limit_s:
+                raise TaskEnded(ErrorCode.SERVER_TIMEOUT, f"no segment came within {limit_s:g} s")
+
     async def _read(self, stream: PlanStream, watchers: set[asyncio.Task[None]]) -> TimelyError | None:
-        """Dispatch every segment; the error that ended the plan early, or None."""
+        """Dispatch every segment as it comes; the error that ended the plan early, or None."""
         segments = stream.__aiter__()
         while True:
-            following = asyncio.ensure_future(anext(segments, None))
             try:
-                segment = await self._next(following, watchers)
+                segment = await anext(segments, None)
             except TimelyError as error:
                 return error
-            finally:
-                if not following.done():
-                    following.cancel()
-                    await asyncio.gather(following, return_exceptions=True)
             if segment is None:
                 return None
-            await self._dispatch(segment, watchers)
+            # It may have to wait for its turn or its driver, which have deadlines of their own.
+            self._busy += 1
+            try:
+                await self._dispatch(segment, watchers)
+            finally:
+                self._rested()
 
-    async def _next(self, following: asyncio.Future[Any], watchers: set[asyncio.Task[None]]) -> Any:
-        """The next segment, or the first failure of an execution, whichever comes first."""
-        while True:
-            waiting = {following, *watchers}
-            # With work at the robot the server may well be silent; the executions have deadlines of their own.
-            patience = None if watchers else self.deadlines.segment_s
-            finished, _ = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            if not finished:
-                raise TaskEnded(
-                    ErrorCode.SERVER_TIMEOUT, f"no segment came within {self.deadlines.segment_s:g} s"
-                )
-            for watcher in finished & watchers:
-                watchers.discard(watcher)
-                watcher.result()
-            if following in finished:
-                return following.result()
+    def _watched(self, watcher: asyncio.Task[None], watchers: set[asyncio.Task[None]]) -> None:
+        """An execution is over: the first that failed ends the plan."""
+        watchers.discard(watcher)
+        self._rested()
+        if not watcher.cancelled() and (error := watcher.exception()) is not None and not self._failed.done():
+            self._failed.set_result(error)
+
+    def _rested(self) -> None:
+        self._busy -= 1
+        self._idle_since_s = asyncio.get_running_loop().time()
+
+    def _raise_failed(self) -> None:
+        if self._failed.done():
+            raise self._failed.result()
 
     async def _dispatch(self, segment: Any, watchers: set[asyncio.Task[None]]) -> None:
         if self._turn is not None and not self._turn.granted.is_set():
@@ -360,7 +385,10 @@ class TaskRun:
         self.timeline.plan.append(segment.text)
         self.sent.append(sent)
         previous = self.sent[-2] if len(self.sent) > 1 else None
-        watchers.add(asyncio.create_task(self._watch(sent, previous), name=f"segment {segment.index}"))
+        watcher = asyncio.create_task(self._watch(sent, previous), name=f"segment {segment.index}")
+        self._busy += 1
+        watchers.add(watcher)
+        watcher.add_done_callback(lambda ended: self._watched(ended, watchers))
 
     # --- Executions ---
 
@@ -467,8 +495,7 @@ class TaskRun:
         ended = False
         while not ended:
             batch = [await self._reports.get()]
-            if batch[0] is not None and batch[0][0].kind == "done" and self.executing:
-                # The robot has another segment and is about to begin it; without one the server may be waiting.
+            if batch[0] is not None and self._can_wait(batch[0][0]):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(GATHER_S):
                         batch.append(await self._reports.get())
@@ -478,6 +505,12 @@ class TaskRun:
             await self._send_batch([item for item in batch if item is not None])
             for _ in batch:
                 self._reports.task_done()
+
+    def _can_wait(self, report: ExecutionReport) -> bool:
+        if report.kind == "done":
+            # The robot has another segment and is about to begin it; without one the server may be waiting.
+            return self.executing > 0
+        return report.kind in ("started", "progress")
 
     async def _send_batch(self, batch: list[tuple[ExecutionReport, float]]) -> None:
         if not batch or self._stream is None:
