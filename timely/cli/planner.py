@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import time
@@ -243,6 +244,29 @@ def info(
     for name, scores in card.scores.items():
         typer.echo(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in scores.items()))
     write_json(json_file, {**card.model_dump(), "bytes": size, "stale": stale})
+
+
+@app.command()
+def latency(
+    planner: Annotated[str | None, typer.Option(help="Folder; the shipped one unless given.")] = None,
+    number: Annotated[int, typer.Option("--cases", min=1, help="Tasks a skill set.")] = 24,
+    seed: Annotated[int, typer.Option(help="Of the tasks.")] = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure how soon the first segment is there: with the planner, and with examples in the prompt.
+
+    Two engines take turns on this machine, one task at a time; cold: the fixed prompt is in no cache.
+    """
+    from timely.cli.planner_latency import measure
+
+    found = asyncio.run(measure(planner, number, seed, ()))
+    typer.echo(f"{'':38}first segment, ms: median (middle half)   its tokens")
+    for one in found:
+        low, high = one.quartiles_ms
+        name = f"{one.skill_set:6}{one.way:22}{'cold' if one.cold else 'cached'}"
+        none = f"   {one.missing} of {number} tasks without any" if one.missing else ""
+        typer.echo(f"{name:38}{one.median_ms:8.0f} ({low:.0f} to {high:.0f}){one.mean_tokens:18.1f}{none}")
+    write_json(json_file, found)
 
 
 def cases(
