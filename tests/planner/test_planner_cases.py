@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
@@ -85,6 +86,20 @@ def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
         for seed in ("1", "2")
     }  # fmt: skip
     assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    ("skill_set", "seed", "begins"),
+    [("drone", 1, "10025f3c"), ("drone", 2, "ccb24565"), ("arm", 1, "54548ea1"), ("arm", 2, "6b7a3aaf")],
+)
+def test_the_held_out_test_is_still_the_one_scores_were_measured_on(
+    skill_set: str, seed: int, begins: str
+) -> None:
+    """Whoever changes what training draws must not move these; whoever means to, measures everything again."""
+    found = hashlib.sha256()
+    for case in made(skill_set, "test", 192, seed):
+        found.update(repr((case.task, case.scene, case.history, case.plan)).encode())
+    assert found.hexdigest().startswith(begins)
 
 
 @pytest.mark.parametrize("skill_set", sorted(DRAWN))

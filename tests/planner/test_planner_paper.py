@@ -118,14 +118,14 @@ def expectations() -> Iterator[tuple[int, int, Room, Callable[[Scene], bool]]]:
 
 
 def plans() -> dict[tuple[int, int], str]:
-    """The shipped planner's, as it is served: no examples, with the grammar, greedily."""
+    """The shipped planner's, as it is served: no examples, with the grammar and the prompt's names, greedily."""
     from timely.engines.vllm.model import resolve_model
     from timely.planner.answer import Answerer
-    from timely.planner.card import SHIPPED
+    from timely.planner.card import SHIPPED, read_card
 
     base = resolve_model(None, planner="none")
     assert isinstance(base, Path)
-    answerer = Answerer(base, SHIPPED)
+    answerer = Answerer(base, SHIPPED, names=read_card(SHIPPED).names)
     found = {}
     for name in ("drone", "arm"):
         asked = [
@@ -135,7 +135,7 @@ def plans() -> dict[tuple[int, int], str]:
             for at, variant in enumerate(task.variants)
         ]
         cases = [case for _, _, case in asked]
-        made = answerer.plans(find_skill_set(name), cases, examples=False, constrained=True)
+        made = answerer.plans(find_skill_set(name), cases, examples=False, constrained=True, named=True)
         found.update({(task.trace_id, at): plan for (task, at, _), plan in zip(asked, made, strict=True)})
     return found
 

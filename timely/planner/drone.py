@@ -142,7 +142,8 @@ def find(draw: Draw) -> Case:
         x=name,
         a=draw.a(name),
     )
-    scene = "" if draw.chance(0.3) else seen(draw, *([name] if draw.chance(0.3) else []), without=(name,))
+    often = 0.45 if draw.training else 0.3
+    scene = "" if draw.chance(0.3) else seen(draw, *([name] if draw.chance(often) else []), without=(name,))
     return case(
         draw, "find", task, f"?s('{name}')==True{{g('{name}')}}", _around(somewhere(draw, name)), scene=scene
     )
