@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from timely.core.errors import InvalidInput
+from timely.engines.base import GenerationDone, GenerationRequest
 from timely.engines.vllm.names import PromptNames, names_for
 from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse
+from timely.plans.library import find_skill_set
+from timely.plans.names import names_of_plan
+from timely.plans.prompt import build_prompt
 
 TOKENS = [bytes([byte]) for byte in range(128)]
 PLAN = list(b"g('")
@@ -93,3 +97,27 @@ def test_what_the_scheduler_is_told() -> None:
     assert names_for("扔掉杯子", ["bin"]) is None
     with pytest.raises(InvalidInput, match="names"):
         parse({"timely": {"names": ["x"] * (MOST_NAMES + 1)}})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_the_server_s_plans_copy_words_that_no_model_knows() -> None:
+    from timely.engines.vllm.engine import VllmEngine, VllmOptions
+
+    drone = find_skill_set("drone")
+    words = ("zorbluqt", "glimfraxon", "wembrilt", "oqualdrist")
+    engine = VllmEngine(VllmOptions(warm_up=(), arguments=("--max-model-len", "1024")))
+    await engine.start()
+    try:
+        written = []
+        for word in words:
+            prompt = build_prompt(drone, f"Find the {word} and take a picture of it.", "sofa", examples=False)
+            request = GenerationRequest(
+                task_id=word, prompt=prompt.user, system=prompt.system, skill_set="drone", max_tokens=64
+            )
+            done = [event async for event in engine.generate(request)][-1]
+            assert isinstance(done, GenerationDone)
+            written.append(set(names_of_plan(done.text, drone)))
+    finally:
+        await engine.stop()
+    assert written == [{word} for word in words]
