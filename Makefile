@@ -25,8 +25,9 @@ setup: ## Make the environment .venv, or bring it up to date.
 demo: setup ## A minute of drones and an arm planning with a real model over ROS 2.
 	@$(BIN)/timely demo $(ARGS)
 
+# Robots wait for seconds, engines compute: two workers, one for the robots, fill two cores.
 test: lint ## Lint, then every test: real engine, ROS 2 and all (15 minutes on two cores).
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20 $(ARGS)
 
 test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (under a minute).
 	@$(BIN)/python -m pytest -m "not slow" -n auto $(ARGS)
