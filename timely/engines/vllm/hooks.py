@@ -27,7 +27,9 @@ SCHEDULER_METHODS: dict[str, tuple[str, ...]] = {
     "_reserve_prefill_lookahead": ("request", "num_computed_tokens", "num_new_tokens"),
     "_update_request_as_session": ("session", "update"),
     "_enqueue_waiting_request": ("request",),
+    "get_grammar_bitmask": ("scheduler_output",),
 }
+GRAMMAR_FIELDS = ("structured_output_request_ids", "grammar_bitmask")
 REQUEST_FIELDS = (
     "next_decode_eligible_step",
     "num_computed_tokens",
@@ -54,6 +56,7 @@ def check() -> None:
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+    from vllm.v1.core.sched.output import GrammarOutput
     from vllm.v1.engine.core import EngineCoreProc
     from vllm.v1.request import Request
 
@@ -65,6 +68,9 @@ def check() -> None:
             _require(owner, name, parameters, version)
     for name in CORE_METHODS:
         _require(EngineCoreProc, name, (), version)
+    for name in GRAMMAR_FIELDS:
+        if name not in GrammarOutput.__annotations__:
+            raise _changed(f"GrammarOutput.{name}", version)
     source = inspect.getsource(Request.__init__)
     for name in REQUEST_FIELDS:
         if f"self.{name}" not in source:
