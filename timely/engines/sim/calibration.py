@@ -26,7 +26,8 @@ REFITS = 5
 def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | str]]:
     """The linear form fitted to timed steps, coefficients not negative; and its relative errors, as fractions.
 
-    Least squares of the relative error, steps far off counting less.
+    Least squares of the relative error, steps far off counting less; then all in proportion, so that the steps
+    together take as long as they did.
 
     Raises:
         InvalidInput: fewer than ``LEAST_STEPS`` steps, or one that took no time.
@@ -55,6 +56,8 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
         off = np.abs(x @ found - 1.0)
         tolerated = max(OUTLIER * float(np.median(off)), 1e-9)
         found = _not_negative(x, np.sqrt(np.minimum(1.0, tolerated / np.maximum(off, 1e-12))))
+    # What a robot waits for is a sum of steps, and relative errors favour the short ones: the sum has to be right.
+    found *= float(time.sum() / ((x @ found) @ time))
     base, sequence, token, square, context = (float(f"{v:.4g}") for v in found / scale)
     terms = StepTerms(
         base=base,
