@@ -49,7 +49,7 @@ WAYS: dict[str, tuple[bool, bool, bool, bool]] = {
 }
 """Ways of asking: with the adapter, with examples in the prompt, with the grammar, with names of the prompt only."""
 
-EXAMPLES_A_STEP = {"drone": 14, "arm": 9}
+EXAMPLES_A_STEP = {"drone": 14, "arm": 7}
 OWN_EXAMPLES_A_STEP = 16
 FIRST = "first"
 """Folder of the first part of a training, inside that of the whole."""
@@ -72,7 +72,7 @@ def train(
     out: Annotated[
         Path, typer.Option(help="Folder of the adapter; a training broken off there goes on.")
     ] = Path("planner"),
-    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 580,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 520,
     start: Annotated[Path | None, typer.Option(help="Adapter to begin with, instead of none.")] = None,
     rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
     seed: Annotated[int, typer.Option(help="Of the examples and the first weights.")] = 0,
