@@ -415,9 +415,12 @@ def text(report: Mapping[str, Any]) -> str:
         )
     if compared:
         wrong = [row for row in compared if not row["holds"]]
+        clear = [row for row in compared if not row["within_spread"]]
+        missed = [row for row in clear if not row["holds"]]
         lines.append(
             f"Same winner in {len(compared) - len(wrong)} of {len(compared)} pairs that differ by more than"
-            f" {DIFFERENT:.0%}{'.' if not wrong else ':'}"
+            f" {DIFFERENT:.0%}, in {len(clear) - len(missed)} of the {len(clear)} that differ by more than their own"
+            f" repetitions do{'.' if not wrong else ':'}"
         )
         lines += [
             f"- {row['workload']}, {row['measure']}: {' - '.join(row['systems'])} is {row['measured']:+.3f}, predicted"
