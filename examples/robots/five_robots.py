@@ -307,8 +307,10 @@ class Program:
         return keep
 
     def _on_state(self, robot: str) -> Any:
+        from timely_robots.hand import held
+
         def keep(message: Any) -> None:
-            self._holds[robot] = message.detail.startswith("holds")
+            self._holds[robot] = bool(held(message.detail))
 
         return keep
 

@@ -27,6 +27,7 @@ from timely_interfaces.action import ExecuteSegment, ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
 from timely_interfaces.msg import Task as TaskNews
 from timely_interfaces.msg import TimeUtility as Tuf
+from timely_robots.hand import held
 from timely_robots.rostools import send_goal
 
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName, UnsafeSegment
@@ -439,6 +440,30 @@ def test_an_urgent_task_preempts_when_the_bridge_is_told_so(domain_id: int, serv
         assert result.response < 1.0
     finally:
         made.close()
+
+
+def test_an_arm_called_away_with_something_in_its_hand_says_so_to_the_next_plan(domain_id: int) -> None:
+    scripts = {
+        "tidy": PICK,
+        "away": (FakeSegment("home();", 2.0),),
+        "drop it": (FakeSegment("drop('bin');", 2.0),),
+    }
+    server = FakeServer(scripts, ahead=0)
+    here = World(domain_id, a_fleet(0, 1, speed=3.0, on_busy="preempt"), server)
+    try:
+        states = here.program.listen(RobotState, "/arm1/state", latched=True)
+        tidy = here.task("arm1", "tidy", scene="cup, table")
+        eventually(lambda: states and held(states[-1].detail) == "cup", "it never said that it holds the cup")
+        here.task("arm1", "away", scene="cup, table", tuf=Tuf(ert_s=0.2, alpha=-6.67, beta=2.0)).result()
+        assert tidy.result().error_code == ErrorCode.PREEMPTED
+        assert states[-1].detail == "holds cup"
+        here.task("arm1", "drop it", scene="bin").result()
+        eventually(lambda: held(states[-1].detail) == "")
+        here.task("arm1", "away", scene="bin").result()
+        told = [task["scene"] for task in server.submitted]
+        assert told == ["cup, table", "table, cup in your gripper", "bin, cup in your gripper", "bin"]
+    finally:
+        here.close()
 
 
 def test_an_inactive_bridge_refuses_and_ends_what_runs(world: World) -> None:

@@ -97,6 +97,27 @@ async def test_a_new_scene_drops_the_rest_and_no_other_task_comes_in_between() -
         assert began == ["t1", "t1", "t1-r1", "t1-r1", "t2", "t2", "t2"]
 
 
+async def test_another_plan_is_told_what_the_robot_holds_by_then() -> None:
+    async with world(server(), fails=("tc(90);",)) as here:
+        mission, task = start(here)
+        await here.until(lambda: ("t1", 1, "started") in here.driver.log)
+        here.driver.holding = "cup"
+        await here.until(lambda: ("t1-r1", 0, "started") in here.driver.log)
+        assert here.server.submitted[0]["scene"] == ""
+        assert here.server.replans[0]["scene"] == "cup in your gripper"
+        assert mission.replan("a dog came", "dog")
+        await here.until(lambda: len(here.server.replans) == 2)
+        assert here.server.replans[1]["scene"] == "dog, cup in your gripper"
+        here.driver.holding = ""
+        await here.until(lambda: ("t1-r2", 0, "started") in here.driver.log)
+        assert mission.replan("put down")
+        await here.until(lambda: len(here.server.replans) == 3)
+        assert here.server.replans[2]["scene"] == "dog", (
+            "the scene as it was said last, and nothing in the hand"
+        )
+        await here.end_of(task)
+
+
 async def test_what_ends_a_task_ends_all_its_plans() -> None:
     async with world(server(), fails=("tc(90);",)) as here:
         mission, task = start(here)

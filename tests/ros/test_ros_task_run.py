@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from timely_bridge.goals import TaskGoal
+from timely_bridge.goals import TaskGoal, scene_with
 from timely_bridge.ports import Order
 from timely_bridge.task_run import Deadlines, TaskEnd, TaskRun
 from timely_bridge.testing import FakeDriver, FakeSegment, FakeServer
@@ -44,13 +44,14 @@ class World:
         utility: TimeUtility = NORMAL,
         deadlines: Deadlines = GENEROUS,
         name: str = "t1",
+        scene: str = "",
     ) -> tuple[TaskRun, asyncio.Task[TaskEnd]]:
         def announce(order: Order) -> Callable[[], None]:
             return lambda: self.feedback.append(order)
 
         run = TaskRun(
             task_id=name,
-            goal=TaskGoal(task, "", "drone", "sim-drone", utility, "drone1", None, None),
+            goal=TaskGoal(task, scene, "drone", "sim-drone", utility, "drone1", None, None),
             client=self.server,
             driver=self.driver,
             turnstile=self.turnstile,
@@ -410,3 +411,47 @@ async def test_cancelling_the_coroutine_leaves_nothing() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert not here.turnstile.busy
+
+
+# ---------------------------------------------------------------- what the robot holds
+
+
+async def test_a_plan_is_told_what_the_robot_holds() -> None:
+    async with world() as here:
+        here.driver.holding = "cup"
+        _, task = here.run(scene="plate, bin")
+        await here.end_of(task)
+        assert here.server.submitted[0]["scene"] == "plate, bin, cup in your gripper"
+        here.driver.holding = ""
+        _, task = here.run(scene="plate, bin", name="t2")
+        await here.end_of(task)
+        assert here.server.submitted[1]["scene"] == "plate, bin"
+
+
+async def test_what_another_task_holds_says_nothing_about_the_next() -> None:
+    """It will be put down by then; unless the next one takes the robot away from it."""
+    for policy, told in (("queue", "bin"), ("preempt", "bin, cup in your gripper")):
+        async with world(policy=policy) as here:
+            _, first = here.run()
+            await here.until(lambda: bool(here.driver.log))
+            here.driver.holding = "cup"
+            _, second = here.run(scene="bin", utility=URGENT, name="t2")
+            await here.until(lambda: len(here.server.submitted) == 2)
+            assert here.server.submitted[1]["scene"] == told
+            await here.end_of(first)
+            await here.end_of(second)
+
+
+@pytest.mark.parametrize(
+    ("scene", "told"),
+    [
+        ("", "cup in your gripper"),
+        ("  ", "cup in your gripper"),
+        ("plate, bin", "plate, bin, cup in your gripper"),
+        ("A plate and a bin.", "A plate and a bin, cup in your gripper"),
+        ("Cup, plate , cup holder", "plate, cup holder, cup in your gripper"),
+    ],
+)
+def test_how_it_is_said(scene: str, told: str) -> None:
+    assert scene_with(scene, "cup") == told
+    assert scene_with(scene, "") == scene

@@ -38,6 +38,20 @@ async def test_the_first_goes_at_once_and_may_ask_again() -> None:
     assert not stile.busy
 
 
+async def test_who_gets_the_robot_as_it_is_now() -> None:
+    for policy in ("queue", "preempt", "reject"):
+        stile, normal, urgent = Turnstile(policy), turn(), turn(urgent=True)
+        assert stile.next(normal)
+        assert stile.next(urgent)
+        await stile.enter(normal)
+        assert stile.next(normal)
+        assert not stile.next(turn())
+        assert stile.next(urgent) == (policy == "preempt")
+        stile.leave(normal)
+        await stile.enter(urgent)
+        assert not stile.next(turn(urgent=True)), "an urgent one is not pushed aside"
+
+
 async def test_queue_takes_urgent_ones_first_then_in_order() -> None:
     stile, holder = Turnstile("queue"), turn()
     await stile.enter(holder)

@@ -21,6 +21,7 @@ from rclpy.lifecycle import LifecycleNode
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
+from timely_robots.hand import held
 from timely_robots.rostools import LATCHED, assumed_handle, new_goal_id, send_goal, without_debug_lines
 
 from timely_bridge.loop_thread import LoopThread
@@ -79,6 +80,12 @@ class DriverPort:
     def alive(self) -> bool:
         """See ``ports.Driver``."""
         return self._matched and time.monotonic() - self._heard_s <= self._silence_s
+
+    @property
+    def holding(self) -> str:
+        """See ``ports.Driver``."""
+        state = self.state
+        return held(state.detail) if state is not None and self.alive else ""
 
     async def ready(self, timeout_s: float) -> bool:
         """See ``ports.Driver``."""

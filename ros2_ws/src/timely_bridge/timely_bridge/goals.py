@@ -81,6 +81,18 @@ def checked(goal: Any, robot: RobotEntry, limits: GoalLimits) -> TaskGoal:
     )
 
 
+def scene_with(scene: str, holding: str) -> str:
+    """The scene with what the robot has in its gripper: a plan cannot go on from there without knowing.
+
+    An arm may have been called away in the middle of a plan, or the last task was to pick something up.
+    """
+    if not holding:
+        return scene
+    said = f"{holding} in your gripper"
+    listed = [part.strip() for part in scene.strip().rstrip(".").split(",")]
+    return ", ".join([part for part in listed if part and part.lower() != holding.lower()] + [said])
+
+
 def _utility(tuf: Any) -> TimeUtility:
     if not math.isfinite(tuf.cutoff_s) or tuf.cutoff_s < 0.0:
         raise InvalidInput(f"must be a time in seconds, or 0, got {tuf.cutoff_s}", where="tuf.cutoff_s")

@@ -129,6 +129,11 @@ class Driver(Protocol):
         """It has been heard of lately."""
         ...
 
+    @property
+    def holding(self) -> str:
+        """What the robot's gripper holds, as it said last; empty if nothing, or if nobody knows."""
+        ...
+
     async def ready(self, timeout_s: float) -> bool:
         """Wait until it can be sent to; False when it cannot within ``timeout_s``."""
         ...

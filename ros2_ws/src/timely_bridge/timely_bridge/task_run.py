@@ -21,7 +21,7 @@ from timely.core.errors import TimelyError, UnknownName
 from timely.core.reports import MAX_VALUE_CHARS, ExecutionReport, ReportKind
 from timely.core.utility import URGENT
 from timely_bridge.error_codes import TaskEnded, code_of, owner_of
-from timely_bridge.goals import TaskGoal
+from timely_bridge.goals import TaskGoal, scene_with
 from timely_bridge.ports import Driver, Execution, Order, PlanClient, PlanStream, Sent
 from timely_bridge.turnstile import Turn, Turnstile
 
@@ -168,7 +168,9 @@ class TaskRun:
             self._cut.set_result(ended)
 
     def replan(self, reason: str, scene: str | None = None) -> Replan:
-        """What another plan in its place has to know."""
+        """What another plan in its place has to know; without a scene, the one that this plan was told."""
+        if scene is None and self.replaces is not None:
+            scene = self.replaces.scene
         executed = "".join(self.timeline.executed)[-MAX_EXECUTED_CHARS:]
         token = self._stream.token if self._stream is not None else None
         return Replan(self.task_id, reason[:MAX_REASON_CHARS], scene, token, executed or None)
@@ -289,13 +291,20 @@ class TaskRun:
                 watcher.cancel()
             await asyncio.gather(reading, *watchers, return_exceptions=True)
 
+    def _scene(self) -> str:
+        """What the robot sees and holds; what it will hold when another task is through with it, nobody knows."""
+        old = self.replaces
+        seen = self.goal.scene if old is None or old.scene is None else old.scene
+        mine = self._turn is not None and self.turnstile.next(self._turn)
+        return scene_with(seen, self.driver.holding if mine else "")
+
     async def _ask(self) -> PlanStream:
         goal, old = self.goal, self.replaces
         if old is not None:
             return await self.client.replan(
                 old.task_id,
                 old.reason,
-                scene=old.scene,
+                scene=self._scene(),
                 executed=old.executed,
                 token=old.token,
                 utility=goal.utility if goal.utility.urgent else URGENT,
@@ -307,7 +316,7 @@ class TaskRun:
             goal.task,
             skill_set=goal.skill_set,
             robot=goal.profile or None,
-            scene=goal.scene,
+            scene=self._scene(),
             utility=goal.utility,
             agent=goal.agent,
             app=goal.app,

@@ -216,6 +216,8 @@ class FakeDriver:
         values: Mapping[str, str] | None = None,
     ) -> None:
         self.alive = True
+        self.holding = ""
+        """What its gripper holds."""
         self.appears_s = math.nan
         """When a driver that is not there will be."""
         self.mute = False

@@ -53,6 +53,12 @@ class Turnstile:
         """Whether the robot is this task's."""
         return self._holder is turn
 
+    def next(self, turn: Turn) -> bool:
+        """Whether the robot comes to this task as it is now: no other task will have changed it before."""
+        holder = self._holder
+        pushes = self.policy == "preempt" and turn.urgent
+        return holder is None or holder is turn or (pushes and not holder.urgent)
+
     async def enter(self, turn: Turn) -> None:
         """Return when the robot is this task's; at once if it is already.
 

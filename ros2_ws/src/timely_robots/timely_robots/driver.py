@@ -23,7 +23,7 @@ from timely_interfaces.msg import ErrorCode, RobotState, Task
 
 from lrtrace.errors import LRTraceError
 from lrtrace.profiles import RobotProfile, load_profile
-from timely_robots import language
+from timely_robots import hand, language
 from timely_robots.execution import (
     Motion,
     MotionError,
@@ -60,12 +60,16 @@ REMEMBERED_TASKS = 64
 
 @dataclass(frozen=True, slots=True)
 class Sensed:
-    """What a robot knows of itself, in SI units: position in metres, quaternion (x, y, z, w); battery 0..1 or NaN."""
+    """What a robot knows of itself, in SI units: position in metres, quaternion (x, y, z, w); battery 0..1 or NaN.
+
+    ``holding`` is what its gripper holds, by the name that plans have for it; the next plan is told.
+    """
 
     position: tuple[float, float, float] = (0.0, 0.0, 0.0)
     orientation: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 1.0)
     battery: float = math.nan
     detail: str = ""
+    holding: str = ""
 
 
 # mypy: disallow-subclassing-any=False
@@ -463,7 +467,7 @@ class RobotDriver(LifecycleNode):
         now = work.snapshot() if work is not None else Snapshot()
         held_s = self._held_s()
         sensed = self.sense() if self._connected else Sensed()
-        detail = self._fault or sensed.detail
+        detail = hand.tell(self._fault or sensed.detail, sensed.holding)
         if held_s is not None and not self._fault:
             detail = f"holds: segment {now.segment + 1} has not come for {held_s:.1f} s" + (
                 f"; {detail}" if detail else ""
@@ -522,6 +526,7 @@ class RobotDriver(LifecycleNode):
             "segments refused": now.refused,
             "battery": "unknown" if math.isnan(sensed.battery) else f"{sensed.battery:.2f}",
             "detail": sensed.detail,
+            "holds": sensed.holding,
         }
         name = self.get_fully_qualified_name().removeprefix("/")
         status = DiagnosticStatus(

@@ -83,12 +83,15 @@ class Indy7Driver(RobotDriver):
         if link is None:
             return Sensed()
         pose = link.pose
-        holding = f"holds {self._table.holding}" if self._table.holding else ""
-        detail = link.complaint or holding
+        detail, holding = link.complaint, self._table.holding
         if pose is None:
-            return Sensed(detail=detail)
+            return Sensed(detail=detail, holding=holding)
         return Sensed(
-            (0.001 * pose[0], 0.001 * pose[1], 0.001 * pose[2]), _quaternion(pose[3:]), math.nan, detail
+            (0.001 * pose[0], 0.001 * pose[1], 0.001 * pose[2]),
+            _quaternion(pose[3:]),
+            math.nan,
+            detail,
+            holding,
         )
 
     def perform(self, call: SkillCall, motion: Motion) -> Returned:

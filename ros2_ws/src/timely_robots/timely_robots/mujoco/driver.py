@@ -163,8 +163,8 @@ class MujocoDriver(DroneDriver):
             detail = self._failure() or ("flying" if self._pilot.flying else "on the ground")
             return Sensed((where.x, where.y, where.z), turn, battery, detail)
         if self._arm is not None:
-            holding = f"holds {self._arm.holding}" if self._arm.holding else ""
-            return Sensed(self._arm.tool, (0.0, 1.0, 0.0, 0.0), detail=self._failure() or holding)
+            down = (0.0, 1.0, 0.0, 0.0)
+            return Sensed(self._arm.tool, down, detail=self._failure(), holding=self._arm.holding)
         return Sensed()
 
     def _failure(self) -> str:

@@ -71,8 +71,8 @@ class SimDriver(RobotDriver):
     def sense(self) -> Sensed:
         """See ``RobotDriver``."""
         x, y, z = self._world.position
-        detail = f"holds {self._world.holding}" if self._world.holding else ""
-        return Sensed((x, y, z), self._world.orientation, max(0.0, 1.0 - self._used_s / BATTERY_S), detail)
+        battery = max(0.0, 1.0 - self._used_s / BATTERY_S)
+        return Sensed((x, y, z), self._world.orientation, battery, holding=self._world.holding)
 
     def _seconds(self, call: SkillCall) -> float:
         expected = self.get_parameter("times").value == "expected"
