@@ -112,6 +112,13 @@ def test_the_distance_of_samples_is_that_of_their_quantiles() -> None:
     assert sagesched_parts.distance(a, 2.0 * a) == pytest.approx(499.5, rel=0.01)
 
 
+def test_one_prompt_gets_answers_of_many_lengths(tmp_path: Path) -> None:
+    found = check(sagesched_parts.uncertainty(Evaluation([1], tmp_path)))
+    assert found["fig1a.uncertain"]["holds"]
+    assert found["fig2a.one_number"]["ours"] == pytest.approx(34.1, abs=1.0)
+    assert (tmp_path / "fig1a.png").stat().st_size > 5_000
+
+
 def test_similar_prompts_have_similar_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sagesched_parts, "REMEMBERED", 4_000)
     monkeypatch.setattr(sagesched_parts, "TARGETS", 6)

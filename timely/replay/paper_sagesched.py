@@ -1,8 +1,8 @@
 """SageSched's evaluation in the simulator: its figures and its claims, with its own models and GPUs.
 
 Here are the comparisons with its baselines (Fig. 7 and 8) and where their numbers come from; ``sagesched_parts`` takes
-it apart (Fig. 4, 9, 10, 11, 13), ``sagesched_overhead`` times it (Fig. 12). ``sagesched_setting`` says what machines,
-requests and predictions stand behind it.
+it apart (Fig. 1, 2, 4, 9, 10, 11, 13), ``sagesched_overhead`` times it (Fig. 12). ``sagesched_setting`` says what
+machines, requests and predictions stand behind it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def run(given: Evaluation) -> list[Claim]:
         *_end_to_end(given),
         *_why(given),
         *_datasets(given),
+        *parts.uncertainty(given),
         *parts.similarity(given),
         *parts.ablations(given),
         *parts.sensitivity(given),

@@ -1,4 +1,4 @@
-"""SageSched taken apart: what each part brings (Fig. 4, 9, 10, 11), and how much its parameters matter (Fig. 13)."""
+"""SageSched taken apart: uncertain lengths (Fig. 1, 2, 4), what each part brings (Fig. 9 to 11), parameters (13)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,50 @@ from timely.replay.evaluation import Evaluation
 from timely.replay.sagesched_setting import Lengths, Setting, Told, setting
 from timely.replay.workloads_sagesched import DATASETS, World
 
+# ---------------------------------------------------------------------- Fig. 1a, 2a: one prompt, many lengths
+
+PROMPTS = 10
+TRIALS = 100
+"""Answers to one prompt."""
+
+
+def uncertainty(given: Evaluation) -> list[Claim]:
+    """Fig. 1a and 2a: answers to one and the same prompt differ, so no single number predicts them."""
+    rng = np.random.default_rng([given.seeds[0], 71])
+    prompts = World(given.seeds[0], ("sharegpt",)).draw(PROMPTS, rng)
+    lengths = [drawn.family.lengths(TRIALS, rng) for drawn in prompts]
+    plots.cumulative(
+        given.out / "fig1a.png",
+        f"SageSched Fig1a: {TRIALS} answers to each of {PROMPTS} prompts",
+        {f"prompt {number}": each.tolist() for number, each in enumerate(lengths, 1)},
+        "output tokens",
+        x_max=float(np.quantile(np.concatenate(lengths), 0.98)),
+    )
+    spread = [float(np.quantile(each, 0.9) / np.quantile(each, 0.1)) for each in lengths]
+    errors = sage.errors_of_baselines()
+    return [
+        claim(
+            "fig1a.uncertain",
+            f"longest over shortest tenth of the answers to one prompt, median of {PROMPTS} prompts",
+            None,
+            float(np.median(spread)),
+            "times",
+            float(np.median(spread)) > 2.0,
+            f"least {min(spread):.1f}, most {max(spread):.1f}; holds means more than twice",
+        ),
+        claim(
+            "fig2a.one_number",
+            f"a predicted length is in the right one of {sage.BUCKETS} buckets (SSJF)",
+            34.1,
+            100.0 * errors.hit_rate,
+            "%",
+            errors.best_hit_rate < 0.5,
+            "SSJF's error is chosen for it; whoever knew each prompt's distribution and named its likeliest bucket"
+            f" would be right in {100 * errors.best_hit_rate:.1f}%; holds means less than half",
+        ),
+    ]
+
+
 # ---------------------------------------------------------------------- Fig. 4: similar prompts, similar lengths
 
 BANDS = ("below 0.4", "0.4 to 0.7", "0.7 and more")
@@ -26,7 +70,6 @@ REMEMBERED = 10_000
 
 TARGETS = 12
 """Prompts of each dataset, whose own distribution is known from ``TRIALS`` answers each."""
-TRIALS = 100
 
 
 def distance(a: Lengths, b: Lengths) -> float:
