@@ -51,7 +51,7 @@ class CheckedSimulator(Simulator):
         assert 0 <= pool.used <= pool.capacity
         held = sum(live.holding.private for live in self.live.values())
         prefixes = {live.holding.prefix for live in self.live.values() if live.holding.holder}
-        held += sum(prefix.blocks for prefix in prefixes if prefix is not None)
+        held += sum(prefix.pinned for prefix in prefixes if prefix is not None)
         assert pool.used == held
         assert len(table) == len(self.live)
         for live in self.live.values():

@@ -157,6 +157,26 @@ def test_prefix_stays_findable_until_its_blocks_are_needed() -> None:
     assert pool.hit_blocks(again) == 3
 
 
+def test_a_prefix_is_held_only_as_deep_as_somebody_reaches() -> None:
+    pool = BlockPool(6, 16)
+    deep, shallow = pool.holding("p", 64, 70), pool.holding("p", 16, 20)
+    pool.admit(deep)
+    assert pool.grow(deep, 70)
+    assert pool.publish(deep, 70)
+    assert pool.admit(shallow) == 16
+    assert (deep.prefix.depths if deep.prefix else None) == (4, 1)
+    assert pool.used == 5, "four of the prefix and one of its own"
+    pool.release(deep)
+    assert (pool.used, pool.free) == (1, 5)
+    # What nobody reaches is still found until it is taken, the deepest blocks first; what is held stays.
+    other = pool.holding("q", 0, 64)
+    assert pool.grow(other, 64)
+    assert pool.hit_blocks(pool.holding("p", 64, 70)) == 2
+    assert pool.grow(other, 80)
+    assert pool.hit_blocks(pool.holding("p", 64, 70)) == 1
+    assert not pool.grow(other, 96)
+
+
 def test_warm_prefixes_are_there_from_the_start() -> None:
     tasks = [task(k, 1.0 * k, prompt_tokens=100, shared_prefix_tokens=80, prefix="drone") for k in range(2)]
     assert [r.cached_tokens for r in run(tasks, discipline="fcfs", warm_prefixes=True).records] == [80, 80]

@@ -1,9 +1,9 @@
 """KV blocks of the simulated engine, counted as vLLM counts them: shared prefixes, references, LRU reuse.
 
 Blocks are counted, not named. What matters of vLLM's block pool is kept: a prompt's shared prefix is stored once
-and referenced by every job that uses it; blocks nobody references keep their content until they are needed for
-something else, the longest unused first and of one owner the last blocks first; so a job that was evicted finds
-again whatever has not been reused.
+and referenced by every job that uses it, as deep as its own prompt goes; blocks nobody references keep their content
+until they are needed for something else, the longest unused first and of one owner the last blocks first; so a job
+that was evicted finds again whatever has not been reused.
 """
 
 from __future__ import annotations
@@ -13,14 +13,53 @@ from collections.abc import Hashable
 
 
 class Prefix:
-    """A shared beginning of prompts: how many of its blocks are stored, and how many resident jobs use them."""
+    """A shared beginning of prompts: how many of its blocks are stored, and how deep resident jobs reach into it."""
 
-    __slots__ = ("blocks", "key", "references")
+    __slots__ = ("_depths", "blocks", "key", "pinned", "second")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.blocks = 0
-        self.references = 0
+        self._depths: dict[int, int] = {}
+        self.pinned = 0
+        """Blocks that some resident job holds: the depth of the one that reaches deepest."""
+        self.second = 0
+        """The depth of the next one: what would stay held without the deepest."""
+
+    @property
+    def referenced(self) -> bool:
+        """A resident job counts on it, if only to store it."""
+        return bool(self._depths)
+
+    @property
+    def depths(self) -> tuple[int, int]:
+        """``pinned`` and ``second``: all that a job's share of the prefix depends on."""
+        return self.pinned, self.second
+
+    def enter(self, depth: int) -> None:
+        """One more resident job reaches so deep."""
+        self._depths[depth] = self._depths.get(depth, 0) + 1
+        self._deepest()
+
+    def leave(self, depth: int) -> None:
+        """One job less reaches so deep."""
+        left = self._depths[depth] - 1
+        if left:
+            self._depths[depth] = left
+        else:
+            del self._depths[depth]
+        self._deepest()
+
+    def others(self, depth: int) -> int:
+        """Blocks that would stay held if one job of that depth went."""
+        return self.second if depth == self.pinned else self.pinned
+
+    def _deepest(self) -> None:
+        self.pinned = max(self._depths, default=0)
+        if self._depths.get(self.pinned, 0) > 1:
+            self.second = self.pinned
+        else:
+            self.second = max((depth for depth in self._depths if depth != self.pinned), default=0)
 
 
 class Holding:
@@ -90,11 +129,11 @@ class BlockPool:
     def warm(self, holding: Holding) -> None:
         """Store the job's prefix as if an earlier job had left it, unless some of it is stored or room is short."""
         prefix = holding.prefix
-        if prefix is None or prefix.blocks or prefix.references or holding.prefix_blocks > self._unused:
+        if prefix is None or prefix.blocks or prefix.referenced or holding.prefix_blocks > self._unused:
             return
-        prefix.blocks = self._idle[prefix] = holding.prefix_blocks
+        prefix.blocks = holding.prefix_blocks
         self._unused -= prefix.blocks
-        self._idle_blocks += prefix.blocks
+        self._settle(prefix)
 
     def hit_blocks(self, holding: Holding) -> int:
         """Blocks that an admission of this job would find stored now."""
@@ -106,10 +145,10 @@ class BlockPool:
         """Reference what is stored of the job's context; returns the tokens found."""
         prefix = holding.prefix
         if prefix is not None:
-            shared = min(holding.prefix_blocks, prefix.blocks)
-            self._reference(prefix)
+            holding.shared = min(holding.prefix_blocks, prefix.blocks)
             holding.holder = True
-            holding.shared = shared
+            prefix.enter(holding.shared)
+            self._settle(prefix)
         if holding.idle and holding.shared == holding.idle_shared:
             # Its own blocks are still there and join on to the prefix it found.
             holding.private = holding.idle
@@ -143,8 +182,10 @@ class BlockPool:
         gained = whole - holding.shared
         if gained <= 0:
             return False
-        prefix.blocks = whole
-        holding.shared = whole
+        # The frontier has nobody behind it: every stored block is pinned before and after.
+        prefix.leave(holding.shared)
+        prefix.enter(whole)
+        prefix.blocks = holding.shared = whole
         holding.private -= gained
         return True
 
@@ -176,23 +217,29 @@ class BlockPool:
             self._idle[object()] = blocks
             self._idle_blocks += blocks
 
-    def _reference(self, prefix: Prefix) -> None:
-        if prefix.references == 0 and prefix.blocks:
-            self._idle_blocks -= self._idle.pop(prefix)
-        prefix.references += 1
+    def _settle(self, prefix: Prefix) -> None:
+        """What is stored of a prefix beyond its deepest job waits for reuse."""
+        idle, before = prefix.blocks - prefix.pinned, self._idle.get(prefix, 0)
+        if idle == before:
+            return
+        self._idle_blocks += idle - before
+        if not idle:
+            del self._idle[prefix]
+            return
+        self._idle[prefix] = idle
+        if idle > before:
+            self._idle.move_to_end(prefix)
 
     def _unreference(self, holding: Holding) -> None:
-        holding.shared = 0
+        depth, holding.shared = holding.shared, 0
         if not holding.holder:
             return
         holding.holder = False
         prefix = holding.prefix
         if prefix is None:
             return
-        prefix.references -= 1
-        if prefix.references == 0 and prefix.blocks:
-            self._idle[prefix] = prefix.blocks
-            self._idle_blocks += prefix.blocks
+        prefix.leave(depth)
+        self._settle(prefix)
 
     def _take(self, blocks: int) -> None:
         fresh = min(blocks, self._unused)
@@ -209,6 +256,6 @@ class BlockPool:
             else:
                 del self._idle[owner]
             if isinstance(owner, Prefix):
-                owner.blocks = left
+                owner.blocks -= taken
             elif isinstance(owner, Holding):
                 owner.idle = left

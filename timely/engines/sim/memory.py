@@ -116,7 +116,7 @@ class Memory:
         """Give a job its slot and whatever of its context is still stored, here or in host memory."""
         table, row, record, holding = self.table, live.job.row, live.record, live.holding
         prefix = holding.prefix
-        before = prefix.references if prefix is not None else 0
+        before = prefix.depths if prefix is not None else None
         found = min(self.pool.admit(holding), live.known - 1)
         if record.admitted_s != record.admitted_s:
             record.admitted_s = now
@@ -129,10 +129,7 @@ class Memory:
         table.prefill_left[row] = 0 if left == 1 and live.output else left
         live.computed = max(live.computed, found)
         if prefix is not None:
-            if before < 2:
-                self._share(self._users[prefix], prefix)
-            else:
-                self._share((live,), prefix)
+            self._share((live,) if prefix.depths == before else self._users[prefix], prefix)
 
     def _load(self, live: Live, found: int) -> int:
         """Bring back what was saved and is not found anyway; returns how many tokens.
@@ -191,7 +188,7 @@ class Memory:
             context = int(table.context_tokens[row])
             kept = self._kept(plan, live, context)
             prefix = holding.prefix
-            before = prefix.references if prefix is not None else 0
+            before = prefix.depths if prefix is not None else None
             # Behind a gap nothing can be found again by its beginning.
             self.pool.evict(holding, context - live.loaded)
             if kept:
@@ -204,7 +201,7 @@ class Memory:
                 self._controller.evict(live.job, live.known - self._found(holding, live.known), now)
             live.loaded = 0
             if prefix is not None:
-                self._share(self._users[prefix] if before <= 2 else (live,), prefix)
+                self._share((live,) if prefix.depths == before else self._users[prefix], prefix)
 
     def _kept(self, plan: StepPlan, live: Live, context: int) -> int:
         """Context tokens that go to host memory rather than being computed again."""
@@ -225,12 +222,12 @@ class Memory:
         """The job is over (and still in the table)."""
         holding = live.holding
         prefix = holding.prefix
-        before = prefix.references if prefix is not None else 0
+        before = prefix.depths if prefix is not None else None
         self.pool.release(holding)
         if prefix is not None:
             users = self._users[prefix]
             users.discard(live)
-            if before <= 2:
+            if prefix.depths != before:
                 self._share(users, prefix)
 
     def moved(self) -> int:
@@ -245,8 +242,6 @@ class Memory:
         for live in lives:
             row, holding = live.job.row, live.holding
             if holding.holder:
-                table.shared_blocks[row] = holding.shared if prefix.references > 1 else 0
+                table.shared_blocks[row] = min(holding.shared, prefix.others(holding.shared))
             else:
-                table.shared_blocks[row] = (
-                    min(holding.prefix_blocks, prefix.blocks) if prefix.references else 0
-                )
+                table.shared_blocks[row] = min(holding.prefix_blocks, prefix.pinned)
