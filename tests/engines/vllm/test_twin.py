@@ -7,8 +7,10 @@ which step, when, with how many tokens.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +21,10 @@ from timely.core.clock import VirtualClock
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import create
 from timely.engines.controller import Controller
-from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.replaying import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.sim.events import ARRIVAL, REPORT
 from timely.engines.sim.profile import StepTime, StepTimeProfile, load_profile
+from timely.engines.sim.robots import Robots
 from timely.engines.sim.simulator import Simulator
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -76,8 +80,28 @@ def trace(seed: int, jobs: int, shared: int = 0) -> list[PlannedTask]:
     return tasks[:jobs]
 
 
-def simulated(tasks: list[PlannedTask], discipline: str, blocks: int) -> list[dict[str, Any]]:
-    options = ReplayOptions(discipline=discipline, closed_loop=False, journal=False, max_resident=64)
+def mistaken(tasks: list[PlannedTask]) -> list[PlannedTask]:
+    """The same tasks of eight robots: of every three one is as fast as expected, one faster, one slower."""
+    known = {0: None, 1: 2.0, 2: 0.5}
+    return [
+        replace(
+            task,
+            agent=f"robot-{robot}",
+            plan=tuple(
+                replace(part, estimate_s=None if factor is None else factor * part.execution_s)
+                for part in task.plan
+            ),
+        )
+        for task in tasks
+        for robot in [task.job % 8]  # type: ignore[operator]
+        for factor in [known[robot % 3]]
+    ]
+
+
+def simulated(
+    tasks: list[PlannedTask], discipline: str, blocks: int, closed_loop: bool = False
+) -> list[dict[str, Any]]:
+    options = ReplayOptions(discipline=discipline, closed_loop=closed_loop, journal=False, max_resident=64)
     simulator = Simulator(options, profile(blocks), repeat_steps=False)
     journal: list[dict[str, Any]] = []
     simulator.controller.journal = lambda event: journal.append(dict(event))
@@ -103,9 +127,16 @@ def vllm_config() -> Any:
 
 
 class Twin:
-    """The real scheduler, a heap of events, and an executor that samples a word for whoever may have one."""
+    """The real scheduler, a heap of events, an executor that samples a word for whoever may have one, and robots."""
 
-    def __init__(self, vllm_config: Any, tasks: list[PlannedTask], discipline: str, blocks: int) -> None:
+    def __init__(
+        self,
+        vllm_config: Any,
+        tasks: list[PlannedTask],
+        discipline: str,
+        blocks: int,
+        closed_loop: bool = False,
+    ) -> None:
         import torch
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
@@ -135,17 +166,27 @@ class Twin:
         self.step_time = StepTime(profile(blocks).step_s)
         self.tasks = tasks
         self.left = len(tasks)
+        self.robots = Robots(ReplayOptions(closed_loop=closed_loop))
+        self.records = {str(task.job): JobRecord(task) for task in tasks}
+        self.heard = 0
+        """Entries of the journal that robots have read."""
+        self.agenda: list[tuple[float, int, int, Callable[[], object]]] = []
+        self.numbers = itertools.count()
+
+    def at(self, when: float, kind: int, what: Callable[[], object]) -> None:
+        heapq.heappush(self.agenda, (when, kind, next(self.numbers), what))
 
     def run(self) -> list[dict[str, Any]]:
-        agenda: list[tuple[float, int]] = [(task.arrival_s, task.job) for task in self.tasks]  # type: ignore[misc]
-        heapq.heapify(agenda)
+        agenda = self.agenda
+        for task in self.tasks:
+            self.at(task.arrival_s, ARRIVAL, lambda task=task: self.add(task))
         for _ in range(100_000):
             if self.left == 0:
                 return self.journal
             while agenda and agenda[0][0] <= self.clock.now():
-                self.add(self.tasks[heapq.heappop(agenda)[1]])
+                heapq.heappop(agenda)[-1]()
             if self.scheduler.has_requests():
-                self.step(agenda)
+                self.step()
                 continue
             wait = self.scheduler.seconds_to_resume()
             resume = math.inf if wait is None else self.clock.now() + wait
@@ -153,6 +194,17 @@ class Twin:
             assert min(resume, following) < math.inf, "nothing will ever happen"
             self.clock.advance_to(min(resume, following))
         raise AssertionError("did not end")
+
+    def execute(self) -> None:
+        """Robots take the segments that were closed, and will say when they begin and end them."""
+        closed = [event for event in self.journal[self.heard :] if event["event"] == "segment"]
+        self.heard = len(self.journal)
+        for event in closed:
+            expected_s = event["execution_s"] * event.get("pace", 1.0)
+            record = self.records[event["job"]]
+            for when, report in self.robots.receive(record, event["index"], event["t_s"], expected_s):
+                told = {"kind": "report", "task_id": event["job"], "report": report.to_dict()}
+                self.at(when, REPORT, lambda told=told: self.scheduler.control(told))
 
     def add(self, task: PlannedTask) -> None:
         from vllm import SamplingParams
@@ -168,7 +220,10 @@ class Twin:
                     "task_id": str(task.job),
                     "tuf": {"ert_s": tuf.ert_s, "alpha": tuf.alpha, "beta": tuf.beta},
                     "network_s": task.network_s,
-                    "forced": [[s.text, s.tokens, s.execution_s] for s in task.plan],
+                    "agent": task.agent,
+                    "forced": [
+                        [s.text, s.tokens, self.robots.estimate_s(task, n)] for n, s in enumerate(task.plan)
+                    ],
                 }
             },
         )
@@ -178,7 +233,7 @@ class Twin:
         request = Request(str(task.job), ids, parameters, None, block_hasher=self.hasher)
         self.scheduler.add_request(request)
 
-    def step(self, agenda: list[tuple[float, int]]) -> None:
+    def step(self) -> None:
         from vllm.v1.outputs import ModelRunnerOutput
 
         output = self.scheduler.schedule()
@@ -192,9 +247,9 @@ class Twin:
         decodes = len(requests) - len(prefills)
         tokens = sum(scheduled[r.request_id] for r in prefills)
         end = self.clock.now() + self.step_time(decodes, len(prefills), tokens, 0.0, 0)
-        while agenda and agenda[0][0] < end:
-            self.clock.advance_to(agenda[0][0])
-            self.add(self.tasks[heapq.heappop(agenda)[1]])
+        while self.agenda and self.agenda[0][0] < end:
+            self.clock.advance_to(self.agenda[0][0])
+            heapq.heappop(self.agenda)[-1]()
         self.clock.advance_to(end)
         sampled = [[7] if r.num_computed_tokens >= r.num_tokens else [] for r in requests]
         names = list(scheduled)
@@ -205,6 +260,7 @@ class Twin:
         )
         for outputs in self.scheduler.update_from_output(output, result).values():
             self.left -= sum(o.finish_reason is not None for o in outputs.outputs)
+        self.execute()
 
 
 def steps(journal: list[dict[str, Any]]) -> list[tuple[float, dict[str, int], list[str]]]:
@@ -241,14 +297,37 @@ def test_the_same_decisions_with_a_cached_prefix(vllm_config: Any, discipline: s
     assert len(live) == len(simulation) > 100
 
 
+@pytest.mark.parametrize("discipline", ["timely", "pud"])
+def test_the_same_decisions_with_robots_that_report(vllm_config: Any, discipline: str) -> None:
+    """Estimates are wrong, reports replace them, and what they say of a robot's pace is in its next plans."""
+    tasks = mistaken(trace(seed=9, jobs=60))
+    twin = Twin(vllm_config, tasks, discipline, blocks=4000, closed_loop=True)
+    live = twin.run()
+    simulation = simulated(tasks, discipline, blocks=4000, closed_loop=True)
+    for number, (ours, theirs) in enumerate(zip(steps(live), steps(simulation), strict=False)):
+        assert ours == theirs, f"step {number}"
+    assert len(steps(live)) == len(steps(simulation)) > 100
+    paces = [
+        [event.get("pace", 1.0) for event in journal if event["event"] == "segment"]
+        for journal in (live, simulation)
+    ]
+    assert paces[0] == paces[1]
+    assert min(paces[0]) < 0.6
+    known = twin.scheduler.controller.paces.robots()
+    assert {name: pace < 1.0 for name, pace in known.items() if name in ("robot-1", "robot-2")} == {
+        "robot-1": True,
+        "robot-2": False,
+    }
+
+
 def test_blocks_that_others_hold_are_told_apart(vllm_config: Any) -> None:
     tasks = [replace(task, arrival_s=0.0) for task in trace(seed=8, jobs=3, shared=4 * BLOCK)]
     tasks[2] = replace(tasks[2], arrival_s=1.0)
     twin = Twin(vllm_config, tasks, "fcfs", blocks=24)  # so few that it matters
     twin.add(tasks[0])
-    twin.step([])
+    twin.step()
     twin.add(tasks[1])
-    twin.step([])
+    twin.step()
     twin.add(tasks[2])
     scheduler, table = twin.scheduler, twin.scheduler.controller.table
     assert int(table.prefill_left[2]) == tasks[2].prompt_tokens - 4 * BLOCK
