@@ -50,12 +50,14 @@ WAYS: dict[str, tuple[bool, bool, bool, bool]] = {
 """Ways of asking: with the adapter, with examples in the prompt, with the grammar, with names of the prompt only."""
 
 EXAMPLES_A_STEP = {"drone": 14, "arm": 7}
+FINISHING_EXAMPLES_A_STEP = {"drone": 9, "arm": 14}
+"""The drone's tasks are of more kinds and need more; the arm's, with the things to sort, get their share at the end."""
 OWN_EXAMPLES_A_STEP = 16
 FIRST = "first"
 """Folder of the first part of a training, inside that of the whole."""
 FINISHING_PART, FINISHING_RATE = 5, 0.7
 """So many steps in one of finishing, and its rate beside the first part's."""
-COIN = 0.5
+COIN = 0.3
 """Share of coined names while finishing: what was learned with known names is then done by copying them."""
 
 SkillSets = Annotated[
@@ -102,7 +104,7 @@ def train(
 
     options = TrainOptions(
         steps=steps,
-        examples=tuple(EXAMPLES_A_STEP.get(skills.name, OWN_EXAMPLES_A_STEP) for skills in sets),
+        examples=_a_step(EXAMPLES_A_STEP, sets),
         rate=rate,
         seed=seed,
         threads=threads,
@@ -116,14 +118,19 @@ def train(
             f"step {done.step}/{done.steps}  loss {done.loss:.4f}  {done.step_s:.1f} s a step, {left / 60:.0f} min left"
         )
 
-    taken, finishing = steps, 0
+    taken, finishing, seen, first_examples = steps, 0, 0, options.examples
     if start is None and any(skills.name in DRAWN for skills in sets):
         first, finishing = out / FIRST, max(1, steps // FINISHING_PART)
         plain = [Source(skills, cases(skills, "train", seed)) for skills in sets]
         typer.echo(f"{steps} steps on every kind of task, then {finishing} more with coined names")
         run(folder, plain, first, options, progress=progress)
-        start, taken = first, steps + finishing
-        options = dataclasses.replace(options, steps=finishing, rate=rate * FINISHING_RATE)
+        start, taken, seen = first, steps + finishing, steps * sum(options.examples)
+        options = dataclasses.replace(
+            options,
+            steps=finishing,
+            rate=rate * FINISHING_RATE,
+            examples=_a_step(FINISHING_EXAMPLES_A_STEP, sets),
+        )
         seed += 1  # other cases than before
     words = coinable(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
     sources = [Source(skills, cases(skills, "train", seed, coin=COIN, coinable=words)) for skills in sets]
@@ -135,7 +142,7 @@ def train(
         skill_sets=dict(prompt_hashes(sets)),
         seed=options.seed,
         steps=taken,
-        examples_seen=taken * sum(options.examples),
+        examples_seen=seen + options.steps * sum(options.examples),
         loss=round(loss, 5),
         names=names,
         options={
@@ -143,6 +150,8 @@ def train(
             "steps": steps,
             "rate": rate,
             "finishing_steps": finishing,
+            "examples": first_examples,
+            "finishing_examples": options.examples if finishing else (),
             "start": None if finishing or start is None else start.name,
         },
     )
@@ -276,6 +285,10 @@ def cases(
     if skills.name in DRAWN:
         return generate(skills.name, split, seed, coin=coin, coinable=coinable)
     return cases_of(skills, split, seed)
+
+
+def _a_step(table: dict[str, int], sets: Sequence[SkillSet]) -> tuple[int, ...]:
+    return tuple(table.get(skills.name, OWN_EXAMPLES_A_STEP) for skills in sets)
 
 
 def _looked_at(skills: SkillSet, seed: int) -> Iterator[Case]:

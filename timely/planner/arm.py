@@ -30,8 +30,12 @@ MAX_CARRIED = 6
 
 
 def draw_case(draw: Draw) -> Case:
-    """A task of any family, families as often as ``FAMILIES`` says."""
-    return draw.rng.choices(list(FAMILIES), weights=list(FAMILIES.values()))[0](draw)
+    """A task of any family, families as often as ``FAMILIES`` says; while finishing the hard ones more often."""
+    weights = [
+        weight * (MORE_WHILE_FINISHING.get(family, 1.0) if draw.coin and draw.training else 1.0)
+        for family, weight in FAMILIES.items()
+    ]
+    return draw.rng.choices(list(FAMILIES), weights=weights)[0](draw)
 
 
 def case(
@@ -570,3 +574,11 @@ FAMILIES: Mapping[Callable[[Draw], Case], float] = {
     unclear: 8,
 }
 """How often each."""
+
+MORE_WHILE_FINISHING: Mapping[Callable[[Draw], Case], float] = {
+    sort: 3.0,
+    desk: 2.5,
+    replan: 2.0,
+    question: 1.5,
+}
+"""What an adapter does worst after the first part of a training, which is mostly the drone's."""
