@@ -316,7 +316,7 @@ def overhead(given: Evaluation) -> list[Claim]:
             all(decide[rate] + arrive[rate] <= paper[rate] for rate in paper),
             "by rate: "
             + ", ".join(f"{rate}/min {decide[rate]:.3f} (paper {paper[rate]})" for rate in paper)
-            + f"; every step's decision counts here. A request's arrival, prediction included, at most"
+            + f"; processor time, every step's decision counts. A request's arrival, prediction included, at most"
             f" {max(arrive.values()):.3f} ms; holds means both together are less",
         )
     ]
