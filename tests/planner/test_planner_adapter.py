@@ -191,4 +191,9 @@ def test_the_shipped_adapter_is_whole_small_and_for_these_prompts() -> None:
     assert set(card.skill_sets) == {"drone", "arm"}
     for name, digest in card.skill_sets.items():
         assert prompt_hash(find_skill_set(name)) == digest, f"the prompt of {name} has changed since training"
-    assert {"drone adapter+grammar", "arm adapter+grammar"} <= set(card.scores)
+    assert card.names == {"drone": [], "arm": ["bin"]}
+    for name, least in (("drone", 0.85), ("arm", 0.8)):
+        served = card.scores[f"{name} adapter+grammar+names"]
+        assert served["cases"] >= 192
+        assert served["success"] >= least
+        assert served["refused"] >= 0.9

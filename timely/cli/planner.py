@@ -55,7 +55,7 @@ FINISHING_EXAMPLES_A_STEP = {"drone": 9, "arm": 14}
 OWN_EXAMPLES_A_STEP = 16
 FIRST = "first"
 """Folder of the first part of a training, inside that of the whole."""
-FINISHING_PART, FINISHING_RATE = 3, 0.7
+FINISHING_PART, FINISHING_RATE = 5, 0.7
 """So many steps in one of finishing, and its rate beside the first part's."""
 COIN = 0.3
 """Share of coined names while finishing: what was learned with known names is then done by copying them."""

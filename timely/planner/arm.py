@@ -576,10 +576,9 @@ FAMILIES: Mapping[Callable[[Draw], Case], float] = {
 """How often each."""
 
 MORE_WHILE_FINISHING: Mapping[Callable[[Draw], Case], float] = {
-    sort: 5.0,
-    desk: 3.0,
+    sort: 3.0,
+    desk: 2.5,
     replan: 2.0,
-    unsafe: 2.0,
     question: 1.5,
 }
 """What an adapter does worst after the first part of a training, which is mostly the drone's."""

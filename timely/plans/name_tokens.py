@@ -1,6 +1,6 @@
 """Narrows a grammar's choice of tokens to the names that stand in a request's prompt.
 
-A grammar of its own for every request would have to be compiled (the drone's takes a second on one core); this is a
+A grammar of its own for every request would have to be compiled (the drone's takes 0.2 s on one core); this is a
 second look at the bits the compiled grammar has set, and only while a plan writes the name of an object.
 """
 
