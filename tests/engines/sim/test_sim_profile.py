@@ -8,7 +8,7 @@ import pytest
 
 from timely.core.errors import InvalidInput, UnknownName
 from timely.engines.sim.fit import fit_kernels
-from timely.engines.sim.profile import Curve, ProfileSpeed, StepTime, load_profile, shipped
+from timely.engines.sim.profile import Curve, ProfileSpeed, StepTerms, StepTime, load_profile, shipped
 
 UNIT = """\
 name: mine
@@ -87,7 +87,14 @@ def test_curve_is_linear_between_and_extended_after() -> None:
 
 
 def test_profile_speed_tells_the_truth() -> None:
-    speed = ProfileSpeed(load_profile("cpu-smollm2").step_s)
+    terms = StepTerms(
+        base=0.0144,
+        per_sequence=0.00115,
+        per_prefill_token=4.55e-4,
+        per_prefill_token_sq=2e-9,
+        per_context_token=0.0,
+    )
+    speed = ProfileSpeed(terms)
     assert speed.token_s == pytest.approx(0.01555)
     assert speed.prefill_token_s == pytest.approx(4.55e-4, rel=0.01)
     assert speed.step_s(4, 0) == pytest.approx(0.0144 + 4 * 0.00115)

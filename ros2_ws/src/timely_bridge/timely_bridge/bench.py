@@ -80,7 +80,6 @@ def measure_latency(
     domain = domain_id if domain_id is not None else FIRST_DOMAIN + os.getpid() % (LAST_DOMAIN - FIRST_DOMAIN)
     environment = dict(os.environ)
     environment.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    environment.setdefault("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4")
     environment["ROS_DOMAIN_ID"] = str(domain)
     limit_s = START_S + segments * LONGEST_S * 3.0
     with tempfile.TemporaryDirectory(prefix="timely-bench.") as folder:
