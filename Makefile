@@ -27,7 +27,7 @@ demo: setup ## A minute of drones and an arm planning with a real model over ROS
 
 # Robots wait for seconds, engines compute: two workers, one for the robots, fill two cores.
 test: lint ## Lint, then every test: real engine, ROS 2 and all (15 minutes on two cores).
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20 $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadscope --durations 20 $(ARGS)
 
 test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (under a minute).
 	@$(BIN)/python -m pytest -m "not slow" -n auto $(ARGS)
