@@ -13,6 +13,7 @@ import pytest
 
 from lrtrace.tasks import TASKS
 from timely.core.errors import UnknownName
+from timely.planner import words
 from timely.planner.cases import Case, failure, refused_by
 from timely.planner.generate import DRAWN, generate
 from timely.planner.wordings import expand
@@ -108,9 +109,7 @@ def test_coined_names_are_names_of_no_table(skill_set: str) -> None:
     coined = list(islice(generate(skill_set, "train", 3, coin=0.5), 200))
     plain = made(skill_set, "train", 200)
     assert [case.task for case in coined] != [case.task for case in plain]
-    known = set(
-        " ".join(name for table in (DRONE_OBJECTS, NOUNS, ARM_OBJECTS) for name in table["train"]).split()
-    )
+    known = set(re.findall("[a-z]+", " ".join(map(str, vars(words).values()))))
 
     def unknown(cases: list[Case]) -> int:
         return sum(bool(set(re.findall(r"'([a-z]+)'", case.plan)) - known) for case in cases)
