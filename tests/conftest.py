@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,14 +13,8 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
-TOGETHER = {
-    "tests/ros": "robots",
-    "tests/emulators": "robots",  # the Tello's client has fixed ports, whose owner is one process
-    "tests/engines/vllm": "vllm",  # engines that many files share
-}
-"""Folders whose tests one worker runs, one after the other; elsewhere that is so for each file."""
-
-PATIENT_NICE = 10
+TOGETHER = {"tests/engines/vllm": "vllm"}
+"""Folders whose tests one worker runs, one after the other, because they share engines; elsewhere it is so for a file."""
 
 
 class ByFolder(LoadScopeScheduling):
@@ -35,14 +27,6 @@ class ByFolder(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder | None:
     """For ``pytest -n 2 --dist loadscope``."""
     return ByFolder(config, log) if config.getvalue("dist") == "loadscope" else None
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Beside another worker, robots come first: they keep real time, all others only take it."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        with contextlib.suppress(PermissionError):  # only root gets back to the front
-            os.setpriority(os.PRIO_PROCESS, 0, 0 if _group(item.nodeid) == "robots" else PATIENT_NICE)
 
 
 def _group(nodeid: str) -> str:
