@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis looks for counterexamples, and what must not run side by side."""
+"""What all tests share: how hypothesis looks for counterexamples, and which of them one worker runs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,17 @@ settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
 TOGETHER = {"tests/engines/vllm": "vllm"}
-"""Folders whose tests one worker runs, one after the other, because they share engines; elsewhere it is so for a file."""
+"""Folders whose tests share engines, so that one worker runs them all; elsewhere a worker gets a file."""
 
 
 class ByFolder(LoadScopeScheduling):
-    """A worker gets a whole file at a time, or all files of the folders above."""
+    """A worker gets whole files, or all files of such a folder."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _group(nodeid)
+        path = PurePosixPath(nodeid.partition("::")[0])
+        return TOGETHER.get(path.parent.as_posix(), path.as_posix())
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder | None:
     """For ``pytest -n 2 --dist loadscope``."""
     return ByFolder(config, log) if config.getvalue("dist") == "loadscope" else None
-
-
-def _group(nodeid: str) -> str:
-    path = PurePosixPath(nodeid.partition("::")[0])
-    return TOGETHER.get(path.parent.as_posix(), path.as_posix())
