@@ -224,7 +224,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 ENDED = """
-import os, signal, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN if "ignored" in sys.argv else signal.default_int_handler)
 from timely.cli import main
 
 def command(arguments):
@@ -241,8 +242,10 @@ main.main([])
 
 
 @pytest.mark.slow
-def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
+@pytest.mark.parametrize("ctrl_c", ["taken", "ignored"])
+def test_sigterm_ends_a_command_as_ctrl_c_does(ctrl_c: str) -> None:
+    """A shell without job control has Ctrl-C ignored by what it starts in the background."""
     done = subprocess.run(
-        [sys.executable, "-c", ENDED], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", ENDED, ctrl_c], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (130, "cleaned up", "")
