@@ -201,10 +201,10 @@ class Controller:
         """One segment more is known of this robot; a blocking one also waits for what it asks about."""
         if segment.blocking:
             return
-        if report.elapsed_s is not None:
-            self.paces.learn(job.spec.agent, segment.text, segment.execution_s, report.elapsed_s)
-        elif began:
+        measured_s = report.elapsed_s
+        if measured_s is None and began:
             measured_s = segment.end_s - segment.start_s
+        if measured_s is not None:
             self.paces.learn(job.spec.agent, segment.text, segment.execution_s, measured_s)
 
     def _value(self, job: Job, segment: Segment, report: ExecutionReport, now: float) -> None:

@@ -12,7 +12,7 @@ from timely.planner.cases import Case
 from timely.planner.pack import prompt_ids
 from timely.plans.grammar import grammar
 from timely.plans.name_tokens import NameGuide, Vocabulary
-from timely.plans.names import names_in
+from timely.plans.names import allowed_names
 from timely.plans.skillset import SkillSet
 
 BATCH = 64
@@ -111,10 +111,8 @@ class Answerer:
         """What the server would make of the prompt's names; None where any may be written."""
         if self.names is None or skills.name not in self.names or self._vocabulary is None:
             return None
-        said = names_in(prompt)
-        if said is None:
-            return None
-        return NameGuide(said.union(self.names[skills.name]), skills, self._vocabulary)
+        names = allowed_names(prompt, self.names[skills.name])
+        return None if names is None else NameGuide(names, skills, self._vocabulary)
 
     def _prefix(self, ids: list[int]) -> Shared:
         """Keys and values of what all prompts begin with, computed once."""

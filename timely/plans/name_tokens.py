@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timely.plans.names import fitting, open_argument
-from timely.plans.skillset import SkillSet
+from timely.plans.skillset import Argument, SkillSet
 
 Bits = npt.NDArray[np.int32]
 """One bit a token, 32 in a word, lowest first, as xgrammar and vLLM keep them; shape (words,)."""
@@ -79,10 +79,20 @@ class NameGuide:
         self.names = frozenset(names)
         self.skills = skills
         self.vocabulary = vocabulary
+        # A name is written over several tokens, and every token asks again.
+        self._fitting: dict[int, list[str]] = {}
 
     def add(self, names: Iterable[str]) -> None:
         """More names: a robot's answer has come into the context."""
         self.names |= frozenset(names)
+        self._fitting.clear()
+
+    def _for(self, argument: Argument) -> list[str]:
+        """The names that fit; how long they may be is all that tells arguments apart."""
+        names = self._fitting.get(argument.chars)
+        if names is None:
+            names = self._fitting[argument.chars] = fitting(self.names, argument)
+        return names
 
     def narrow(self, plan: str, bits: Bits) -> bool:
         """Take away, in place, the tokens that would write another name; ``plan``: what is written so far.
@@ -96,7 +106,7 @@ class NameGuide:
         if found is None:
             return self._narrow_opening(plan, bits)
         argument, written = found
-        names = fitting(self.names, argument)
+        names = self._for(argument)
         if not names or (written is not None and "[" in written):
             return False
         if written is None:
@@ -120,7 +130,7 @@ class NameGuide:
                 )
                 if found is None or found[1] is None:
                     continue
-                names = fitting(self.names, found[0])
+                names = self._for(found[0])
                 if names and not any(name.startswith(found[1]) for name in names):
                     wrong.append(token)
         return bool(wrong) and _take(bits, ~_packed(wrong, len(bits)))

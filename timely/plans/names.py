@@ -75,6 +75,12 @@ def names_in(*texts: str) -> frozenset[str] | None:
     return frozenset(found)
 
 
+def allowed_names(prompt: str, brought: Iterable[str]) -> frozenset[str] | None:
+    """What a request's plan may name: names of its prompt, and those its planner brings along; None: any name."""
+    said = names_in(prompt)
+    return None if said is None else said.union(brought)
+
+
 def _runs(text: str) -> Iterator[str]:
     stretches = [stretch.split() for stretch in _STRETCH.findall(text)]
     for words in stretches:

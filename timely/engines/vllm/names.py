@@ -9,7 +9,7 @@ from typing import Any
 from timely.engines.vllm.boundaries import skill_set_named
 from timely.engines.vllm.params import TimelyParams
 from timely.plans.name_tokens import NameGuide, Vocabulary
-from timely.plans.names import names_in
+from timely.plans.names import allowed_names, names_in
 
 
 @dataclass(slots=True)
@@ -52,7 +52,8 @@ class PromptNames:
             return
         said = names_in(value)
         plan.names = None if said is None else plan.names | said
-        plan.guide = None
+        if said is not None and plan.guide is not None:
+            plan.guide.add(said)
 
     def forget(self, request_id: str) -> None:
         """The request is over."""
@@ -102,5 +103,5 @@ class PromptNames:
 
 def names_for(prompt: str, brought: Sequence[str]) -> list[str] | None:
     """What a request tells the scheduler: names of the prompt and those the planner brings along; None: any name."""
-    said = names_in(prompt)
-    return None if said is None else sorted(said.union(brought))
+    names = allowed_names(prompt, brought)
+    return None if names is None else sorted(names)
