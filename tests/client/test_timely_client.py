@@ -103,6 +103,19 @@ async def test_the_same_with_asyncio(quick: ServerThread) -> None:
         assert (await timely.health())["status"] == "ok"
 
 
+async def test_as_many_plans_as_there_are_robots_and_reports_share_a_connection(quick: ServerThread) -> None:
+    robots = 101  # httpx would wait for a connection after 100, and after 20 open one for each report
+    async with AsyncTimelyClient(quick.url, agent="drone-1") as timely, asyncio.timeout(WAIT_S):
+        plans = [await timely.submit("endless", skill_set=SKILLS) for _ in range(robots)]
+        for plan in plans[:5]:
+            segment = await anext(plan)
+            await plan.report_started(segment)
+        pool = timely._http._transport._pool  # type: ignore[attr-defined]
+        assert len(pool.connections) == robots + 1
+        for plan in plans:
+            await plan.close()
+
+
 def test_what_the_server_knows(quick: ServerThread) -> None:
     with client_of(quick) as timely:
         assert timely.disciplines()["current"] == "timely"

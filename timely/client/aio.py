@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from timely.client.pool import CONNECTIONS
 from timely.client.wire import (
     Backoff,
     EventDecoder,
@@ -59,7 +60,9 @@ class AsyncTimelyClient:
     ) -> None:
         self.agent = agent
         self.url = url
-        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, transport=transport)
+        self._http = httpx.AsyncClient(
+            base_url=url, timeout=timeout_s, transport=transport, limits=CONNECTIONS
+        )
         self._stream_timeout = httpx.Timeout(timeout_s, read=silence_s)
         self._reconnect_s = reconnect_s
         self._clock: Clock = clock or SystemClock()

@@ -50,7 +50,7 @@ CHARS_A_TOKEN = 3.0
 """Rough length of a token of plan text, characters."""
 
 TURNS = 4
-"""Of the event loop, after each step."""
+"""Of the event loop for each segment that a step closed, and after each step."""
 
 WORD = r"\w+"
 
@@ -164,6 +164,7 @@ class ScriptedEngine(Engine):
         self._loop_task: asyncio.Task[None] | None = None
         self._failure: EngineFailed | None = None
         self._step_s = self._decide_s = 0.0
+        self._closed = 0
 
     # ------------------------------------------------------------------ the interface
 
@@ -378,10 +379,11 @@ class ScriptedEngine(Engine):
             for job_id in plan.evict:
                 self._evict(self._controller.table[job_id], now)
             if plan.tokens:
+                before_step = self._closed
                 await self._step(plan)
                 # What the step closed goes on its way, from one task of this loop to the next and out of the socket,
                 # before the next step is decided on.
-                for _ in range(TURNS):
+                for _ in range(TURNS * max(1, self._closed - before_step)):
                     await asyncio.sleep(0)
             else:
                 await wait_until(self._wake, self.clock, plan.wake_s)
@@ -447,6 +449,7 @@ class ScriptedEngine(Engine):
     def _close(self, job: Job, live: _Live, now: float) -> None:
         part = live.script[live.closed]
         live.closed += 1
+        self._closed += 1
         last = live.closed == len(live.script)
         if self._mode == "whole":
             if not last:

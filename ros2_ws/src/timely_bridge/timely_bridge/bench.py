@@ -197,8 +197,7 @@ def _spin(
 ) -> None:
     """Start nodes, say so when they are ``complete``, and end them when told to."""
     from timely_robots.rostools import Spinner, isolated_context
-
-    from timely_bridge.run_fleet import steady_process
+    from timely_robots.steady import steady_process
 
     stop = stop_event()
     context = isolated_context()

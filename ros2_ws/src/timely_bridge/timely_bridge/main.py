@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from timely_robots.rostools import Spinner, isolated_context
+from timely_robots.steady import steady_process
 
 from timely_bridge.node import BridgeNode
 
@@ -24,8 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     context = isolated_context(args=given)
     node = BridgeNode(context=context)
     spinner = Spinner(context, [node], name="bridge").start()
-    while not ended.wait(LOOK_EVERY_S) and context.ok():
-        pass
+    with steady_process():
+        while not ended.wait(LOOK_EVERY_S) and context.ok():
+            pass
     node.settle(SETTLE_S)
     return 0 if spinner.close() else 1
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,9 @@ from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.driver import RobotDriver
 from timely_robots.registry import driver_class
-from timely_robots.rostools import Spinner, cheap_goal_names, isolated_context
+from timely_robots.rostools import Spinner, isolated_context
 from timely_robots.shared_memory import clean as clean_shared_memory
+from timely_robots.steady import steady_process
 
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
@@ -37,9 +37,6 @@ from timely_bridge.recorder import McapFiles, RecorderNode, bounds_of
 
 SETTLE_S = 5.0
 LOOK_EVERY_S = 0.5
-SWITCH_INTERVAL_S = 0.0005
-"""How long one Python thread may keep another waiting: the executor, the loop and the motions share one interpreter,
-and the default of 5 ms would be most of a segment's latency."""
 
 
 class RunningFleet:
@@ -137,25 +134,6 @@ def run_fleet(
     finally:
         ended = running.close()
     return ended
-
-
-@contextlib.contextmanager
-def steady_process() -> Iterator[None]:
-    """Take the two long pauses out of this Python process while it lasts; enter it when everything is set up.
-
-    Threads take turns more often, and the garbage collector no longer looks at what is there already: a full collection
-    over the imports and nodes of 30 robots holds everything up for 50 ms and more.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    cheap_goal_names()
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        sys.setswitchinterval(before)
 
 
 def _watch_stdin(stop: threading.Event) -> None:

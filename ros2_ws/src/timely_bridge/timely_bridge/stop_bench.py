@@ -139,8 +139,10 @@ def measure_stop(
 
 
 def _fly(folder: Path, robots: int, seed: int) -> None:
+    from timely_robots.steady import steady_process
+
     from timely_bridge.fleet import fleet_of
-    from timely_bridge.run_fleet import start_fleet, steady_process
+    from timely_bridge.run_fleet import start_fleet
 
     stop = stop_event()
     entry: dict[str, Any] = {

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from timely.core.errors import TimelyError
 from timely_robots.registry import DRIVERS, driver_class
 from timely_robots.rostools import Spinner, isolated_context
+from timely_robots.steady import steady_process
 
 LOOK_EVERY_S = 0.5
 
@@ -35,8 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(name, lambda *_: ended.set())
     context = isolated_context(args=given[at:])
     spinner = Spinner(context, [kind(context=context)], name="driver").start()
-    while not ended.wait(LOOK_EVERY_S) and context.ok():
-        pass
+    with steady_process():
+        while not ended.wait(LOOK_EVERY_S) and context.ok():
+            pass
     return 0 if spinner.close() else 1
 
 
