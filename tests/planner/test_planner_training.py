@@ -99,6 +99,39 @@ def test_a_pack_computes_what_separate_sequences_would(base: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "spans", [[4, 9], [3, 7, 8, 13], [0, 5, 9]], ids=["one", "three", "nothing in common"]
+)
+def test_the_gradient_of_a_pack_is_that_of_masked_attention(spans: list[int]) -> None:
+    import torch
+
+    from timely.planner.pack import attention
+
+    class Module:
+        scaling = 0.3
+
+    generator = torch.Generator().manual_seed(0)
+    length, heads, groups, size = spans[-1], 2, 3, 4
+    shapes = ((1, heads * groups, length, size), (1, heads, length, size), (1, heads, length, size))
+    query, key, value = (
+        torch.randn(*shape, dtype=torch.float64, generator=generator, requires_grad=True) for shape in shapes
+    )
+    # An example sees the common beginning and itself up to where it is.
+    example = [sum(at >= start for start in spans) for at in range(length)]
+    sees = torch.tensor(
+        [[k <= q and example[k] in (0, example[q]) for k in range(length)] for q in range(length)]
+    )
+    scores = query @ key.repeat_interleave(groups, 1).transpose(2, 3) * Module.scaling
+    weights = scores.masked_fill(~sees, float("-inf")).softmax(-1)
+    masked = (weights @ value.repeat_interleave(groups, 1)).transpose(1, 2)
+    packed, _ = attention(Module(), query, key, value, None, spans=spans)
+    torch.testing.assert_close(packed, masked)
+    towards = torch.randn(masked.shape, dtype=torch.float64, generator=generator)
+    expected = torch.autograd.grad(masked, (query, key, value), towards)
+    torch.testing.assert_close(torch.autograd.grad(packed, (query, key, value), towards), expected)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("constrained", [False, True])
 def test_answers_together_are_those_of_one_by_one(base: Path, constrained: bool) -> None:
     import torch

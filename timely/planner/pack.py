@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -110,26 +111,76 @@ def attention(
         query: (1, heads, L, d); key and value (1, kv heads, L, d).
         spans: where the examples begin, and L.
     """
+    lengths = (spans[0], *(end - start for start, end in pairwise(spans)))
+    joined = _attend().apply(query, key[0], value[0], module.scaling, lengths)
+    return joined, None
+
+
+@lru_cache(maxsize=1)
+def _attend() -> Any:
+    """The attention of a pack as one function, forwards and backwards.
+
+    Written out: torch's own kernel for CPUs takes most of a training step for blocks as small as these, and its
+    automatic gradient makes one as long as the whole pack, nearly all zeros, of every slice.
+    """
     import torch
 
-    heads = key.shape[1]
-    # Written out: torch's own kernel for CPUs takes most of a training step for blocks as small as these.
-    grouped = query.view(heads, -1, *query.shape[2:]) * module.scaling
-    key, value = key[0], value[0]
+    class Attend(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(context: Any, query: Any, key: Any, value: Any, scaling: float, lengths: Any) -> Any:
+            heads, length, size = key.shape
+            groups = query.shape[1] // heads
+            queries = (query.view(heads, groups, length, size) * scaling).split(lengths, 2)
+            keys, values = key.split(lengths, 1), value.split(lengths, 1)
+            kept, parts = [], []
+            for index, q in enumerate(queries):
+                own, before = lengths[index], lengths[0] if index else 0
+                k, v = keys[index], values[index]
+                if before:
+                    k, v = torch.cat([keys[0], k], 1), torch.cat([values[0], v], 1)
+                rows = q.reshape(heads, groups * own, size)
+                scores = (rows @ k.transpose(1, 2)).view(heads, groups, own, before + own)
+                scores.masked_fill_(_hidden(own, before, q.device), float("-inf"))
+                weights = scores.softmax(-1).view(heads, groups * own, before + own)
+                parts.append((weights @ v).view(q.shape))
+                kept += [rows, k, v, weights]
+            context.save_for_backward(*kept)
+            context.scaling, context.lengths = scaling, lengths
+            return torch.cat(parts, 2).view(query.shape).transpose(1, 2).contiguous()
 
-    def attend(q: Any, k: Any, v: Any, before: int) -> Any:
-        own = q.shape[2]
-        hidden = torch.ones(own, before + own, dtype=torch.bool, device=q.device).triu(before + 1)
-        scores = (q.reshape(heads, -1, q.shape[3]) @ k.transpose(1, 2)).view(heads, -1, own, before + own)
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
-        return (weights.view(heads, -1, before + own) @ v).view(q.shape)
+        @staticmethod
+        def backward(context: Any, *gradients: Any) -> Any:
+            kept, lengths = context.saved_tensors, context.lengths
+            shape = gradients[0].transpose(1, 2).shape
+            heads, size = kept[1].shape[0], shape[3]
+            groups = shape[1] // heads
+            given = gradients[0].transpose(1, 2).view(heads, groups, *shape[2:]).split(lengths, 2)
+            shared_k, shared_v = torch.zeros_like(kept[1]), torch.zeros_like(kept[2])
+            g_queries, g_keys, g_values = [], [], []
+            # The last first, as automatic differentiation adds them up.
+            for index in reversed(range(len(lengths))):
+                rows, k, v, weights = kept[4 * index : 4 * index + 4]
+                own, before = lengths[index], lengths[0] if index else 0
+                g = given[index].reshape(heads, groups * own, size)
+                # Where a weight is zero this is, too: what was hidden stays so.
+                g_scores = torch._softmax_backward_data(g @ v.transpose(1, 2), weights, -1, weights.dtype)
+                g_k = (rows.transpose(1, 2) @ g_scores).transpose(1, 2)
+                g_v = weights.transpose(1, 2) @ g
+                shared_k += g_k[:, :before] if index else g_k
+                shared_v += g_v[:, :before] if index else g_v
+                g_queries.append((g_scores @ k).view(heads, groups, own, size))
+                g_keys.append(g_k[:, before:] if index else shared_k)
+                g_values.append(g_v[:, before:] if index else shared_v)
+            g_query = torch.cat(g_queries[::-1], 2) * context.scaling
+            g_key, g_value = torch.cat(g_keys[::-1], 1), torch.cat(g_values[::-1], 1)
+            return g_query.view(shape), g_key, g_value, None, None
 
-    common = spans[0]
-    kc, vc = key[:, :common], value[:, :common]
-    parts = [attend(grouped[:, :, :common], kc, vc, 0)] if common else []
-    for start, end in pairwise(spans):
-        k = torch.cat([kc, key[:, start:end]], 1)
-        v = torch.cat([vc, value[:, start:end]], 1)
-        parts.append(attend(grouped[:, :, start:end], k, v, common))
-    joined = torch.cat(parts, 2).view(1, -1, *query.shape[2:])
-    return joined.transpose(1, 2).contiguous(), None
+    return Attend
+
+
+@lru_cache(maxsize=256)
+def _hidden(own: int, before: int, device: Any) -> Any:
+    """What each of the last ``own`` places must not see of ``before`` + ``own``: (own, before + own), boolean."""
+    import torch
+
+    return torch.ones(own, before + own, dtype=torch.bool, device=device).triu(before + 1)
