@@ -140,7 +140,7 @@ def _attend() -> Any:
                     k, v = torch.cat([keys[0], k], 1), torch.cat([values[0], v], 1)
                 rows = q.reshape(heads, groups * own, size)
                 scores = (rows @ k.transpose(1, 2)).view(heads, groups, own, before + own)
-                scores.masked_fill_(_hidden(own, before, q.device), float("-inf"))
+                scores[..., before:].masked_fill_(_hidden(own, q.device), float("-inf"))
                 weights = scores.softmax(-1).view(heads, groups * own, before + own)
                 parts.append((weights @ v).view(q.shape))
                 kept += [rows, k, v, weights]
@@ -179,8 +179,8 @@ def _attend() -> Any:
 
 
 @lru_cache(maxsize=256)
-def _hidden(own: int, before: int, device: Any) -> Any:
-    """What each of the last ``own`` places must not see of ``before`` + ``own``: (own, before + own), boolean."""
+def _hidden(own: int, device: Any) -> Any:
+    """What each of so many places must not see of themselves: (own, own), boolean."""
     import torch
 
-    return torch.ones(own, before + own, dtype=torch.bool, device=device).triu(before + 1)
+    return torch.ones(own, own, dtype=torch.bool, device=device).triu(1)
