@@ -108,6 +108,7 @@ def complaint(words: list[str]) -> str:
     return f"`{line}`: no option {unknown}" if unknown and not passes_on else ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_commands_exist(document: Path) -> None:
     wrong = [told for words in commands_in(document.read_text()) if (told := complaint(words))]

@@ -198,6 +198,7 @@ def test_execution_times_follow_the_profile() -> None:
     assert {job.robot for job in compose("wid1", 1, options=Options(profiles=drone)).jobs} == {"sim-drone"}
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_duration(tmp_path: Path) -> None:
     import tracemalloc
 

@@ -269,6 +269,7 @@ def test_any_bytes_are_jobs_or_a_named_error(tmp_path_factory: pytest.TempPathFa
         assert error.message  # noqa: PT017
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
@@ -287,6 +288,7 @@ def test_jobs_travel_between_processes() -> None:
     assert pickle.loads(pickle.dumps(job)) == job  # noqa: S301
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
     """Peak memory of reading and writing 8,000 jobs stays far under the size of the file, and flat."""
 

@@ -117,6 +117,7 @@ def test_coined_names_are_names_of_no_table(skill_set: str) -> None:
     assert unknown(coined) > unknown(plain) + 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skill_set", sorted(DRAWN))
 def test_no_task_of_the_test_is_one_of_training(skill_set: str) -> None:
     trained = {(case.task, case.scene, case.history) for case in made(skill_set, "train", 3000)}
@@ -199,6 +200,7 @@ def test_first_segments_are_short() -> None:
         assert sum(map(len, segments)) / len(segments) < 30
 
 
+@pytest.mark.slow
 def test_the_paper_s_tasks_are_not_in_the_training_set() -> None:
     paper = {task.task for task in TASKS.values()}
     for skill_set in DRAWN:

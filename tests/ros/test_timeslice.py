@@ -34,7 +34,9 @@ end.set()
 @pytest.mark.skipif(not GRANTS, reason="Linux grants slices from 6.12 on")
 @pytest.mark.slow
 def test_all_threads_get_short_slices_those_to_come_too_and_keep_their_priority() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30, check=True
+    )
     shortened, *slices, nice = done.stdout.split("\n")[:-1]
     assert int(shortened) == 2
     assert slices in (["['100000']"] * 3, ["[]"] * 3)  # a kernel without its debug files tells nothing

@@ -89,14 +89,23 @@ async def serve(url: str, seconds: float, *, seed: int = 1, burst: int = 10, eve
             asyncio.create_task(_robot(client, agent, skill_set, utility, tasks, end_s, account))
             for agent, skill_set, utility, tasks in ROBOTS
         ]
-        people = asyncio.create_task(_people(url, seed, burst, every_s, end_s, account))
+        load = [*robots, asyncio.create_task(_people(url, seed, burst, every_s, end_s, account))]
         try:
             async with asyncio.timeout(seconds + PATIENCE_S):
-                await asyncio.gather(*robots, people)
+                await asyncio.gather(*load)
         except TimeoutError:
             # A finding about the discipline, not the end of the comparison: whoever waits still has hung up now.
             account.failures.append(f"not all was answered {PATIENCE_S:g} s after the last request")
+        finally:
+            # They hang up while there is a client to do it with, also when the comparison is interrupted.
+            await _end(load)
     return account
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _robot(
@@ -154,28 +163,31 @@ async def _people(url: str, seed: int, burst: int, every_s: float, end_s: float,
         model = (await http.get("/v1/models")).json()["data"][0]["id"]
         asked: list[asyncio.Task[None]] = []
         wave = 0
-        while time.monotonic() < end_s:
-            for number in range(burst):
-                place = drawn.randrange(len(ASKED))
-                tokens = drawn.choice(LENGTHS)
-                timely: dict[str, Any] = {"expected_tokens": tokens, "priority": place}
-                # Some say how urgent they are, the others leave it to whoever predicts.
-                if drawn.random() < 0.7:
-                    timely["urgency"] = min(4, place // 2)
-                if number < 6:
-                    timely |= {"app": f"{('merge', 'check')[number // 3]}/{wave}", "app_requests": 3}
-                body = {
-                    "model": model,
-                    "messages": [{"role": "user", "content": ASKED[place]}],
-                    "max_tokens": tokens,
-                    "ignore_eos": True,
-                    "temperature": 0.0,
-                    "timely": timely,
-                }
-                asked.append(asyncio.create_task(_person(http, body, tokens, account)))
-            wave += 1
-            await asyncio.sleep(every_s)
-        await asyncio.gather(*asked)
+        try:
+            while time.monotonic() < end_s:
+                for number in range(burst):
+                    place = drawn.randrange(len(ASKED))
+                    tokens = drawn.choice(LENGTHS)
+                    timely: dict[str, Any] = {"expected_tokens": tokens, "priority": place}
+                    # Some say how urgent they are, the others leave it to whoever predicts.
+                    if drawn.random() < 0.7:
+                        timely["urgency"] = min(4, place // 2)
+                    if number < 6:
+                        timely |= {"app": f"{('merge', 'check')[number // 3]}/{wave}", "app_requests": 3}
+                    body = {
+                        "model": model,
+                        "messages": [{"role": "user", "content": ASKED[place]}],
+                        "max_tokens": tokens,
+                        "ignore_eos": True,
+                        "temperature": 0.0,
+                        "timely": timely,
+                    }
+                    asked.append(asyncio.create_task(_person(http, body, tokens, account)))
+                wave += 1
+                await asyncio.sleep(every_s)
+            await asyncio.gather(*asked)
+        finally:
+            await _end(asked)
 
 
 async def _person(http: Any, body: dict[str, Any], tokens: int, account: Account) -> None:

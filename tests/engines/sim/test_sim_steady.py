@@ -99,9 +99,11 @@ def test_interrupt_keeps_what_is_done() -> None:
         yield task(1, 3.0)
         raise KeyboardInterrupt
 
-    run = Simulator(ReplayOptions(discipline="fcfs"), profile()).run(tasks())
+    run = Simulator(ReplayOptions(discipline="fcfs"), profile()).run(tasks(), keep_partial=True)
     assert run.partial
     assert run.records[0].outcome == "complete"
+    with pytest.raises(KeyboardInterrupt):  # an evaluation would take the part for the whole
+        Simulator(ReplayOptions(discipline="fcfs"), profile()).run(tasks())
 
 
 def test_unknown_names_and_nonsense_are_refused() -> None:

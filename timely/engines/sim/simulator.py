@@ -123,8 +123,14 @@ class Simulator:
 
     # ------------------------------------------------------------------ running
 
-    def run(self, tasks: Iterable[PlannedTask], progress: Progress | None = None) -> BackendRun:
-        """Run all tasks (in order of arrival) to their end; Ctrl-C gives what is done so far.
+    def run(
+        self, tasks: Iterable[PlannedTask], progress: Progress | None = None, *, keep_partial: bool = False
+    ) -> BackendRun:
+        """Run all tasks (in order of arrival) to their end.
+
+        Args:
+            keep_partial: Ctrl-C gives what is done so far; a part passes for the whole where nobody looks, so whoever
+                asks has to.
 
         Raises:
             EngineFailed: the discipline runs nothing although jobs are runnable, and nothing will change that.
@@ -148,6 +154,8 @@ class Simulator:
             else:
                 self._check_all_done()
         except KeyboardInterrupt:
+            if not keep_partial:
+                raise
             partial = True
         for live in self.live.values():
             self._note(live)
@@ -571,7 +579,7 @@ class SimBackend:
         self, tasks: Iterable[PlannedTask], options: ReplayOptions, progress: Progress | None = None
     ) -> BackendRun:
         """See ``Backend.replay``."""
-        return Simulator(options).run(tasks, progress)
+        return Simulator(options).run(tasks, progress, keep_partial=True)
 
 
 def backend() -> SimBackend:
