@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,13 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 collect_ignore_glob = ["test_ros_*.py"] if MISSING else []
 
-# Before any context is made: everything stays on this machine.
-os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+if not MISSING:
+    from timely_bridge.faults.dds_cut import udp_only
+
+    # Before any context is made: everything stays on this machine, and goes by UDP. Over Fast DDS's shared memory an
+    # action is now and then not discovered at all (1 of 544 tests, and 7 of 84 beside an engine at work).
+    _profile = tempfile.TemporaryDirectory(prefix="timely-tests-")
+    os.environ.update(udp_only(Path(_profile.name)))
 
 FIRST_DOMAIN, DOMAINS = 102, 98
 """Domains above 101 use ports that Linux also hands out to clients; loopback only, so a clash is unlikely. 0..101 are
