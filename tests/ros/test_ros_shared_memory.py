@@ -67,7 +67,12 @@ def test_where_there_is_no_shared_memory_there_is_nothing_to_do(tmp_path: Path) 
 def test_of_a_killed_program_nothing_stays_and_a_living_one_keeps_all(domain_id: int) -> None:
     """With the real middleware: its files, its locks."""
     code = "import rclpy, time; rclpy.init(); node = rclpy.create_node('x'); print('up', flush=True); time.sleep(50)"
-    environment = {**os.environ, "ROS_DOMAIN_ID": str(domain_id)}
+    environment = {
+        **os.environ,
+        "ROS_DOMAIN_ID": str(domain_id),
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+    }
+    del environment["FASTDDS_DEFAULT_PROFILES_FILE"]  # the other tests do without shared memory
     before = {path.name for path in shared_memory.FOLDER.iterdir()}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
