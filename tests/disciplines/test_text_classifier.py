@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,11 +67,9 @@ def test_it_learns_what_words_mean_and_is_sure_of_it() -> None:
     assert table.max(axis=1).mean() > 0.7
 
 
-def test_it_trains_in_seconds_and_the_same_twice() -> None:
+def test_it_trains_the_same_twice() -> None:
     texts, labels = labelled(400, 3)
-    started = time.process_time()
     first = TextClassifier.train(texts, labels, 5, embedder=HashEmbedder(256))
-    assert time.process_time() - started < 20.0
     second = TextClassifier.train(texts, labels, 5, embedder=HashEmbedder(256))
     np.testing.assert_array_equal(first.weights, second.weights)
 

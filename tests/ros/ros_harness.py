@@ -15,6 +15,9 @@ from timely_robots.rostools import LATCHED, Spinner, assumed_handle, isolated_co
 LIMIT_S = 20.0
 """Longest wait for anything; a healthy run needs a fraction of a second."""
 
+AT_ONCE_S = 2.0
+"""What is at once in a test: a shared machine stands still for a second now and then; benchmarks have the timings."""
+
 
 def eventually(
     what: Callable[[], Any], message: str = "it never came to that", timeout_s: float = LIMIT_S

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from emulated_robots import emulated_indy7, emulated_tello
-from ros_harness import Program, eventually
+from ros_harness import AT_ONCE_S, Program, eventually
 from timely_bridge.fleet import fleet_of, load_fleet
 from timely_bridge.run_fleet import start_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
@@ -166,7 +166,7 @@ def test_the_robot_of_the_guide_is_driven_by_under_100_lines(domain_id: int, rov
         eventually(lambda: far.feedback)
         asked = far.cancel()
         assert far.result().outcome == "cancelled"
-        assert far.ended_s - asked < 0.5
+        assert far.ended_s - asked < AT_ONCE_S
         refused = program.send(ExecuteTask, "/rover1/execute_task", task="too far").result()
         assert refused.outcome == "failed", refused
         assert program.send(ExecuteTask, "/rover1/execute_task", task="go").result().outcome == "complete"
