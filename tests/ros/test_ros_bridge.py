@@ -83,7 +83,7 @@ def server() -> FakeServer:
 
 @pytest.fixture
 def world(domain_id: int, server: FakeServer) -> Iterator[World]:
-    made = World(domain_id, a_fleet(driver_silence_s=1.0), server)
+    made = World(domain_id, a_fleet(driver_silence_s=2.5), server)
     yield made
     made.close()
 
@@ -276,7 +276,8 @@ def test_a_server_that_is_gone_is_noticed_and_found_again(domain_id: int, server
         assert time.monotonic() - begin < 5.0
         server.down = False
         eventually(lambda: level() == DiagnosticStatus.OK, "nobody noticed that it is back")
-        assert made.task("drone1", "fly").result().outcome == "complete"
+        # With a heartbeat of a tenth of a second a machine that stands still for two loses the server once more.
+        eventually(lambda: made.task("drone1", "fly").result().outcome == "complete")
     finally:
         made.close()
 
@@ -395,7 +396,7 @@ def test_a_task_nobody_speaks_of_any_more_goes_no_further(domain_id: int) -> Non
         ]
         results = [goal.result() for goal in goals]
         assert [result.outcome for result in results] == ["done", "cancelled", "cancelled"]
-        assert results[0].elapsed_s == pytest.approx(1.6, abs=0.2)
+        assert 1.5 < results[0].elapsed_s < 1.6 + AT_ONCE_S
         assert "nobody has spoken of the task" in results[1].error_msg
     finally:
         world.close()

@@ -185,7 +185,7 @@ def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(sta
     settings = {"robots": ["drone1"], "drone1.profile": "sim-drone", "drone1.skill_set": "drone"}
     bridge = BridgeNode(
         context=context,
-        overrides={**settings, "driver_silence_s": 1.0, "driver_timeout_s": 2.0},
+        overrides={**settings, "driver_silence_s": 2.5, "driver_timeout_s": 2.0},
         client_factory=server,
     )
     bridge.trigger_configure()

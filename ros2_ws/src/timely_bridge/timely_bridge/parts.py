@@ -7,7 +7,6 @@ runs a module as ``python -m`` does, and ends with the program that started it, 
 
 from __future__ import annotations
 
-import os
 import runpy
 import signal
 import subprocess
@@ -17,6 +16,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from timely_robots.ending import end_with_the_parent, ending_signals
 
 from timely.core.errors import EngineFailed
 
@@ -122,24 +123,9 @@ def put(file: Path, text: str) -> None:
     partial.rename(file)
 
 
-def end_with_the_parent(then: threading.Event | None = None) -> None:
-    """Set ``then`` when standard input closes, which it does when the parent goes away; without one, exit."""
-
-    def orphaned() -> None:
-        while os.read(0, 4096):
-            pass
-        if then is None:
-            os._exit(1)
-        then.set()
-
-    threading.Thread(target=orphaned, name="parent", daemon=True).start()
-
-
 def stop_event() -> threading.Event:
     """Set by SIGINT, by SIGTERM and by the end of the parent."""
-    stop = threading.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: stop.set())
+    stop = ending_signals()
     end_with_the_parent(stop)
     return stop
 

@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import os
-import signal
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from rclpy.action import ActionClient
 from rclpy.node import Node
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
+from timely_robots.ending import end_with_the_parent, ending_signals
 from timely_robots.rostools import Spinner, assumed_handle, isolated_context, new_goal_id, send_goal
 
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
@@ -201,17 +201,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--domain-id", type=int, default=None)
     parser.add_argument("--until-stdin-closes", action="store_true")
     options = parser.parse_args(arguments)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = ending_signals()
     if options.until_stdin_closes:
-
-        def watch() -> None:
-            while os.read(0, 4096):
-                pass
-            stop.set()
-
-        threading.Thread(target=watch, name="stdin", daemon=True).start()
+        end_with_the_parent(stop)
     try:
         tasks, until_s = read_script(options.script)
         return 0 if play(tasks, stop, until_s=until_s, domain_id=options.domain_id) else 1

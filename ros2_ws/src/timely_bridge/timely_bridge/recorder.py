@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import queue
-import signal
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from rclpy.context import Context
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
+from timely_robots.ending import ending_signals
 from timely_robots.rostools import LATCHED, TASKS, Spinner, isolated_context
 
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
@@ -219,9 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-files", type=int, default=4, help="that are kept; default 4")
     parser.add_argument("--domain-id", type=int, default=None, help="ROS domain; default: ROS_DOMAIN_ID")
     options = parser.parse_args(arguments)
-    ended = threading.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: ended.set())
+    ended = ending_signals()
     try:
         files = McapFiles(options.output, bounds_of(options.max_mb, options.max_files))
     except TimelyError as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from typing import Any
 from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.driver import RobotDriver
+from timely_robots.ending import end_with_the_parent, ending_signals, wait_for_the_end
 from timely_robots.registry import driver_class
 from timely_robots.rostools import Spinner, isolated_context
 from timely_robots.shared_memory import clean as clean_shared_memory
@@ -36,7 +36,6 @@ from timely_bridge.ports import ClientFactory
 from timely_bridge.recorder import McapFiles, RecorderNode, bounds_of
 
 SETTLE_S = 5.0
-LOOK_EVERY_S = 0.5
 
 
 class RunningFleet:
@@ -129,18 +128,10 @@ def run_fleet(
     try:
         if on_ready is not None:
             on_ready(running)
-        while not stop.wait(LOOK_EVERY_S) and running.spinner.context.ok():
-            pass
+        wait_for_the_end(stop, running.spinner.context)
     finally:
         ended = running.close()
     return ended
-
-
-def _watch_stdin(stop: threading.Event) -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 4096):
-            pass
-    stop.set()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -162,11 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--until-stdin-closes", action="store_true", help="end with the program that started this"
     )
     options = parser.parse_args(given[:at])
-    stop = threading.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: stop.set())
+    stop = ending_signals()
     if options.until_stdin_closes:
-        threading.Thread(target=_watch_stdin, args=(stop,), name="stdin", daemon=True).start()
+        end_with_the_parent(stop)
     clean_shared_memory()
     try:
         fleet = load_fleet(options.fleet)

@@ -6,17 +6,14 @@ timely_driver --kind sim --ros-args -r __ns:=/drone1 -p profile:=sim-drone -p sk
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 
 from timely.core.errors import TimelyError
+from timely_robots.ending import ending_signals, wait_for_the_end
 from timely_robots.registry import DRIVERS, driver_class
 from timely_robots.rostools import Spinner, isolated_context
 from timely_robots.steady import steady_process
-
-LOOK_EVERY_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,14 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
         return 2
-    ended = threading.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: ended.set())
+    ended = ending_signals()
     context = isolated_context(args=given[at:])
     spinner = Spinner(context, [kind(context=context)], name="driver").start()
     with steady_process():
-        while not ended.wait(LOOK_EVERY_S) and context.ok():
-            pass
+        wait_for_the_end(ended, context)
     return 0 if spinner.close() else 1
 
 
