@@ -266,7 +266,7 @@ def latency(
 
     Two engines take turns on this machine, one task at a time; cold: the fixed prompt is in no cache.
     """
-    from timely.cli.planner_latency import measure
+    from timely.cli.planner_latency import measure, paired
 
     found = asyncio.run(measure(planner, number, seed, ()))
     typer.echo(f"{'':38}first segment, ms: median (middle half)   its tokens")
@@ -275,7 +275,19 @@ def latency(
         name = f"{one.skill_set:6}{one.way:22}{'cold' if one.cold else 'cached'}"
         none = f"   {one.missing} of {number} tasks without any" if one.missing else ""
         typer.echo(f"{name:38}{one.median_ms:8.0f} ({low:.0f} to {high:.0f}){one.mean_tokens:18.1f}{none}")
-    write_json(json_file, found)
+    pairs = paired(found)
+    typer.echo(
+        "the planner without examples over the planner with them, where both wrote the same first segment:"
+    )
+    for pair in pairs:
+        name = f"{pair.skill_set:6}{'cold' if pair.cold else 'cached'}"
+        told = (
+            f"{pair.ratio:8.2f} of the time ({pair.tasks} tasks)"
+            if pair.ratio is not None
+            else "no such task"
+        )
+        typer.echo(f"{name:38}{told}")
+    write_json(json_file, {"ways": found, "same_first_segment": pairs})
 
 
 def cases(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from timely.planner.cases import Case
 
 DEADLINE_S = 60.0
+PLANNER, WITH_EXAMPLES, UNTRAINED = "planner", "planner, examples", "untrained, examples"
+"""The ways of asking."""
+
 WARM_UP = 3
 """Tasks a skill set that are asked but not counted."""
 
@@ -29,8 +33,8 @@ class Measured:
     """One way of asking, over all tasks that gave it a segment.
 
     Attributes:
-        first_ms: until the first segment, milliseconds, task by task. tokens: of that segment.
-        missing: tasks without any segment.
+        first_ms: until the first segment, milliseconds, task by task. tokens, texts: of that segment.
+        tasks: their numbers. missing: tasks without any segment.
     """
 
     way: str
@@ -38,6 +42,8 @@ class Measured:
     cold: bool
     first_ms: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    tasks: list[int] = field(default_factory=list)
     missing: int = 0
 
     @property
@@ -59,12 +65,50 @@ class Measured:
         return statistics.mean(self.tokens) if self.tokens else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Two ways on the tasks for which both wrote the same first segment: what is left is what the prompts cost.
+
+    Attributes:
+        tasks: how many. ratio: median of this way's time over the other's; None without any.
+    """
+
+    skill_set: str
+    cold: bool
+    tasks: int
+    ratio: float | None
+
+
+def paired(found: Sequence[Measured], way: str = PLANNER, other: str = WITH_EXAMPLES) -> list[Paired]:
+    """``way`` over ``other``, for each skill set, cached and cold."""
+    result = []
+    for one in found:
+        if one.way != way:
+            continue
+        [against] = [
+            that
+            for that in found
+            if (that.way, that.skill_set, that.cold) == (other, one.skill_set, one.cold)
+        ]
+        theirs = dict(zip(against.tasks, zip(against.texts, against.first_ms, strict=True), strict=True))
+        ratios = [
+            ms / theirs[task][1]
+            for task, text, ms in zip(one.tasks, one.texts, one.first_ms, strict=True)
+            if task in theirs and theirs[task][0] == text
+        ]
+        ratio = statistics.median(ratios) if ratios else None
+        result.append(Paired(one.skill_set, one.cold, len(ratios), ratio))
+    return result
+
+
 async def measure(planner: str | None, tasks: int, seed: int, arguments: Sequence[str]) -> list[Measured]:
     """Ask two engines on this machine, one task at a time, each task every way before the next one.
 
     Ways: the planner without examples, as served; the planner with examples in its prompt (the same weights: what the
     examples cost); the untrained model with examples. Each with its fixed prompt in the prefix cache, and cold.
     """
+    # Two engines' notices, up to their farewells, would bury the table; what fails is raised.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
     from timely.engines.vllm.engine import VllmEngine, VllmOptions
 
     def options(which: str | None) -> VllmOptions:
@@ -80,9 +124,9 @@ async def measure(planner: str | None, tasks: int, seed: int, arguments: Sequenc
             await engine.start()
             engines[name] = engine
         ways = (
-            ("planner", engines["planner"], False),
-            ("planner, examples", engines["planner"], True),
-            ("untrained, examples", engines["none"], True),
+            (PLANNER, engines["planner"], False),
+            (WITH_EXAMPLES, engines["planner"], True),
+            (UNTRAINED, engines["none"], True),
         )
         found = {
             (way, name, cold): Measured(way, name, cold)
@@ -100,14 +144,14 @@ async def measure(planner: str | None, tasks: int, seed: int, arguments: Sequenc
                             engine, case, examples, f"{number}, {way}. " if cold else ""
                         )
                         if number >= WARM_UP:
-                            _note(found[way, name, cold], got)
+                            _note(found[way, name, cold], number, got)
         return list(found.values())
 
 
 async def _first_segment(
     engine: VllmEngine, case: Case, examples: bool, before: str
-) -> tuple[float, int] | None:
-    """Milliseconds until it, and its tokens; ``before`` makes a prompt that no cache has seen."""
+) -> tuple[float, SegmentReady] | None:
+    """Milliseconds until it, and the segment; ``before`` makes a prompt that no cache has seen."""
     prompt = case.prompt(find_skill_set(case.skill_set), examples=examples)
     request = GenerationRequest(
         task_id=f"{case.skill_set}-{time.monotonic_ns()}",
@@ -122,13 +166,16 @@ async def _first_segment(
     async with asyncio.timeout(DEADLINE_S), contextlib.aclosing(stream) as events:
         async for event in events:
             if isinstance(event, SegmentReady):
-                return (time.perf_counter() - began) * 1e3, event.tokens
+                return (time.perf_counter() - began) * 1e3, event
     return None
 
 
-def _note(measured: Measured, got: tuple[float, int] | None) -> None:
+def _note(measured: Measured, task: int, got: tuple[float, SegmentReady] | None) -> None:
     if got is None:
         measured.missing += 1
         return
-    measured.first_ms.append(got[0])
-    measured.tokens.append(got[1])
+    ms, segment = got
+    measured.first_ms.append(ms)
+    measured.tokens.append(segment.tokens)
+    measured.texts.append(segment.text)
+    measured.tasks.append(task)
