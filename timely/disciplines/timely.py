@@ -11,12 +11,15 @@ of an index, and each joins only if it gains at least what the others lose:
 * **What it gains.** Left out, it would wait until those it would have delayed have closed their segments; of that wait
   it loses its slope times what exceeds its own slack. If that is less, it waits: a normal task's prompt while an
   urgent first segment is being produced, a generation whose robot is busy while a late one decodes.
+* **Overload.** That wait is a promise that a lasting overload breaks: others come, take the places, and the batch
+  stays small. Who is late by ``PATIENCE`` times the wait is no longer held back for those who lose no more a second.
 * **Chunks.** A prompt that would cost too much at once takes as much of the step as everybody's slack allows.
 * **Early is better.** Before its deadline a job still counts ``EARLY`` of its slope: with slack on all sides the
   composition tends to short responses instead of leaving them to chance.
 * **Riding along.** A parked generation joins a step that runs anyway if that hurts nobody: decoding it together with
   others is nearly free, decoding it alone later costs a whole step a token. It never starts a step before its
-  robot is about to run dry. While less KV cache is free than held it rides however far off that is: a plan that is
+  robot is about to run dry. One at a time: more save few steps, and a fleet falls into step, a dozen segments
+  leaving at once. While less KV cache is free than held all ride, however far off that is: a plan that is
   complete gives its memory back, one that waits is evicted and computed again.
 * While all who can run decode together and nothing happens, nothing is reconsidered.
 
@@ -45,6 +48,9 @@ LEAST_CHUNK = 32
 MOST_REFUSALS = 8
 """After so many refusals in a row no further candidate is looked at: they rank lower still."""
 
+PATIENCE = 10.0
+"""Lateness after which a candidate is not held back for its equals, in times of what they still have to do."""
+
 
 class Timely(KeyedDiscipline):
     """Marginal utility of every candidate, step by step."""
@@ -68,6 +74,8 @@ class Timely(KeyedDiscipline):
     """Share of the slope that counts before the deadline."""
     RIDE_S: ClassVar[float] = 10.0
     """A parked generation rides along when its robot runs dry within this time, seconds; 0: never."""
+    RIDERS: ClassVar[int] = 1
+    """Parked generations that ride along in one step, while there is memory for all."""
     LOOK_AHEAD: ClassVar[float] = 1.0
     """Slack that discounts the index by 1/e, in mean works."""
 
@@ -196,8 +204,11 @@ class Timely(KeyedDiscipline):
             return []
         if free_blocks >= int(table.blocks.sum()) - int(table.shared_blocks[table.resident].sum()):
             able &= table.due_s < now + self.RIDE_S
+            most = self.RIDERS
+        else:
+            most = able.size
         rows = np.flatnonzero(able)
-        result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
+        result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))][:most].tolist()
         return result
 
 
@@ -238,8 +249,8 @@ class _Step:
     """
 
     __slots__ = (
-        "_all_weight", "_all_work", "_builder", "_delay", "_discipline", "_late_weight", "_late_work", "_numbers",
-        "_timely", "held",
+        "_builder", "_delay", "_discipline", "_late", "_late_weight", "_late_work", "_numbers", "_timely",
+        "_timely_weight", "_timely_work", "held",
     )  # fmt: skip
 
     def __init__(self, discipline: Timely, builder: StepBuilder, numbers: _Numbers) -> None:
@@ -249,8 +260,11 @@ class _Step:
         self._delay = 0.0
         self._timely: list[tuple[float, float, float]] = []
         """Members in time: (slack plus the delay when they joined, weight, work), least slack first."""
+        self._timely_weight = self._timely_work = 0.0
+        """Sums of their weights and of weight times work; members that lose nothing by a delay are not counted."""
+        self._late: dict[float, tuple[float, float]] = {}
+        """Members that are late, the same two sums by weight."""
         self._late_weight = self._late_work = 0.0
-        self._all_weight = self._all_work = 0.0
         self.held = ""
 
     @property
@@ -282,10 +296,14 @@ class _Step:
                 continue
             tokens = min(prompt, builder.tokens_for(row)) if prompt else 1
             delay = numbers.prompt * tokens if prompt else numbers.each * left
-            if protect and builder.rows and not self._worth(delay, weight, slack - self._delay):
+            if protect and builder.rows and not self._worth(
+                delay, weight, slack - self._delay, -slack - work
+            ):
                 tokens = self._fitting(tokens) if prompt and discipline.CHUNK else 0
                 delay = numbers.prompt * tokens
-                if not tokens or not self._worth(delay, weight * tokens / prompt, slack - self._delay):
+                if not tokens or not self._worth(
+                    delay, weight * tokens / prompt, slack - self._delay, -slack - work
+                ):
                     self.held = self.held or "suspended"
                     refusals += 1
                     continue
@@ -297,22 +315,38 @@ class _Step:
                 residents_only = True
                 self.held = self.held or "memory"
 
-    def _worth(self, delay: float, weight: float, slack: float) -> bool:
-        """Whether a candidate gains by joining at least what the members lose by its ``delay``."""
-        late, hurt, wait = self._late_weight * delay, self._late_weight, self._late_work
+    def _worth(self, delay: float, weight: float, slack: float, late_s: float) -> bool:
+        """Whether a candidate, late by ``late_s`` already, gains by joining at least what the members lose."""
+        if self._gains(delay, weight, slack, self._late_weight, self._late_work):
+            return True
+        if late_s * self._late_weight < PATIENCE * self._late_work:
+            return False
+        hurt = wait = 0.0
+        for member, (total, work) in self._late.items():
+            if member > weight:
+                hurt += total
+                wait += work
+        return self._gains(delay, weight, slack, hurt, wait)
+
+    def _gains(self, delay: float, weight: float, slack: float, hurt: float, wait: float) -> bool:
+        """The same with those late members only that have the weight ``hurt`` and the weighted work ``wait``."""
+        if not self._timely and hurt == 0.0:
+            return True
+        loss = hurt * delay
+        all_weight, all_work = self._timely_weight + hurt, self._timely_work + wait
         already = self._delay
         for due, member, work in self._timely:
             over = delay - (due - already)
             if over <= 0.0:
                 break
-            late += member * over
+            loss += member * over
             hurt += member
             wait += member * work
         early = self._discipline.EARLY
-        cost = (1.0 - early) * late + early * self._all_weight * delay
+        cost = (1.0 - early) * loss + early * all_weight * delay
         # Left out it would wait until those it hurts are done; before its deadline that costs little.
         until = wait / hurt if hurt > 0.0 else 0.0
-        gain = (1.0 - early) * max(0.0, until - max(0.0, slack)) + early * self._all_work / self._all_weight
+        gain = (1.0 - early) * max(0.0, until - max(0.0, slack)) + early * all_work / all_weight
         return weight * gain >= cost
 
     def _fitting(self, tokens: int) -> int:
@@ -326,17 +360,25 @@ class _Step:
         # The newcomer's own slack counts its own work already.
         before = self._delay
         self._delay += delay
-        self._all_weight += weight
-        self._all_work += weight * work
+        if slack == math.inf:
+            return
         if slack - before > 0.0:
             insort(self._timely, (slack - before + self._delay, weight, work))
+            self._timely_weight += weight
+            self._timely_work += weight * work
         else:
-            self._late_weight += weight
-            self._late_work += weight * work
+            self._now_late(weight, work)
         while self._timely and self._timely[0][0] <= self._delay:
             _, weight, work = self._timely.pop(0)
-            self._late_weight += weight
-            self._late_work += weight * work
+            self._timely_weight -= weight
+            self._timely_work -= weight * work
+            self._now_late(weight, work)
+
+    def _now_late(self, weight: float, work: float) -> None:
+        total, works = self._late.get(weight, (0.0, 0.0))
+        self._late[weight] = (total + weight, works + weight * work)
+        self._late_weight += weight
+        self._late_work += weight * work
 
     def take_along(self, riders: list[int]) -> None:
         """Let parked generations ride along while nobody is made late and no room has to be made for them."""
