@@ -12,7 +12,7 @@ from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.segment_lengths import CAUTION, SegmentLengths
 from timely.disciplines.step_time import FixedSpeed
-from timely.disciplines.timely import LEAST_CHUNK, Timely
+from timely.disciplines.timely import LEAST_CHUNK, PATIENCE, Timely
 
 STEP_S, PROMPT_S = 0.02, 0.0001
 
@@ -158,6 +158,51 @@ def test_while_memory_is_short_a_plan_is_better_complete_than_waiting() -> None:
         scene.parked("waits for a value", due_s=1.0, resume_s=math.inf)
         assert ("reads on" in scene.compose(0.1).tokens) is rides
         assert "waits for a value" not in scene.compose(0.1).tokens
+
+
+def test_one_rides_at_a_time_and_all_while_memory_is_short() -> None:
+    """The robot that runs dry first; a fleet whose generations all rode would get its segments all at once."""
+    for free_blocks, riders in ((10_000, {"second"}), (9, {"first", "second", "third"})):
+        scene = Scene()
+        scene.free_blocks = free_blocks
+        scene.job("runs", NORMAL, running=True)
+        for name, due_s in (("first", 7.0), ("second", 6.0), ("third", 8.0)):
+            scene.parked(name, due_s=due_s, resume_s=5.0)
+        assert set(scene.compose(0.1).tokens) == {"runs"} | riders
+    scene = Scene(RIDERS=2)
+    scene.job("runs", NORMAL, running=True)
+    for name, due_s in (("first", 7.0), ("second", 6.0), ("third", 8.0)):
+        scene.parked(name, due_s=due_s, resume_s=5.0)
+    assert set(scene.compose(0.1).tokens) == {"runs", "first", "second"}
+
+
+def _crowd(members: int, utility: TimeUtility, late_s: float) -> Scene:
+    """So many late members that decode, two steps of work each, and a prompt of 0.1 s that is late by ``late_s``."""
+    scene = Scene()
+    for number in range(members):
+        scene.job(f"member {number}", utility, arrival_s=-50.0, running=True)
+    scene.job("candidate", NORMAL, arrival_s=-NORMAL.ert_s - late_s, prompt=1000)
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("utility", "late_s", "joins"),
+    [(NORMAL, 0.1, False), (NORMAL, 3.0 * PATIENCE * STEP_S, True), (URGENT, 30.0, False)],
+    ids=["equals, a while", "equals, long", "steeper ones, long"],
+)
+def test_equals_are_not_held_back_for_ever(utility: TimeUtility, late_s: float, *, joins: bool) -> None:
+    """In an overload that lasts, who waits for the members to be done waits for their successors, too."""
+    scene = _crowd(12, utility, late_s)
+    assert ("candidate" in scene.compose(0.0).tokens) is joins
+
+
+def test_members_that_lose_nothing_hold_nobody_back() -> None:
+    flat = TimeUtility(1.0, 0.0, 1.0)
+    scene = Scene()
+    for number in range(30):
+        scene.job(f"member {number}", flat, running=True)
+    scene.job("prompt", flat, arrival_s=1.0, prompt=1000)
+    assert scene.compose(1.0).tokens["prompt"] == 1000
 
 
 def test_nobody_rides_in_a_step_with_somebody_late() -> None:
