@@ -31,6 +31,7 @@ def test_a_journal_is_read_from_a_time_on(tmp_path: Path) -> None:
     )
     assert [step.step_s for step in read_journal(path, since_s=1.0)] == pytest.approx([0.1])
     assert len(read_journal(path)) == 2
+    assert len(read_journal(path, until_s=0.9)) == 1
 
 
 @pytest.mark.parametrize(

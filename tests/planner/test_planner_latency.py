@@ -9,12 +9,11 @@ import pytest
 
 from timely.cli import planner_latency
 from timely.cli.main import run
-from timely.cli.planner_latency import PLANNER, WITH_EXAMPLES, Measured, paired
+from timely.cli.planner_latency import PLANNER, WITH_EXAMPLES, First, Measured, paired
 
 
 def measured(way: str, *, cold: bool, first: dict[int, tuple[str, float]]) -> Measured:
-    texts, times = [text for text, _ in first.values()], [ms for _, ms in first.values()]
-    return Measured(way, "arm", cold, times, [4] * len(texts), texts, list(first))
+    return Measured(way, "arm", cold, {task: First(ms, 4, text) for task, (text, ms) in first.items()})
 
 
 FOUND = [

@@ -144,10 +144,8 @@ def test_the_command_goes_on_until_nothing_is_left(
     assert len(machine.ran) == 2
 
 
-async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
-    bench = LiveBench(tmp_path, SETTINGS)
-    with pytest.raises(InvalidInput, match="no steps"):
-        bench.report("runs")
+def journal(factor: float, begin_s: float = 0.0) -> str:
+    """Sixty steps of a machine ``factor`` times as slow as the profile, every ten seconds from ``begin_s`` on."""
     step_s = StepTime(load_profile(PROFILE).step_s)
     lines = []
     for number in range(60):
@@ -155,12 +153,48 @@ async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
         prompt = 100 * (number % 3)
         counts = {"decodes": decodes, "prefills": min(prompt, 1), "prefill_tokens": prompt}
         counts |= {"prefill_squares": prompt * prompt, "context_tokens": context}
-        time_s = 2.0 * step_s(decodes, min(prompt, 1), prompt, prompt * prompt, context)
-        lines.append({"event": "timed", "t_s": 10.0 * number, "end_s": 10.0 * number + time_s, **counts})
-    (tmp_path / "steps-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        begun_s = begin_s + 10.0 * number
+        time_s = factor * step_s(decodes, min(prompt, 1), prompt, prompt * prompt, context)
+        lines.append({"event": "timed", "t_s": begun_s, "end_s": begun_s + time_s, **counts})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
+    """The machine was three times as slow in the second run; what each was is told by its steps."""
+    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))
+    await bench.measure(Machine(), 2, say=quiet)
+    (tmp_path / "steps-1.jsonl").write_text(journal(1.0) + journal(3.0, 1000.0))
+    (tmp_path / "sizes.json").write_text(
+        json.dumps({"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024})
+    )
+    kept = tmp_path / "wid1-fcfs-2.json"
+
+    def predicted(since_s: float) -> float:
+        run = json.loads(kept.read_text())
+        run["steps"] = {"file": "steps-1.jsonl", "since_s": since_s, "until_s": since_s + 900.0}
+        kept.write_text(json.dumps(run))
+        return float(bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
+
+    (tmp_path / "wid1-fcfs-1.json").unlink()
+    as_calibrated = bench.report(PROFILE)["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+    assert predicted(0.0) == pytest.approx(as_calibrated, rel=0.05)
+    assert predicted(1000.0) > 2.0 * as_calibrated
+    both = bench.report("runs")
+    (tmp_path / "wid1-fcfs-1.json").write_text(kept.read_text())
+    assert bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"] == pytest.approx(
+        both["workloads"]["wid1"]["fcfs"]["predicted"]
+    )
+
+
+async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
+    bench = LiveBench(tmp_path, SETTINGS)
+    with pytest.raises(InvalidInput, match="no steps"):
+        bench.report("runs")
+    (tmp_path / "steps-1.jsonl").write_text(journal(2.0))
     sizes = {"kv_blocks": 1000, "block_tokens": 32, "max_batch": 64, "token_budget": 512}
     (tmp_path / "sizes.json").write_text(json.dumps(sizes))
     found = bench.own_profile()
+    step_s = StepTime(load_profile(PROFILE).step_s)
     assert found.kv.blocks == 1000
     assert StepTime(found.step_s)(3, 1, 100, 1e4, 900) == pytest.approx(
         2.0 * step_s(3, 1, 100, 1e4, 900), rel=0.02

@@ -28,49 +28,57 @@ WARM_UP = 3
 """Tasks a skill set that are asked but not counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class First:
+    """A task's first segment: after how many milliseconds it was there, how many tokens it has, its text."""
+
+    ms: float
+    tokens: int
+    text: str
+
+
 @dataclass(slots=True)
 class Measured:
-    """One way of asking, over all tasks that gave it a segment.
+    """One way of asking: the first segment of each task that gave it one, by the task's number.
 
-    Attributes:
-        first_ms: until the first segment, milliseconds, task by task. tokens, texts: of that segment.
-        tasks: their numbers. missing: tasks without any segment.
+    ``missing``: how many tasks gave it none.
     """
 
     way: str
     skill_set: str
     cold: bool
-    first_ms: list[float] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    tasks: list[int] = field(default_factory=list)
+    firsts: dict[int, First] = field(default_factory=dict)
     missing: int = 0
 
     @property
     def median_ms(self) -> float:
         """Of all tasks; 0 if there are none."""
-        return statistics.median(self.first_ms) if self.first_ms else 0.0
+        return statistics.median(self._times) if self.firsts else 0.0
 
     @property
     def quartiles_ms(self) -> tuple[float, float]:
         """The middle half of the tasks lies between."""
-        if len(self.first_ms) < 2:
+        if len(self.firsts) < 2:
             return self.median_ms, self.median_ms
-        low, _, high = statistics.quantiles(self.first_ms, n=4)
+        low, _, high = statistics.quantiles(self._times, n=4)
         return low, high
 
     @property
     def mean_tokens(self) -> float:
         """Of the first segment."""
-        return statistics.mean(self.tokens) if self.tokens else 0.0
+        return statistics.mean(first.tokens for first in self.firsts.values()) if self.firsts else 0.0
+
+    @property
+    def _times(self) -> list[float]:
+        return [first.ms for first in self.firsts.values()]
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Two ways on the tasks for which both wrote the same first segment: what is left is what the prompts cost.
+    """Both prompts on the tasks for which they got the same first segment: what is left is what the prompts cost.
 
     Attributes:
-        tasks: how many. ratio: median of this way's time over the other's; None without any.
+        tasks: how many. ratio: median of the time without examples over that with them; None without any.
     """
 
     skill_set: str
@@ -79,22 +87,18 @@ class Paired:
     ratio: float | None
 
 
-def paired(found: Sequence[Measured], way: str = PLANNER, other: str = WITH_EXAMPLES) -> list[Paired]:
-    """``way`` over ``other``, for each skill set, cached and cold."""
+def paired(found: Sequence[Measured]) -> list[Paired]:
+    """The planner without examples over the planner with them, for each skill set, cached and cold."""
+    with_examples = {(one.skill_set, one.cold): one.firsts for one in found if one.way == WITH_EXAMPLES}
     result = []
     for one in found:
-        if one.way != way:
+        if one.way != PLANNER:
             continue
-        [against] = [
-            that
-            for that in found
-            if (that.way, that.skill_set, that.cold) == (other, one.skill_set, one.cold)
-        ]
-        theirs = dict(zip(against.tasks, zip(against.texts, against.first_ms, strict=True), strict=True))
+        theirs = with_examples[one.skill_set, one.cold]
         ratios = [
-            ms / theirs[task][1]
-            for task, text, ms in zip(one.tasks, one.texts, one.first_ms, strict=True)
-            if task in theirs and theirs[task][0] == text
+            first.ms / theirs[task].ms
+            for task, first in one.firsts.items()
+            if task in theirs and theirs[task].text == first.text
         ]
         ratio = statistics.median(ratios) if ratios else None
         result.append(Paired(one.skill_set, one.cold, len(ratios), ratio))
@@ -144,14 +148,15 @@ async def measure(planner: str | None, tasks: int, seed: int, arguments: Sequenc
                             engine, case, examples, f"{number}, {way}. " if cold else ""
                         )
                         if number >= WARM_UP:
-                            _note(found[way, name, cold], number, got)
+                            if got is None:
+                                found[way, name, cold].missing += 1
+                            else:
+                                found[way, name, cold].firsts[number] = got
         return list(found.values())
 
 
-async def _first_segment(
-    engine: VllmEngine, case: Case, examples: bool, before: str
-) -> tuple[float, SegmentReady] | None:
-    """Milliseconds until it, and the segment; ``before`` makes a prompt that no cache has seen."""
+async def _first_segment(engine: VllmEngine, case: Case, examples: bool, before: str) -> First | None:
+    """The first segment of a task; ``before`` makes a prompt that no cache has seen."""
     prompt = case.prompt(find_skill_set(case.skill_set), examples=examples)
     request = GenerationRequest(
         task_id=f"{case.skill_set}-{time.monotonic_ns()}",
@@ -166,16 +171,5 @@ async def _first_segment(
     async with asyncio.timeout(DEADLINE_S), contextlib.aclosing(stream) as events:
         async for event in events:
             if isinstance(event, SegmentReady):
-                return (time.perf_counter() - began) * 1e3, event
+                return First((time.perf_counter() - began) * 1e3, event.tokens, event.text)
     return None
-
-
-def _note(measured: Measured, task: int, got: tuple[float, SegmentReady] | None) -> None:
-    if got is None:
-        measured.missing += 1
-        return
-    ms, segment = got
-    measured.first_ms.append(ms)
-    measured.tokens.append(segment.tokens)
-    measured.texts.append(segment.text)
-    measured.tasks.append(task)

@@ -296,8 +296,10 @@ class _Step:
                 continue
             tokens = min(prompt, builder.tokens_for(row)) if prompt else 1
             delay = numbers.prompt * tokens if prompt else numbers.each * left
-            if protect and builder.rows and not self._worth(
-                delay, weight, slack - self._delay, -slack - work
+            if (
+                protect
+                and builder.rows
+                and not self._worth(delay, weight, slack - self._delay, -slack - work)
             ):
                 tokens = self._fitting(tokens) if prompt and discipline.CHUNK else 0
                 delay = numbers.prompt * tokens

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> list[TimedStep]:
     """
     timed = [event for event in events if event.get("event") == "timed"]
     steps = []
-    for event, after in zip(timed, [*timed[1:], None], strict=True):
+    for event, after in zip_longest(timed, timed[1:]):
         end_s = float(event["end_s"])
         if after is not None and 0.0 <= float(after["t_s"]) - end_s < NEXT_STEP_S:
             end_s = float(after["t_s"])
@@ -50,13 +51,15 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> list[TimedStep]:
     return steps
 
 
-def read_journal(path: Path, since_s: float = -math.inf) -> list[TimedStep]:
-    """The timed steps of a scheduler's journal file that began at ``since_s`` or later on the scheduler's clock.
+def read_journal(path: Path, since_s: float = -math.inf, until_s: float = math.inf) -> list[TimedStep]:
+    """The timed steps of a scheduler's journal file that began from ``since_s`` to ``until_s`` on its clock.
 
     Raises:
         InvalidInput: see ``read_events``.
     """
-    return from_events(event for event in read_events(path) if float(event.get("t_s", 0.0)) >= since_s)
+    return from_events(
+        event for event in read_events(path) if since_s <= float(event.get("t_s", 0.0)) <= until_s
+    )
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

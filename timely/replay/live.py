@@ -25,7 +25,7 @@ from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
 from timely.engines.sim.calibration import fit_steps, make_profile
 from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile, load_profile
 from timely.engines.sim.simulator import Simulator
-from timely.engines.timed_steps import read_journal
+from timely.engines.timed_steps import TimedStep, read_journal
 from timely.replay import results
 from timely.replay.files import read_result, result_text, write_text
 from timely.replay.trace import planned
@@ -78,7 +78,10 @@ LEAST_BOUND = 10
 SETTINGS_FILE, SIZES_FILE, STEPS_FILE = "settings.json", "sizes.json", "steps-{pid}.jsonl"
 
 OWN = "runs"
-"""Instead of a profile's name: the one fitted to the steps of the runs themselves."""
+"""Instead of a profile's name: each run predicted with step times fitted to its own steps."""
+
+LEAST_STEPS = 60
+"""Steps of a run from which its own step times are told; with fewer, those of all runs together."""
 
 Say = Callable[[str], None]
 Run = tuple[str, str, int]
@@ -218,7 +221,15 @@ class LiveBench:
             )
         result = results.build(done, options, engine="vllm", trace=workload, wall_s=time.monotonic() - begun)
         result["load_before"] = round(load, 2)
+        # The scheduler's clock is the machine's monotonic one.
+        files = sorted(self._journals(), key=lambda file: file.stat().st_mtime)
+        result["steps"] = (
+            {"file": files[-1].name, "since_s": begun, "until_s": time.monotonic()} if files else None
+        )
         write_text(self.path(run), result_text(result))
+
+    def _journals(self) -> list[Path]:
+        return sorted(self.folder.glob(STEPS_FILE.replace("{pid}", "*")))
 
     def path(self, run: Run) -> Path:
         """The file of a run."""
@@ -261,14 +272,25 @@ class LiveBench:
         Raises:
             InvalidInput: no steps were kept, or too few.
         """
-        files = sorted(self.folder.glob(STEPS_FILE.replace("{pid}", "*")))
+        files = self._journals()
         if not files or not (self.folder / SIZES_FILE).exists():
             raise InvalidInput("no steps of its runs were kept", where=str(self.folder))
-        terms, errors = fit_steps([step for file in files for step in read_journal(file)])
+        return self._fitted([step for file in files for step in read_journal(file)])
+
+    def _profile_of(self, run: Mapping[str, Any], otherwise: StepTimeProfile) -> StepTimeProfile:
+        """Fitted to the steps of one run, which a machine that drifts makes another; or that of all runs."""
+        kept = run.get("steps")
+        if not kept:
+            return otherwise
+        steps = read_journal(self.folder / kept["file"], kept["since_s"], kept["until_s"])
+        return self._fitted(steps) if len(steps) >= LEAST_STEPS else otherwise
+
+    def _fitted(self, steps: Sequence[TimedStep]) -> StepTimeProfile:
+        terms, errors = fit_steps(steps)
         sizes = json.loads((self.folder / SIZES_FILE).read_text(encoding="utf-8"))
         return make_profile(
             OWN,
-            "the steps of the measured runs",
+            f"{len(steps)} steps of the measured runs",
             terms,
             errors,
             KvCache(blocks=sizes["kv_blocks"], block_tokens=sizes["block_tokens"], swap_s_per_token=0.0),
@@ -279,7 +301,7 @@ class LiveBench:
         """Measured, and predicted with a profile (or ``OWN``), and where the prediction holds.
 
         ``{"settings", "profile", "workloads": {workload: {system: {"runs", "measured", "predicted", "load_before"}}},
-        "close": [...], "pairs": [...]}``: ``measured`` are medians over the repetitions.
+        "close": [...], "pairs": [...]}``: medians over the repetitions.
         """
         profile = self.own_profile() if name == OWN else load_profile(name)
         workloads: dict[str, Any] = {}
@@ -288,7 +310,7 @@ class LiveBench:
             for system in self.settings.systems:
                 files = sorted(self.folder.glob(f"{workload}-{system}-[0-9]*.json"))
                 if files:
-                    rows[system] = self._row(workload, system, files, profile)
+                    rows[system] = self._row(workload, system, files, profile, each=name == OWN)
             if rows:
                 workloads[workload] = rows
         return {
@@ -300,12 +322,17 @@ class LiveBench:
         }
 
     def _row(
-        self, workload: str, system: str, files: Sequence[Path], profile: StepTimeProfile
+        self, workload: str, system: str, files: Sequence[Path], profile: StepTimeProfile, *, each: bool
     ) -> dict[str, Any]:
         runs = [read_result(file) for file in files]
         tasks = self.tasks(workload)
-        predicted = Simulator(self.options(system), profile).run(tasks)
-        summary = results.summary(predicted.records, predicted.end_s)
+        # One prediction, or one for each run.
+        profiles = [self._profile_of(run, profile) for run in runs] if each else [profile]
+        predictions = []
+        for one in profiles:
+            simulated = Simulator(self.options(system), one).run(tasks)
+            summary = results.summary(simulated.records, simulated.end_s)
+            predictions.append(measured(summary))
         values = [measured(run["summary"]) for run in runs]
         return {
             "runs": len(runs),
@@ -322,7 +349,9 @@ class LiveBench:
                 for name in MEASURES
                 if name in values[0]
             },
-            "predicted": measured(summary),
+            "predicted": {
+                name: statistics.median(value[name] for value in predictions) for name in predictions[0]
+            },
             "most": {
                 f"utility, {kind}": group["utility_max_mean"]
                 for kind, group in summary["by_class"].items()
