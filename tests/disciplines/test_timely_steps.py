@@ -160,22 +160,6 @@ def test_while_memory_is_short_a_plan_is_better_complete_than_waiting() -> None:
         assert "waits for a value" not in scene.compose(0.1).tokens
 
 
-def test_one_rides_at_a_time_and_all_while_memory_is_short() -> None:
-    """The robot that runs dry first; a fleet whose generations all rode would get its segments all at once."""
-    for free_blocks, riders in ((10_000, {"second"}), (9, {"first", "second", "third"})):
-        scene = Scene()
-        scene.free_blocks = free_blocks
-        scene.job("runs", NORMAL, running=True)
-        for name, due_s in (("first", 7.0), ("second", 6.0), ("third", 8.0)):
-            scene.parked(name, due_s=due_s, resume_s=5.0)
-        assert set(scene.compose(0.1).tokens) == {"runs"} | riders
-    scene = Scene(RIDERS=2)
-    scene.job("runs", NORMAL, running=True)
-    for name, due_s in (("first", 7.0), ("second", 6.0), ("third", 8.0)):
-        scene.parked(name, due_s=due_s, resume_s=5.0)
-    assert set(scene.compose(0.1).tokens) == {"runs", "first", "second"}
-
-
 def _crowd(members: int, utility: TimeUtility, late_s: float) -> Scene:
     """So many late members that decode, two steps of work each, and a prompt of 0.1 s that is late by ``late_s``."""
     scene = Scene()

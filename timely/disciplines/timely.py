@@ -18,9 +18,9 @@ of an index, and each joins only if it gains at least what the others lose:
   composition tends to short responses instead of leaving them to chance.
 * **Riding along.** A parked generation joins a step that runs anyway if that hurts nobody: decoding it together with
   others is nearly free, decoding it alone later costs a whole step a token. It never starts a step before its
-  robot is about to run dry. One at a time: more save few steps, and a fleet falls into step, a dozen segments
-  leaving at once. While less KV cache is free than held all ride, however far off that is: a plan that is
-  complete gives its memory back, one that waits is evicted and computed again.
+  robot is about to run dry. While less KV cache is free than held it rides however far off that is: a plan that is
+  complete gives its memory back, one that waits is evicted and computed again. All that can ride do, although their
+  segments then leave in bursts: robots that are ahead bear wrong execution times.
 * While all who can run decode together and nothing happens, nothing is reconsidered.
 
 vLLM's own ``priority`` stands above the index. Step times and segment lengths are learned online.
@@ -74,8 +74,6 @@ class Timely(KeyedDiscipline):
     """Share of the slope that counts before the deadline."""
     RIDE_S: ClassVar[float] = 10.0
     """A parked generation rides along when its robot runs dry within this time, seconds; 0: never."""
-    RIDERS: ClassVar[int] = 1
-    """Parked generations that ride along in one step, while there is memory for all."""
     LOOK_AHEAD: ClassVar[float] = 1.0
     """Slack that discounts the index by 1/e, in mean works."""
 
@@ -204,11 +202,8 @@ class Timely(KeyedDiscipline):
             return []
         if free_blocks >= int(table.blocks.sum()) - int(table.shared_blocks[table.resident].sum()):
             able &= table.due_s < now + self.RIDE_S
-            most = self.RIDERS
-        else:
-            most = able.size
         rows = np.flatnonzero(able)
-        result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))][:most].tolist()
+        result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
         return result
 
 
