@@ -358,8 +358,8 @@ class _Step:
         before = self._delay
         self._delay += delay
         if slack == math.inf:
-            return
-        if slack - before > 0.0:
+            pass  # no delay costs it anything, so it is not counted
+        elif slack - before > 0.0:
             insort(self._timely, (slack - before + self._delay, weight, work))
             self._timely_weight += weight
             self._timely_work += weight * work

@@ -222,10 +222,8 @@ class LiveBench:
         result = results.build(done, options, engine="vllm", trace=workload, wall_s=time.monotonic() - begun)
         result["load_before"] = round(load, 2)
         # The scheduler's clock is the machine's monotonic one.
-        files = sorted(self._journals(), key=lambda file: file.stat().st_mtime)
-        result["steps"] = (
-            {"file": files[-1].name, "since_s": begun, "until_s": time.monotonic()} if files else None
-        )
+        latest = max(self._journals(), key=lambda file: file.stat().st_mtime, default=None)
+        result["steps"] = latest and {"file": latest.name, "since_s": begun, "until_s": time.monotonic()}
         write_text(self.path(run), result_text(result))
 
     def _journals(self) -> list[Path]:
