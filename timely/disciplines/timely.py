@@ -19,8 +19,10 @@ of an index, and each joins only if it gains at least what the others lose:
 * **Riding along.** A parked generation joins a step that runs anyway if that hurts nobody: decoding it together with
   others is nearly free, decoding it alone later costs a whole step a token. It never starts a step before its
   robot is about to run dry. While less KV cache is free than held it rides however far off that is: a plan that is
-  complete gives its memory back, one that waits is evicted and computed again. All that can ride do, although their
-  segments then leave in bursts: robots that are ahead bear wrong execution times.
+  complete gives its memory back, one that waits is evicted and computed again. Robots that report what they do
+  fill the step up to ``COMPANY`` sequences, and at least one more comes along at each decision: more would close
+  their segments together, and these would leave one behind the other. Of robots that report nothing all ride: far
+  ahead they bear that their execution times are wrong.
 * While all who can run decode together and nothing happens, nothing is reconsidered.
 
 vLLM's own ``priority`` stands above the index. Step times and segment lengths are learned online.
@@ -48,6 +50,9 @@ LEAST_CHUNK = 32
 MOST_REFUSALS = 8
 """After so many refusals in a row no further candidate is looked at: they rank lower still."""
 
+SILENCE_S = 0.25
+"""A robot that has not reported its first segment so long after a report could have come reports nothing."""
+
 PATIENCE = 10.0
 """Lateness after which a candidate is not held back for its equals, in times of what they still have to do."""
 
@@ -74,6 +79,8 @@ class Timely(KeyedDiscipline):
     """Share of the slope that counts before the deadline."""
     RIDE_S: ClassVar[float] = 10.0
     """A parked generation rides along when its robot runs dry within this time, seconds; 0: never."""
+    COMPANY: ClassVar[int] = 4
+    """Sequences in a step beyond which only one rider of those that report joins at a decision."""
     LOOK_AHEAD: ClassVar[float] = 1.0
     """Slack that discounts the index by 1/e, in mean works."""
 
@@ -381,13 +388,26 @@ class _Step:
         """Let parked generations ride along while nobody is made late and no room has to be made for them."""
         builder, numbers = self._builder, self._numbers
         table, block = builder.table, builder.limits.block_tokens
+        jobs, places = table.jobs, max(1, self._discipline.COMPANY - len(builder.rows))
         for row in riders:
             if builder.full:
                 break
+            reports = _reports(jobs[row], builder.limits.now)
+            if reports and not places:
+                continue
             delay = numbers.each * float(numbers.left[row])
             if delay > self.room_s:
                 break
             if (int(table.context_tokens[row]) + block) // block - int(table.blocks[row]) > builder.free:
                 continue
             if builder.add(row):
+                places -= reports
                 self._join(delay, float(numbers.weight[row]), math.inf, float(numbers.work[row]))
+
+
+def _reports(job: Job, now: float) -> bool:
+    """Whether its robot says when it starts a segment, or may still be about to say so for the first time."""
+    if not job.segments:
+        return True
+    first = job.segments[0]
+    return first.started or now < first.start_s + job.spec.network_s + SILENCE_S

@@ -80,6 +80,8 @@ def is_object_name(name: str) -> bool:
 
 
 def _check_characters(text: str) -> None:
+    if text.isascii() and text.isprintable():
+        return
     for at, char in enumerate(text):
         # Nothing that a terminal, a log or a robot's text protocol might act upon.
         if unicodedata.category(char) in ("Cc", "Cs", "Co") and char not in "\n\t\r":

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, cast
 
 from timely.core.errors import InvalidInput
 
@@ -27,8 +26,7 @@ MAX_DIGITS = 15
 MAX_SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """``text`` as written (strings with their quotes); ``at`` and ``end`` are character offsets."""
 
     kind: Kind
@@ -54,7 +52,7 @@ def tokens(text: str) -> Iterator[Token]:
         if kind == "number" and match.end() - match.start() > MAX_DIGITS:
             raise InvalidInput("number with too many digits", where=place(text, match.start()))
         if kind != "space":
-            yield Token(kind, match.group(), match.start(), at)  # type: ignore[arg-type]
+            yield Token(cast(Kind, kind), match.group(), match.start(), at)
 
 
 def place(text: str, at: int) -> str:

@@ -54,6 +54,7 @@ _LEVELS: tuple[tuple[str, ...], ...] = (
     ("+", "-"),
     ("*", "/"),
 )
+_LEVEL_OF = {written: level for level, together in enumerate(_LEVELS) for written in together}
 _SAME = {"||": "|", "&&": "&"}
 
 
@@ -211,10 +212,11 @@ class _Reader:
         return token is not None and token.kind == "symbol" and token.text in symbols
 
     def takes(self, *symbols: str) -> bool:
-        if self.sees(*symbols):
-            self.next += 1
-            return True
-        return False
+        token = self.peek()
+        if token is None or token.kind != "symbol" or token.text not in symbols:
+            return False
+        self.next += 1
+        return True
 
     def needs(self, symbol: str, after: str) -> None:
         if not self.takes(symbol):
@@ -224,7 +226,10 @@ class _Reader:
         parser = self.parser
         separators = (";",) if self.blocks else (";", "->")
         while (token := self.peek()) is not None:
-            if self.takes(*separators):
+            if token.kind == "name":
+                parser._add(self.call("statement"))
+                self.end_of_statement()
+            elif self.takes(*separators):
                 parser._no_branch()
             elif self.blocks and self.takes("}"):
                 if not parser._pop():
@@ -243,9 +248,6 @@ class _Reader:
                 self.loop()
             elif self.blocks and token.kind == "variable":
                 self.assign()
-            elif token.kind == "name":
-                parser._add(self.call("statement"))
-                self.end_of_statement()
             else:
                 raise self.error("expected a statement")
         return self.calls
@@ -300,11 +302,10 @@ class _Reader:
         self.parser._add(Return(value))
         self.end_of_statement()
 
-    def value(self, role: Role, level: int = 0) -> Value:
-        if level == len(_LEVELS):
-            return self.primary(role)
-        left = self.value(role, level + 1)
-        while self.sees(*_LEVELS[level]):
+    def value(self, role: Role, loosest: int = 0) -> Value:
+        """A value whose operators bind at least as tightly as level ``loosest``."""
+        left = self.primary(role)
+        while (level := self.operator()) >= loosest:
             written = self.found[self.next].text
             self.next += 1
             self.operations += 1
@@ -313,6 +314,11 @@ class _Reader:
             op = cast(Operator, _SAME.get(written, written))
             left = Operation(op, left, self.value(role, level + 1))
         return left
+
+    def operator(self) -> int:
+        """The level of the operator that comes next; -1 if none does."""
+        token = self.peek()
+        return _LEVEL_OF.get(token.text, -1) if token is not None and token.kind == "symbol" else -1
 
     def primary(self, role: Role) -> Value:
         token = self.peek()

@@ -15,11 +15,12 @@ from timely.core.errors import EngineFailed
 
 KEEPALIVE = b": keep-alive\n\n"
 
+_body = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
 
 def encode(event_id: int, name: str, data: Mapping[str, Any]) -> bytes:
     """One server-sent event; ASCII only, so that no reader splits lines where there are none."""
-    body = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return f"id: {event_id}\nevent: {name}\ndata: {body}\n\n".encode("ascii")
+    return f"id: {event_id}\nevent: {name}\ndata: {_body(data)}\n\n".encode("ascii")
 
 
 class EventLog:

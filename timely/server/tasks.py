@@ -507,8 +507,12 @@ class TaskService:
                         # Segments that one step of the engine closed leave one after the other: the first is on its
                         # way before the second is checked, and does not wait for all the others.
                         async with self._releasing:
-                            self._release(task, event)
-                            await asyncio.sleep(0)
+                            segment = self._release(task, event)
+                            try:
+                                await asyncio.sleep(0)
+                            finally:
+                                if segment is not None:
+                                    self._released(task, segment)
                     if task.outcome == "unsafe_segment":
                         return
             raise EngineFailed("the generation stopped without an end", where="engine")
@@ -528,8 +532,8 @@ class TaskService:
             task.heard.set()
             task.over.set()
 
-    def _release(self, task: Task, event: SegmentReady) -> None:
-        """Check a segment and let it go to the robot; one that fails the check ends the task.
+    def _release(self, task: Task, event: SegmentReady) -> Segment | None:
+        """Check a segment and let it go to the robot; one that fails the check ends the task, and None comes back.
 
         Raises:
             EngineFailed: its times are no times. Conflict: it is not the next one.
@@ -544,7 +548,7 @@ class TaskService:
                 log.exception("task %s: the check itself failed", task.task_id)
             detail = error.message if isinstance(error, TimelyError) else "it could not be checked"
             task.ending = Ending("unsafe_segment", "unsafe_segment", detail, f"segment {event.index}")
-            return
+            return None
         segment = task.track.release(
             Segment(
                 index=event.index,
@@ -558,6 +562,10 @@ class TaskService:
         )
         task.calls.append(calls)
         task.events.append("segment", task.segment(segment))
+        return segment
+
+    def _released(self, task: Task, segment: Segment) -> None:
+        """Count and record a segment once it is on its way."""
         self.metrics.segments.inc()
         self._note(
             "segment", task_id=task.task_id, index=segment.index, text=segment.text, tokens=segment.tokens,

@@ -36,6 +36,9 @@ them (means 1.7, 1.7 and 2.3 s, medians 2.4 to 2.5 s), with every robot busy all
 TOKENS = (3, 7)
 """Lengths of the segments, tokens; theirs have 5 in the mean."""
 
+UNANSWERED_S = 2.0
+"""A goal that was not accepted for so long is asked for by its name."""
+
 MODULE = "timely_bridge.bench"
 ROLES = ("server", "drivers", "bridge", "clients")
 TASK = "wait"
@@ -222,7 +225,7 @@ def _ask(robots: int, segments: int, seed: int) -> None:
     import rclpy
     from rclpy.action import ActionClient
     from timely_interfaces.action import ExecuteTask
-    from timely_robots.rostools import Spinner, isolated_context
+    from timely_robots.rostools import Spinner, assumed_handle, isolated_context, new_goal_id, send_goal
 
     rng = random.Random(seed)
     context = isolated_context()
@@ -239,9 +242,19 @@ def _ask(robots: int, segments: int, seed: int) -> None:
         if len(outcomes) == robots:
             all_ended.set()
 
-    def send(client: Any) -> None:
-        sent = client.send_goal_async(ExecuteTask.Goal(task=TASK))
-        sent.add_done_callback(lambda future: future.result().get_result_async().add_done_callback(ended))
+    unanswered: dict[int, tuple[float, Callable[[], None]]] = {}
+
+    def send(index: int) -> None:
+        client, goal_id = clients[index], new_goal_id()
+
+        def taken(handle: Any) -> None:
+            if unanswered.pop(index, None) is not None:
+                handle.get_result_async().add_done_callback(ended)
+
+        # An acceptance can get lost while bridge and clients are still finding each other.
+        unanswered[index] = (time.monotonic(), lambda: taken(assumed_handle(client, goal_id)))
+        sent = send_goal(client, ExecuteTask.Goal(task=TASK), goal_id=goal_id)
+        sent.add_done_callback(lambda future: taken(future.result()))
 
     stop = stop_event()
     spinner = Spinner(context, [node], name="bench").start()
@@ -250,13 +263,16 @@ def _ask(robots: int, segments: int, seed: int) -> None:
         while not all(client.server_is_ready() for client in clients):
             if stop.wait(0.05) or time.monotonic() > deadline:
                 raise EngineFailed("the bridge's actions did not appear")
-        for client in clients:
-            spinner.call(send, client)
+        for index in range(robots):
+            spinner.call(send, index)
             stop.wait(rng.uniform(0.0, 2.0 * LONGEST_S / robots))
         limit = time.monotonic() + START_S + segments * LONGEST_S * 2.0
         while not all_ended.wait(0.2):
             if stop.is_set() or time.monotonic() > limit:
                 raise EngineFailed(f"{len(outcomes)} of {robots} tasks ended")
+            for sent_s, insist in list(unanswered.values()):
+                if time.monotonic() > sent_s + UNANSWERED_S:
+                    spinner.call(insist)
     finally:
         spinner.close()
     bad = [outcome for outcome in outcomes if outcome != "complete"]
