@@ -88,6 +88,18 @@ async def test_two_runs_share_the_prefix_and_nothing_else() -> None:
     assert first[30:] != second[30:]
 
 
+async def test_tasks_that_arrive_together_come_in_the_order_of_the_trace() -> None:
+    engine = FakeEngine()
+    tasks = [
+        replace(task(f"{index}", PlannedSegment("x", 3, 0.0)), arrival_s=0.02 * (index // 12))
+        for index in range(36)
+    ]
+    run = await backend(engine).run(tasks, ReplayOptions())
+    assert all(record.outcome == "complete" for record in run.records)
+    came = [request.task_id.split("-")[0] for request in engine.requests if "warm" not in request.task_id]
+    assert came == [f"{index}" for index in range(36)]
+
+
 async def test_the_longest_segment_of_the_skill_set_is_told() -> None:
     engine = FakeEngine()
     await backend(engine).run([task("a", PlannedSegment("x", 3, 0.0), segment_bound=12)], ReplayOptions())

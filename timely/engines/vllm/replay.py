@@ -11,7 +11,7 @@ import math
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,7 +138,12 @@ class _Run:
         await self._warm_up()
         before = await self.engine.stats()
         self.origin = time.monotonic() + START_S
-        robots = [asyncio.create_task(self._serve(record)) for record in self.records]
+        turns = [asyncio.Event() for _ in self.records]
+        robots = [
+            asyncio.create_task(self._serve(record, turn))
+            for record, turn in zip(self.records, turns, strict=True)
+        ]
+        door = asyncio.create_task(self._let_in(turns))
         sampler = asyncio.create_task(self._sample())
         partial = interrupted = False
         last = self.tasks[-1].arrival_s if self.tasks else 0.0
@@ -150,9 +155,9 @@ class _Run:
         except asyncio.CancelledError:
             partial = interrupted = True
         finally:
-            for waiting in (*robots, sampler):
+            for waiting in (*robots, door, sampler):
                 waiting.cancel()
-            outcomes = await asyncio.gather(*robots, sampler, return_exceptions=True)
+            outcomes = await asyncio.gather(*robots, door, sampler, return_exceptions=True)
         after = before
         try:
             for outcome in outcomes:
@@ -221,10 +226,16 @@ class _Run:
             extra=extra,
         )
 
-    async def _serve(self, record: JobRecord) -> None:
+    async def _let_in(self, turns: Sequence[asyncio.Event]) -> None:
+        """Tasks that arrive together come in the trace's order; timers of one time would ring in any."""
+        for record, turn in zip(self.records, turns, strict=True):
+            await _sleep_until(self.origin + record.task.arrival_s)
+            turn.set()
+
+    async def _serve(self, record: JobRecord, turn: asyncio.Event) -> None:
         task = record.task
         arrival = self.origin + task.arrival_s
-        await _sleep_until(arrival)
+        await turn.wait()
         task_id = f"{task.job}-{self.origin:.3f}"
         self.requests[task_id] = task.job
         segments: asyncio.Queue[SegmentReady | None] = asyncio.Queue()
