@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from timely.core.errors import EngineFailed
+from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
 from timely.engines.base import EngineEvent, EngineStats, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
@@ -98,6 +98,11 @@ async def test_tasks_that_arrive_together_come_in_the_order_of_the_trace() -> No
     assert all(record.outcome == "complete" for record in run.records)
     came = [request.task_id.split("-")[0] for request in engine.requests if "warm" not in request.task_id]
     assert came == [f"{index}" for index in range(36)]
+
+
+async def test_a_real_server_has_a_door_of_its_own() -> None:
+    with pytest.raises(InvalidInput, match="door of its own"):
+        await backend(FakeEngine()).run([task("a", PlannedSegment("x", 3, 0.0))], ReplayOptions(door_s=0.01))
 
 
 async def test_the_longest_segment_of_the_skill_set_is_told() -> None:

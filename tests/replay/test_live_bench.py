@@ -36,7 +36,8 @@ class Machine:
         if len(self.ran) == self.stop_after:
             raise EngineFailed("out of luck")
         self.ran.append((options.discipline, options.mode))
-        run = Simulator(replace(options, profile=PROFILE)).run(tasks)
+        # A warm engine has learned its step times.
+        run = Simulator(replace(options, profile=PROFILE, learned_speed=False)).run(tasks)
         for record in run.records:
             late = (record.start_s[0] - record.arrived_s) * (self.factor - 1.0)
             record.start_s = [start + late for start in record.start_s]
@@ -184,6 +185,27 @@ async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
     assert bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"] == pytest.approx(
         both["workloads"]["wid1"]["fcfs"]["predicted"]
     )
+
+
+def test_the_door_is_told_by_what_found_the_engine_asleep(tmp_path: Path) -> None:
+    bench = LiveBench(tmp_path, SETTINGS)
+    assert bench.door_s() == 0.0
+
+    def step(begin_s: float, end_s: float) -> str:
+        counts = dict.fromkeys(
+            ("decodes", "prefills", "prefill_tokens", "prefill_squares", "context_tokens"), 1
+        )
+        return json.dumps({"event": "timed", "t_s": begin_s, "end_s": end_s, **counts}) + "\n"
+
+    def arrive(when_s: float) -> str:
+        return json.dumps({"event": "arrive", "t_s": when_s, "job": "a"}) + "\n"
+
+    (tmp_path / "steps-1.jsonl").write_text(
+        # Asleep: 4 ms. In the middle of a step: does not count. Asleep: 6 ms, two at once. Never served: nothing.
+        arrive(1.0) + step(1.004, 1.5) + arrive(1.2) + step(1.5, 2.0)
+        + arrive(3.0) + arrive(3.0) + step(3.006, 3.1) + arrive(9.0)
+    )  # fmt: skip
+    assert bench.door_s() == pytest.approx(0.005)
 
 
 async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:

@@ -152,6 +152,9 @@ class ReplayOptions:
         journal: keep the decisions (needed by ``timely explain``).
         draft_tokens: draft tokens a round of speculative decoding, for requests that give their acceptance; None: the
             profile's, which is 0 (no speculation) unless it says otherwise. Simulator only.
+        door_s: what a task takes from its arrival to the engine's knowing of it, seconds; one passes after the other.
+            Of tasks that arrive together an engine that sleeps begins a step with the first. Simulator only: a real
+            server has a door.
         until_s: stop there; None: when all is done.
     """
 
@@ -173,6 +176,7 @@ class ReplayOptions:
     learned_speed: bool = True
     journal: bool = True
     draft_tokens: int | None = None
+    door_s: float = 0.0
     until_s: float | None = None
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import statistics
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
 from timely.engines.sim.calibration import fit_steps, make_profile
 from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile, load_profile
 from timely.engines.sim.simulator import Simulator
-from timely.engines.timed_steps import TimedStep, read_journal
+from timely.engines.timed_steps import TimedStep, read_events, read_journal
 from timely.replay import results
 from timely.replay.files import read_result, result_text, write_text
 from timely.replay.trace import planned
@@ -275,6 +276,19 @@ class LiveBench:
             raise InvalidInput("no steps of its runs were kept", where=str(self.folder))
         return self._fitted([step for file in files for step in read_journal(file)])
 
+    def door_s(self) -> float:
+        """From a task's arrival to the first step of an engine that was asleep, seconds: the median; 0 without one."""
+        found = []
+        for file in self._journals():
+            events = read_events(file)
+            steps = [(event["t_s"], event["end_s"]) for event in events if event["event"] == "timed"]
+            begins = [begin for begin, _ in steps]
+            for arrival in {event["t_s"] for event in events if event["event"] == "arrive"}:
+                after = bisect_left(begins, arrival)
+                if after < len(steps) and (not after or steps[after - 1][1] < arrival):
+                    found.append(begins[after] - arrival)
+        return statistics.median(found) if found else 0.0
+
     def _profile_of(self, run: Mapping[str, Any], otherwise: StepTimeProfile) -> StepTimeProfile:
         """Fitted to the steps of one run, which a machine that drifts makes another; or that of all runs."""
         kept = run.get("steps")
@@ -298,37 +312,48 @@ class LiveBench:
     def report(self, name: str) -> dict[str, Any]:
         """Measured, and predicted with a profile (or ``OWN``), and where the prediction holds.
 
-        ``{"settings", "profile", "workloads": {workload: {system: {"runs", "measured", "predicted", "load_before"}}},
-        "close": [...], "pairs": [...]}``: medians over the repetitions.
+        ``{"settings", "profile", "door_s", "close": [...], "pairs": [...], "workloads": {workload: {system: {"runs",
+        "measured", "predicted", "load_before"}}}}``: medians over the repetitions.
         """
         profile = self.own_profile() if name == OWN else load_profile(name)
+        door_s = self.door_s()
         workloads: dict[str, Any] = {}
         for workload in self.settings.workloads:
             rows: dict[str, Any] = {}
             for system in self.settings.systems:
                 files = sorted(self.folder.glob(f"{workload}-{system}-[0-9]*.json"))
                 if files:
-                    rows[system] = self._row(workload, system, files, profile, each=name == OWN)
+                    rows[system] = self._row(workload, system, files, profile, door_s, each=name == OWN)
             if rows:
                 workloads[workload] = rows
         return {
             "settings": asdict(self.settings),
             "profile": profile.name,
+            "door_s": round(door_s, 6),
             "workloads": workloads,
             "close": [row for name, rows in workloads.items() for row in closeness(name, rows)],
             "pairs": [row for name, rows in workloads.items() for row in pairs(name, rows)],
         }
 
     def _row(
-        self, workload: str, system: str, files: Sequence[Path], profile: StepTimeProfile, *, each: bool
+        self,
+        workload: str,
+        system: str,
+        files: Sequence[Path],
+        profile: StepTimeProfile,
+        door_s: float,
+        *,
+        each: bool,
     ) -> dict[str, Any]:
         runs = [read_result(file) for file in files]
         tasks = self.tasks(workload)
         # One prediction, or one for each run.
         profiles = [self._profile_of(run, profile) for run in runs] if each else [profile]
+        # The engine of the measured runs was warm: it knew its step times.
+        options = replace(self.options(system), door_s=door_s, learned_speed=False)
         predictions = []
         for one in profiles:
-            simulated = Simulator(self.options(system), one).run(tasks)
+            simulated = Simulator(options, one).run(tasks)
             summary = results.summary(simulated.records, simulated.end_s)
             predictions.append(measured(summary))
         values = [measured(run["summary"]) for run in runs]

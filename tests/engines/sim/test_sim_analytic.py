@@ -81,6 +81,18 @@ def test_batch_limit_queues() -> None:
     assert records[1].last_token_s == approx(0.10)
 
 
+def test_through_a_door_tasks_come_one_after_the_other() -> None:
+    # The first is known at 3 ms and begins a step of its own, which the others, known at 6 and 9 ms, wait for.
+    records = run([task(0), task(1), task(2)], discipline="fcfs", mode="whole", door_s=0.003).records
+    assert [record.arrived_s for record in records] == [0.0, 0.0, 0.0]
+    assert [record.admitted_s for record in records] == approx([0.003, 0.013, 0.013])
+    assert records[0].response_time_s == approx(0.053)
+    # Without one all three are in the first step.
+    assert [record.admitted_s for record in run([task(0), task(1), task(2)], discipline="fcfs").records] == [
+        0
+    ] * 3
+
+
 def test_urgent_task_overtakes_under_edf() -> None:
     tasks = [task(0), task(1), task(2, utility=URGENT)]
     records = run(tasks, discipline="edf", max_batch=1).records

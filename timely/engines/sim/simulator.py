@@ -109,6 +109,8 @@ class Simulator:
         self._until_s = math.inf if options.until_s is None else options.until_s
         self._stepping = False
         self._wake_s = math.inf
+        self._door_s = -math.inf
+        """When the last task was through the door."""
         self._bounds: dict[str, int] = {}
         """Longest segment met so far, by skill set."""
         self._over: set[JobId] = set()
@@ -207,7 +209,8 @@ class Simulator:
     def _next_arrival(self) -> None:
         task = next(self._tasks, None)
         if task is not None:
-            self.agenda.at(task.arrival_s, ARRIVAL, self._arrive, task)
+            self._door_s = max(task.arrival_s, self._door_s) + self.options.door_s
+            self.agenda.at(self._door_s, ARRIVAL, self._arrive, task)
 
     def _arrive(self, now: float, task: PlannedTask) -> None:
         self._next_arrival()
@@ -222,10 +225,14 @@ class Simulator:
         else:
             self._submit(now, record)
 
+    def _follow(self, now: float, record: JobRecord) -> None:
+        """What it waited for is over, so it arrives now."""
+        record.arrived_s = now
+        self._submit(now, record)
+
     def _submit(self, now: float, record: JobRecord) -> None:
         task = record.task
         record.note = ""
-        record.arrived_s = now
         # All that the job will ever hold must fit into an empty cache, or it would wait for ever.
         if not self.memory.fits(task.prompt_tokens + task.output_tokens):
             record.outcome = "refused"
@@ -237,7 +244,7 @@ class Simulator:
             return
         holding, cached = self.memory.holding(task)
         try:
-            job = self.controller.arrive(self._spec(task, now, cached))
+            job = self.controller.arrive(self._spec(task, record.arrived_s, cached))
         except InvalidInput as error:
             record.outcome, record.note = "refused", str(error)
             self._ended(task, now)
@@ -245,10 +252,10 @@ class Simulator:
         self.live[task.job] = live = Live(task, job, record, holding)
         self.memory.arrive(live)
 
-    def _spec(self, task: PlannedTask, now: float, cached: int) -> JobSpec:
+    def _spec(self, task: PlannedTask, arrived_s: float, cached: int) -> JobSpec:
         return JobSpec(
             job_id=task.job,
-            arrival_s=now,
+            arrival_s=arrived_s,
             utility=task.utility,
             prompt_tokens=task.prompt_tokens,
             cached_tokens=cached,
@@ -553,7 +560,7 @@ class Simulator:
             if not self._awaited[follower.job]:
                 del self._awaited[follower.job]
                 when = max(now + follower.after_s, follower.arrival_s)
-                self.agenda.at(when, ARRIVAL, self._submit, record)
+                self.agenda.at(when, ARRIVAL, self._follow, record)
 
     def _note(self, live: Live) -> None:
         record, job = live.record, live.job

@@ -71,6 +71,8 @@ class VllmBackend:
         if options.draft_tokens is not None:
             # Forced plans need a logits processor, and vLLM takes none together with speculative decoding.
             raise InvalidInput("the live engine replays recorded plans without drafts", where="draft_tokens")
+        if options.door_s:
+            raise InvalidInput("the live engine has a door of its own", where="door_s")
         if self._engine is not None:
             return await _Run(self._engine, tasks, options, progress).go()
         with tempfile.TemporaryDirectory() as folder:
