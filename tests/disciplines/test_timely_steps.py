@@ -160,6 +160,28 @@ def test_while_memory_is_short_a_plan_is_better_complete_than_waiting() -> None:
         assert "waits for a value" not in scene.compose(0.1).tokens
 
 
+def test_robots_that_report_fill_the_step_and_one_more_comes_along() -> None:
+    """Who runs dry first boards first: up to four sequences, and one when there are four already."""
+    names = ["e", "d", "c", "b", "a"]
+    for running, boarded in ((1, {"a", "b", "c"}), (3, {"a"}), (6, {"a"})):
+        scene = Scene()
+        for number in range(running):
+            scene.job(f"runs {number}", NORMAL, running=True)
+        for number, name in enumerate(names):
+            scene.parked(name, due_s=9.0 - number, resume_s=8.0 - number).segments[0].started = True
+        assert set(scene.compose(0.1).tokens) & set(names) == boarded
+
+
+def test_robots_that_report_nothing_all_ride() -> None:
+    """It may yet say that it began its first segment; when it does not in time, it is one that says nothing."""
+    for now, boarded in ((0.24, {"a", "b", "c"}), (0.26, {"a", "b", "c", "d", "e"})):
+        scene = Scene()
+        scene.job("runs", NORMAL, running=True)
+        for number, name in enumerate("abcde"):
+            scene.parked(name, due_s=5.0 + number, resume_s=4.0 + number).segments[0].start_s = 0.0
+        assert set(scene.compose(now).tokens) - {"runs"} == boarded
+
+
 def _crowd(members: int, utility: TimeUtility, late_s: float) -> Scene:
     """So many late members that decode, two steps of work each, and a prompt of 0.1 s that is late by ``late_s``."""
     scene = Scene()

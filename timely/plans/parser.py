@@ -212,11 +212,10 @@ class _Reader:
         return token is not None and token.kind == "symbol" and token.text in symbols
 
     def takes(self, *symbols: str) -> bool:
-        token = self.peek()
-        if token is None or token.kind != "symbol" or token.text not in symbols:
-            return False
-        self.next += 1
-        return True
+        if self.sees(*symbols):
+            self.next += 1
+            return True
+        return False
 
     def needs(self, symbol: str, after: str) -> None:
         if not self.takes(symbol):
