@@ -137,16 +137,25 @@ def decisions(
 def ros(
     robots: Annotated[list[int] | None, typer.Option(min=1, help="How many robots; may be repeated.")] = None,
     segments: Annotated[int, typer.Option(min=1, help="Segments of each plan.")] = 20,
+    default_system: Annotated[
+        bool, typer.Option("--default-system", help="Let the processors sleep as they like.")
+    ] = False,
     json_file: JsonFile = None,
 ) -> None:
-    """From a segment closed in the engine to the driver's callback, over HTTP and ROS 2."""
+    """From a segment closed in the engine to the driver's callback, over HTTP and ROS 2.
+
+    As latency tests do, it keeps the processors from sleeping meanwhile, where it may: the bridge's parameter
+    wake_latency_us.
+    """
     _need("rclpy")
     _need("timely_bridge")
-    measure = import_module("timely_bridge.bench").measure_latency
+    bench = import_module("timely_bridge.bench")
     console = _console(json_file)
-    result: dict[str, Any] = {"robots": {}}
+    latency_us, how = bench.wake_latency(default_system)
+    console.print(how)
+    result: dict[str, Any] = {"wake_latency_us": latency_us, "robots": {}}
     for count in robots or ROBOT_COUNTS:
-        result["robots"][str(count)] = measure(count, segments)
+        result["robots"][str(count)] = bench.measure_latency(count, segments, wake_latency_us=latency_us)
     write_json(json_file, result)
     table = Table("robots", "median, ms", "p99, ms", "segments")
     for count, latency in result["robots"].items():

@@ -1,9 +1,12 @@
 """Measures what ROS 2 adds: from a segment closed in the engine to the callback of the robot's driver.
 
-    python -m timely_bridge.bench --robots 1 10 30 [--segments 20] [--json FILE]
+    python -m timely_bridge.bench --robots 1 10 30 [--segments 20] [--default-system] [--json FILE]
 
 Four parties, each in a process of its own, as in a fleet: the server (real HTTP, real scheduling, a scripted model),
 the bridge, the drivers of all robots, the robot programs that send tasks. All read one clock: Linux's monotonic one.
+
+As latency tests do (cyclictest), it keeps the processors from sleeping meanwhile, with the bridge's own parameter
+``wake_latency_us``, unless it is told to leave the system alone or may not.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from timely_robots.wakeful import AS_THEY_LIKE, PARAMETER, Wakeful
 
 from timely.core.errors import EngineFailed, TimelyError
 from timely_bridge.fleet import Fleet, fleet_of
@@ -70,9 +75,17 @@ class Latency:
 
 
 def measure_latency(
-    robots: int, segments: int = SEGMENTS, *, seed: int = 0, domain_id: int | None = None
+    robots: int,
+    segments: int = SEGMENTS,
+    *,
+    seed: int = 0,
+    domain_id: int | None = None,
+    wake_latency_us: int = AS_THEY_LIKE,
 ) -> dict[str, float]:
     """One run: every robot executes one plan of so many segments, all of them at once.
+
+    Args:
+        wake_latency_us: the bridge's parameter.
 
     Returns:
         ``p50_ms``, ``p99_ms``, ``max_ms`` and ``segments``.
@@ -88,6 +101,7 @@ def measure_latency(
     with tempfile.TemporaryDirectory(prefix="timely-bench.") as folder:
         place = Path(folder)
         plan = ["--folder", folder, "--robots", str(robots), "--segments", str(segments), "--seed", str(seed)]
+        plan += ["--wake-latency-us", str(wake_latency_us)]
         parts = {
             role: Part(role, [sys.executable, "-m", MODULE, "--role", role, *plan], environment)
             for role in ROLES
@@ -113,6 +127,15 @@ def measure_latency(
     if len(closed) != expected or set(closed) != set(received):
         raise EngineFailed(f"{len(closed)} segments closed, {len(received)} received, {expected} expected")
     return Latency(tuple(received[key] - closed[key] for key in closed)).to_dict()
+
+
+def wake_latency(default_system: bool) -> tuple[int, str]:
+    """The bridge's parameter for a measurement, and how the processors sleep then, for people."""
+    if default_system:
+        return AS_THEY_LIKE, "the processors sleep between segments as this system has it"
+    if problem := Wakeful(0).problem:
+        return AS_THEY_LIKE, f"the processors sleep between segments: {problem}"
+    return 0, f"the processors are kept from sleeping ({PARAMETER} 0); --default-system lets them"
 
 
 # --- The parts, each in its own process ---
@@ -186,11 +209,12 @@ def _drive(folder: Path, robots: int, seed: int) -> None:
     put(folder / "received.json", json.dumps(received))
 
 
-def _bridge(folder: Path, robots: int, seed: int) -> None:
+def _bridge(folder: Path, robots: int, seed: int, wake_latency_us: int) -> None:
     from timely_bridge.node import BridgeNode
 
     def make(context: Any) -> list[Any]:
-        return [BridgeNode(context=context, overrides=_fleet(folder, robots, seed).bridge_parameters())]
+        parameters = _fleet(folder, robots, seed).bridge_parameters()
+        return [BridgeNode(context=context, overrides={**parameters, PARAMETER: wake_latency_us})]
 
     _spin(make, folder / "bridge.ready", lambda nodes: nodes[0].drivers_alive == robots)
 
@@ -291,6 +315,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--segments", type=int, default=SEGMENTS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--default-system", action="store_true", help="let the processors sleep as they like")
+    parser.add_argument("--wake-latency-us", type=int, default=AS_THEY_LIKE, help=argparse.SUPPRESS)
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -300,20 +326,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.role == "drivers":
             _drive(options.folder, options.robots[0], options.seed)
         elif options.role == "bridge":
-            _bridge(options.folder, options.robots[0], options.seed)
+            _bridge(options.folder, options.robots[0], options.seed, options.wake_latency_us)
         elif options.role == "clients":
             _ask(options.robots[0], options.segments, options.seed)
         else:
             found = {}
+            latency_us, how = wake_latency(options.default_system)
+            print(how, flush=True)
             for robots in options.robots:
-                found[str(robots)] = one = measure_latency(robots, options.segments, seed=options.seed)
+                found[str(robots)] = one = measure_latency(
+                    robots, options.segments, seed=options.seed, wake_latency_us=latency_us
+                )
                 print(
                     f"{robots:3d} robots: median {one['p50_ms']:.2f} ms, p99 {one['p99_ms']:.2f} ms, "
                     f"worst {one['max_ms']:.2f} ms over {one['segments']} segments",
                     flush=True,
                 )
             if options.json is not None:
-                put(options.json, json.dumps({"robots": found}, indent=2) + "\n")
+                put(
+                    options.json,
+                    json.dumps({"wake_latency_us": latency_us, "robots": found}, indent=2) + "\n",
+                )
     except TimelyError as error:
         sys.stderr.write(f"bench ros: {error}\n")
         return 1

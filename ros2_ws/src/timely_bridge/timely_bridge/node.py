@@ -19,6 +19,7 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
+from timely_robots import wakeful
 from timely_robots.rostools import described, finish_goal, mark_executing, without_debug_lines
 
 from timely.client import AsyncTimelyClient
@@ -106,6 +107,7 @@ class BridgeNode(LifecycleNode):
         self._limits = GoalLimits()
         self._deadlines = Deadlines()
         self._timers_of_work: list[Any] = []
+        self._wakeful = wakeful.Wakeful()
         self._declare()
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.create_service(Trigger, "~/stop", self._on_stop)
@@ -158,6 +160,11 @@ class BridgeNode(LifecycleNode):
             described("between questions after the server [s]", low=0.05, high=60.0),
         )
         declare("heartbeat_misses", 3, described("unanswered ones until it counts as lost", low=1, high=100))
+        declare(
+            wakeful.PARAMETER,
+            wakeful.AS_THEY_LIKE,
+            described(wakeful.MEANING, low=wakeful.AS_THEY_LIKE, high=wakeful.LONGEST_US),
+        )
 
     # --- Life cycle ---
 
@@ -186,6 +193,9 @@ class BridgeNode(LifecycleNode):
             execution_margin_s=value("execution_margin_s"),
             progress_every_s=value("progress_period_s"),
         )
+        self._wakeful = wakeful.Wakeful(int(value(wakeful.PARAMETER)))
+        if self._wakeful.problem:
+            self.get_logger().warning(f"{wakeful.PARAMETER}: {self._wakeful.problem}")
         self._loop = loop = LoopThread("timely bridge")
 
         async def connect() -> tuple[Any, Heartbeat]:
@@ -261,6 +271,7 @@ class BridgeNode(LifecycleNode):
         self._taking = False
         while self._timers_of_work:
             self.destroy_timer(self._timers_of_work.pop())
+        self._wakeful.want(False)
         loop, self._loop = self._loop, None
         if loop is not None:
             client = self._client
@@ -361,6 +372,7 @@ class BridgeNode(LifecycleNode):
             refuse(ErrorCode.OVERLOADED, "too many tasks at once")
             return
         mark_executing(handle)
+        self._wakeful.want(True)
         mission = Mission(
             task_id=f"ros-{bytes(handle.goal_id.uuid).hex()}",
             goal=goal,
@@ -525,6 +537,7 @@ class BridgeNode(LifecycleNode):
     def _look(self) -> None:
         for robot in self._robots.values():
             robot.port.look()
+        self._wakeful.want(any(robot.runs for robot in self._robots.values()))
 
     def _publish_diagnostics(self) -> None:
         array = DiagnosticArray()

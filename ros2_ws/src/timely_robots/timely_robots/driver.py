@@ -23,7 +23,7 @@ from timely_interfaces.msg import ErrorCode, RobotState, Task
 
 from lrtrace.errors import LRTraceError
 from lrtrace.profiles import RobotProfile, load_profile
-from timely_robots import hand, language
+from timely_robots import hand, language, wakeful
 from timely_robots.execution import (
     Motion,
     MotionError,
@@ -141,6 +141,7 @@ class RobotDriver(LifecycleNode):
         self._connected = False
         self._timers_of_work: list[Any] = []
         self._looked_s = time.monotonic()
+        self._wakeful = wakeful.Wakeful()
         self.declare_parameter(
             "profile", "", described("robot profile: a name or a YAML file", read_only=True)
         )
@@ -168,6 +169,11 @@ class RobotDriver(LifecycleNode):
         )
         self.declare_parameter(
             "autostart", False, described("configure and activate without being asked", read_only=True)
+        )
+        self.declare_parameter(
+            wakeful.PARAMETER,
+            wakeful.AS_THEY_LIKE,
+            described(wakeful.MEANING, low=wakeful.AS_THEY_LIKE, high=wakeful.LONGEST_US),
         )
         self.declare()
         self._lifeline = Lifeline(Task.PLANNED, Task.ENDED, float(self.get_parameter("task_silence_s").value))
@@ -263,6 +269,9 @@ class RobotDriver(LifecycleNode):
             self._publish_state()
             return TransitionCallbackReturn.FAILURE
         self._connected = True
+        self._wakeful = wakeful.Wakeful(int(self.get_parameter(wakeful.PARAMETER).value))
+        if self._wakeful.problem:
+            self.get_logger().warning(f"{wakeful.PARAMETER}: {self._wakeful.problem}")
         self._server = EagerActionServer(
             self,
             ExecuteSegment,
@@ -329,6 +338,7 @@ class RobotDriver(LifecycleNode):
             self._server = None
         while self._timers_of_work:
             self.destroy_timer(self._timers_of_work.pop())
+        self._wakeful.want(False)
 
     def _start_by_itself(self) -> None:
         self.destroy_timer(self._autostart)
@@ -428,6 +438,7 @@ class RobotDriver(LifecycleNode):
     def _on_task(self, task: Task) -> None:
         held = self._held_s()
         self._lifeline.hear(task.task_id, task.phase, task.segments, time.monotonic())
+        self._keep_awake()
         if (self._held_s() is None) != (held is None):
             self._publish_state()
 
@@ -448,7 +459,12 @@ class RobotDriver(LifecycleNode):
                         self.get_logger().warning(
                             f"task {task_id}: orphaned, {dropped} segments are not executed"
                         )
+        self._keep_awake()
         self._publish_state()
+
+    def _keep_awake(self) -> None:
+        now = self._work.snapshot() if self._work is not None else Snapshot()
+        self._wakeful.want(now.executing or now.queued > 0 or self._lifeline.any_lives(time.monotonic()))
 
     def _held_s(self) -> float | None:
         """How long the robot has waited for the next segment of a task that lives, seconds; None if it does not."""

@@ -56,6 +56,12 @@ class Lifeline:
         known = self._known.get(task_id)
         return known is not None and known.phase != self._ended and not self._silent(known, now_s)
 
+    def any_lives(self, now_s: float) -> bool:
+        """Some task lives."""
+        return any(
+            known.phase != self._ended and not self._silent(known, now_s) for known in self._known.values()
+        )
+
     def orphaned(self, task_id: str, now_s: float) -> bool:
         """It was announced and has not ended, but nobody has spoken of it for long."""
         known = self._known.get(task_id)

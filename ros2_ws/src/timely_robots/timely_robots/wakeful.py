@@ -1,0 +1,67 @@
+"""Keeps the processors of this computer out of deep sleep while robots are at work, where it is asked for.
+
+A processor that has slept wakes late and finds its caches cold, so that what a segment needs takes longer the longer
+nothing happened. Linux lets a program say how long a wake-up may take for as long as it holds a file open; latency
+tests and real-time robots use it. It costs power, hence it is held while there is a task and not before.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+DEVICE = Path("/dev/cpu_dma_latency")
+"""Linux's "PM Quality of Service": 32 bits, microseconds; the request ends when the file is closed."""
+
+AS_THEY_LIKE = -1
+PARAMETER = "wake_latency_us"
+MEANING = (
+    "while a task lives, this computer's processors may take so long to wake up [us]; 0 keeps them from sleeping, -1 "
+    "lets them"
+)
+LONGEST_US = 1_000_000
+
+
+class Wakeful:
+    """Asks for short wake-ups while there is work. One thread at a time.
+
+    Args:
+        latency_us: the longest wake-up, microseconds; ``AS_THEY_LIKE`` asks for nothing.
+        device: Linux's file, or another in tests.
+    """
+
+    def __init__(self, latency_us: int = AS_THEY_LIKE, device: Path | None = None) -> None:
+        self.latency_us = latency_us
+        self.problem = ""
+        """Why the processors sleep all the same; empty when they do as asked."""
+        self._device = device or DEVICE
+        self._held: int | None = None
+        if latency_us > AS_THEY_LIKE and not os.access(self._device, os.W_OK):
+            self.problem = f"{self._device} cannot be written here"
+
+    @property
+    def held(self) -> bool:
+        """The processors are kept awake by this object."""
+        return self._held is not None
+
+    def want(self, at_work: bool) -> None:
+        """Say whether there is work now; saying it again changes nothing."""
+        if not at_work:
+            if self._held is not None:
+                os.close(self._held)
+                self._held = None
+        elif self._held is None and self.latency_us > AS_THEY_LIKE and not self.problem:
+            self._hold()
+
+    def _hold(self) -> None:
+        held = None
+        try:
+            held = os.open(self._device, os.O_WRONLY | os.O_CLOEXEC)
+            os.write(held, struct.pack("=i", self.latency_us))
+        except OSError as error:
+            self.problem = str(error)
+            if held is not None:
+                os.close(held)
+            return
+        self._held = held
