@@ -25,6 +25,8 @@ class FakeEngine:
     def __init__(self, hang: str = "", dies: bool = False) -> None:
         self.requests: list[GenerationRequest] = []
         self.reports: list[tuple[str, ExecutionReport]] = []
+        self.switched: list[tuple[str, int]] = []
+        """To which discipline, and how many requests had come by then."""
         self.waits: dict[str, asyncio.Event] = {}
         self.hang = hang
         self.dies = dies
@@ -52,6 +54,9 @@ class FakeEngine:
         self.reports.append((task_id, report))
         if report.kind == "value":
             self.waits[task_id].set()
+
+    async def set_discipline(self, name: str) -> None:
+        self.switched.append((name, len(self.requests)))
 
     async def stats(self) -> EngineStats:
         if self.dies and self.hung.is_set():
@@ -98,6 +103,18 @@ async def test_tasks_that_arrive_together_come_in_the_order_of_the_trace() -> No
     assert all(record.outcome == "complete" for record in run.records)
     came = [request.task_id.split("-")[0] for request in engine.requests if "warm" not in request.task_id]
     assert came == [f"{index}" for index in range(36)]
+
+
+async def test_what_the_warm_up_taught_is_forgotten() -> None:
+    engine = FakeEngine()
+    await backend(engine).run([task("a", PlannedSegment("look", 4, 0.01))], ReplayOptions(discipline="pud"))
+    assert engine.requests[0].task_id.startswith("warm-up")
+    assert engine.switched == [("pud", 1)]
+
+
+async def test_a_real_machine_has_noise_of_its_own() -> None:
+    with pytest.raises(InvalidInput, match="noise"):
+        await backend(FakeEngine()).run([], ReplayOptions(step_noise=0.1))
 
 
 async def test_a_real_server_has_a_door_of_its_own() -> None:

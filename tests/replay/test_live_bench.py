@@ -13,11 +13,13 @@ import pytest
 
 from timely.cli.main import run as timely
 from timely.core.errors import EngineFailed, InvalidInput
+from timely.disciplines.step_time import LearnedSpeed
 from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
+from timely.engines.sim.calibration import save_profile
 from timely.engines.sim.profile import StepTime, load_profile
 from timely.engines.sim.simulator import Simulator
 from timely.replay import live
-from timely.replay.live import SYSTEMS, LiveBench, Settings, closeness, pairs, text
+from timely.replay.live import SYSTEMS, LiveBench, Settings, closeness, noise_of, pairs, text
 
 SETTINGS = Settings({"wid1": 20.0, "wid3": 20.0}, ("timely", "fcfs", "vllm"))
 PROFILE = "cpu-smollm2"
@@ -36,8 +38,11 @@ class Machine:
         if len(self.ran) == self.stop_after:
             raise EngineFailed("out of luck")
         self.ran.append((options.discipline, options.mode))
+        chosen = replace(options, profile=PROFILE)
         # A warm engine has learned its step times.
-        run = Simulator(replace(options, profile=PROFILE, learned_speed=False)).run(tasks)
+        speed = LearnedSpeed()
+        Simulator(chosen, speed=speed).run(tasks)
+        run = Simulator(chosen, speed=speed).run(tasks)
         for record in run.records:
             late = (record.start_s[0] - record.arrived_s) * (self.factor - 1.0)
             record.start_s = [start + late for start in record.start_s]
@@ -89,16 +94,68 @@ async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> 
     good, slow = LiveBench(tmp_path / "a", SETTINGS), LiveBench(tmp_path / "b", SETTINGS)
     await good.measure(Machine(), 1, say=quiet)
     await slow.measure(Machine(factor=1.3), 1, say=quiet)
-    exact, off = good.report(PROFILE), slow.report(PROFILE)
+    sure = load_profile(PROFILE).model_copy(update={"fit_error": {}})
+    file = tmp_path / "sure.yaml"
+    save_profile(file, sure)
+    exact, off = good.report(str(file)), slow.report(str(file))
     assert all(row["holds"] and row["error"] == pytest.approx(0.0, abs=1e-6) for row in exact["close"])
     assert len(exact["close"]) == 2 * 3 * 2
     assert exact["pairs"]
     assert all(row["holds"] for row in exact["pairs"])
+    assert all(row["inside"] for row in exact["close"])
     assert all(row["error"] == pytest.approx(1 / 1.3 - 1.0, abs=1e-6) for row in off["close"])
     assert not any(row["holds"] for row in off["close"])
     told = text(off)
     assert "| vllm | 1 |" in told
     assert "0 of 12; the worst -23%" in told
+    assert "0 within the range of its simulations" in told
+
+
+async def test_a_profile_that_admits_errors_gives_a_median_and_a_range(tmp_path: Path) -> None:
+    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}))
+    await bench.measure(Machine(), 1, say=quiet)
+    assert noise_of(load_profile(PROFILE)) > 0.02
+    row = bench.report(PROFILE)["workloads"]["wid1"]["timely"]
+    least, greatest = row["range"]["response mean"]
+    assert least < row["predicted"]["response mean"] < greatest
+    assert least < row["measured"]["response mean"] < greatest
+    assert bench.report(PROFILE)["workloads"]["wid1"]["timely"] == row  # drawn by the seed
+
+
+async def test_a_prediction_begins_with_what_the_engine_had_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the steps before the run, not from those in it; without any, from serving the tasks once."""
+    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("timely",)))
+    await bench.measure(Machine(), 1, say=quiet)
+    (tmp_path / "steps-1.jsonl").write_text(journal(3.0) + journal(1.0, 1000.0))
+    sizes = {"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024}
+    (tmp_path / "sizes.json").write_text(json.dumps(sizes))
+    kept = tmp_path / "wid1-timely-1.json"
+    run = json.loads(kept.read_text())
+    known: list[float] = []
+
+    class Noting(Simulator):
+        def __init__(self, *arguments: Any, speed: LearnedSpeed, **options: Any) -> None:
+            known.append(speed.step_s(2, 0))
+            super().__init__(*arguments, speed=speed, **options)
+
+    monkeypatch.setattr(live, "Simulator", Noting)
+    step_s = StepTime(load_profile(PROFILE).step_s)(2, 0, 0, 0.0, 1000)
+
+    def learned(since_s: float | None) -> list[float]:
+        known.clear()
+        run["steps"] = since_s and {"file": "steps-1.jsonl", "since_s": since_s, "until_s": since_s + 900.0}
+        kept.write_text(json.dumps(run))
+        bench.report("runs")
+        return known
+
+    nothing = LearnedSpeed().step_s(2, 0)
+    assert learned(1000.0)[0] == pytest.approx(3.0 * step_s, rel=0.2)
+    assert learned(0.001)[0] == pytest.approx(3.0 * step_s, rel=0.2)  # of one step
+    first, *others = learned(None)
+    assert first == nothing
+    assert all(speed > 1.2 * nothing for speed in others)
 
 
 def test_pairs_tell_who_should_have_won() -> None:
@@ -108,6 +165,7 @@ def test_pairs_tell_who_should_have_won() -> None:
             "measured": {name: measured},
             "predicted": {name: predicted},
             "spread": {name: 0.0},
+            "range": {name: (predicted, predicted)},
             "most": {},
         }
 

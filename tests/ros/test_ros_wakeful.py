@@ -1,8 +1,7 @@
-"""Processors that are kept from deep sleep while robots are at work, on a file that stands for Linux's."""
+"""Bridge and driver keep the processors awake while a task lives, on a file that stands for Linux's."""
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pytest
@@ -11,54 +10,18 @@ from timely_bridge.fleet import fleet_of
 from timely_bridge.run_fleet import start_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
-from timely_robots import wakeful
-from timely_robots.wakeful import AS_THEY_LIKE, PARAMETER, Wakeful
 
-
-@pytest.fixture
-def device(tmp_path: Path) -> Path:
-    path = tmp_path / "cpu_dma_latency"
-    path.touch()
-    return path
-
-
-def test_it_holds_its_request_while_there_is_work(device: Path) -> None:
-    awake = Wakeful(20, device)
-    assert not awake.held
-    assert device.read_bytes() == b""
-    awake.want(True)
-    awake.want(True)
-    assert awake.held
-    assert struct.unpack("=i", device.read_bytes()) == (20,)
-    awake.want(False)
-    awake.want(False)
-    assert not awake.held
-
-
-def test_it_asks_for_nothing_unless_told_to(device: Path) -> None:
-    awake = Wakeful(AS_THEY_LIKE, device)
-    awake.want(True)
-    assert not awake.held
-    assert not awake.problem
-    assert device.read_bytes() == b""
-
-
-def test_where_it_may_not_it_says_why_and_goes_on(tmp_path: Path) -> None:
-    awake = Wakeful(0, tmp_path / "none")
-    assert "none" in awake.problem
-    awake.want(True)
-    assert not awake.held
-    folder = Wakeful(0, tmp_path)  # it may be written, but not as a file
-    folder.want(True)
-    assert not folder.held
-    assert "directory" in folder.problem
+from timely.core import wakeful
+from timely.core.wakeful import PARAMETER
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_bridge_and_driver_hold_it_from_a_tasks_beginning_to_its_end(
-    domain_id: int, device: Path, monkeypatch: pytest.MonkeyPatch
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    device = tmp_path / "cpu_dma_latency"
+    device.touch()
     monkeypatch.setattr(wakeful, "DEVICE", device)
     drone = {
         "profile": "sim-drone",

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from timely.cli.output import STDOUT, JsonFile, check_target, write_json
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.core.wakeful import awake, for_measurement
 from timely.replay.evaluation import Evaluation
 from timely.replay.pieces import OutOfTime, Pieces
 
@@ -41,6 +42,9 @@ Resume = Annotated[
     typer.Option(
         metavar="FILE", help="Keep each piece of the run there, and begin with those that are there."
     ),
+]
+DefaultSystem = Annotated[
+    bool, typer.Option("--default-system", help="Let the processors sleep as they like.")
 ]
 Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Pieces computed at once, in processes.")]
 MarkdownFile = Annotated[
@@ -137,9 +141,7 @@ def decisions(
 def ros(
     robots: Annotated[list[int] | None, typer.Option(min=1, help="How many robots; may be repeated.")] = None,
     segments: Annotated[int, typer.Option(min=1, help="Segments of each plan.")] = 20,
-    default_system: Annotated[
-        bool, typer.Option("--default-system", help="Let the processors sleep as they like.")
-    ] = False,
+    default_system: DefaultSystem = False,
     json_file: JsonFile = None,
 ) -> None:
     """From a segment closed in the engine to the driver's callback, over HTTP and ROS 2.
@@ -149,13 +151,13 @@ def ros(
     """
     _need("rclpy")
     _need("timely_bridge")
-    bench = import_module("timely_bridge.bench")
+    measure = import_module("timely_bridge.bench").measure_latency
     console = _console(json_file)
-    latency_us, how = bench.wake_latency(default_system)
+    latency_us, how = for_measurement(default_system)
     console.print(how)
     result: dict[str, Any] = {"wake_latency_us": latency_us, "robots": {}}
     for count in robots or ROBOT_COUNTS:
-        result["robots"][str(count)] = bench.measure_latency(count, segments, wake_latency_us=latency_us)
+        result["robots"][str(count)] = measure(count, segments, wake_latency_us=latency_us)
     write_json(json_file, result)
     table = Table("robots", "median, ms", "p99, ms", "segments")
     for count, latency in result["robots"].items():
@@ -315,6 +317,7 @@ def live(
         float | None,
         typer.Option(min=0.0, metavar="SECONDS", help="Begin no run after so long; 0 only reports."),
     ] = None,
+    default_system: DefaultSystem = False,
     json_file: JsonFile = None,
 ) -> int:
     """The paper's comparison on the real engine, in real time, the simulator's prediction beside it."""
@@ -333,7 +336,10 @@ def live(
         _need("vllm")
         say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)  # noqa: E731
         limit = float("inf") if budget is None else budget
-        left = asyncio.run(bench.measure(VllmLive(out, model), repetitions, budget_s=limit, say=say))
+        latency_us, how = for_measurement(default_system)
+        say(how)
+        with awake(latency_us):
+            left = asyncio.run(bench.measure(VllmLive(out, model), repetitions, budget_s=limit, say=say))
     report = bench.report(profile)
     write_json(json_file, report)
     if json_file != STDOUT:

@@ -155,6 +155,8 @@ class ReplayOptions:
         door_s: what a task takes from its arrival to the engine's knowing of it, seconds; one passes after the other.
             Of tasks that arrive together an engine that sleeps begins a step with the first. Simulator only: a real
             server has a door.
+        step_noise: step times scatter log-normally with this sigma around the profile's, as drawn by ``seed``.
+            Simulator only: a real machine has noise of its own.
         until_s: stop there; None: when all is done.
     """
 
@@ -177,6 +179,7 @@ class ReplayOptions:
     journal: bool = True
     draft_tokens: int | None = None
     door_s: float = 0.0
+    step_noise: float = 0.0
     until_s: float | None = None
 
 

@@ -7,8 +7,10 @@ stopped. Systems take turns, so that a machine that drifts hurts none alone, and
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import json
+import math
 import os
 import statistics
 import time
@@ -21,12 +23,13 @@ from typing import Any, Protocol
 from lrtrace.compose import compose
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.disciplines import registry
+from timely.disciplines.step_time import LearnedSpeed
 from timely.engines.base import Mode
 from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
 from timely.engines.sim.calibration import fit_steps, make_profile
 from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile, load_profile
 from timely.engines.sim.simulator import Simulator
-from timely.engines.timed_steps import TimedStep, read_events, read_journal
+from timely.engines.timed_steps import TimedStep, from_events, read_events
 from timely.replay import results
 from timely.replay.files import read_result, result_text, write_text
 from timely.replay.trace import planned
@@ -83,6 +86,14 @@ OWN = "runs"
 
 LEAST_STEPS = 60
 """Steps of a run from which its own step times are told; with fewer, those of all runs together."""
+
+SAMPLES = 11
+"""Simulations of a prediction, each with step times that scatter as the profile's errors say. Which of two requests of
+equal worth goes first can hang on a millisecond, and all that follows on that, on either side: so the prediction is the
+median, and its range says how much is chance."""
+
+SIGMA_OF_MEDIAN = 1.4826
+"""Standard deviation of a normal variable over the median of its absolute value."""
 
 Say = Callable[[str], None]
 Run = tuple[str, str, int]
@@ -164,6 +175,7 @@ class LiveBench:
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder = folder
         self.settings = settings
+        self._read: dict[Path, tuple[int, list[dict[str, Any]]]] = {}
         folder.mkdir(parents=True, exist_ok=True)
         known, told = folder / SETTINGS_FILE, asdict(settings)
         told = json.loads(json.dumps(told))
@@ -274,13 +286,20 @@ class LiveBench:
         files = self._journals()
         if not files or not (self.folder / SIZES_FILE).exists():
             raise InvalidInput("no steps of its runs were kept", where=str(self.folder))
-        return self._fitted([step for file in files for step in read_journal(file)])
+        return self._fitted([step for file in files for step in from_events(self._events(file))])
+
+    def _events(self, file: Path) -> list[dict[str, Any]]:
+        """What a scheduler's journal holds, read again only when it has grown."""
+        size = file.stat().st_size if file.exists() else -1
+        if file not in self._read or self._read[file][0] != size:
+            self._read[file] = (size, read_events(file))
+        return self._read[file][1]
 
     def door_s(self) -> float:
         """From a task's arrival to the first step of an engine that was asleep, seconds: the median; 0 without one."""
         found = []
         for file in self._journals():
-            events = read_events(file)
+            events = self._events(file)
             steps = [(event["t_s"], event["end_s"]) for event in events if event["event"] == "timed"]
             begins = [begin for begin, _ in steps]
             for arrival in {event["t_s"] for event in events if event["event"] == "arrive"}:
@@ -294,8 +313,35 @@ class LiveBench:
         kept = run.get("steps")
         if not kept:
             return otherwise
-        steps = read_journal(self.folder / kept["file"], kept["since_s"], kept["until_s"])
+        events = self._events(self.folder / kept["file"])
+        steps = from_events(
+            event for event in events if kept["since_s"] <= event.get("t_s", 0.0) <= kept["until_s"]
+        )
         return self._fitted(steps) if len(steps) >= LEAST_STEPS else otherwise
+
+    def _speed_of(
+        self,
+        run: Mapping[str, Any],
+        options: ReplayOptions,
+        profile: StepTimeProfile,
+        tasks: list[PlannedTask],
+    ) -> LearnedSpeed:
+        """What the engine had learned of its step times when a run began: from the steps before it.
+
+        Where none were kept, what is learned from serving the same tasks once.
+        """
+        speed, kept = LearnedSpeed(), run.get("steps")
+        if not kept:
+            Simulator(options, profile, speed=speed).run(tasks)
+            return speed
+        last_s = -math.inf
+        for event in self._events(self.folder / kept["file"]):
+            if event["event"] == "timed" and event["t_s"] < kept["since_s"]:
+                # As the scheduler has it: a step that was composed while another ran begins with that one's end.
+                step_s = event["end_s"] - max(event["t_s"], last_s)
+                speed.observe(event["decodes"] + event["prefills"], event["prefill_tokens"], step_s)
+                last_s = event["end_s"]
+        return speed
 
     def _fitted(self, steps: Sequence[TimedStep]) -> StepTimeProfile:
         terms, errors = fit_steps(steps)
@@ -313,7 +359,8 @@ class LiveBench:
         """Measured, and predicted with a profile (or ``OWN``), and where the prediction holds.
 
         ``{"settings", "profile", "door_s", "close": [...], "pairs": [...], "workloads": {workload: {system: {"runs",
-        "measured", "predicted", "load_before"}}}}``: medians over the repetitions.
+        "measured", "predicted", "range", "load_before"}}}}``: medians over the repetitions and simulations, ``range``
+        their least and greatest.
         """
         profile = self.own_profile() if name == OWN else load_profile(name)
         door_s = self.door_s()
@@ -347,15 +394,18 @@ class LiveBench:
     ) -> dict[str, Any]:
         runs = [read_result(file) for file in files]
         tasks = self.tasks(workload)
-        # One prediction, or one for each run.
-        profiles = [self._profile_of(run, profile) for run in runs] if each else [profile]
-        # The engine of the measured runs was warm: it knew its step times.
-        options = replace(self.options(system), door_s=door_s, learned_speed=False)
+        options = replace(self.options(system), door_s=door_s)
         predictions = []
-        for one in profiles:
-            simulated = Simulator(options, one).run(tasks)
-            summary = results.summary(simulated.records, simulated.end_s)
-            predictions.append(measured(summary))
+        # One prediction, or one for each run.
+        for run in runs if each else runs[:1]:
+            one = self._profile_of(run, profile) if each else profile
+            speed = self._speed_of(run if each else {}, options, one, tasks)
+            noise = noise_of(one)
+            for sample in range(SAMPLES if noise else 1):
+                chosen = replace(options, step_noise=noise, seed=options.seed + sample)
+                simulated = Simulator(chosen, one, speed=copy.deepcopy(speed)).run(tasks)
+                summary = results.summary(simulated.records, simulated.end_s)
+                predictions.append(measured(summary))
         values = [measured(run["summary"]) for run in runs]
         return {
             "runs": len(runs),
@@ -375,12 +425,29 @@ class LiveBench:
             "predicted": {
                 name: statistics.median(value[name] for value in predictions) for name in predictions[0]
             },
+            "range": {
+                name: (
+                    min(value[name] for value in predictions),
+                    max(value[name] for value in predictions),
+                )
+                for name in predictions[0]
+            },
             "most": {
                 f"utility, {kind}": group["utility_max_mean"]
                 for kind, group in summary["by_class"].items()
                 if group["jobs"]
             },
         }
+
+
+def noise_of(profile: StepTimeProfile) -> float:
+    """How step times scatter around a profile: the sigma that its median errors speak of, 0 where it names none."""
+    errors = [
+        value
+        for name, value in profile.fit_error.items()
+        if name.endswith("_median") and isinstance(value, float)
+    ]
+    return SIGMA_OF_MEDIAN * statistics.mean(errors) if errors else 0.0
 
 
 def measured(summary: Mapping[str, Any]) -> dict[str, float]:
@@ -406,6 +473,8 @@ def closeness(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict
             "predicted": row["predicted"][name],
             "error": row["predicted"][name] / row["measured"][name] - 1.0,
             "holds": abs(row["predicted"][name] / row["measured"][name] - 1.0) <= CLOSE,
+            "range": row["range"][name],
+            "inside": row["range"][name][0] <= row["measured"][name] <= row["range"][name][1],
         }
         for system, row in rows.items()
         for name in RESPONSES
@@ -463,7 +532,8 @@ def text(report: Mapping[str, Any]) -> str:
         near = sum(row["holds"] for row in close)
         lines.append(
             f"Response p50 and p90 within {CLOSE:.0%} of the prediction: {near} of {len(close)};"
-            f" the worst {worst['error']:+.0%} ({worst['workload']}, {worst['system']}, {worst['measure']})."
+            f" the worst {worst['error']:+.0%} ({worst['workload']}, {worst['system']}, {worst['measure']});"
+            f" {sum(row['inside'] for row in close)} within the range of its simulations."
         )
     if compared:
         wrong = [row for row in compared if not row["holds"]]

@@ -14,6 +14,7 @@ from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.composition import KeyedDiscipline
 from timely.disciplines.simple import Fcfs
+from timely.disciplines.step_time import LearnedSpeed
 from timely.engines.replaying import ReplayOptions
 from timely.engines.sim.events import ARRIVAL, REPORT, STEP_END, Agenda
 from timely.engines.sim.simulator import Simulator
@@ -121,3 +122,25 @@ def test_every_registered_discipline_serves_a_small_fleet(discipline: str) -> No
     tasks = [replace(task, acceptance=0.5) for task in random_tasks(2, 40)]
     run = Simulator(options, profile(blocks=60)).run(tasks)
     assert all(record.outcome == "complete" for record in run.records)
+
+
+def test_noise_scatters_step_times_as_the_seed_has_it() -> None:
+    def ended_s(noise: float, seed: int = 0) -> float:
+        simulator = Simulator(ReplayOptions(discipline="fcfs", step_noise=noise, seed=seed), profile())
+        return simulator.run([task(0, plan=((2000, 1.0),))]).records[0].start_s[0]
+
+    plain = ended_s(0.0)
+    assert ended_s(0.2) == ended_s(0.2) != ended_s(0.2, seed=1)
+    # The mean step is as long as without: 2,000 steps of sigma 0.2 are within a hundredth and a half.
+    assert ended_s(0.2) == pytest.approx(plain, rel=0.015)
+    with pytest.raises(InvalidInput, match="step_noise"):
+        ended_s(1.0)
+
+
+def test_a_simulation_can_begin_with_what_is_known_of_step_times() -> None:
+    speed = LearnedSpeed()
+    tasks = [task(0, plan=((50, 1.0),))]
+    Simulator(ReplayOptions(), profile(base=0.3), speed=speed).run(tasks)
+    assert speed.step_s(1, 0) == pytest.approx(0.3, rel=0.05)
+    again = Simulator(ReplayOptions(), profile(base=0.3), speed=speed)
+    assert again.controller.speed is speed

@@ -7,6 +7,7 @@ appear, segments close, robots hear of them. Everything between two steps (arriv
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -55,6 +56,8 @@ class Simulator:
             is the same, sooner.
         discipline: one that is set up already (with a trained predictor, say); created by ``options.discipline``
             unless given. Whether it makes sense without speculation is then the caller's affair.
+        speed: what is known of step times beforehand, and learned on from there; nothing unless given. Not where
+            ``options.learned_speed`` is false.
 
     Raises:
         UnknownName: no such discipline or profile.
@@ -69,6 +72,7 @@ class Simulator:
         *,
         repeat_steps: bool = True,
         discipline: Discipline | None = None,
+        speed: LearnedSpeed | None = None,
     ) -> None:
         self.options = options
         self.profile = profile or load_profile(options.profile or DEFAULT_PROFILE)
@@ -78,20 +82,24 @@ class Simulator:
         self._prefill_chunk = _positive("prefill_chunk", options.prefill_chunk, self._token_budget)
         self._max_resident = _positive("max_resident", options.max_resident, 1 << 30)
         self._step_time = StepTime(self.profile.step_s)
+        if not 0.0 <= options.step_noise < 1.0:
+            raise InvalidInput(f"must be from 0 to less than 1, got {options.step_noise}", where="step_noise")
+        self._noise = options.step_noise
+        self._noises = random.Random(f"{options.seed}/steps")
         terms = self.profile.speculation
         drafts = options.draft_tokens
         if drafts is None:
             drafts = terms.draft_tokens if terms is not None else 0
         self.speculation = Speculation(drafts, terms, options.seed)
-        speed = (
-            LearnedSpeed()
+        known: LearnedSpeed | ProfileSpeed = (
+            speed or LearnedSpeed()
             if options.learned_speed
             else ProfileSpeed(self.profile.step_s, self.speculation.step_s(drafts))
         )
         if discipline is None:
             discipline = create(options.discipline)
             check_needs(discipline.info, {SPECULATION} if drafts else ())
-        self.controller = Controller(discipline, speed)
+        self.controller = Controller(discipline, known)
         capacity = _positive("kv_blocks", options.kv_blocks, kv.blocks)
         self.memory = Memory(capacity, self.profile, options, self.controller)
         self.journal = Journal() if options.journal else None
@@ -121,7 +129,7 @@ class Simulator:
         self._whole = options.mode == "whole"
         # A discipline that listens to every token must hear each by itself.
         hears = type(self.controller.discipline).progressed is not Discipline.progressed
-        self._repeats = repeat_steps and not hears and not drafts
+        self._repeats = repeat_steps and not hears and not drafts and not options.step_noise
 
     # ------------------------------------------------------------------ running
 
@@ -351,6 +359,8 @@ class Simulator:
             return
         drafts = self._draft(members) if self.speculation.drafts else 0
         time_s = self._step_time(decodes, len(members) - decodes, prefill_tokens, squares, context, drafts)
+        if self._noise:
+            time_s *= math.exp(self._noises.gauss(-0.5 * self._noise**2, self._noise))
         time_s += moved * self.profile.kv.swap_s_per_token + self.speculation.step_s(drafts)
         if time_s <= 0.0:
             raise InvalidInput(f"a step takes {time_s} s", where=f"profile {self.profile.name}: step_s")

@@ -182,6 +182,8 @@ class VllmEngine(Engine):
                 continue  # a small context: this skill set's tasks will be refused with the reason
             async for _ in self.generate(request):
                 pass
+        # A new one: what it is to learn from requests (how long they are, say) is not to begin with these.
+        await self.set_discipline(self.options.discipline)
 
     async def stop(self) -> None:
         """End the engine process; safe to call twice."""

@@ -73,6 +73,8 @@ class VllmBackend:
             raise InvalidInput("the live engine replays recorded plans without drafts", where="draft_tokens")
         if options.door_s:
             raise InvalidInput("the live engine has a door of its own", where="door_s")
+        if options.step_noise:
+            raise InvalidInput("the live engine has noise of its own", where="step_noise")
         if self._engine is not None:
             return await _Run(self._engine, tasks, options, progress).go()
         with tempfile.TemporaryDirectory() as folder:
@@ -138,6 +140,8 @@ class _Run:
 
     async def go(self) -> BackendRun:
         await self._warm_up()
+        # A new one, which has not learned from the warm-up how long segments are.
+        await self.engine.set_discipline(self.options.discipline)
         before = await self.engine.stats()
         self.origin = time.monotonic() + START_S
         turns = [asyncio.Event() for _ in self.records]

@@ -26,9 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from timely_robots.wakeful import AS_THEY_LIKE, PARAMETER, Wakeful
-
 from timely.core.errors import EngineFailed, TimelyError
+from timely.core.wakeful import AS_THEY_LIKE, PARAMETER, for_measurement
 from timely_bridge.fleet import Fleet, fleet_of
 from timely_bridge.parts import START_S, Part, put, stop_event
 
@@ -127,15 +126,6 @@ def measure_latency(
     if len(closed) != expected or set(closed) != set(received):
         raise EngineFailed(f"{len(closed)} segments closed, {len(received)} received, {expected} expected")
     return Latency(tuple(received[key] - closed[key] for key in closed)).to_dict()
-
-
-def wake_latency(default_system: bool) -> tuple[int, str]:
-    """The bridge's parameter for a measurement, and how the processors sleep then, for people."""
-    if default_system:
-        return AS_THEY_LIKE, "the processors sleep between segments as this system has it"
-    if problem := Wakeful(0).problem:
-        return AS_THEY_LIKE, f"the processors sleep between segments: {problem}"
-    return 0, f"the processors are kept from sleeping ({PARAMETER} 0); --default-system lets them"
 
 
 # --- The parts, each in its own process ---
@@ -331,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _ask(options.robots[0], options.segments, options.seed)
         else:
             found = {}
-            latency_us, how = wake_latency(options.default_system)
+            latency_us, how = for_measurement(options.default_system)
             print(how, flush=True)
             for robots in options.robots:
                 found[str(robots)] = one = measure_latency(

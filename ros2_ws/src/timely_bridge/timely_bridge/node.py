@@ -19,10 +19,10 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
-from timely_robots import wakeful
 from timely_robots.rostools import described, finish_goal, mark_executing, without_debug_lines
 
 from timely.client import AsyncTimelyClient
+from timely.core import wakeful
 from timely.core.clock import Clock, SystemClock
 from timely.core.errors import InvalidInput, TimelyError
 from timely_bridge.driver_port import LOOK_PERIOD_S, DriverPort

@@ -23,7 +23,8 @@ from timely_interfaces.msg import ErrorCode, RobotState, Task
 
 from lrtrace.errors import LRTraceError
 from lrtrace.profiles import RobotProfile, load_profile
-from timely_robots import hand, language, wakeful
+from timely.core import wakeful
+from timely_robots import hand, language
 from timely_robots.execution import (
     Motion,
     MotionError,

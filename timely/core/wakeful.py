@@ -1,4 +1,4 @@
-"""Keeps the processors of this computer out of deep sleep while robots are at work, where it is asked for.
+"""Keeps the processors of this computer out of deep sleep while robots are at work or something is measured.
 
 A processor that has slept wakes late and finds its caches cold, so that what a segment needs takes longer the longer
 nothing happened. Linux lets a program say how long a wake-up may take for as long as it holds a file open; latency
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 DEVICE = Path("/dev/cpu_dma_latency")
@@ -65,3 +67,27 @@ class Wakeful:
                 os.close(held)
             return
         self._held = held
+
+
+@contextmanager
+def awake(latency_us: int) -> Iterator[None]:
+    """Ask for short wake-ups, microseconds, while it lasts; ``AS_THEY_LIKE`` asks for nothing."""
+    kept = Wakeful(latency_us)
+    kept.want(True)
+    try:
+        yield
+    finally:
+        kept.want(False)
+
+
+def for_measurement(default_system: bool) -> tuple[int, str]:
+    """The longest wake-up to ask for while something is measured, and how the processors sleep then, for people.
+
+    Latency tests keep them awake (cyclictest does, unless it is told ``--default-system``): how deep a processor slept
+    before is no property of what is measured.
+    """
+    if default_system:
+        return AS_THEY_LIKE, "the processors sleep in between as this system has it"
+    if problem := Wakeful(0).problem:
+        return AS_THEY_LIKE, f"the processors sleep in between: {problem}"
+    return 0, "the processors are kept from sleeping; --default-system lets them"
