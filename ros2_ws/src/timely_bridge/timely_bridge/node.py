@@ -161,7 +161,7 @@ class BridgeNode(LifecycleNode):
         )
         declare("heartbeat_misses", 3, described("unanswered ones until it counts as lost", low=1, high=100))
         declare(
-            wakeful.PARAMETER,
+            "wake_latency_us",
             wakeful.AS_THEY_LIKE,
             described(wakeful.MEANING, low=wakeful.AS_THEY_LIKE, high=wakeful.LONGEST_US),
         )

@@ -172,7 +172,7 @@ class RobotDriver(LifecycleNode):
             "autostart", False, described("configure and activate without being asked", read_only=True)
         )
         self.declare_parameter(
-            wakeful.PARAMETER,
+            "wake_latency_us",
             wakeful.AS_THEY_LIKE,
             described(wakeful.MEANING, low=wakeful.AS_THEY_LIKE, high=wakeful.LONGEST_US),
         )
