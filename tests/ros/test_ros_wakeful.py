@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
-from ros_harness import Program, eventually
+from ros_harness import LIMIT_S, Program, eventually
 from timely_bridge.fleet import fleet_of
 from timely_bridge.run_fleet import start_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import Task
 
 from timely.core import wakeful
 from timely.core.wakeful import PARAMETER
@@ -39,6 +41,13 @@ def test_bridge_and_driver_hold_it_from_a_tasks_beginning_to_its_end(
         eventually(lambda: all(node._wakeful.held for node in nodes), "the processors may sleep")
         assert goal.result().outcome == "complete"
         eventually(lambda: not any(node._wakeful.held for node in nodes), "they are never let go")
+        driver = running.drivers["drone1"]
+        hear = partial(driver._on_task, Task(task_id="of others", phase=Task.PLANNING))
+        running.spinner.call_and_wait(hear, LIMIT_S)
+        assert driver._wakeful.held
+        running.spinner.call_and_wait(driver.trigger_deactivate, LIMIT_S)
+        running.spinner.call_and_wait(hear, LIMIT_S)
+        assert not driver._wakeful.held
     finally:
         program.close()
         assert running.close()

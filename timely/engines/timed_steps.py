@@ -34,13 +34,21 @@ class TimedStep:
     step_s: float
 
 
-def from_events(events: Iterable[Mapping[str, Any]]) -> list[TimedStep]:
+def from_events(
+    events: Iterable[Mapping[str, Any]], since_s: float = -math.inf, until_s: float = math.inf
+) -> list[TimedStep]:
     """The steps among a scheduler's journal events (``{"event": "timed", "t_s", "end_s", ...}``), in order.
+
+    Those that began from ``since_s`` to ``until_s`` on its clock.
 
     A step takes from its composition to its end; where the next one follows at once, until that one is composed, so
     that what the engine's loop does in between is part of it.
     """
-    timed = [event for event in events if event.get("event") == "timed"]
+    timed = [
+        event
+        for event in events
+        if event.get("event") == "timed" and since_s <= float(event["t_s"]) <= until_s
+    ]
     steps = []
     for event, after in zip_longest(timed, timed[1:]):
         end_s = float(event["end_s"])
@@ -57,9 +65,7 @@ def read_journal(path: Path, since_s: float = -math.inf, until_s: float = math.i
     Raises:
         InvalidInput: see ``read_events``.
     """
-    return from_events(
-        event for event in read_events(path) if since_s <= float(event.get("t_s", 0.0)) <= until_s
-    )
+    return from_events(read_events(path), since_s, until_s)
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

@@ -313,10 +313,7 @@ class LiveBench:
         kept = run.get("steps")
         if not kept:
             return otherwise
-        events = self._events(self.folder / kept["file"])
-        steps = from_events(
-            event for event in events if kept["since_s"] <= event.get("t_s", 0.0) <= kept["until_s"]
-        )
+        steps = from_events(self._events(self.folder / kept["file"]), kept["since_s"], kept["until_s"])
         return self._fitted(steps) if len(steps) >= LEAST_STEPS else otherwise
 
     def _speed_of(

@@ -464,7 +464,12 @@ class RobotDriver(LifecycleNode):
         self._publish_state()
 
     def _keep_awake(self) -> None:
-        now = self._work.snapshot() if self._work is not None else Snapshot()
+        work = self._work
+        if work is None:
+            # It still hears of tasks, but executes none, and after a cleanup no timer would let go again.
+            self._wakeful.want(False)
+            return
+        now = work.snapshot()
         self._wakeful.want(now.executing or now.queued > 0 or self._lifeline.any_lives(time.monotonic()))
 
     def _held_s(self) -> float | None:
