@@ -42,7 +42,7 @@ def decode(path: Path, number: int, line: bytes) -> dict[str, Any]:
     """One line's object. Raises BadInput as ``read_lines``."""
     where = f"{path}:{number}"
     try:
-        value = json.loads(line, parse_constant=_no_constant)
+        value = _DECODER.decode(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise BadInput("not UTF-8 text", where=where) from error
     except RecursionError as error:
@@ -102,3 +102,7 @@ def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
             file.write(encode(values))
             count += 1
     return count
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+"""Made once: ``json.loads`` with an argument makes one for every line."""

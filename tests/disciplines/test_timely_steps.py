@@ -12,7 +12,8 @@ from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.segment_lengths import CAUTION, SegmentLengths
 from timely.disciplines.step_time import FixedSpeed
-from timely.disciplines.timely import LEAST_CHUNK, PATIENCE, Timely
+from timely.disciplines.timely import Timely
+from timely.disciplines.timely_step import LEAST_CHUNK, PATIENCE
 
 STEP_S, PROMPT_S = 0.02, 0.0001
 

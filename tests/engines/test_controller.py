@@ -260,6 +260,24 @@ def test_a_report_moves_a_parked_generation_both_ways() -> None:
     assert column(job, "resume_s") == pytest.approx(14.9 - LEAD_S), "it was runnable and is not needed yet"
 
 
+def test_a_report_moves_only_what_is_due_not_how_early_it_is_made() -> None:
+    """Of a robot that reports, and on time, nothing is made earlier or later than of one that does not."""
+    controller, job = fresh(network_s=0.1)
+    close(controller, job, 2.0, execution_s=3.0)
+    planned = column(job, "resume_s")
+    assert planned == pytest.approx(2.0 + 0.1 + 3.0 - LEAD_S - 0.1)
+    heard = controller.discipline.heard  # type: ignore[attr-defined]
+    before = len(heard)
+    controller.speed = FixedSpeed(0.5, 0.0, 0.0003)
+    report(controller, 2.9, 0, "started", age_s=0.8)
+    assert job.segments[0].started
+    assert column(job, "resume_s") == pytest.approx(planned)
+    assert len(heard) == before, "as expected: nothing for the discipline to think about"
+    report(controller, 3.0, 0, "progress", remaining_s=3.0)
+    assert column(job, "resume_s") == pytest.approx(planned + 0.9)
+    assert heard[-1] == ("due", "a", pytest.approx(6.0))
+
+
 def test_a_report_does_not_park_what_runs() -> None:
     controller, job = fresh()
     close(controller, job, 2.0, execution_s=3.0)

@@ -265,9 +265,21 @@ def test_command_writes_all_it_is_asked_for(
     assert json.loads(capsys.readouterr().out)["summary"]["jobs"] == 16
 
 
+def test_step_times_scatter_by_the_seed(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def summary(*arguments: str) -> object:
+        assert timely(["replay", str(trace), "--json", "-", *arguments]) == 0
+        return json.loads(capsys.readouterr().out)["summary"]
+
+    noisy = summary("--step-noise", "0.2")
+    assert noisy == summary("--step-noise", "0.2")
+    assert noisy != summary()
+    assert noisy != summary("--step-noise", "0.2", "--seed", "1")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--step-noise", "1"], "step_noise: must be from 0 to less than 1"),
         (["--discipline", "nope"], "unknown discipline 'nope'"),
         (["--mode", "nope"], "unknown mode 'nope'"),
         (["--engine", "nope"], "unknown engine 'nope'"),

@@ -273,7 +273,7 @@ def test_a_reader_that_never_reads_delays_nobody(served: Fleet) -> None:
 def test_a_reader_whose_connection_is_full_is_let_go_and_the_plan_goes_on() -> None:
     # Ten megabytes of text: more than the buffers of both ends hold.
     story = [ScriptedSegment("word " * 3_999 + "end. ", 0.001, 1) for _ in range(500)]
-    with fleet({"story": story}, engine={"mode": "stream"}, send_timeout_s=0.1, grace_s=600.0) as served:
+    with fleet({"story": story}, engine={"mode": "stream"}, grace_s=600.0) as served:
         host, port = served.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=WAIT_S) as deaf:
             content = httpx.Request("POST", served.url, json=body("story", skill_set="tiny-chat")).content

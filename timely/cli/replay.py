@@ -56,6 +56,9 @@ def command(
         float, typer.Option(min=0.0, help="Estimated over true execution times.")
     ] = 1.0,
     estimate_noise: Annotated[float, typer.Option(min=0.0, help="Log-normal sigma of that estimate.")] = 0.0,
+    step_noise: Annotated[
+        float, typer.Option(min=0.0, help="Log-normal sigma of step times around the profile's; sim only.")
+    ] = 0.0,
     warm: Annotated[bool, typer.Option("--warm", help="Shared prefixes are cached from the start.")] = False,
     open_loop: Annotated[bool, typer.Option("--open-loop", help="Robots report nothing.")] = False,
     draft_tokens: Annotated[
@@ -82,7 +85,8 @@ def command(
     options = ReplayOptions(
         discipline=discipline, mode=mode, profile=profile, max_batch=max_batch, token_budget=token_budget,  # type: ignore[arg-type]
         prefill_chunk=prefill_chunk, kv_blocks=kv_blocks, max_resident=max_resident, seed=seed, eviction=eviction,  # type: ignore[arg-type]
-        estimate_factor=estimate_factor, estimate_noise=estimate_noise, warm_prefixes=warm,
+        estimate_factor=estimate_factor, estimate_noise=estimate_noise, step_noise=step_noise,
+        warm_prefixes=warm,
         closed_loop=not open_loop, until_s=until,
         journal=journal, draft_tokens=draft_tokens,
     )  # fmt: skip

@@ -191,6 +191,8 @@ def _report(
             highlight=False,
         )
     console.print(view.summary(views))
+    for line in view.out_of_reach(views):
+        console.print(f"[yellow]{line}[/]", highlight=False)
     picture: Path | None = None
     if views:
         drawn = timeline.lanes(views, arrivals)

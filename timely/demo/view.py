@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -131,10 +131,7 @@ def summary(tasks: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("class")
     for name in ("tasks", "served", "response (median)", "waiting (median)", "utility (mean)", "of maximum"):
         table.add_column(name, justify="right")
-    for kind in ("urgent", "normal"):
-        group = [task for task in tasks if (task["tuf"]["ert_s"] < 0.5) == (kind == "urgent")]
-        if not group:
-            continue
+    for kind, group in _classes(tasks):
         served = [task for task in group if task["outcome"] == "complete"]
         utilities = [task["utility"] for task in group if task["utility"] is not None]
         best = sum(task["tuf"]["beta"] for task in group) / len(group)
@@ -149,6 +146,34 @@ def summary(tasks: Sequence[Mapping[str, Any]]) -> Table:
             f"{100 * mean / best:.0f}%",
         )
     return table
+
+
+def out_of_reach(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each class of which not even the quickest task had its first segment when it wanted it.
+
+    Otherwise a reader would blame the discipline for what the processor cannot do.
+    """
+    lines = []
+    for kind, group in _classes(tasks):
+        known = [task for task in group if task["response_time_s"] is not None]
+        if not known:
+            continue
+        quickest = min(known, key=lambda task: float(task["response_time_s"] - task["tuf"]["ert_s"]))
+        if quickest["response_time_s"] > quickest["tuf"]["ert_s"]:
+            lines.append(
+                f"No {kind} task had its first segment in time: wanted within {_seconds(quickest['tuf']['ert_s'])}, "
+                f"the quickest took {_seconds(quickest['response_time_s'])}. On this machine the model needs longer "
+                "for a prompt and a first segment, whoever goes first."
+            )
+    return lines
+
+
+def _classes(tasks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """``urgent`` and ``normal`` with their tasks, where there are any."""
+    for kind in ("urgent", "normal"):
+        group = [task for task in tasks if (task["tuf"]["ert_s"] < 0.5) == (kind == "urgent")]
+        if group:
+            yield kind, group
 
 
 def _median(values: Sequence[float | None]) -> float | None:

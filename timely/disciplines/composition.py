@@ -64,14 +64,15 @@ class StepBuilder:
 
     def add(self, row: int, tokens: int | None = None) -> bool:
         """Let the row take part; ``tokens`` caps its prompt chunk. False when it does not fit: nothing changes."""
-        if self.full or row in self._gone or row in self._members:
-            return False
-        share = self.tokens_for(row)
-        if tokens is not None:
-            share = min(share, tokens)
-        if share <= 0:
+        if self.slots <= 0 or self.budget <= 0 or row in self._gone or row in self._members:
             return False
         table = self.table
+        left = int(table.prefill_left[row])
+        share = min(left, self.limits.prefill_chunk, self.budget) if left else 1
+        if tokens is not None and tokens < share:
+            share = tokens
+        if share <= 0:
+            return False
         resident = bool(table.resident[row])
         needed = self._blocks_needed(row, share, resident)
         short = needed > self.free or (not resident and self._residents >= self.limits.max_resident)
@@ -82,7 +83,7 @@ class StepBuilder:
             self._residents += 1
         self.slots -= 1
         self.budget -= share
-        if int(table.prefill_left[row]) > 0:
+        if left:
             self.prefill_tokens += share
         self.rows.append(row)
         self._members.add(row)

@@ -32,6 +32,10 @@ STEPS_IN_FLIGHT = 16
 """Most composed steps remembered until their end is told; vLLM's pipeline holds fewer."""
 
 
+UNMOVED_S = 1e-6
+"""A report that moves the end of a robot's work by less repeats what was expected; the rest is rounding."""
+
+
 class LearningSpeed(Speed, Protocol):
     """A speed that learns from finished steps."""
 
@@ -189,10 +193,7 @@ class Controller:
         elif self._tracks[job_id].report(report, now):
             if report.kind == "done":
                 self._learn_pace(job, segment, report, began)
-            self._moved(job)
-            if job.parked and job.awaiting is None:
-                self._park(job)
-            self.discipline.due_changed(job, now)
+            self._postpone(job, now)
         if self.journal:
             self.journal({"event": "report", "t_s": now, "job": job_id, **report.to_dict()})
         return job
@@ -321,10 +322,11 @@ class Controller:
         row = job.row
         if self._steps:
             self._steps[-1].append(job.job_id)
-        job.parked = False
-        job.table.active[row] = True
-        job.table.resident[row] = True
-        job.table.resume_s[row] = -math.inf
+        if not job.table.active[row]:
+            job.parked = False
+            job.table.active[row] = True
+            job.table.resident[row] = True
+            job.table.resume_s[row] = -math.inf
 
     def ran(self, sequences: int, prefill_tokens: int, step_s: float) -> None:
         """The oldest step not over is: learn from its time, and charge it whole to each who took part."""
@@ -361,6 +363,22 @@ class Controller:
         table.resume_s[row] = table.due_s[row] - self.discipline.lead_s(job, self.speed)
         table.active[row] = False
         job.parked = True
+
+    def _postpone(self, job: Job, now: float) -> None:
+        """A report moved the end of the robot's work: what is due moves with it, by as much.
+
+        How early a parked generation becomes runnable stays as it was found when it was parked, whether its robot
+        reports or not.
+        """
+        table, row = job.table, job.row
+        before = float(table.due_s[row])
+        self._moved(job)
+        later_s = float(table.due_s[row]) - before
+        if abs(later_s) < UNMOVED_S:
+            return
+        if job.parked and job.awaiting is None:
+            table.resume_s[row] += later_s
+        self.discipline.due_changed(job, now)
 
     def _moved(self, job: Job) -> None:
         """The robot needs the next segment when it has done those it has (TimelyLLM Fig. 3)."""

@@ -119,8 +119,7 @@ def job(record: JobRecord, end_s: float) -> Result:
 def _number(value: float) -> float | int | None:
     if isinstance(value, int):
         return value
-    value = float(value)
-    return round(value, DIGITS) if math.isfinite(value) else None
+    return round(float(value), DIGITS) if math.isfinite(value) else None
 
 
 def result_hash(result: Result) -> str:

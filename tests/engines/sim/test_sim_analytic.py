@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sim_cases import profile, run, task
 
 from timely.core.utility import URGENT
-from timely.engines.replaying import PlannedSegment, PlannedTask
+from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
 
 approx = pytest.approx
 
@@ -115,6 +118,25 @@ def test_estimates_are_replaced_by_reports() -> None:
     # The report of the end leaves the robot at 1.028 and arrives 8 ms later; then two tokens and the way back.
     assert closed.start_s[1] == approx(1.036 + 0.02 + 0.008)
     assert opened.start_s[1] > 25.0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, [(0, "started")]),
+        ({"estimate_factor": 1.5}, [(0, "started"), (0, "done"), (1, "started"), (1, "done")]),
+        ({"closed_loop": False}, []),
+        ({"mode": "stream", "estimate_factor": 1.5}, []),
+    ],
+)
+def test_what_robots_report(options: dict[str, object], told: list[tuple[int, str]]) -> None:
+    """That they do, by their first start, also where estimates are exact; the rest where it is news."""
+    simulator = Simulator(ReplayOptions(discipline="timely", **options), profile())  # type: ignore[arg-type]
+    heard: list[Any] = []
+    simulator.controller.journal = heard.append
+    simulator.run([task(0, plan=((2, 1.0), (2, 1.0), (2, 1.0)), network_s=0.008)])
+    reports = [event for event in heard if event["event"] == "report"]
+    assert [(event["segment"], event["kind"]) for event in reports] == told
 
 
 def test_blocking_segment_waits_for_the_value() -> None:

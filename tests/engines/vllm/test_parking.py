@@ -113,6 +113,34 @@ def test_a_report_makes_a_parked_generation_due(sync_engine: Any) -> None:
     sync_engine.run()
 
 
+@pytest.mark.parametrize(
+    ("ago_s", "counts"),
+    [(None, False), (2.0, True), (-5.0, False), (1e6, False)],
+    ids=["not said", "waited for a step", "a clock ahead", "a clock of another host"],
+)
+def test_a_report_is_as_old_as_it_waited_for_the_step(
+    sync_engine: Any, ago_s: float | None, counts: bool
+) -> None:
+    """Steps of a slow machine last; a robot's 'two seconds left' is not two seconds from their end."""
+    scheduler = sync_engine.scheduler
+    sync_engine.add("late", "Be late.", 60, parked(300.0)(0))
+    sync_engine.run(until=lambda: scheduler._stats(0.0)["parked"] == 1)
+    real, now = scheduler.clock, scheduler.clock()
+    scheduler.clock = lambda: now
+    try:
+        told = {"segment": 0, "kind": "progress", "remaining_s": 100.0, "age_s": 1.0}
+        sent = {} if ago_s is None else {"sent_s": now - ago_s}
+        event = {"kind": "report", "task_id": "task-0", "report": told, **sent}
+        assert scheduler.control(event) == {"known": True}
+        (job,) = scheduler.controller.table
+        expected = now + 100.0 - 1.0 - (ago_s if counts and ago_s else 0.0)
+        assert float(job.table.due_s[job.row]) == pytest.approx(expected)
+    finally:
+        scheduler.clock = real
+        sync_engine.llm.llm_engine.abort_request(["late"])
+        sync_engine.run()
+
+
 def test_switching_the_discipline_while_serving_loses_and_repeats_nothing(sync_engine: Any) -> None:
     scheduler = sync_engine.scheduler
     unparked = sync_engine.texts(6, 60, plain)

@@ -16,15 +16,15 @@ Reports = Iterator[tuple[float, ExecutionReport]]
 class Robots:
     """Execution on the robots' side. A robot runs its segments in order, each as soon as it has it.
 
-    Reports are sent only where they can tell the server something: while its estimates are exact, a report of
-    them would change nothing.
+    Reports are sent only where they can tell the server something. While its estimates are exact that is the first
+    start alone, by which it knows that this robot reports at all: others would change nothing.
     """
 
     def __init__(self, options: ReplayOptions) -> None:
         self._factor = options.estimate_factor
         self._noise = options.estimate_noise
         self._seed = options.seed
-        self._reports = options.closed_loop
+        self._reports = options.closed_loop and options.mode == "segmented"
         self._drawn: dict[int | str, tuple[float, ...]] = {}
 
     def estimate_s(self, task: PlannedTask, index: int) -> float:
@@ -65,9 +65,12 @@ class Robots:
                 end + network,
                 ExecutionReport(index, "value", elapsed_s=segment.execution_s, age_s=network, value=""),
             )
-        elif self._reports and estimate_s != segment.execution_s:
-            yield start + network, ExecutionReport(index, "started", age_s=network)
-            yield (
-                end + network,
-                ExecutionReport(index, "done", elapsed_s=segment.execution_s, age_s=network),
-            )
+        elif self._reports:
+            exact = estimate_s == segment.execution_s
+            if not exact or index == 0 < len(task.plan) - 1:
+                yield start + network, ExecutionReport(index, "started", age_s=network)
+            if not exact:
+                yield (
+                    end + network,
+                    ExecutionReport(index, "done", elapsed_s=segment.execution_s, age_s=network),
+                )

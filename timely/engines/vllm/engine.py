@@ -11,6 +11,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -310,7 +311,9 @@ class VllmEngine(Engine):
 
     async def report(self, task_id: str, report: ExecutionReport) -> None:
         """See ``Engine.report``; with several engines it reaches the one that holds the task."""
-        await self._control({"kind": "report", "task_id": task_id, "report": report.to_dict()})
+        # It waits in the engine's queue until a step is over; what it says was true before that.
+        event = {"kind": "report", "task_id": task_id, "report": report.to_dict(), "sent_s": time.monotonic()}
+        await self._control(event)
 
     async def cancel(self, task_id: str) -> bool:
         """See ``Engine.cancel``."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, get_args
 
 from vllm.logger import init_logger
@@ -29,7 +30,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from timely.core.errors import Conflict, InvalidInput, TimelyError, UnknownName
-from timely.core.job import Job, JobSpec
+from timely.core.job import JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import StepLimits, StepPlan
@@ -47,9 +48,11 @@ from timely.engines.vllm.boundaries import (
     skill_set_named,
 )
 from timely.engines.vllm.names import PromptNames
+from timely.engines.vllm.ordered_queue import InOrder
 from timely.engines.vllm.params import TimelyParams, parse
 from timely.engines.vllm.prefix import PrefixView
 from timely.engines.vllm.settings import SchedulerSettings, open_journal
+from timely.engines.vllm.tracked import SHOWN_JOBS, Tracked, count_states
 from timely.engines.vllm.values import append_value
 from timely.plans.values import value_text
 
@@ -64,27 +67,11 @@ PREDICTED_TOKENS = 256
 LOOKS = 64
 """Most waiting requests whose prefix is looked up anew before a step, the oldest first; each was when it came."""
 
+LONGEST_STEP_S = 300.0
+"""No report waits longer for a step to end."""
+
 PARKED_STEP = 1 << 62
 """``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
-
-
-@dataclass(slots=True, eq=False)
-class Tracked:
-    """What we keep of a request beside vLLM's own state and its row in the table."""
-
-    request: Request
-    job: Job
-    task_id: str
-    finder: BoundaryFinder | None
-    segments: list[dict[str, Any]] = field(default_factory=list)
-    suspensions: int = 0
-    found_blocks: int = 0
-    """While it waits: blocks of its context that the prefix cache holds."""
-    evicted_context: int = 0
-    """Tokens its KV cache held when it was last evicted: what is computed again below that is recomputation."""
-    first_token_s: float | None = None
-    discard: int = 0
-    """Overshoot tokens of asynchronous scheduling to drop: they were sampled without the awaited value."""
 
 
 @dataclass(slots=True)
@@ -337,7 +324,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             if request.status != RequestStatus.RUNNING and request in self.waiting:
                 chosen.add_request(request)
         if self.policy.value == "priority":
-            return _InOrder(chosen, [str(request_id) for request_id in plan.tokens])
+            return InOrder(chosen, [str(request_id) for request_id in plan.tokens])
         return chosen
 
     def _merge_waiting(self, chosen: Any) -> None:
@@ -529,7 +516,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             # Later chunks overwrite this field where chunks are merged, so it always holds everything.
             output.kv_transfer_params = {
                 **(output.kv_transfer_params or {}),
-                "timely": self._account(tracked, outcome is not None, now),
+                "timely": tracked.account(now, finished=outcome is not None),
             }
 
     def _close(self, tracked: Tracked, closed: Closed, now: float, *, last: bool) -> None:
@@ -542,36 +529,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             surplus_tokens=closed.surplus_tokens,
             last=last,
         )
-        if tracked.job.spec.segmented and not last:
-            tracked.suspensions += 1
-        tracked.segments.append(
-            {
-                "index": segment.index,
-                "text": segment.text,
-                "tokens": segment.tokens,
-                "ready_s": now,
-                "execution_s": segment.execution_s,
-                "due_s": segment.end_s,
-                "blocking": segment.blocking and not last,
-                "pace": segment.pace,
-            }
-        )
-
-    def _account(self, tracked: Tracked, finished: bool, now: float) -> dict[str, Any]:
-        account: dict[str, Any] = {"segments": tracked.segments}
-        if finished:
-            job = tracked.job
-            account |= {
-                "tail": tracked.finder.tail if tracked.finder is not None else "",
-                "tokens": int(job.table.output_tokens[job.row]),
-                "prompt_tokens": job.spec.prompt_tokens,
-                "recomputed_tokens": job.recomputed_tokens,
-                "preemptions": job.preemptions,
-                "suspensions": tracked.suspensions,
-                "first_token_s": tracked.first_token_s,
-                "last_token_s": now,
-            }
-        return account
+        tracked.closed(segment, now, last=last)
 
     # ------------------------------------------------------------------ idle
 
@@ -601,7 +559,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
     def control(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """A control event from a front-end; harmless when its task is not here (several engines).
 
-        ``{"kind": "report", "task_id", "report"}``, ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
+        ``{"kind": "report", "task_id", "report", "sent_s"}`` (``sent_s``, on this clock, may be left out: now),
+        ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
         ``{"kind": "stats"}``, ``{"kind": "urgency", "task_id", "urgency"}``,
         ``{"kind": "requests", "task_id"}`` (the request ids of a task, for a cancel).
         Errors come back as data: ``{"error": {"code", "message", "where"}}``.
@@ -612,7 +571,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         try:
             kind = event.get("kind")
             if kind == "report":
-                return {"known": self._report(str(event["task_id"]), ExecutionReport(**event["report"]), now)}
+                report = _aged(ExecutionReport(**event["report"]), now - event.get("sent_s", now))
+                return {"known": self._report(str(event["task_id"]), report, now)}
             if kind == "discipline":
                 name = str(event["name"])
                 check_needs(registry.load(name).info, self._offers())
@@ -665,35 +625,13 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         table.prefill_left[row] = tracked.request.num_tokens - tracked.request.num_computed_tokens
 
     def _stats(self, now: float) -> dict[str, Any]:
-        table = self.controller.table
-        jobs: list[dict[str, Any]] = []
-        counts = {"waiting": 0, "running": 0, "parked": 0, "blocked": 0, "evicted": 0}
-        for tracked in self._tracked.values():
-            job, row = tracked.job, tracked.job.row
-            state = self._state(job, row, now)
-            counts[state] += 1
-            if len(jobs) < 200:
-                grace = job.spec.utility.ert_s if int(table.segment[row]) == 0 else 0.0
-                jobs.append(
-                    {
-                        "task_id": tracked.task_id,
-                        "agent": job.spec.agent,
-                        "state": state,
-                        "segment": int(table.segment[row]),
-                        "slack_s": float(table.due_s[row]) + grace - now,
-                        "output_tokens": int(table.output_tokens[row]),
-                        "urgent": job.spec.utility.urgent,
-                    }
-                )
         controller = self.controller
+        everybody = self._tracked.values()
         return {
             "discipline": controller.discipline.info.name,
             "mode": self.settings.mode,
             "now_s": now,
-            "waiting": counts["waiting"] + counts["evicted"],
-            "running": counts["running"],
-            "parked": counts["parked"],
-            "blocked": counts["blocked"],
+            **count_states(everybody, now),
             "kv_usage": float(self.kv_cache_manager.usage),
             "steps": controller.steps,
             "tokens": controller.tokens,
@@ -702,55 +640,13 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             "recomputed_tokens": controller.recomputed_tokens,
             "step_s": self._step_s,
             "decide_s": self._decide_s,
-            "jobs": jobs,
+            "jobs": [tracked.view(now) for tracked in islice(everybody, SHOWN_JOBS)],
             "paces": controller.paces.robots(),
         }
 
-    def _state(self, job: Job, row: int, now: float) -> str:
-        table = self.controller.table
-        if job.awaiting is not None:
-            return "blocked"
-        if not table.resident[row]:
-            return "evicted" if job.preemptions else "waiting"
-        return "parked" if float(table.resume_s[row]) > now else "running"
 
-
-class _InOrder:
-    """A request queue in the plan's order under ``--scheduling-policy priority``, whose queue would re-sort."""
-
-    def __init__(self, requests: Iterable[Request], order: list[str]) -> None:
-        rank = {request_id: position for position, request_id in enumerate(order)}
-        self._queue: deque[Request] = deque(
-            sorted(requests, key=lambda request: rank.get(request.request_id, len(rank)))
-        )
-
-    def add_request(self, request: Request) -> None:
-        self._queue.append(request)
-
-    def pop_request(self) -> Request:
-        return self._queue.popleft()
-
-    def peek_request(self) -> Request:
-        return self._queue[0]
-
-    def prepend_request(self, request: Request) -> None:
-        self._queue.appendleft(request)
-
-    def prepend_requests(self, requests: Iterable[Request]) -> None:
-        self._queue.extendleft(requests)
-
-    def remove_request(self, request: Request) -> None:
-        self._queue.remove(request)
-
-    def remove_requests(self, requests: Iterable[Request]) -> None:
-        gone = set(requests)
-        self._queue = deque(request for request in self._queue if request not in gone)
-
-    def __bool__(self) -> bool:
-        return bool(self._queue)
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def __iter__(self) -> Any:
-        return iter(self._queue)
+def _aged(report: ExecutionReport, waited_s: float) -> ExecutionReport:
+    """The report, older by its wait in the queue; as it is where the sender's clock cannot be ours (another host)."""
+    if not 0.0 < waited_s < LONGEST_STEP_S:
+        return report
+    return replace(report, age_s=report.age_s + waited_s)

@@ -1,0 +1,58 @@
+"""What the demonstration tells at its end: a table per class, and which class this machine is too slow for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from timely.core.utility import NORMAL, URGENT, TimeUtility
+from timely.demo.view import out_of_reach, summary
+
+
+def task(utility: TimeUtility, response_s: float | None, outcome: str = "complete") -> dict[str, Any]:
+    return {
+        "tuf": {"ert_s": utility.ert_s, "alpha": utility.alpha, "beta": utility.beta},
+        "response_time_s": response_s,
+        "waiting_time_s": response_s,
+        "utility": None if response_s is None else utility.value(response_s),
+        "outcome": outcome,
+    }
+
+
+def table(tasks: list[dict[str, Any]]) -> list[list[str]]:
+    console = Console(width=200, color_system=None)
+    with console.capture() as caught:
+        console.print(summary(tasks))
+    return [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in caught.get().splitlines()
+        if line.startswith("│")
+    ]
+
+
+def test_the_table_has_a_row_for_each_class() -> None:
+    tasks = [
+        task(URGENT, 0.1),
+        task(URGENT, 0.35),
+        task(URGENT, None, "cancelled"),
+        task(NORMAL, 0.5),
+        task(NORMAL, 1.25),
+    ]
+    assert table(tasks) == [
+        # Median of 0.1 and 0.35, the upper one; of 2 and 0.9995 in the mean.
+        ["urgent", "3", "67%", "0.35 s", "0.35 s", "1.50", "75%"],
+        ["normal", "2", "100%", "1.25 s", "1.25 s", "0.75", "75%"],
+    ]
+    assert table([task(NORMAL, None, "cancelled")])[0][:4] == ["normal", "1", "0%", ""]
+    assert table([]) == []
+
+
+def test_a_class_that_this_machine_cannot_serve_in_time_is_named() -> None:
+    slow = [task(URGENT, 0.46), task(URGENT, 0.31), task(URGENT, None), task(NORMAL, 0.5)]
+    (line,) = out_of_reach(slow)
+    assert line.startswith(
+        "No urgent task had its first segment in time: wanted within 0.20 s, the quickest took 0.31 s."
+    )
+    assert out_of_reach([*slow, task(URGENT, 0.2)]) == []
+    assert out_of_reach([task(URGENT, None)]) == out_of_reach([]) == []
