@@ -134,10 +134,12 @@ async def test_a_prediction_begins_with_what_the_engine_had_learned(
     kept = tmp_path / "wid1-timely-1.json"
     run = json.loads(kept.read_text())
     known: list[float] = []
+    observed: list[int] = []
 
     class Noting(Simulator):
         def __init__(self, *arguments: Any, speed: LearnedSpeed, **options: Any) -> None:
             known.append(speed.step_s(2, 0))
+            observed.append(speed.observed)
             super().__init__(*arguments, speed=speed, **options)
 
     monkeypatch.setattr(live, "Simulator", Noting)
@@ -152,7 +154,14 @@ async def test_a_prediction_begins_with_what_the_engine_had_learned(
 
     nothing = LearnedSpeed().step_s(2, 0)
     assert learned(1000.0)[0] == pytest.approx(3.0 * step_s, rel=0.2)
-    assert learned(0.001)[0] == pytest.approx(3.0 * step_s, rel=0.2)  # of one step
+    assert learned(0.001)[0] == pytest.approx(3.0 * step_s, rel=0.2)
+    assert observed[-1] == 1
+    with (tmp_path / "steps-1.jsonl").open("a") as file:
+        # Before the warm-up and after it, which is two steps; and that of another run.
+        for when_s in (0.002, 15.0, 2000.0):
+            file.write(json.dumps({"event": "switch", "t_s": when_s, "discipline": "timely"}) + "\n")
+    assert learned(0.001)[0] == pytest.approx(3.0 * step_s, rel=0.2)
+    assert observed[-1] == 2
     first, *others = learned(None)
     assert first == nothing
     assert all(speed > 1.2 * nothing for speed in others)

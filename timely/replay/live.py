@@ -332,8 +332,14 @@ class LiveBench:
             Simulator(options, profile, speed=speed).run(tasks)
             return speed
         last_s = -math.inf
-        for event in self._events(self.folder / kept["file"]):
-            if event["event"] == "timed" and event["t_s"] < kept["since_s"]:
+        events = self._events(self.folder / kept["file"])
+        # The run's warm-up counts: the discipline is made anew after it, what is known of step times is not.
+        made = (event["t_s"] for event in events if event["event"] == "switch")
+        begun = max(
+            (when for when in made if kept["since_s"] <= when <= kept["until_s"]), default=kept["since_s"]
+        )
+        for event in events:
+            if event["event"] == "timed" and event["t_s"] < begun:
                 # As the scheduler has it: a step that was composed while another ran begins with that one's end.
                 step_s = event["end_s"] - max(event["t_s"], last_s)
                 speed.observe(event["decodes"] + event["prefills"], event["prefill_tokens"], step_s)
@@ -356,8 +362,8 @@ class LiveBench:
         """Measured, and predicted with a profile (or ``OWN``), and where the prediction holds.
 
         ``{"settings", "profile", "door_s", "close": [...], "pairs": [...], "workloads": {workload: {system: {"runs",
-        "measured", "predicted", "range", "load_before"}}}}``: medians over the repetitions and simulations, ``range``
-        their least and greatest.
+        "measured", "predicted", "range", "load_before"}}}}``: medians over the repetitions, the prediction for each
+        the median of its simulations, ``range`` the least and greatest of all of these.
         """
         profile = self.own_profile() if name == OWN else load_profile(name)
         door_s = self.door_s()
@@ -393,16 +399,23 @@ class LiveBench:
         tasks = self.tasks(workload)
         options = replace(self.options(system), door_s=door_s)
         predictions = []
+        drawn: list[dict[str, float]] = []
         # One prediction, or one for each run.
         for run in runs if each else runs[:1]:
             one = self._profile_of(run, profile) if each else profile
             speed = self._speed_of(run if each else {}, options, one, tasks)
             noise = noise_of(one)
+            samples = []
             for sample in range(SAMPLES if noise else 1):
                 chosen = replace(options, step_noise=noise, seed=options.seed + sample)
                 simulated = Simulator(chosen, one, speed=copy.deepcopy(speed)).run(tasks)
                 summary = results.summary(simulated.records, simulated.end_s)
-                predictions.append(measured(summary))
+                samples.append(measured(summary))
+            # Of each run first, then over the runs, as what was measured: runs may fall into groups far apart.
+            predictions.append(
+                {name: statistics.median(value[name] for value in samples) for name in samples[0]}
+            )
+            drawn += samples
         values = [measured(run["summary"]) for run in runs]
         return {
             "runs": len(runs),
@@ -424,10 +437,10 @@ class LiveBench:
             },
             "range": {
                 name: (
-                    min(value[name] for value in predictions),
-                    max(value[name] for value in predictions),
+                    min(value[name] for value in drawn),
+                    max(value[name] for value in drawn),
                 )
-                for name in predictions[0]
+                for name in drawn[0]
             },
             "most": {
                 f"utility, {kind}": group["utility_max_mean"]
