@@ -173,6 +173,20 @@ def test_robots_that_report_fill_the_step_and_one_more_comes_along() -> None:
         assert set(scene.compose(0.1).tokens) & set(names) == boarded
 
 
+def test_while_memory_is_short_robots_that_report_all_ride() -> None:
+    """However their segments close: who waits for a place is evicted meanwhile, and computed again."""
+    for free_blocks, boarded in ((10_000, 1), (5, 5)):
+        scene = Scene()
+        scene.free_blocks = free_blocks
+        for number in range(4):
+            scene.job(f"runs {number}", NORMAL, running=True)
+        for number, name in enumerate("abcde"):
+            scene.parked(name, due_s=60.0 + number, resume_s=59.0 + number).segments[0].started = True
+            if free_blocks > 5:
+                scene.table.due_s[:] = 5.0
+        assert len(set(scene.compose(0.1).tokens) & set("abcde")) == boarded
+
+
 def test_robots_that_report_nothing_all_ride() -> None:
     """It may yet say that it began its first segment; when it does not in time, it is one that says nothing."""
     for now, boarded in ((0.24, {"a", "b", "c"}), (0.26, {"a", "b", "c", "d", "e"})):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from timely.cli import bench
 from timely.core.errors import InvalidInput
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines import registry
@@ -48,11 +49,28 @@ def test_alone_is_a_bound_for_every_task() -> None:
         assert record.response_time_s >= alone.response_s(record.task) - 1e-9
 
 
+@pytest.mark.slow
+def test_long_stories_fill_the_memory_and_nobody_waits_for_it() -> None:
+    """Parked readers hold the KV cache; those who come next need it, and who is evicted is computed again."""
+    records, _, _ = runs.run_records(
+        runs.OURS, "chat", 1, profile="timelyllm-4090-phi3", unit="sentence", longer=2.0
+    )
+    assert sum(record.waiting_time_s for record in records) / len(records) < 1.0
+    assert sum(record.preemptions for record in records) < 0.2 * len(records)
+
+
 @pytest.mark.parametrize("new_tokens", [50, 300, 600])
 @pytest.mark.parametrize("discipline", ["timely", "pud", "fcfs", "edf", "priority"])
 def test_no_discipline_beats_the_clairvoyant(discipline: str, new_tokens: int) -> None:
     tasks = burst(9, new_tokens)
     assert reached(tasks, discipline) <= clairvoyant_utility(tasks, PROFILE) + 1e-9
+
+
+def test_a_claim_s_interval_stands_beside_its_mean() -> None:
+    row = {"what": "x", "paper": 2.0, "ours": 1.0, "unit": "s", "holds": False, "note": ""}
+    assert bench._claim_row(row)[2] == "1"
+    told = bench._claim_row(row | {"ci95": [0.51234567, 1.5]})
+    assert told == ("x", "2", "1 (0.5123 to 1.5)", "s", "0.50", "**no**", "")
 
 
 def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:

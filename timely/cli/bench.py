@@ -503,23 +503,24 @@ def paper(
         claims = module.run(Evaluation(range(1, seeds + 1), target, say, pieces))
     write_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
     rows = [_claim_row(row) for row in claims]
+    ours = "ours (95% interval)" if any(row.get("ci95") for row in claims) else "ours"
+    headings = ("claim", "paper", ours, "unit", "ratio", "holds", "note")
     if markdown is not None:
-        markdown.write_text(_markdown(CLAIM_HEADINGS, rows), encoding="utf-8")
-    table = Table(*CLAIM_HEADINGS)
+        markdown.write_text(_markdown(headings, rows), encoding="utf-8")
+    table = Table(*headings)
     for row in rows:
         table.add_row(*row)
     console.print(table)
     console.print(f"plots: {target}")
 
 
-CLAIM_HEADINGS = ("claim", "paper", "ours", "unit", "ratio", "holds", "note")
-
-
 def _claim_row(row: dict[str, Any]) -> tuple[str, ...]:
     paper, ours = row["paper"], row["ours"]
     ratio = f"{ours / paper:.2f}" if paper and ours is not None else ""
     held = {True: "yes", False: "**no**", None: ""}[row["holds"]]
-    return (row["what"], _figure(paper), _figure(ours), row["unit"], ratio, held, row["note"])
+    low, high = row.get("ci95") or (None, None)
+    interval = "" if low is None else f" ({_figure(low)} to {_figure(high)})"
+    return (row["what"], _figure(paper), _figure(ours) + interval, row["unit"], ratio, held, row["note"])
 
 
 def _figure(value: float | None) -> str:

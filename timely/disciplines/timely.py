@@ -18,9 +18,9 @@ of an index, and each joins only if it gains at least what the others lose:
   composition tends to short responses instead of leaving them to chance.
 * **Riding along.** A parked generation joins a step that runs anyway if that hurts nobody: decoding it together with
   others is nearly free, decoding it alone later costs a whole step a token. It never starts a step before its
-  robot is about to run dry. While less KV cache is free than held it rides however far off that is: a plan that is
-  complete gives its memory back, one that waits is evicted and computed again. Robots that report what they do
-  fill the step up to ``COMPANY`` sequences, and at least one more comes along at each decision: more would close
+  robot is about to run dry. While less KV cache is free than held all ride, however far off that is: a plan that is
+  complete gives its memory back, one that waits is evicted and computed again. Otherwise robots that report what they
+  do fill the step up to ``COMPANY`` sequences, and at least one more comes along at each decision: more would close
   their segments together, and these would leave one behind the other. Of robots that report nothing all ride: far
   ahead they bear that their execution times are wrong.
 * While all who can run decode together and nothing happens, nothing is reconsidered.
@@ -166,7 +166,8 @@ class Timely(KeyedDiscipline):
         if not everybody:
             plan.held = step.held or ("batch" if builder.slots <= 0 else "tokens")
         if self.RIDE_S > 0.0 and plan.tokens and step.friendly:
-            step.take_along(self._riders(table, now, limits.free_blocks))
+            riders, short = self._riders(table, now, limits.free_blocks)
+            step.take_along(riders, crowd=short)
         plan.steady = everybody and builder.prefill_tokens == 0 and not plan.evict
         self._together = tuple(plan.tokens) if plan.steady else ()
         return plan
@@ -188,18 +189,17 @@ class Timely(KeyedDiscipline):
             and table.resident[rows].all()
         )
 
-    def _riders(self, table: JobTable, now: float, free_blocks: int) -> list[int]:
-        """Parked generations that could decode at once, whose robots run dry first first."""
+    def _riders(self, table: JobTable, now: float, free_blocks: int) -> tuple[list[int], bool]:
+        """Parked generations that could decode at once, whose robots run dry first first; and if memory is short."""
         parked = table.resume_s > now
         if not parked.any():
-            return []
+            return [], False
         able = parked & table.resident & (table.resume_s < math.inf) & (table.prefill_left == 0)
         if not able.any():
-            return []
-        if free_blocks >= int(table.blocks.sum()) - int(table.shared_blocks[table.resident].sum()):
+            return [], False
+        short = free_blocks < int(table.blocks.sum()) - int(table.shared_blocks[table.resident].sum())
+        if not short:
             able &= table.due_s < now + self.RIDE_S
         rows = able.nonzero()[0]
-        if rows.size == 1:
-            return [int(rows[0])]
         result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
-        return result
+        return result, short

@@ -220,15 +220,19 @@ class Step:
         self._late_weight += weight
         self._late_work += weight * work
 
-    def take_along(self, riders: list[int]) -> None:
-        """Let parked generations ride along while nobody is made late and no room has to be made for them."""
+    def take_along(self, riders: list[int], *, crowd: bool) -> None:
+        """Let parked generations ride along while nobody is made late and no room has to be made for them.
+
+        Args:
+            crowd: as many as can, however their segments close.
+        """
         builder, numbers = self._builder, self._numbers
         table, block = builder.table, builder.limits.block_tokens
         jobs, places = table.jobs, max(1, self._rules.COMPANY - len(builder.rows))
         for row in riders:
             if builder.full:
                 break
-            reports = _reports(jobs[row], builder.limits.now)
+            reports = not crowd and _reports(jobs[row], builder.limits.now)
             if reports and not places:
                 continue
             delay = numbers.each * float(numbers.left[row])
