@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from timely.core.errors import EngineFailed
 
@@ -91,16 +92,28 @@ class Child:
 
 
 class Children:
-    """A stack of children; leaving the block ends them, the last started first."""
+    """A stack of children; leaving the block ends them, the last started first.
+
+    Ctrl-C ends the block once. It waits while a child is being started, which would else be nobody's, and is passed
+    over while they are being ended. (SIGTERM comes here as Ctrl-C.)
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._children: list[Child] = []
+        self._before: Any = signal.SIG_DFL
+        self._starting = self._interrupted = self._ending = False
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
         """Start one; its standard error goes to ``FOLDER/NAME.log``."""
-        child = Child(name, command, self._folder / f"{name}.log", environment or {})
-        self._children.append(child)
+        self._starting = True
+        try:
+            child = Child(name, command, self._folder / f"{name}.log", environment or {})
+            self._children.append(child)
+        finally:
+            self._starting = False
+        if self._interrupted:
+            self._interrupt()
         return child
 
     def check(self) -> None:
@@ -112,16 +125,22 @@ class Children:
                     f"{child.name} ended with {code}: {child.last_words()}", where=str(child.log)
                 )
 
+    def _interrupt(self, *_: object) -> None:
+        self._interrupted = True
+        if not (self._starting or self._ending):
+            self._ending = True
+            raise KeyboardInterrupt
+
     def __enter__(self) -> Children:
+        self._before = signal.signal(signal.SIGINT, self._interrupt)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A second Ctrl-C must not leave processes behind.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._ending = True
         try:
             for child in reversed(self._children):
                 child.stop()
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, self._before)

@@ -32,6 +32,8 @@ from timely_robots.rostools import Spinner, assumed_handle, isolated_context, ne
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 
 SERVER_WAIT_S = 20.0
+LOOK_S = 0.2
+"""How often the player looks whether it has to stop."""
 CANCEL_WAIT_S = 3.0
 UNANSWERED_S = 2.0
 """A goal that was not accepted for so long is asked for by its name."""
@@ -56,12 +58,20 @@ class Player(Node):  # type: ignore[misc]
         self.finished = threading.Event()
         self.begun = 0.0
 
-    def wait_for_bridge(self, timeout_s: float) -> None:
-        """Raises EngineFailed when some robot's action is not served in time."""
+    def wait_for_bridge(self, timeout_s: float, stop: threading.Event) -> bool:
+        """Wait until every robot's action is served; False when ``stop`` was set before.
+
+        Raises:
+            EngineFailed: one is not served in time.
+        """
         deadline = time.monotonic() + timeout_s
         for robot, client in self.clients_.items():
-            if not client.wait_for_server(timeout_sec=max(0.1, deadline - time.monotonic())):
-                raise EngineFailed(f"no bridge serves {robot}", where=f"/{robot}/execute_task")
+            while not client.wait_for_server(timeout_sec=LOOK_S):
+                if stop.is_set():
+                    return False
+                if time.monotonic() > deadline:
+                    raise EngineFailed(f"no bridge serves {robot}", where=f"/{robot}/execute_task")
+        return not stop.is_set()
 
     def begin(self) -> None:
         """Start the clock; tasks are looked for ten times a second."""
@@ -180,9 +190,10 @@ def play(
     player = Player(tasks, context, until_s)
     spinner = Spinner(context, [player], name="player").start()
     try:
-        player.wait_for_bridge(SERVER_WAIT_S)
+        if not player.wait_for_bridge(SERVER_WAIT_S, stop):
+            return False
         spinner.call_and_wait(player.begin, 5.0)
-        while not player.finished.wait(0.2):
+        while not player.finished.wait(LOOK_S):
             if stop.is_set():
                 spinner.call_and_wait(player.cancel_all, 5.0)
                 player.finished.wait(CANCEL_WAIT_S)
