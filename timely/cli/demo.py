@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.cli.serve import ENGINES
+from timely.core.errors import UnknownName
 from timely.disciplines import registry
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -33,6 +35,8 @@ def command(
     from timely.demo.run import DemoOptions, run
 
     registry.load(discipline)
+    if engine not in ENGINES:
+        raise UnknownName("engine", engine, ENGINES, where="--engine")
     console = Console(stderr=json_file == STDOUT)
     result = run(DemoOptions(seconds, seed, out, discipline, engine, tuple(context.args)), console)
     write_json(json_file, result)
