@@ -57,18 +57,18 @@ class StepBuilder:
 
     def tokens_for(self, row: int) -> int:
         """Tokens the row would compute in this step: one to decode, else its prompt chunk (0: no budget)."""
-        left = int(self.table.prefill_left[row])
-        if left == 0:
-            return 1 if self.budget >= 1 else 0
-        return min(left, self.limits.prefill_chunk, self.budget)
+        return self._share(int(self.table.prefill_left[row]))
+
+    def _share(self, left: int) -> int:
+        return min(left, self.limits.prefill_chunk, self.budget) if left else min(1, self.budget)
 
     def add(self, row: int, tokens: int | None = None) -> bool:
         """Let the row take part; ``tokens`` caps its prompt chunk. False when it does not fit: nothing changes."""
-        if self.slots <= 0 or self.budget <= 0 or row in self._gone or row in self._members:
+        if self.full or row in self._gone or row in self._members:
             return False
         table = self.table
         left = int(table.prefill_left[row])
-        share = min(left, self.limits.prefill_chunk, self.budget) if left else 1
+        share = self._share(left)
         if tokens is not None and tokens < share:
             share = tokens
         if share <= 0:
