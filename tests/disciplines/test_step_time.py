@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.disciplines.step_time import FixedSpeed, LearnedSpeed
+from timely.disciplines.step_time import JOINED, FixedSpeed, LearnedSpeed, StepLearner
 
 TRUE = (0.012, 0.0008, 0.00025)
 
@@ -101,3 +103,46 @@ def test_a_fixed_speed_learns_nothing() -> None:
     speed.observe(1, 1, 9.0)
     assert speed.step_s(2, 10) == pytest.approx(0.02 + 0.002 + 0.003)
     assert (speed.token_s, speed.prefill_token_s) == (pytest.approx(0.021), pytest.approx(0.0003))
+
+
+def told(*steps: tuple[float, float, float, bool]) -> list[tuple[float, float, float]]:
+    """What a speed hears of steps (sequences, prompt tokens, seconds, whether prompts follow)."""
+    heard: list[tuple[float, float, float]] = []
+    learner = StepLearner(lambda *step: heard.append(step))
+    for sequences, prefill_tokens, step_s, follow in steps:
+        learner.ran(sequences, prefill_tokens, step_s, prompts_follow=follow)
+    return heard
+
+
+def test_steps_are_told_one_by_one_where_each_is_seen() -> None:
+    steps = [(1.0, 0.0, 0.02), (3.0, 120.0, 0.05), (3.0, 0.0, 0.02)]
+    assert told(*((*step, False) for step in steps)) == steps
+
+
+def test_a_step_before_prompts_is_told_with_them() -> None:
+    assert told((1, 0, 0.02, False), (2, 0, 0.06, True), (4, 90, 0.01, False), (4, 0, 0.02, False)) == [
+        (1, 0, 0.02),
+        (3, 45, pytest.approx(0.035)),
+        (4, 0, 0.02),
+    ]
+
+
+def test_an_endless_row_of_prompts_is_told_in_parts() -> None:
+    heard = told(*((2.0, 100.0, 0.04, True) for _ in range(3 * JOINED + 1)))
+    assert heard == [(2.0, 100.0, pytest.approx(0.04))] * 3
+
+
+def test_what_prompts_cost_is_learned_though_their_time_is_seen_in_the_step_before() -> None:
+    """20 ms a step, 1 ms a sequence, 0.2 ms a prompt token; each launch moves 25 ms of it to the step before."""
+    rng = random.Random(1)
+    joined, apart = LearnedSpeed(), LearnedSpeed()
+    learner = StepLearner(joined.observe)
+    steps = [(rng.randint(1, 8), rng.choice((0, 0, 0, 120, 240))) for _ in range(600)]
+    for (sequences, prompt), (_, following) in itertools.pairwise(steps):
+        step_s = 0.02 + 0.001 * sequences + 0.0002 * prompt
+        step_s += 0.025 * (following > 0) - 0.025 * (prompt > 0)
+        learner.ran(sequences, prompt, step_s, prompts_follow=following > 0)
+        apart.observe(sequences, prompt, step_s)
+    assert joined.prefill_token_s == pytest.approx(0.0002, rel=0.1)
+    assert joined.step_s(4, 0) == pytest.approx(0.024, rel=0.05)
+    assert apart.prefill_token_s < 0.5 * 0.0002

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.engines.timed_steps import from_events, read_journal
+from timely.engines.timed_steps import from_events, launches, read_journal
 
 
 def event(begin_s: float, end_s: float, **counts: int) -> dict[str, Any]:
@@ -22,6 +22,41 @@ def test_the_engines_own_gap_counts_and_idleness_does_not() -> None:
     steps = from_events(events)
     assert [step.step_s for step in steps] == pytest.approx([0.021, 0.019, 0.020])
     assert [step.decodes for step in steps] == [1, 2, 1]
+
+
+def test_a_step_composed_while_another_ran_begins_with_its_end() -> None:
+    events = [event(0.0, 0.020), event(0.005, 0.045), event(0.020, 0.060), event(0.5, 0.520)]
+    assert [step.step_s for step in from_events(events)] == pytest.approx([0.020, 0.025, 0.015, 0.020])
+    assert [step.step_s for step in from_events(events, 0.02)] == pytest.approx([0.015, 0.020])
+    assert [step.step_s for step in from_events(events, 0.001, 0.01)] == pytest.approx([0.025])
+
+
+def test_a_step_before_prompts_is_known_with_them_only() -> None:
+    """Their launch hides its end: of 20 ms each, one seems to take 35 and the other 5."""
+    events = [
+        event(0.0, 0.020), event(0.001, 0.055), event(0.020, 0.060, prefills=1, prefill_tokens=60),
+        event(0.055, 0.080), event(0.060, 0.100),
+    ]  # fmt: skip
+    steps = from_events(events)
+    assert [step.step_s for step in steps] == pytest.approx([0.020] * 5)
+    assert [step.prefill_tokens for step in steps] == [0, 30, 30, 0, 0]
+    assert sum(step.decodes for step in steps) == 5
+    # Composed when nothing ran, a prompt is seen as it is.
+    alone = [event(0.0, 0.020), event(0.021, 0.060, prefills=1, prefill_tokens=60)]
+    assert [step.prefill_tokens for step in from_events(alone)] == [0, 60]
+
+
+def test_how_long_a_launch_keeps_the_engine_busy() -> None:
+    """Only the first step after a rest tells it: later ones are composed when one before them is over."""
+    ahead = [
+        event(0.0, 0.020),
+        event(0.005, 0.045),
+        event(0.020, 0.060),
+        event(0.5, 0.520),
+        event(0.507, 0.540),
+    ]
+    assert launches(ahead) == (pytest.approx(0.006), 0.0)
+    assert launches([event(0.0, 0.020), event(0.021, 0.040)]) == (0.0, 0.0)
 
 
 def test_a_journal_is_read_from_a_time_on(tmp_path: Path) -> None:

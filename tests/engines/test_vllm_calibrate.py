@@ -34,6 +34,7 @@ class FakeEngine:
         self._path = Path(options.journal.replace("{pid}", "1"))
         self.running = False
         self._served = 0
+        self._now = 0.0
         type(self).prompts = []
 
     async def start(self) -> None:
@@ -48,7 +49,8 @@ class FakeEngine:
         ids = request.extra["prompt_token_ids"]
         self.prompts.append(len(ids))
         assert len(request.extra["forced_ids"]) == request.max_tokens
-        prompt, lines, now = len(ids), [], time.monotonic()
+        prompt, lines = len(ids), []
+        self._now = max(self._now, time.monotonic())
         for number in range(request.max_tokens):
             if number == 0:
                 step = (0, 1, prompt, prompt * prompt, 0)
@@ -56,11 +58,12 @@ class FakeEngine:
                 # As if others decoded beside it, and a prompt came in between.
                 batch, chunk = number % 8 + 1, 50 * (number % 3 == 0)
                 step = (batch, int(chunk > 0), chunk, chunk * chunk, batch * (prompt + number))
-            seconds = TRUE(*step) if self._served > 4 else SLOW_START
-            lines.append(
-                {"event": "timed", "t_s": now, "end_s": now + seconds, **dict(zip(COUNTS, step, strict=True))}
-            )
-            now += seconds + 1.0 if self._served > 4 else 0.0
+            warm = self._served > 4
+            begin = self._now if warm else self._now - SLOW_START
+            end = begin + (TRUE(*step) if warm else SLOW_START)
+            counts = dict(zip(COUNTS, step, strict=True))
+            lines.append({"event": "timed", "t_s": begin, "end_s": end, **counts})
+            self._now = end + 1.0 if warm else end
         with self._path.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
         yield GenerationDone(request.task_id, "complete", "", tokens=request.max_tokens)

@@ -167,13 +167,26 @@ async def test_a_prediction_begins_with_what_the_engine_had_learned(
     assert all(speed > 1.2 * nothing for speed in others)
 
 
+def test_pairs_tell_whether_their_repetitions_agree() -> None:
+    def row(values: dict[int, float]) -> dict[str, Any]:
+        name, mean = "response p50", sum(values.values()) / len(values)
+        return {
+            "measured": {name: mean}, "predicted": {name: mean}, "by_repetition": {name: values},
+            "range": {name: (mean, mean)}, "most": {},
+        }  # fmt: skip
+
+    rows = {"a": row({0: 1.0, 1: 3.0}), "b": row({0: 2.0, 1: 4.0}), "c": row({0: 3.0, 1: 2.0})}
+    agreed = {tuple(pair["systems"]): pair["agreed"] for pair in pairs("w", rows)}
+    assert agreed == {("a", "b"): True, ("a", "c"): False, ("b", "c"): False}
+
+
 def test_pairs_tell_who_should_have_won() -> None:
     def row(measured: float, predicted: float) -> dict[str, Any]:
         name = "response p50"
         return {
             "measured": {name: measured},
             "predicted": {name: predicted},
-            "spread": {name: 0.0},
+            "by_repetition": {name: {0: measured}},
             "range": {name: (predicted, predicted)},
             "most": {},
         }
@@ -200,7 +213,7 @@ def test_the_command_goes_on_until_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = Machine()
-    monkeypatch.setattr(live, "VllmLive", lambda folder, model: machine)
+    monkeypatch.setattr(live, "VllmLive", lambda folder, settings: machine)
     arguments = ["bench", "live", "--workloads", "wid1:20", "--systems", "timely,vllm", "--repetitions", "1"]
     arguments += ["--out", str(tmp_path / "runs"), "--json", str(tmp_path / "live.json")]
     assert timely([*arguments, "--budget", "0"]) == 75
@@ -243,15 +256,26 @@ async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
         kept.write_text(json.dumps(run))
         return float(bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
 
-    (tmp_path / "wid1-fcfs-1.json").unlink()
+    other = tmp_path / "wid1-fcfs-1.json"
+    put_away = other.rename(tmp_path / "first.json")
     as_calibrated = bench.report(PROFILE)["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
     assert predicted(0.0) == pytest.approx(as_calibrated, rel=0.05)
-    assert predicted(1000.0) > 2.0 * as_calibrated
-    both = bench.report("runs")
-    (tmp_path / "wid1-fcfs-1.json").write_text(kept.read_text())
-    assert bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"] == pytest.approx(
-        both["workloads"]["wid1"]["fcfs"]["predicted"]
-    )
+    slow = predicted(1000.0)
+    assert slow > 2.0 * as_calibrated
+    other.write_text(put_away.read_text())
+    both = bench.report("runs")["workloads"]["wid1"]["fcfs"]
+    kept.unlink()
+    alone = bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+    assert both["predicted"]["response mean"] == pytest.approx((alone + slow) / 2.0)
+    assert set(both["by_repetition"]["response mean"]) == {0, 1}
+
+
+def test_each_repetition_has_tasks_of_its_own(tmp_path: Path) -> None:
+    """The same for all systems; what hangs on a millisecond in one trace does not in the next."""
+    bench = LiveBench(tmp_path, SETTINGS)
+    first, again, second = bench.tasks("wid1"), bench.tasks("wid1", 0), bench.tasks("wid1", 1)
+    assert first == again
+    assert [task.arrival_s for task in first] != [task.arrival_s for task in second]
 
 
 def test_the_door_is_told_by_what_found_the_engine_asleep(tmp_path: Path) -> None:

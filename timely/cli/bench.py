@@ -296,15 +296,16 @@ def accuracy(
         typer.echo(text(result))
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def live(
+    context: typer.Context,
     workloads: Annotated[
         str, typer.Option(help="Comma-separated; NAME or NAME:SECONDS of it.")
     ] = "wid1,wid2,wid3",
     systems: Annotated[
         str, typer.Option(help="Comma-separated; timely, pud, edf, fcfs, vllm-stream, vllm.")
     ] = "timely,pud,edf,fcfs,vllm-stream,vllm",
-    seed: Annotated[int, typer.Option(min=0, help="Of the workloads.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first repetition's tasks; +1 for each more.")] = 7,
     repetitions: Annotated[int, typer.Option(min=1, help="Each system so often, in turn.")] = 2,
     profile: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="Of the prediction; runs: each run's own steps.")
@@ -320,7 +321,10 @@ def live(
     default_system: DefaultSystem = False,
     json_file: JsonFile = None,
 ) -> int:
-    """The paper's comparison on the real engine, in real time, the simulator's prediction beside it."""
+    """The paper's comparison on the real engine, in real time, the simulator's prediction beside it.
+
+    Arguments that it does not know go to vLLM.
+    """
     from timely.replay.live import PARTS, SYSTEMS, WORKLOADS, LiveBench, Settings, VllmLive, text
 
     names = [name.strip() for name in systems.split(",") if name.strip()]
@@ -329,7 +333,9 @@ def live(
             raise UnknownName("system", name, [*SYSTEMS, *PARTS], where="--systems")
     bench = LiveBench(
         out,
-        Settings(_durations(workloads, WORKLOADS), tuple(names), seed, model=model),
+        Settings(
+            _durations(workloads, WORKLOADS), tuple(names), seed, model=model, arguments=tuple(context.args)
+        ),
     )
     left = len(list(bench.missing(repetitions)))
     if left and budget != 0.0:
@@ -339,7 +345,9 @@ def live(
         latency_us, how = for_measurement(default_system)
         say(how)
         with awake(latency_us):
-            left = asyncio.run(bench.measure(VllmLive(out, model), repetitions, budget_s=limit, say=say))
+            left = asyncio.run(
+                bench.measure(VllmLive(out, bench.settings), repetitions, budget_s=limit, say=say)
+            )
     report = bench.report(profile)
     write_json(json_file, report)
     if json_file != STDOUT:

@@ -20,7 +20,11 @@ MEASURING = "timely.engines.vllm.calibrate"
 """Module whose ``timed_steps(model)`` runs steps on the live engine."""
 
 
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
 def command(
+    context: typer.Context,
     out: Annotated[
         Path, typer.Option(metavar="PROFILE.yaml", callback=check_target, help="The profile to write.")
     ],
@@ -42,12 +46,17 @@ def command(
     rounds: Annotated[int, typer.Option(min=1, help="How often each kind of step is measured, in turn.")] = 3,
     json_file: JsonFile = None,
 ) -> None:
-    """Measure step times here and write them as a profile for `timely replay --profile`."""
+    """Measure step times here and write them as a profile for `timely replay --profile`.
+
+    Arguments that it does not know go to vLLM.
+    """
     chosen = name or out.stem
     if from_kernels is not None:
+        if context.args:
+            raise InvalidInput(f"no such option: {context.args[0]}", where="calibrate")
         profile = _from_kernels(chosen, from_kernels, layers, pointwise_share, kv_blocks)
     else:
-        profile = _measured(chosen, model, rounds)
+        profile = _measured(chosen, model, tuple(context.args), rounds)
     save_profile(out, profile)
     write_json(json_file, profile.model_dump(mode="json"))
     if json_file != STDOUT:
@@ -74,14 +83,14 @@ def _from_kernels(
     )
 
 
-def _measured(name: str, model: str | None, rounds: int) -> StepTimeProfile:
+def _measured(name: str, model: str | None, arguments: tuple[str, ...], rounds: int) -> StepTimeProfile:
     if find_spec("vllm") is None:
         raise Unsupported(
             "measuring needs the live engine; install timely-serving[vllm], or give --from-kernels",
             where="calibrate",
         )
     measuring: Any = import_module(MEASURING)
-    measured = measuring.timed_steps(model, rounds=rounds, say=lambda line: typer.echo(line, err=True))
+    measured = measuring.timed_steps(model, arguments, rounds, lambda line: typer.echo(line, err=True))
     terms, errors = fit_steps(measured.steps)
     sizes = measured.sizes
     return make_profile(
@@ -90,6 +99,12 @@ def _measured(name: str, model: str | None, rounds: int) -> StepTimeProfile:
         terms,
         errors,
         KvCache(blocks=sizes.kv_blocks, block_tokens=sizes.block_tokens, swap_s_per_token=0.0),
-        Limits(max_batch=sizes.max_batch, token_budget=sizes.token_budget),
+        Limits(
+            max_batch=sizes.max_batch,
+            token_budget=sizes.token_budget,
+            asynchronous=sizes.asynchronous,
+            launch_s=measured.launches[0],
+            launch_prompts_s=measured.launches[1],
+        ),
         date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 FORGET = 0.995
 """Weight of the past at each step: follows a machine whose speed drifts, remembers some 200 steps."""
@@ -53,7 +54,7 @@ class LearnedSpeed:
         self._token_s = base_s
         self.observed = 0
 
-    def observe(self, sequences: int, prefill_tokens: int, step_s: float) -> None:
+    def observe(self, sequences: float, prefill_tokens: float, step_s: float) -> None:
         """Learn from one step that took ``step_s`` seconds."""
         if sequences <= 0 or step_s <= 0.0:
             return
@@ -126,6 +127,39 @@ class LearnedSpeed:
         return max(1e-7, self._w[2])
 
 
+JOINED = 8
+"""Most steps that are learned from as one."""
+
+
+class StepLearner:
+    """Tells a speed of finished steps, those together whose times are only known together.
+
+    With asynchronous scheduling the end of a step is seen when the next one is launched, and launching prompts takes
+    long: their time is seen in the step before them. The sum is right, so these are told as one step, their mean.
+
+    Args:
+        observe: ``LearnedSpeed.observe``, or another's.
+    """
+
+    def __init__(self, observe: Callable[[float, float, float], None]) -> None:
+        self._observe = observe
+        self._open: list[tuple[float, float, float]] = []
+
+    def ran(self, sequences: float, prefill_tokens: float, step_s: float, *, prompts_follow: bool) -> None:
+        """One more step is over; ``prompts_follow``: the next one was launched already and computes prompts."""
+        if not self._open and not prompts_follow:
+            self._observe(sequences, prefill_tokens, step_s)
+            return
+        self._open.append((sequences, prefill_tokens, step_s))
+        if prompts_follow and len(self._open) < JOINED:
+            return
+        sequences, prefill_tokens, step_s = (
+            sum(column) / len(self._open) for column in zip(*self._open, strict=True)
+        )
+        self._open.clear()
+        self._observe(sequences, prefill_tokens, step_s)
+
+
 class FixedSpeed:
     """A speed that is known and constant, for tests and for engines with a step-time profile.
 
@@ -138,7 +172,7 @@ class FixedSpeed:
     ) -> None:
         self._w = (base_s, per_sequence_s, per_prefill_token_s)
 
-    def observe(self, sequences: int, prefill_tokens: int, step_s: float) -> None:
+    def observe(self, sequences: float, prefill_tokens: float, step_s: float) -> None:
         """Nothing to learn."""
 
     def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float = 0.0) -> float:

@@ -20,7 +20,7 @@ from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, Speed, StepLimits, StepPlan
 from timely.disciplines.needs import check_urgency
 from timely.disciplines.registry import create
-from timely.disciplines.step_time import LearnedSpeed
+from timely.disciplines.step_time import LearnedSpeed, StepLearner
 from timely.engines.choices import choice
 from timely.engines.paces import Paces
 
@@ -39,7 +39,7 @@ UNMOVED_S = 1e-6
 class LearningSpeed(Speed, Protocol):
     """A speed that learns from finished steps."""
 
-    def observe(self, sequences: int, prefill_tokens: int, step_s: float) -> None:
+    def observe(self, sequences: float, prefill_tokens: float, step_s: float) -> None:
         """One step of ``sequences`` with ``prefill_tokens`` prompt tokens took ``step_s`` seconds."""
         ...
 
@@ -75,6 +75,7 @@ class Controller:
         self.segments = 0
         self.evictions = 0
         self.recomputed_tokens = 0
+        self._learner = StepLearner(self.speed.observe)
         self._tracks: dict[JobId, ExecutionTrack] = {}
         """What each job's robot is doing."""
         self._limits: StepLimits | None = None
@@ -328,10 +329,16 @@ class Controller:
             job.table.resident[row] = True
             job.table.resume_s[row] = -math.inf
 
-    def ran(self, sequences: int, prefill_tokens: int, step_s: float) -> None:
-        """The oldest step not over is: learn from its time, and charge it whole to each who took part."""
+    def ran(
+        self, sequences: int, prefill_tokens: int, step_s: float, *, prompts_follow: bool = False
+    ) -> None:
+        """The oldest step not over is: learn from its time, and charge it whole to each who took part.
+
+        Args:
+            prompts_follow: the next step was composed while this one ran, and has prompts; see ``StepLearner``.
+        """
         self.steps += 1
-        self.speed.observe(sequences, prefill_tokens, step_s)
+        self._learner.ran(sequences, prefill_tokens, step_s, prompts_follow=prompts_follow)
         for job_id in self._steps.popleft() if self._steps else ():
             job = self.table.get(job_id)
             if job is not None:

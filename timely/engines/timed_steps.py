@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from itertools import zip_longest
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,18 @@ class TimedStep:
     decoding sequences of the tokens they attend to.
     """
 
-    decodes: int
-    prefills: int
-    prefill_tokens: int
+    decodes: float
+    prefills: float
+    prefill_tokens: float
     prefill_squares: float
-    context_tokens: int
+    context_tokens: float
     step_s: float
+
+
+def _mean(steps: Sequence[TimedStep]) -> TimedStep:
+    """Of steps whose times are only known together."""
+    columns = zip(*(astuple(step) for step in steps), strict=True)
+    return TimedStep(*(sum(column) / len(steps) for column in columns))
 
 
 def from_events(
@@ -41,22 +48,48 @@ def from_events(
 
     Those that began from ``since_s`` to ``until_s`` on its clock.
 
-    A step takes from its composition to its end; where the next one follows at once, until that one is composed, so
-    that what the engine's loop does in between is part of it.
+    A step takes from its composition to its end, with asynchronous scheduling from the end of the one before, which
+    still ran when it was composed. Where the next one follows at once, until that one is composed, so that what the
+    engine's loop does in between is part of it.
+
+    A step composed ahead that has prompts takes long to launch, and the end of the one before it is seen only then: of
+    these, each is given as their mean, whose time is right.
     """
-    timed = [
-        event
-        for event in events
-        if event.get("event") == "timed" and since_s <= float(event["t_s"]) <= until_s
-    ]
-    steps = []
+    timed = [event for event in events if event.get("event") == "timed" and float(event["t_s"]) <= until_s]
+    steps: list[TimedStep] = []
+    joined: list[TimedStep] = []
+    last_s = -math.inf
     for event, after in zip_longest(timed, timed[1:]):
-        end_s = float(event["end_s"])
+        begin_s, end_s = max(float(event["t_s"]), last_s), float(event["end_s"])
+        last_s = end_s
         if after is not None and 0.0 <= float(after["t_s"]) - end_s < NEXT_STEP_S:
             end_s = float(after["t_s"])
+        if float(event["t_s"]) < since_s:
+            continue
         counts = {name: event[name] for name in COUNTS}
-        steps.append(TimedStep(**counts, step_s=end_s - float(event["t_s"])))
+        joined.append(TimedStep(**counts, step_s=end_s - begin_s))
+        ahead = after is not None and float(after["t_s"]) < end_s
+        if after is None or not (ahead and after["prefill_tokens"] > 0):
+            steps += joined if len(joined) == 1 else [_mean(joined)] * len(joined)
+            joined.clear()
     return steps
+
+
+def launches(events: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
+    """How long launching a step keeps the engine busy, seconds: one that only decodes, and one with prompts; medians.
+
+    From composing a step of an engine that was idle to composing the next, while the first one runs; 0 where that was
+    never so, as without asynchronous scheduling.
+    """
+    timed = [event for event in events if event.get("event") == "timed"]
+    found: tuple[list[float], list[float]] = ([], [])
+    last_s = -math.inf
+    for event, after in pairwise(timed):
+        if last_s < event["t_s"] and after["t_s"] < event["end_s"]:
+            found[event["prefill_tokens"] > 0].append(float(after["t_s"]) - float(event["t_s"]))
+        last_s = float(event["end_s"])
+    decode_s, prompts_s = (statistics.median(times) if times else 0.0 for times in found)
+    return decode_s, prompts_s
 
 
 def read_journal(path: Path, since_s: float = -math.inf, until_s: float = math.inf) -> list[TimedStep]:

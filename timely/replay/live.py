@@ -17,19 +17,20 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
 from lrtrace.compose import compose
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.disciplines import registry
-from timely.disciplines.step_time import LearnedSpeed
+from timely.disciplines.step_time import LearnedSpeed, StepLearner
 from timely.engines.base import Mode
 from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
 from timely.engines.sim.calibration import fit_steps, make_profile
 from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile, load_profile
 from timely.engines.sim.simulator import Simulator
-from timely.engines.timed_steps import TimedStep, from_events, read_events
+from timely.engines.timed_steps import TimedStep, from_events, launches, read_events
 from timely.replay import results
 from timely.replay.files import read_result, result_text, write_text
 from timely.replay.trace import planned
@@ -89,8 +90,8 @@ LEAST_STEPS = 60
 
 SAMPLES = 11
 """Simulations of a prediction, each with step times that scatter as the profile's errors say. Which of two requests of
-equal worth goes first can hang on a millisecond, and all that follows on that, on either side: so the prediction is the
-median, and its range says how much is chance."""
+equal worth goes first can hang on a millisecond, and all that follows on that, on either side: so the prediction is
+their mean, and their range says how much is chance."""
 
 SIGMA_OF_MEDIAN = 1.4826
 """Standard deviation of a normal variable over the median of its absolute value."""
@@ -106,8 +107,10 @@ class Settings:
 
     Attributes:
         workloads: name -> seconds of it.
+        seed: of the tasks of the first repetition; the next has the next seed. All systems get the same tasks.
         prompt_tokens, shared_prefix_tokens: of every task; the shared part is cached, as pre-stored prompts are.
         model: folder or name of the model; None: the packaged one.
+        arguments: further ones for vLLM.
     """
 
     workloads: Mapping[str, float]
@@ -116,6 +119,7 @@ class Settings:
     prompt_tokens: int = 600
     shared_prefix_tokens: int = 480
     model: str | None = None
+    arguments: tuple[str, ...] = ()
 
 
 class LiveEngine(Protocol):
@@ -136,10 +140,9 @@ class VllmLive:
     Its scheduler's journals and its sizes stay in ``folder``: the times of the very steps that were measured.
     """
 
-    def __init__(self, folder: Path, model: str | None = None, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, settings: Settings) -> None:
         self._folder = folder
-        self._model = model
-        self._arguments = arguments
+        self._settings = settings
         self._engine: Any = None
 
     async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
@@ -147,9 +150,9 @@ class VllmLive:
         from timely.engines.vllm.engine import VllmEngine
         from timely.engines.vllm.replay import VllmBackend, replay_options
 
-        options = replace(options, profile=self._model)
+        options = replace(options, profile=self._settings.model)
         if self._engine is None:
-            chosen = replay_options(options, self._arguments)
+            chosen = replay_options(options, self._settings.arguments)
             self._engine = VllmEngine(replace(chosen, journal=str(self._folder / STEPS_FILE)))
             await self._engine.start()
             sizes = asdict(self._engine.sizes)
@@ -219,11 +222,11 @@ class LiveBench:
         return 0
 
     async def _measure(self, engine: LiveEngine, run: Run) -> None:
-        workload, system, _ = run
+        workload, system, repetition = run
         options = self.options(system)
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
         begun = time.monotonic()
-        done = await engine.run(self.tasks(workload), options)
+        done = await engine.run(self.tasks(workload, repetition), options)
         if done.partial:
             raise asyncio.CancelledError
         unfinished = [record for record in done.records if record.outcome != "complete"]
@@ -255,12 +258,16 @@ class LiveBench:
             discipline=discipline, mode=mode, seed=self.settings.seed, journal=False, warm_prefixes=True
         )
 
-    def tasks(self, workload: str) -> list[PlannedTask]:
-        """The tasks of a workload in order of arrival, the longest segment of each skill set known beforehand."""
+    def tasks(self, workload: str, repetition: int = 0) -> list[PlannedTask]:
+        """The tasks of a workload in order of arrival, the longest segment of each skill set known beforehand.
+
+        Each repetition has tasks of its own: where a schedule hangs on a millisecond, more runs of the same tasks would
+        only tell that again.
+        """
         settings = self.settings
         trace = compose(
             workload,
-            settings.seed,
+            settings.seed + repetition,
             duration_s=settings.workloads[workload],
             prompt_tokens=settings.prompt_tokens,
             shared_prefix_tokens=settings.shared_prefix_tokens,
@@ -308,6 +315,10 @@ class LiveBench:
                     found.append(begins[after] - arrival)
         return statistics.median(found) if found else 0.0
 
+    def launches(self) -> tuple[float, float]:
+        """See ``timed_steps.launches``."""
+        return launches(event for file in self._journals() for event in self._events(file))
+
     def _profile_of(self, run: Mapping[str, Any], otherwise: StepTimeProfile) -> StepTimeProfile:
         """Fitted to the steps of one run, which a machine that drifts makes another; or that of all runs."""
         kept = run.get("steps")
@@ -338,12 +349,15 @@ class LiveBench:
         begun = max(
             (when for when in made if kept["since_s"] <= when <= kept["until_s"]), default=kept["since_s"]
         )
-        for event in events:
-            if event["event"] == "timed" and event["t_s"] < begun:
-                # As the scheduler has it: a step that was composed while another ran begins with that one's end.
-                step_s = event["end_s"] - max(event["t_s"], last_s)
-                speed.observe(event["decodes"] + event["prefills"], event["prefill_tokens"], step_s)
-                last_s = event["end_s"]
+        before = [event for event in events if event["event"] == "timed" and event["t_s"] < begun]
+        learner = StepLearner(speed.observe)
+        for event, after in zip_longest(before, before[1:]):
+            # As the scheduler has it: a step that was composed while another ran begins with that one's end.
+            step_s = event["end_s"] - max(event["t_s"], last_s)
+            last_s = event["end_s"]
+            follows = after is not None and after["t_s"] < last_s and after["prefills"] > 0
+            sequences = event["decodes"] + event["prefills"]
+            learner.ran(sequences, event["prefill_tokens"], step_s, prompts_follow=follows)
         return speed
 
     def _fitted(self, steps: Sequence[TimedStep]) -> StepTimeProfile:
@@ -355,7 +369,13 @@ class LiveBench:
             terms,
             errors,
             KvCache(blocks=sizes["kv_blocks"], block_tokens=sizes["block_tokens"], swap_s_per_token=0.0),
-            Limits(max_batch=sizes["max_batch"], token_budget=sizes["token_budget"]),
+            Limits(
+                max_batch=sizes["max_batch"],
+                token_budget=sizes["token_budget"],
+                asynchronous=sizes.get("asynchronous", False),
+                launch_s=self.launches()[0],
+                launch_prompts_s=self.launches()[1],
+            ),
         )
 
     def report(self, name: str) -> dict[str, Any]:
@@ -395,59 +415,58 @@ class LiveBench:
         *,
         each: bool,
     ) -> dict[str, Any]:
-        runs = [read_result(file) for file in files]
-        tasks = self.tasks(workload)
-        options = replace(self.options(system), door_s=door_s)
-        predictions = []
-        drawn: list[dict[str, float]] = []
-        # One prediction, or one for each run.
-        for run in runs if each else runs[:1]:
+        runs = {_repetition(file): read_result(file) for file in files}
+        drawn: list[list[dict[str, float]]] = []
+        most: dict[str, float] = {}
+        for repetition, run in runs.items():
+            tasks = self.tasks(workload, repetition)
+            options = replace(self.options(system), door_s=door_s)
             one = self._profile_of(run, profile) if each else profile
             speed = self._speed_of(run if each else {}, options, one, tasks)
-            noise = noise_of(one)
-            samples = []
-            for sample in range(SAMPLES if noise else 1):
-                chosen = replace(options, step_noise=noise, seed=options.seed + sample)
-                simulated = Simulator(chosen, one, speed=copy.deepcopy(speed)).run(tasks)
-                summary = results.summary(simulated.records, simulated.end_s)
-                samples.append(measured(summary))
-            # Of each run first, then over the runs, as what was measured: runs may fall into groups far apart.
-            predictions.append(
-                {name: statistics.median(value[name] for value in samples) for name in samples[0]}
-            )
-            drawn += samples
-        values = [measured(run["summary"]) for run in runs]
+            drawn.append(_predictions(tasks, options, one, speed))
+        for group_name, group in next(iter(runs.values()))["summary"]["by_class"].items():
+            most[f"utility, {group_name}"] = group["utility_max_mean"] or 0.0
+        values = {repetition: measured(run["summary"]) for repetition, run in runs.items()}
+        names = [name for name in MEASURES if all(name in value for value in values.values())]
         return {
             "runs": len(runs),
-            "jobs": len(tasks),
-            "load_before": max(run.get("load_before", 0.0) for run in runs),
-            "share_served": min(run["summary"]["share_served"] for run in runs),
-            "measured": {
-                name: statistics.median(value[name] for value in values)
-                for name in MEASURES
-                if name in values[0]
-            },
-            "spread": {
-                name: max(value[name] for value in values) - min(value[name] for value in values)
-                for name in MEASURES
-                if name in values[0]
+            "jobs": sum(run["summary"]["jobs"] for run in runs.values()),
+            "load_before": max(run.get("load_before", 0.0) for run in runs.values()),
+            "share_served": min(run["summary"]["share_served"] for run in runs.values()),
+            "measured": {name: statistics.mean(value[name] for value in values.values()) for name in names},
+            "by_repetition": {
+                name: {repetition: value[name] for repetition, value in values.items()} for name in names
             },
             "predicted": {
-                name: statistics.median(value[name] for value in predictions) for name in predictions[0]
+                name: statistics.mean(sample[name] for samples in drawn for sample in samples)
+                for name in names
             },
-            "range": {
-                name: (
-                    min(value[name] for value in drawn),
-                    max(value[name] for value in drawn),
-                )
-                for name in drawn[0]
-            },
-            "most": {
-                f"utility, {kind}": group["utility_max_mean"]
-                for kind, group in summary["by_class"].items()
-                if group["jobs"]
-            },
+            "range": {name: _range(drawn, name) for name in names},
+            "most": most,
         }
+
+
+def _repetition(file: Path) -> int:
+    """Of a run's file, from 0."""
+    return int(file.stem.rsplit("-", 1)[1]) - 1
+
+
+def _predictions(
+    tasks: list[PlannedTask], options: ReplayOptions, profile: StepTimeProfile, speed: LearnedSpeed
+) -> list[dict[str, float]]:
+    """The compared numbers of ``SAMPLES`` simulations whose step times scatter; of one, if they do not."""
+    noise, found = noise_of(profile), []
+    for sample in range(SAMPLES if noise else 1):
+        chosen = replace(options, step_noise=noise, seed=options.seed + sample)
+        simulated = Simulator(chosen, profile, speed=copy.deepcopy(speed)).run(tasks)
+        found.append(measured(results.summary(simulated.records, simulated.end_s)))
+    return found
+
+
+def _range(drawn: Sequence[Sequence[Mapping[str, float]]], name: str) -> tuple[float, float]:
+    """Least and greatest mean over the repetitions, one simulation of each."""
+    means = [statistics.mean(sample[name] for sample in samples) for samples in zip(*drawn, strict=False)]
+    return min(means), max(means)
 
 
 def noise_of(profile: StepTimeProfile) -> float:
@@ -457,7 +476,8 @@ def noise_of(profile: StepTimeProfile) -> float:
         for name, value in profile.fit_error.items()
         if name.endswith("_median") and isinstance(value, float)
     ]
-    return SIGMA_OF_MEDIAN * statistics.mean(errors) if errors else 0.0
+    # A simulation takes less than 1; a fit as bad as that predicts nothing anyway.
+    return min(SIGMA_OF_MEDIAN * statistics.mean(errors), 0.9) if errors else 0.0
 
 
 def measured(summary: Mapping[str, Any]) -> dict[str, float]:
@@ -493,12 +513,15 @@ def closeness(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict
 
 
 def pairs(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every two systems that differ by more than ``DIFFERENT``, and whether the prediction has the same winner."""
+    """Every two systems that differ by more than ``DIFFERENT``, and whether the prediction has the same winner.
+
+    ``agreed``: in every repetition the same one was ahead.
+    """
     found = []
     for name in RANKED:
         for first, second in itertools.combinations(rows, 2):
             a, b = rows[first], rows[second]
-            if name not in a["measured"]:
+            if name not in a["measured"] or name not in b["measured"]:
                 continue
             live = a["measured"][name] - b["measured"][name]
             scale = a["most"].get(name) or max(abs(a["measured"][name]), abs(b["measured"][name]), 1e-9)
@@ -512,11 +535,16 @@ def pairs(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str
                     "systems": [first, second],
                     "measured": live,
                     "predicted": predicted,
-                    "within_spread": abs(live) <= max(a["spread"][name], b["spread"][name]),
+                    "agreed": _agreed(a["by_repetition"][name], b["by_repetition"][name]),
                     "holds": live * predicted > 0.0,
                 }
             )
     return found
+
+
+def _agreed(first: Mapping[int, float], second: Mapping[int, float]) -> bool:
+    ahead = {first[repetition] > second[repetition] for repetition in first.keys() & second.keys()}
+    return len(ahead) == 1
 
 
 def text(report: Mapping[str, Any]) -> str:
@@ -527,7 +555,8 @@ def text(report: Mapping[str, Any]) -> str:
         seconds = report["settings"]["workloads"][workload]
         names = [name for name in MEASURES if name in first["measured"]]
         lines += [
-            f"{workload}, {seconds:.0f} s, {first['jobs']} tasks; measured / predicted by `{report['profile']}`",
+            f"{workload}, {seconds:.0f} s, {first['jobs']} tasks in {first['runs']} runs;"
+            f" measured / predicted by `{report['profile']}`",
             "",
             f"| system | runs | {' | '.join(names)} |",
             f"|---|---|{'---|' * len(names)}",
@@ -547,17 +576,17 @@ def text(report: Mapping[str, Any]) -> str:
         )
     if compared:
         wrong = [row for row in compared if not row["holds"]]
-        clear = [row for row in compared if not row["within_spread"]]
+        clear = [row for row in compared if row["agreed"]]
         missed = [row for row in clear if not row["holds"]]
         lines.append(
             f"Same winner in {len(compared) - len(wrong)} of {len(compared)} pairs that differ by more than"
-            f" {DIFFERENT:.0%}, in {len(clear) - len(missed)} of the {len(clear)} that differ by more than their own"
-            f" repetitions do{'.' if not wrong else ':'}"
+            f" {DIFFERENT:.0%}, in {len(clear) - len(missed)} of the {len(clear)} with the same winner in every"
+            f" repetition{'.' if not wrong else ':'}"
         )
         lines += [
             f"- {row['workload']}, {row['measure']}: {' - '.join(row['systems'])} is {row['measured']:+.3f}, predicted"
             f" {row['predicted']:+.3f}"
-            + (" (within the spread of repetitions)" if row["within_spread"] else "")
+            + ("" if row["agreed"] else " (not the same winner in every repetition)")
             for row in wrong
         ]
     return "\n".join(lines)

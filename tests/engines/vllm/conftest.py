@@ -92,6 +92,13 @@ class LocalEngine:
         return self.run()
 
 
+def _shares() -> dict[str, Any]:
+    """On a GPU several engines of the session live beside each other; by itself each would take nearly all of it."""
+    import torch
+
+    return {"gpu_memory_utilization": 0.15} if torch.cuda.is_available() else {}
+
+
 def make_engine(*, asynchronous: bool = False, **options: Any) -> LocalEngine:
     """An engine in this process. The CPU platform turns asynchronous scheduling off; the test turns it on again."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -114,6 +121,8 @@ def make_engine(*, asynchronous: bool = False, **options: Any) -> LocalEngine:
             enforce_eager=True,
             block_size=32,
             **{"max_num_seqs": 16, "max_model_len": 256, "seed": 0, "scheduler_cls": SCHEDULER, **options},
+            async_scheduling=asynchronous,
+            **_shares(),
         )
     finally:
         CpuPlatform.check_and_update_config = classmethod(original)

@@ -19,6 +19,7 @@ from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.timed_steps import read_journal
 from timely.engines.vllm.engine import VllmEngine, VllmOptions
+from timely.engines.vllm.forcing import engine_arguments
 from timely.engines.vllm.replay import VllmBackend
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
@@ -29,7 +30,7 @@ WORDS = [2000 + number for number in range(60)]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmEngine]:
     journal = tmp_path_factory.mktemp("journal") / "journal.jsonl"
-    arguments = ("--max-model-len", "1024", "--logits-processors", "timely.engines.vllm.forced:ForcedTokens")
+    arguments = ("--max-model-len", "1024", *engine_arguments())
     running = VllmEngine(VllmOptions(arguments=arguments, journal=str(journal), warm_up=("drone",)))
     await running.start()
     yield running

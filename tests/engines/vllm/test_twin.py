@@ -34,7 +34,7 @@ MAX_BATCH = 8
 BUDGET = 256
 
 
-def profile(blocks: int) -> StepTimeProfile:
+def profile(blocks: int, asynchronous: bool = False) -> StepTimeProfile:
     """A machine like the small CPU one: steps get longer with every sequence and prompt token.
 
     All times are multiples of a power of two, so that sums and differences are exact: otherwise the last bit of a
@@ -43,7 +43,7 @@ def profile(blocks: int) -> StepTimeProfile:
     data = load_profile("unit").model_dump()
     data["step_s"] |= {"base": 2.0**-6, "per_sequence": 2.0**-10, "per_prefill_token": 2.0**-11}
     data["kv"] |= {"blocks": blocks, "block_tokens": BLOCK}
-    data["limits"] |= {"max_batch": MAX_BATCH, "token_budget": BUDGET}
+    data["limits"] |= {"max_batch": MAX_BATCH, "token_budget": BUDGET, "asynchronous": asynchronous}
     return StepTimeProfile.model_validate(data)
 
 
@@ -99,10 +99,14 @@ def mistaken(tasks: list[PlannedTask]) -> list[PlannedTask]:
 
 
 def simulated(
-    tasks: list[PlannedTask], discipline: str, blocks: int, closed_loop: bool = False
+    tasks: list[PlannedTask],
+    discipline: str,
+    blocks: int,
+    closed_loop: bool = False,
+    asynchronous: bool = False,
 ) -> list[dict[str, Any]]:
     options = ReplayOptions(discipline=discipline, closed_loop=closed_loop, journal=False, max_resident=64)
-    simulator = Simulator(options, profile(blocks), repeat_steps=False)
+    simulator = Simulator(options, profile(blocks, asynchronous), repeat_steps=False)
     journal: list[dict[str, Any]] = []
     simulator.controller.journal = lambda event: journal.append(dict(event))
     run = simulator.run(tasks)
@@ -234,25 +238,41 @@ class Twin:
         self.scheduler.add_request(request)
 
     def step(self) -> None:
-        from vllm.v1.outputs import ModelRunnerOutput
-
         output = self.scheduler.schedule()
         scheduled = output.num_scheduled_tokens
         if not scheduled:
             # The discipline would rather wait; the engine sleeps until it wants to be asked again.
             assert not self.scheduler.has_requests(), "a step of nobody"
             return
+        end, sampled = self.launch(output, self.clock.now())
+        self.until(end)
+        self.over(output, sampled)
+
+    def launch(self, output: Any, begin: float) -> tuple[float, list[list[int]]]:
+        """When a step that begins then is over, and what it will have sampled."""
+        scheduled = output.num_scheduled_tokens
         requests = [self.scheduler.requests[name] for name in scheduled]
-        prefills = [r for r in requests if r.num_output_tokens == 0 or r.num_computed_tokens < r.num_tokens]
+        before = {r.request_id: r.num_computed_tokens - scheduled[r.request_id] for r in requests}
+        prefills = [
+            r
+            for r in requests
+            if before[r.request_id] < r.num_prompt_tokens or before[r.request_id] < r.num_tokens - 1
+        ]
         decodes = len(requests) - len(prefills)
         tokens = sum(scheduled[r.request_id] for r in prefills)
-        end = self.clock.now() + self.step_time(decodes, len(prefills), tokens, 0.0, 0)
+        sampled = [[7] if r.num_computed_tokens >= r.num_tokens else [] for r in requests]
+        return begin + self.step_time(decodes, len(prefills), tokens, 0.0, 0), sampled
+
+    def until(self, end: float) -> None:
         while self.agenda and self.agenda[0][0] < end:
             self.clock.advance_to(self.agenda[0][0])
             heapq.heappop(self.agenda)[-1]()
         self.clock.advance_to(end)
-        sampled = [[7] if r.num_computed_tokens >= r.num_tokens else [] for r in requests]
-        names = list(scheduled)
+
+    def over(self, output: Any, sampled: list[list[int]]) -> None:
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        names = list(output.num_scheduled_tokens)
         result = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: n for n, name in enumerate(names)},
@@ -261,6 +281,42 @@ class Twin:
         for outputs in self.scheduler.update_from_output(output, result).values():
             self.left -= sum(o.finish_reason is not None for o in outputs.outputs)
         self.execute()
+
+
+class AsynchronousTwin(Twin):
+    """With a step always composed ahead, as vLLM's engine core does on a GPU (``step_with_batch_queue``)."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.queue: list[tuple[Any, float, list[list[int]]]] = []
+
+    def run(self) -> list[dict[str, Any]]:
+        agenda = self.agenda
+        for task in self.tasks:
+            self.at(task.arrival_s, ARRIVAL, lambda task=task: self.add(task))
+        for _ in range(100_000):
+            if self.left == 0:
+                return self.journal
+            while agenda and agenda[0][0] <= self.clock.now():
+                heapq.heappop(agenda)[-1]()
+            if self.scheduler.has_requests():
+                output = self.scheduler.schedule()
+                if output.num_scheduled_tokens:
+                    begin = max([self.clock.now(), *(end for _, end, _ in self.queue)])
+                    self.queue.append((output, *self.launch(output, begin)))
+                    if len(self.queue) < 2:
+                        continue
+            if self.queue:
+                output, end, sampled = self.queue.pop(0)
+                self.until(end)
+                self.over(output, sampled)
+                continue
+            wait = self.scheduler.seconds_to_resume()
+            resume = math.inf if wait is None else self.clock.now() + wait
+            following = agenda[0][0] if agenda else math.inf
+            assert min(resume, following) < math.inf, "nothing will ever happen"
+            self.clock.advance_to(min(resume, following))
+        raise AssertionError("did not end")
 
 
 def steps(journal: list[dict[str, Any]]) -> list[tuple[float, dict[str, int], list[str]]]:
@@ -280,6 +336,18 @@ def test_the_same_decisions_step_by_step(vllm_config: Any, discipline: str) -> N
     tasks = trace(seed=5, jobs=40)
     live = steps(Twin(vllm_config, tasks, discipline, blocks=4000).run())
     simulation = steps(simulated(tasks, discipline, blocks=4000))
+    assert len(live) > 100
+    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
+        assert ours == theirs, f"step {number}"
+    assert len(live) == len(simulation)
+
+
+@pytest.mark.parametrize("discipline", ["timely", "pud", "edf", "fcfs"])
+def test_the_same_decisions_composed_ahead(vllm_config: Any, discipline: str) -> None:
+    """As on a GPU: a step is composed before the tokens of the one that runs are known."""
+    tasks = trace(seed=5, jobs=40)
+    live = steps(AsynchronousTwin(vllm_config, tasks, discipline, 4000).run())
+    simulation = steps(simulated(tasks, discipline, 4000, asynchronous=True))
     assert len(live) > 100
     for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
         assert ours == theirs, f"step {number}"
@@ -349,3 +417,26 @@ def test_under_memory_pressure_they_differ_little(vllm_config: Any) -> None:
     assert sum(e["event"] == "evict" for e in live) > 0
     ours, theirs = first_segments(live), first_segments(simulation)
     assert abs(np.median(ours) - np.median(theirs)) <= 0.05 * np.median(theirs)
+
+
+@pytest.mark.parametrize("discipline", ["timely", "pud"])
+def test_composed_ahead_with_robots_that_report(vllm_config: Any, discipline: str) -> None:
+    """Prefixes that are cached, estimates that are wrong: all at once, a step ahead."""
+    tasks = mistaken(trace(seed=11, jobs=60, shared=320))
+    live = steps(AsynchronousTwin(vllm_config, tasks, discipline, 4000, True).run())
+    simulation = steps(simulated(tasks, discipline, 4000, closed_loop=True, asynchronous=True))
+    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
+        assert ours == theirs, f"step {number}"
+    assert len(live) == len(simulation) > 100
+
+
+def test_composed_ahead_under_memory_pressure(vllm_config: Any) -> None:
+    """Who is evicted while its token is in flight loses it: nothing is served twice or lost."""
+    tasks = trace(seed=6, jobs=40)
+    live = AsynchronousTwin(vllm_config, tasks, "timely", 18).run()
+    simulation = simulated(tasks, "timely", 18, asynchronous=True)
+    for journal in (live, simulation):
+        assert sum(event["event"] == "evict" for event in journal) > 0
+        closed = [(str(e["job"]), e["index"], e["tokens"]) for e in journal if e["event"] == "segment"]
+        wanted = [(str(t.job), n, s.tokens) for t in tasks for n, s in enumerate(t.plan)]
+        assert sorted(closed) == sorted(wanted)

@@ -17,8 +17,8 @@ class Live:
     """A task in the engine: what the job table does not hold."""
 
     __slots__ = (
-        "boundary", "computed", "gap_end", "holding", "index", "job", "loaded", "output", "record", "run", "saved_from",
-        "swapped", "target", "task",
+        "boundary", "computed", "gap_end", "holding", "index", "job", "loaded", "output", "pending", "record", "run",
+        "saved_from", "swapped", "target", "task",
     )  # fmt: skip
 
     def __init__(self, task: PlannedTask, job: Job, record: JobRecord, holding: Holding) -> None:
@@ -31,6 +31,8 @@ class Live:
         self.boundary = task.plan[0].tokens
         """Output tokens at which it closes."""
         self.output = 0
+        self.pending = 0
+        """Output tokens in flight, with asynchronous scheduling."""
         self.target = task.output_tokens
         self.computed = 0
         """Most context tokens that were ever in the KV cache: what is computed below is computed again."""

@@ -92,10 +92,19 @@ class KvCache(_Part):
 
 
 class Limits(_Part):
-    """Most sequences and most tokens in a step."""
+    """Most sequences and most tokens in a step.
+
+    ``asynchronous``: each step is composed while the one before it runs, before that one's tokens are known, as vLLM
+    does on a GPU. A newcomer waits a step longer, and who is to park computes a token more. ``launch_s`` and
+    ``launch_prompts_s``: how long the engine is busy launching a step that only decodes, and one with prompts, seconds;
+    meanwhile it neither composes another nor sees that the one before is over.
+    """
 
     max_batch: PositiveInt
     token_budget: PositiveInt
+    asynchronous: bool = False
+    launch_s: NonNegativeFloat = 0.0
+    launch_prompts_s: NonNegativeFloat = 0.0
 
 
 class DraftTerms(_Part):
@@ -152,14 +161,14 @@ class StepTime:
 
     def __call__(
         self,
-        decodes: int,
-        prefills: int,
-        prefill_tokens: int,
+        decodes: float,
+        prefills: float,
+        prefill_tokens: float,
         prefill_squares: float,
-        context_tokens: int,
+        context_tokens: float,
         drafts: int = 0,
     ) -> float:
-        """Seconds of a step.
+        """Seconds of a step, or of the mean of several.
 
         Args:
             decodes: decoding sequences; prefills: sequences with a chunk of prompt.
@@ -193,7 +202,7 @@ class ProfileSpeed:
         self._time = StepTime(terms)
         self._round_s = round_s
 
-    def observe(self, sequences: int, prefill_tokens: int, step_s: float) -> None:
+    def observe(self, sequences: float, prefill_tokens: float, step_s: float) -> None:
         """Nothing to learn."""
 
     def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float = 0.0) -> float:

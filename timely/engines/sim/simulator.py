@@ -1,7 +1,8 @@
 """The simulated engine: steps on a virtual clock, decided by the controller that the live engine uses too.
 
 One step at a time: ask the controller, take blocks, let the profile say how long it takes; at its end tokens
-appear, segments close, robots hear of them. Everything between two steps (arrivals, reports) is an event.
+appear, segments close, robots hear of them. Everything between two steps (arrivals, reports) is an event. With an
+asynchronous profile the next step is composed as soon as one begins, of what is known by then.
 """
 
 from __future__ import annotations
@@ -34,16 +35,22 @@ PROGRESS_EVENTS = 256
 
 @dataclass(slots=True)
 class Step:
-    """The step in flight.
+    """A step that is composed: in flight, or the next.
 
     Attributes:
         members: (live job, its tokens, whether they are prompt tokens); one that decodes has one and its draft tokens.
         times: seconds; of a row of steps each one's, the last being in flight.
+        partial: of those computed ahead, whose prompt goes on after this step.
+        begun_s: when the engine takes it to have begun: at the end of the one before.
+        over_s: when it really was over, if the engine saw that only later.
     """
 
     members: list[tuple[Live, int, bool]]
     prefill_tokens: int
     times: list[float]
+    partial: frozenset[JobId] = frozenset()
+    begun_s: float = 0.0
+    over_s: float | None = None
 
 
 class Simulator:
@@ -116,6 +123,13 @@ class Simulator:
         self._tasks: Iterator[PlannedTask] = iter(())
         self._until_s = math.inf if options.until_s is None else options.until_s
         self._stepping = False
+        self._ahead = limits.asynchronous and not drafts
+        self._next: Step | None = None
+        """Composed while another runs."""
+        self._may_look = False
+        """The step in flight has begun and the next one was not asked for."""
+        self._launched_s = 0.0
+        """When the step composed ahead is launched."""
         self._wake_s = math.inf
         self._door_s = -math.inf
         """When the last task was through the door."""
@@ -129,7 +143,9 @@ class Simulator:
         self._whole = options.mode == "whole"
         # A discipline that listens to every token must hear each by itself.
         hears = type(self.controller.discipline).progressed is not Discipline.progressed
-        self._repeats = repeat_steps and not hears and not drafts and not options.step_noise
+        self._repeats = (
+            repeat_steps and not hears and not drafts and not options.step_noise and not self._ahead
+        )
 
     # ------------------------------------------------------------------ running
 
@@ -157,8 +173,12 @@ class Simulator:
                     break
                 self.now = when
                 agenda.run_next()
-                if not self._stepping and agenda.next_s() > when:
-                    self._begin_step(when)
+                if agenda.next_s() > when:
+                    if not self._stepping:
+                        self._begin_step(when)
+                    if self._may_look and self._stepping and self._next is None:
+                        self._begin_step(when)
+                    self._may_look = False
                 if progress is not None and agenda.handled % PROGRESS_EVENTS == 0:
                     progress(when, len(self.records), self.finished)
             else:
@@ -318,12 +338,15 @@ class Simulator:
             memory.evict(plan, [self.live[job_id] for job_id in plan.evict], now)
         table, pool = controller.table, memory.pool
         members: list[tuple[Live, int, bool]] = []
+        partial: list[JobId] = []
         decodes = prefill_tokens = context = 0
         squares = 0.0
         for job_id, share in plan.tokens.items():
             live = self.live[job_id]
             job = live.job
             row = job.row
+            if live.pending and live.output + live.pending >= live.target:
+                continue  # its last token is in flight: nothing is left to compute
             if not table.resident[row]:
                 memory.admit(live, now)
             left = int(table.prefill_left[row])
@@ -350,6 +373,13 @@ class Simulator:
                 context += end
                 live.computed = end
                 members.append((live, 1, False))
+            if self._ahead:
+                # Whoever is asked next takes it for computed.
+                self._computed(row, tokens, prompt=left > 0)
+                if tokens < left:
+                    partial.append(job_id)
+                else:
+                    live.pending += 1
         moved = memory.moved()
         if not members:
             if plan.tokens and plan.evict and again < len(self.live):
@@ -367,18 +397,43 @@ class Simulator:
         times = [time_s]
         if plan.steady and self._repeats and not prefill_tokens:
             self._repeat(now, decodes, context, members, times)
-        self._stepping = True
         self.prefill_tokens += prefill_tokens
         self.computed_tokens += prefill_tokens + drafts + decodes * len(times)
+        step = Step(members, prefill_tokens, times, frozenset(partial))
+        if self._ahead:
+            terms = self.profile.limits
+            self._launched_s = now + (terms.launch_prompts_s if prefill_tokens else terms.launch_s)
+        if self._stepping:
+            self._next = step
+            return
+        self._begin(now, step)
+        if self._ahead:
+            # The engine was idle: it composes the next step once this one is launched.
+            self.agenda.at(self._launched_s, WAKE, self._look)
+
+    def _begin(self, now: float, step: Step, seen_s: float | None = None) -> None:
+        """A step that is composed begins; the engine sees that at ``seen_s``, now unless given."""
+        self._stepping = True
+        step.begun_s = now if seen_s is None else seen_s
+        members, times = step.members, step.times
         if self.journal is not None:
             self.journal.steps(now, times, members)
-        self.series.sample(now, table, pool, len(members))
+        self.series.sample(now, self.controller.table, self.memory.pool, len(members))
         begin_s = now
         for time_s in times:
             self.busy_s += time_s
         if len(times) > 1:
             begin_s = self._take(now, members, times)
-        self.agenda.at(begin_s + times[-1], STEP_END, self._end_step, Step(members, prefill_tokens, times))
+        self.agenda.at(max(begin_s + times[-1], step.begun_s), STEP_END, self._end_step, step)
+
+    def _look(self, now: float, _: None) -> None:
+        self._may_look = True
+
+    def _computed(self, row: int, tokens: int, *, prompt: bool) -> None:
+        table = self.controller.table
+        table.context_tokens[row] += tokens
+        if prompt:
+            table.prefill_left[row] -= tokens
 
     def _draft(self, members: list[tuple[Live, int, bool]]) -> int:
         """Give those that decode their draft tokens, as many as there is room for; returns how many in all.
@@ -465,6 +520,11 @@ class Simulator:
             self.agenda.at(wake, WAKE, self._wake)
 
     def _end_step(self, now: float, step: Step) -> None:
+        if now < self._launched_s:
+            # The engine is busy launching (asynchronous only), and sees these tokens when it is done with that.
+            step.over_s = now
+            self.agenda.at(self._launched_s, STEP_END, self._end_step, step)
+            return
         self._stepping = False
         controller = self.controller
         table = controller.table
@@ -472,16 +532,20 @@ class Simulator:
             job = live.job
             row = job.row
             produced = 1
-            if prefill:
-                table.context_tokens[row] += tokens
-                left = table.prefill_left[row] - tokens
-                table.prefill_left[row] = left
-                if left > 0:
+            if self._ahead:
+                if job.job_id in step.partial:
+                    continue
+                live.pending -= 1
+                if self._void(live):
+                    continue
+            elif prefill:
+                self._computed(row, tokens, prompt=True)
+                if table.prefill_left[row] > 0:
                     continue
             else:
                 if tokens > 1:
                     produced = self._round(live, tokens - 1, now)
-                table.context_tokens[row] += produced
+                self._computed(row, produced, prompt=False)
             record = live.record
             if live.output == 0:
                 record.first_token_s = now
@@ -492,8 +556,31 @@ class Simulator:
                 pass
         if len(step.times) > 1:
             controller.ran_again([live.task.job for live, _, _ in step.members], step.times[-1])
+        elif self._ahead:
+            self._ended_ahead(now, step)
         else:
             controller.ran(len(step.members), step.prefill_tokens, step.times[0])
+
+    def _ended_ahead(self, now: float, step: Step) -> None:
+        """With a step composed ahead: it begins, and the one after it may be composed."""
+        following, self._next = self._next, None
+        prompts = following is not None and following.prefill_tokens > 0
+        step_s = now - step.begun_s
+        self.controller.ran(len(step.members), step.prefill_tokens, step_s, prompts_follow=prompts)
+        if following is not None:
+            self._begin(now if step.over_s is None else step.over_s, following, now)
+            self._may_look = True
+
+    def _void(self, live: Live) -> bool:
+        """Whether a token that was computed ahead came to nothing."""
+        table, row = self.controller.table, live.job.row
+        if not table.resident[row]:
+            return True  # evicted meanwhile: it will be computed again
+        if live.job.awaiting is not None:
+            # It follows a blocking skill, whose value it has not seen.
+            table.context_tokens[row] -= 1
+            return True
+        return False
 
     def _round(self, live: Live, drafted: int, now: float) -> int:
         """A round of speculative decoding is verified: how many tokens it gave.

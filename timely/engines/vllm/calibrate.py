@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timely.engines.base import GenerationRequest
-from timely.engines.timed_steps import TimedStep, read_journal
+from timely.engines.timed_steps import TimedStep, from_events, launches, read_events
 from timely.engines.vllm.engine import EngineSizes, VllmEngine, VllmOptions
-from timely.engines.vllm.replay import FORCED, made_up_ids
+from timely.engines.vllm.forcing import engine_arguments
+from timely.engines.vllm.replay import made_up_ids
 
 BATCHES = (1, 2, 3, 4, 6, 8)
 CONTEXTS = (32, 400, 1200)
@@ -39,6 +40,8 @@ class Measured:
     steps: list[TimedStep]
     sizes: EngineSizes
     source: str
+    launches: tuple[float, float] = (0.0, 0.0)
+    """See ``timed_steps.launches``."""
 
 
 def timed_steps(
@@ -56,8 +59,10 @@ def timed_steps(
         journal = Path(folder) / "journal-{pid}.jsonl"
         sizes, name, warm_s = asyncio.run(_run(str(journal), model, tuple(arguments), rounds, say))
         files = sorted(Path(folder).glob("journal-*.jsonl"))
-        steps = [step for file in files for step in read_journal(file, warm_s)]
-    return Measured(steps, sizes, f"{name}, {_vllm()} on {_machine()}: {len(steps)} timed steps")
+        journals = [read_events(file) for file in files]
+    steps = [step for events in journals for step in from_events(events, warm_s)]
+    source = f"{name}, {_vllm()} on {_machine()}: {len(steps)} timed steps"
+    return Measured(steps, sizes, source, launches(event for events in journals for event in events))
 
 
 async def _run(
@@ -65,7 +70,7 @@ async def _run(
 ) -> tuple[EngineSizes, str, float]:
     options = VllmOptions(
         model=model, discipline="fcfs", mode="stream", journal=journal, warm_up=(),
-        arguments=("--logits-processors", FORCED, *arguments),
+        arguments=(*engine_arguments(), *arguments),
     )  # fmt: skip
     engine = VllmEngine(options)
     say("starting the engine ...")

@@ -42,6 +42,7 @@ from timely.engines.base import (
     Mode,
     SegmentReady,
 )
+from timely.engines.vllm.forcing import sampling_keywords
 from timely.engines.vllm.hooks import SUPPORTED
 from timely.engines.vllm.model import DEFAULT_MODEL, NO_PLANNER, planner_apart, planner_card, resolve_model
 from timely.engines.vllm.names import names_for
@@ -84,12 +85,13 @@ class VllmOptions:
 
 @dataclass(frozen=True, slots=True)
 class EngineSizes:
-    """Blocks of KV cache and tokens in each, most sequences and most tokens in a step."""
+    """Blocks of KV cache and tokens in each, most sequences and most tokens in a step; whether it is composed ahead."""
 
     kv_blocks: int
     block_tokens: int
     max_batch: int
     token_budget: int
+    asynchronous: bool = False
 
 
 class VllmEngine(Engine):
@@ -298,6 +300,7 @@ class VllmEngine(Engine):
             structured_outputs=StructuredOutputsParams(grammar=rules) if rules else None,
             extra_args={"timely": timely},
             output_kind=RequestOutputKind.CUMULATIVE,
+            **sampling_keywords(timely, trace_replay=self._args.enable_trace_replay),
         )
 
     def _grammar(self, skill_set: str) -> str:
@@ -417,6 +420,7 @@ class VllmEngine(Engine):
             block_tokens=int(config.cache_config.block_size),
             max_batch=int(config.scheduler_config.max_num_seqs),
             token_budget=int(config.scheduler_config.max_num_batched_tokens),
+            asynchronous=bool(config.scheduler_config.async_scheduling),
         )
 
     def _running(self) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from timely.core.errors import EngineFailed
+from timely.engines.vllm.forcing import engine_keywords, sampling_keywords
 from timely.engines.vllm.model import resolve_model
 
 PLAN = "mf(50);tc(30);mu(40);ml(60);tu(45);md(30);mr(80);mf(120);tc(90);mb(25);"
@@ -49,7 +50,7 @@ def measure(
         block_size=32,
         max_num_seqs=max(16, batch),
         max_model_len=1024,
-        logits_processors=["timely.engines.vllm.forced:ForcedTokens"],
+        **engine_keywords(),
         disable_log_stats=True,
     )
     try:
@@ -103,8 +104,9 @@ def _once(
             # No robot profile: every segment is expected to take no time, so it is runnable again at once.
             timely |= {"skill_set": "drone"}
         parameters = SamplingParams(
-            temperature=0.0, max_tokens=len(token_ids), ignore_eos=True, extra_args={"timely": timely}
-        )
+            temperature=0.0, max_tokens=len(token_ids), ignore_eos=True, extra_args={"timely": timely},
+            **sampling_keywords(timely, trace_replay=engine.model_config.enable_trace_replay),
+        )  # fmt: skip
         engine.add_request(f"{pair}-{segmented}-{number}", {"prompt_token_ids": list(prompt)}, parameters)
     segments = 0
     begun = time.perf_counter()

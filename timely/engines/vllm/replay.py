@@ -30,8 +30,8 @@ from timely.engines.replaying import (
 )
 from timely.engines.timed_steps import read_events
 from timely.engines.vllm.engine import VllmEngine, VllmOptions
+from timely.engines.vllm.forcing import engine_arguments
 
-FORCED = "timely.engines.vllm.forced:ForcedTokens"
 ALPHABET = range(1000, 9000)
 """Token ids for made-up prompts and plans: ordinary words in any vocabulary this size or larger."""
 SAMPLE_S = 0.25
@@ -96,7 +96,7 @@ class VllmBackend:
 
 def replay_options(options: ReplayOptions, arguments: tuple[str, ...] = ()) -> VllmOptions:
     """How to start an engine that can replay with these options."""
-    extra = ["--logits-processors", FORCED]
+    extra = list(engine_arguments())
     if options.token_budget is not None:
         extra += ["--max-num-batched-tokens", str(options.token_budget)]
     if options.kv_blocks is not None:

@@ -478,7 +478,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         if scheduler_output.num_scheduled_tokens and self._in_flight:
             step = self._in_flight.popleft()
             self._step_s = now - max(step.started_s, self._last_update_s)
-            self.controller.ran(step.sequences, step.prefill_tokens, self._step_s)
+            follows = bool(self._in_flight) and self._in_flight[0].prefills > 0
+            self.controller.ran(step.sequences, step.prefill_tokens, self._step_s, prompts_follow=follows)
             if self.controller.journal:
                 self.controller.journal(
                     {

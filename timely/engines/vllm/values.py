@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from timely.engines.vllm.forcing import continued
+
 if TYPE_CHECKING:
     from vllm.v1.request import Request
-
-
-def _forced_from(parameters: Any, generated: int) -> Any:
-    """The parameters of a replayed request without the tokens that are generated already: they are prompt now."""
-    timely = (parameters.extra_args or {}).get("timely") or {}
-    if not timely.get("forced_ids"):
-        return parameters
-    parameters = parameters.clone()
-    parameters.extra_args = {
-        **parameters.extra_args,
-        "timely": {**timely, "forced_ids": timely["forced_ids"][generated:]},
-    }
-    return parameters
 
 
 def append_value(scheduler: Any, request: Request, token_ids: list[int], overshoot: int) -> None:
@@ -63,7 +52,7 @@ def append_value(scheduler: Any, request: Request, token_ids: list[int], oversho
             prompt_token_ids=pending + token_ids,
             max_tokens=max(1, request.max_tokens - generated),
             arrival_time=request.arrival_time,
-            sampling_params=_forced_from(request.sampling_params, generated),
+            sampling_params=continued(request.sampling_params, generated),
         ),
     )
     scheduler._enqueue_waiting_request(request)
