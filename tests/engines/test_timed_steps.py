@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.engines.timed_steps import from_events, launches, read_journal
+from timely.engines.timed_steps import from_events, launches, passages, read_journal
 
 
 def event(begin_s: float, end_s: float, **counts: int) -> dict[str, Any]:
@@ -83,3 +83,25 @@ def test_what_is_no_journal_is_told_with_its_line(tmp_path: Path, line: str) -> 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"none\.jsonl: cannot read it"):
         read_journal(tmp_path / "none.jsonl")
+
+
+def arrive(job: str, when_s: float) -> dict[str, Any]:
+    return {"event": "arrive", "t_s": when_s, "job": job}
+
+
+def composed(when_s: float) -> dict[str, Any]:
+    return {"event": "step", "t_s": when_s, "tokens": {}}
+
+
+def test_how_long_each_task_was_at_the_door() -> None:
+    """Of five at once two are through when an engine that slept composes its first step; the others just miss it."""
+    events = [
+        arrive("a", 1.0), arrive("b", 1.0), composed(1.004), event(1.004, 1.5),
+        arrive("c", 1.0), arrive("d", 1.499), composed(1.501), event(1.501, 2.0),
+        arrive("e", 3.0), composed(3.010), event(3.010, 3.1), arrive("f", 9.0),
+    ]  # fmt: skip
+    assert passages(events, 0.003) == {
+        "a": pytest.approx(0.004), "b": pytest.approx(0.004), "c": pytest.approx(0.0041), "d": 0.003,
+        "e": pytest.approx(0.010),
+    }  # fmt: skip
+    assert set(passages(events, 0.003, 1.2, 5.0)) == {"d", "e"}

@@ -111,7 +111,14 @@ async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> 
     assert "0 within the range of its simulations" in told
 
 
-async def test_a_profile_that_admits_errors_gives_a_median_and_a_range(tmp_path: Path) -> None:
+def test_a_fit_that_is_no_good_still_gives_a_prediction() -> None:
+    profile = load_profile(PROFILE).model_copy(
+        update={"fit_error": {"decode_median": 2.0, "decode_p90": 4.0}}
+    )
+    assert noise_of(profile) == 0.9
+
+
+async def test_a_profile_that_admits_errors_gives_a_mean_and_a_range(tmp_path: Path) -> None:
     bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}))
     await bench.measure(Machine(), 1, say=quiet)
     assert noise_of(load_profile(PROFILE)) > 0.02
@@ -276,6 +283,32 @@ def test_each_repetition_has_tasks_of_its_own(tmp_path: Path) -> None:
     first, again, second = bench.tasks("wid1"), bench.tasks("wid1", 0), bench.tasks("wid1", 1)
     assert first == again
     assert [task.arrival_s for task in first] != [task.arrival_s for task in second]
+
+
+async def test_each_task_is_predicted_with_the_door_it_had(tmp_path: Path) -> None:
+    """What the journal tells of a run's requests; their names are vLLM's."""
+    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))
+    await bench.measure(Machine(), 1, say=quiet)
+    first = bench.tasks("wid1")[0]
+    events = [
+        {"event": "arrive", "t_s": 5.0, "job": f"{first.job}-1.234-ab12"},
+        {"event": "step", "t_s": 5.4, "tokens": {}},
+    ]
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    (tmp_path / "steps-1.jsonl").write_text(lines + journal(1.0))
+    (tmp_path / "sizes.json").write_text(
+        json.dumps({"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024})
+    )
+    kept = tmp_path / "wid1-fcfs-1.json"
+    run = json.loads(kept.read_text())
+
+    def predicted(since_s: float) -> float:
+        run["steps"] = {"file": "steps-1.jsonl", "since_s": since_s, "until_s": 700.0}
+        kept.write_text(json.dumps(run))
+        return float(bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
+
+    # By these steps, ten seconds apart, a task takes 5 s at the door as a rule; the first one took 0.4 s.
+    assert predicted(6.0) - predicted(1.0) == pytest.approx(4.6, abs=0.1)
 
 
 def test_the_door_is_told_by_what_found_the_engine_asleep(tmp_path: Path) -> None:

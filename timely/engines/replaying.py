@@ -71,6 +71,8 @@ class PlannedTask:
     max_tokens: int | None = None
     after: tuple[int | str, ...] = ()
     after_s: float = 0.0
+    door_s: float | None = None
+    """What this one takes to the engine (simulator); None: what ``ReplayOptions`` says."""
 
     @property
     def output_tokens(self) -> int:

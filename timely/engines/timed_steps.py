@@ -16,6 +16,9 @@ from timely.core.errors import InvalidInput
 NEXT_STEP_S = 0.004
 """A step that begins so soon after the end of the last followed it at once: the gap is the engine's own."""
 
+JUST_AFTER_S = 1e-4
+"""So soon after a step was composed comes what was not in it."""
+
 COUNTS = ("decodes", "prefills", "prefill_tokens", "prefill_squares", "context_tokens")
 
 
@@ -73,6 +76,41 @@ def from_events(
             steps += joined if len(joined) == 1 else [_mean(joined)] * len(joined)
             joined.clear()
     return steps
+
+
+def passages(
+    events: Iterable[Mapping[str, Any]], door_s: float, since_s: float = -math.inf, until_s: float = math.inf
+) -> dict[str, float]:
+    """What each job took from its arrival until the scheduler knew of it, seconds, told by the first step it could
+    have been in.
+
+    Which of the tasks of one moment are through when an engine that was asleep composes its first step is chance.
+
+    Args:
+        events: of a scheduler's journal, in the order in which they were written.
+        door_s: what it takes as a rule, for jobs of which the journal tells nothing more.
+        since_s, until_s: of arrivals.
+    """
+    found: dict[str, float] = {}
+    asleep: list[tuple[str, float]] = []
+    composed_s = over_s = -math.inf
+    for event in events:
+        kind = event.get("event")
+        if kind == "timed":
+            over_s = float(event["end_s"])
+        elif kind == "step":
+            composed_s = float(event["t_s"])
+            for job, arrival_s in asleep:
+                found[job] = composed_s - arrival_s
+            asleep.clear()
+        elif kind == "arrive" and since_s <= float(event["t_s"]) <= until_s:
+            job, arrival_s = str(event["job"]), float(event["t_s"])
+            if over_s <= arrival_s and composed_s <= arrival_s:
+                asleep.append((job, arrival_s))
+            else:
+                # Whatever was composed before it was through, it is not in.
+                found[job] = max(door_s, composed_s - arrival_s + JUST_AFTER_S)
+    return found
 
 
 def launches(events: Iterable[Mapping[str, Any]]) -> tuple[float, float]:

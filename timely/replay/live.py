@@ -30,7 +30,7 @@ from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
 from timely.engines.sim.calibration import fit_steps, make_profile
 from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile, load_profile
 from timely.engines.sim.simulator import Simulator
-from timely.engines.timed_steps import TimedStep, from_events, launches, read_events
+from timely.engines.timed_steps import TimedStep, from_events, launches, passages, read_events
 from timely.replay import results
 from timely.replay.files import read_result, result_text, write_text
 from timely.replay.trace import planned
@@ -315,6 +315,17 @@ class LiveBench:
                     found.append(begins[after] - arrival)
         return statistics.median(found) if found else 0.0
 
+    def _passed(self, tasks: list[PlannedTask], run: Mapping[str, Any], door_s: float) -> list[PlannedTask]:
+        """The tasks, each as long at the door as it was in that run."""
+        kept = run.get("steps")
+        if not kept:
+            return tasks
+        events = self._events(self.folder / kept["file"])
+        found = passages(events, door_s, kept["since_s"], kept["until_s"])
+        # A request's name is the job's, when its run began, and a suffix of vLLM's.
+        by_job = {name.rsplit("-", 2)[0]: passed_s for name, passed_s in found.items()}
+        return [replace(task, door_s=by_job.get(str(task.job))) for task in tasks]
+
     def launches(self) -> tuple[float, float]:
         """See ``timed_steps.launches``."""
         return launches(event for file in self._journals() for event in self._events(file))
@@ -420,6 +431,8 @@ class LiveBench:
         most: dict[str, float] = {}
         for repetition, run in runs.items():
             tasks = self.tasks(workload, repetition)
+            if each:
+                tasks = self._passed(tasks, run, door_s)
             options = replace(self.options(system), door_s=door_s)
             one = self._profile_of(run, profile) if each else profile
             speed = self._speed_of(run if each else {}, options, one, tasks)

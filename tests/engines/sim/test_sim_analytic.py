@@ -167,3 +167,15 @@ def test_until_leaves_the_rest_unfinished_and_counted() -> None:
     run_ = run([task(0), task(1, 5.0)], discipline="fcfs", until_s=0.03)
     assert [record.outcome for record in run_.records] == ["unfinished"]
     assert run_.records[0].output_tokens in (2, 3)
+
+
+def test_a_task_may_bring_its_own_time_at_the_door() -> None:
+    # Both arrive at 0 and each takes 3 ms; the second may also be through at once, or long after the first.
+    def served(door_s: float | None) -> float:
+        tasks = [task(0, plan=((1, 1.0),)), task(1, plan=((1, 1.0),), door_s=door_s)]
+        return float(run(tasks, discipline="fcfs", door_s=0.003).records[1].first_token_s)
+
+    assert served(None) == approx(0.023)
+    assert served(0.003) == approx(0.013)
+    assert served(0.001) == approx(0.013)  # it is behind the first
+    assert served(0.5) == approx(0.51)

@@ -48,6 +48,36 @@ def test_fit_is_sound_under_noise_and_says_its_error() -> None:
     assert 0.01 < float(errors["decode_median"]) < 0.08
 
 
+def test_a_machine_whose_steps_bend_by_batch_size_is_told_by_a_curve() -> None:
+    """Up to four sequences cost nothing more, the fifth a lot, each further one a little."""
+    rng = np.random.default_rng(4)
+
+    def true(sequences: int) -> float:
+        return 0.02 + 0.01 * (sequences > 4) + 0.0005 * max(0, sequences - 5)
+
+    steps = []
+    for decodes in [1, 2, 3, 4, 5, 6, 8, 10, 12, 16] * 20:
+        steps.append(TimedStep(decodes, 0, 0, 0.0, 0, true(decodes) * rng.normal(1.0, 0.02)))
+    terms, errors = fit_steps(steps)
+    model = StepTime(terms)
+    assert terms.per_sequence == 0.0
+    assert terms.sequences is not None
+    for decodes in (1, 3, 4, 5, 8, 14, 20):
+        assert model(decodes, 0, 0, 0.0, 0) == pytest.approx(true(decodes), rel=0.03)
+    assert float(errors["decode_p90"]) < 0.05
+    # Too few steps with many sequences: no bend there.
+    few, _ = fit_steps([*steps, TimedStep(200, 0, 0, 0.0, 0, 5.0)])
+    assert few.sequences is not None
+    assert max(few.sequences.at) == 16.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_bends_no_line(seed: int) -> None:
+    terms, _ = fit_steps(timed(0.05, seed))
+    assert terms.sequences is None
+    assert terms.per_sequence == pytest.approx(TRUE.per_sequence, rel=0.3)
+
+
 def test_coefficients_are_never_negative() -> None:
     steps = [TimedStep(n, 0, 0, 0.0, 0, 0.05 - 0.001 * n) for n in range(1, 20)]
     terms, _ = fit_steps(steps)

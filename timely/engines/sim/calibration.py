@@ -11,7 +11,7 @@ import yaml
 from numpy.typing import NDArray
 
 from timely.core.errors import InvalidInput
-from timely.engines.sim.profile import KvCache, Limits, StepTerms, StepTime, StepTimeProfile
+from timely.engines.sim.profile import Curve, KvCache, Limits, StepTerms, StepTime, StepTimeProfile
 from timely.engines.timed_steps import TimedStep
 
 LEAST_STEPS = 12
@@ -23,11 +23,25 @@ OUTLIER = 3.0
 REFITS = 5
 
 
+KNOTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Numbers of sequences at which a step's time may bend: kernels are chosen by batch size."""
+
+KNOT_STEPS = 8
+"""Steps with that many sequences, or more than at the knot before, that a bend takes."""
+
+CURVE_GAIN = 0.8
+"""Bends have to bring the squared error below this share of a straight line's."""
+
+NEGLIGIBLE = 1e-6
+"""A mean squared relative error this small is none."""
+
+
 def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | str]]:
-    """The linear form fitted to timed steps, coefficients not negative; and its relative errors, as fractions.
+    """A profile's form fitted to timed steps, coefficients not negative; and its relative errors, as fractions.
 
     Least squares of the relative error, steps far off counting less; then all in proportion, so that the steps
-    together take as long as they did.
+    together take as long as they did. By the number of sequences a straight line, or one with bends where that is
+    better.
 
     Raises:
         InvalidInput: fewer than ``LEAST_STEPS`` steps, or one that took no time.
@@ -39,13 +53,54 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
     time = np.array([step.step_s for step in steps])
     if not np.all(np.isfinite(time) & (time > 0.0)):
         raise InvalidInput("a timed step took no time", where="steps")
-    columns = np.array(
-        [
-            (1.0, s.decodes + s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens)
-            for s in steps
-        ],
+    table = np.array(
+        [(s.decodes + s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens) for s in steps],
         dtype=np.float64,
-    )  # fmt: skip
+    )
+    sequences, others = table[:, 0], table[:, 1:]
+    found, error = _least_squares(np.column_stack([np.ones(len(time)), others, sequences]), time)
+    terms = _terms(found[:4], per_sequence=found[4])
+    knots = _knots(sequences)
+    if len(knots) > 1:
+        widths = np.diff(knots).astype(np.float64)
+        widths[-1] = np.inf  # beyond the last knot as before it
+        bends = np.clip(sequences[:, None] - np.array(knots[:-1]), 0.0, widths)
+        found, bent = _least_squares(np.column_stack([np.ones(len(time)), others, bends]), time)
+        if error > NEGLIGIBLE and bent < CURVE_GAIN * error:
+            rises = np.concatenate([[0.0], np.cumsum(found[4:] * np.diff(knots))])
+            curve = Curve(at=tuple(map(float, knots)), s=tuple(float(f"{v:.4g}") for v in rises))
+            terms = _terms(found[:4], sequences=curve)
+    return terms, step_errors(terms, steps)
+
+
+def _terms(
+    found: NDArray[np.float64], per_sequence: float = 0.0, sequences: Curve | None = None
+) -> StepTerms:
+    base, token, square, context, sequence = (float(f"{v:.4g}") for v in (*found, per_sequence))
+    return StepTerms(
+        base=base,
+        per_sequence=sequence,
+        per_prefill_token=token,
+        per_prefill_token_sq=square,
+        per_context_token=context,
+        sequences=sequences,
+    )
+
+
+def _knots(sequences: NDArray[np.float64]) -> list[int]:
+    """Those numbers of sequences at which there are steps enough to tell a bend."""
+    kept: list[int] = []
+    for knot in KNOTS:
+        since = kept[-1] if kept else 0
+        if np.count_nonzero((sequences > since) & (sequences <= knot)) >= KNOT_STEPS:
+            kept.append(knot)
+    return kept
+
+
+def _least_squares(
+    columns: NDArray[np.float64], time: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """Coefficients of the columns, and the mean squared relative error with those far off counting less."""
     # Relative errors count, and columns of very different size must not hide each other.
     x = columns / time[:, None]
     scale = np.abs(x).max(axis=0)
@@ -56,17 +111,11 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
         off = np.abs(x @ found - 1.0)
         tolerated = max(OUTLIER * float(np.median(off)), 1e-9)
         found = _not_negative(x, np.sqrt(np.minimum(1.0, tolerated / np.maximum(off, 1e-12))))
+    off = np.abs(x @ found - 1.0)
+    error = float(np.mean(np.minimum(off, OUTLIER * max(float(np.median(off)), 1e-9)) ** 2))
     # What a robot waits for is a sum of steps, and relative errors favour the short ones: the sum has to be right.
     found *= float(time.sum() / ((x @ found) @ time))
-    base, sequence, token, square, context = (float(f"{v:.4g}") for v in found / scale)
-    terms = StepTerms(
-        base=base,
-        per_sequence=sequence,
-        per_prefill_token=token,
-        per_prefill_token_sq=square,
-        per_context_token=context,
-    )
-    return terms, step_errors(terms, steps)
+    return found / scale, error
 
 
 def _not_negative(x: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -237,7 +237,10 @@ class Simulator:
     def _next_arrival(self) -> None:
         task = next(self._tasks, None)
         if task is not None:
-            self._door_s = max(task.arrival_s, self._door_s) + self.options.door_s
+            if task.door_s is None:
+                self._door_s = max(task.arrival_s, self._door_s) + self.options.door_s
+            else:
+                self._door_s = max(task.arrival_s + task.door_s, self._door_s)
             self.agenda.at(self._door_s, ARRIVAL, self._arrive, task)
 
     def _arrive(self, now: float, task: PlannedTask) -> None:
