@@ -115,13 +115,13 @@ def test_a_fit_that_is_no_good_still_gives_a_prediction() -> None:
     profile = load_profile(PROFILE).model_copy(
         update={"fit_error": {"decode_median": 2.0, "decode_p90": 4.0}}
     )
-    assert noise_of(profile) == 0.9
+    assert noise_of(profile) == (0.9, 0.0)
 
 
 async def test_a_profile_that_admits_errors_gives_a_mean_and_a_range(tmp_path: Path) -> None:
     bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}))
     await bench.measure(Machine(), 1, say=quiet)
-    assert noise_of(load_profile(PROFILE)) > 0.02
+    assert min(noise_of(load_profile(PROFILE))) > 0.02
     row = bench.report(PROFILE)["workloads"]["wid1"]["timely"]
     least, greatest = row["range"]["response mean"]
     assert least < row["predicted"]["response mean"] < greatest

@@ -158,6 +158,7 @@ class ReplayOptions:
             Of tasks that arrive together an engine that sleeps begins a step with the first. Simulator only: a real
             server has a door.
         step_noise: step times scatter log-normally with this sigma around the profile's, as drawn by ``seed``.
+        prompt_noise: the same of steps with prompts; as ``step_noise`` unless given.
             Simulator only: a real machine has noise of its own.
         until_s: stop there; None: when all is done.
     """
@@ -182,6 +183,7 @@ class ReplayOptions:
     draft_tokens: int | None = None
     door_s: float = 0.0
     step_noise: float = 0.0
+    prompt_noise: float | None = None
     until_s: float | None = None
 
 

@@ -468,9 +468,9 @@ def _predictions(
     tasks: list[PlannedTask], options: ReplayOptions, profile: StepTimeProfile, speed: LearnedSpeed
 ) -> list[dict[str, float]]:
     """The compared numbers of ``SAMPLES`` simulations whose step times scatter; of one, if they do not."""
-    noise, found = noise_of(profile), []
-    for sample in range(SAMPLES if noise else 1):
-        chosen = replace(options, step_noise=noise, seed=options.seed + sample)
+    (decode, prompts), found = noise_of(profile), []
+    for sample in range(SAMPLES if decode or prompts else 1):
+        chosen = replace(options, step_noise=decode, prompt_noise=prompts, seed=options.seed + sample)
         simulated = Simulator(chosen, profile, speed=copy.deepcopy(speed)).run(tasks)
         found.append(measured(results.summary(simulated.records, simulated.end_s)))
     return found
@@ -482,15 +482,19 @@ def _range(drawn: Sequence[Sequence[Mapping[str, float]]], name: str) -> tuple[f
     return min(means), max(means)
 
 
-def noise_of(profile: StepTimeProfile) -> float:
-    """How step times scatter around a profile: the sigma that its median errors speak of, 0 where it names none."""
-    errors = [
-        value
-        for name, value in profile.fit_error.items()
-        if name.endswith("_median") and isinstance(value, float)
-    ]
-    # A simulation takes less than 1; a fit as bad as that predicts nothing anyway.
-    return min(SIGMA_OF_MEDIAN * statistics.mean(errors), 0.9) if errors else 0.0
+def noise_of(profile: StepTimeProfile) -> tuple[float, float]:
+    """How step times scatter around a profile: the sigma that its median errors speak of, 0 where it names none.
+
+    Of steps that decode, and of those with prompts: what ``pud`` learns from them differs by how well these are known.
+    """
+
+    def sigma(*kinds: str) -> float:
+        known = [profile.fit_error.get(f"{kind}_median") for kind in kinds]
+        errors = [error for error in known if isinstance(error, float)]
+        # A simulation takes less than 1; a fit as bad as that predicts nothing anyway.
+        return min(SIGMA_OF_MEDIAN * statistics.mean(errors), 0.9) if errors else 0.0
+
+    return sigma("decode"), sigma("prefill", "mixed")
 
 
 def measured(summary: Mapping[str, Any]) -> dict[str, float]:

@@ -137,6 +137,22 @@ def test_noise_scatters_step_times_as_the_seed_has_it() -> None:
         ended_s(1.0)
 
 
+def test_steps_with_prompts_scatter_by_themselves() -> None:
+    def first_and_last_s(**noise: float) -> tuple[float, float]:
+        simulator = Simulator(ReplayOptions(discipline="fcfs", **noise), profile())
+        (record,) = simulator.run([task(0, plan=((20, 1.0),))]).records
+        return record.first_token_s, record.last_token_s - record.first_token_s
+
+    plain = first_and_last_s()
+    prompts, decoding = first_and_last_s(prompt_noise=0.2), first_and_last_s(step_noise=0.2, prompt_noise=0.0)
+    assert prompts[0] != plain[0]
+    assert prompts[1] == pytest.approx(plain[1])
+    assert decoding[0] == plain[0]
+    assert decoding[1] != pytest.approx(plain[1])
+    with pytest.raises(InvalidInput, match="prompt_noise"):
+        first_and_last_s(prompt_noise=1.0)
+
+
 def test_a_simulation_can_begin_with_what_is_known_of_step_times() -> None:
     speed = LearnedSpeed()
     tasks = [task(0, plan=((50, 1.0),))]

@@ -89,9 +89,12 @@ class Simulator:
         self._prefill_chunk = _positive("prefill_chunk", options.prefill_chunk, self._token_budget)
         self._max_resident = _positive("max_resident", options.max_resident, 1 << 30)
         self._step_time = StepTime(self.profile.step_s)
-        if not 0.0 <= options.step_noise < 1.0:
-            raise InvalidInput(f"must be from 0 to less than 1, got {options.step_noise}", where="step_noise")
         self._noise = options.step_noise
+        self._prompt_noise = options.step_noise if options.prompt_noise is None else options.prompt_noise
+        for name, sigma in (("step_noise", self._noise), ("prompt_noise", self._prompt_noise)):
+            if not 0.0 <= sigma < 1.0:
+                raise InvalidInput(f"must be from 0 to less than 1, got {sigma}", where=name)
+        scatters = self._noise > 0.0 or self._prompt_noise > 0.0
         self._noises = random.Random(f"{options.seed}/steps")
         terms = self.profile.speculation
         drafts = options.draft_tokens
@@ -143,9 +146,7 @@ class Simulator:
         self._whole = options.mode == "whole"
         # A discipline that listens to every token must hear each by itself.
         hears = type(self.controller.discipline).progressed is not Discipline.progressed
-        self._repeats = (
-            repeat_steps and not hears and not drafts and not options.step_noise and not self._ahead
-        )
+        self._repeats = repeat_steps and not hears and not drafts and not scatters and not self._ahead
 
     # ------------------------------------------------------------------ running
 
@@ -392,8 +393,9 @@ class Simulator:
             return
         drafts = self._draft(members) if self.speculation.drafts else 0
         time_s = self._step_time(decodes, len(members) - decodes, prefill_tokens, squares, context, drafts)
-        if self._noise:
-            time_s *= math.exp(self._noises.gauss(-0.5 * self._noise**2, self._noise))
+        sigma = self._prompt_noise if prefill_tokens else self._noise
+        if sigma:
+            time_s *= math.exp(self._noises.gauss(-0.5 * sigma**2, sigma))
         time_s += moved * self.profile.kv.swap_s_per_token + self.speculation.step_s(drafts)
         if time_s <= 0.0:
             raise InvalidInput(f"a step takes {time_s} s", where=f"profile {self.profile.name}: step_s")

@@ -73,7 +73,7 @@ class VllmBackend:
             raise InvalidInput("the live engine replays recorded plans without drafts", where="draft_tokens")
         if options.door_s:
             raise InvalidInput("the live engine has a door of its own", where="door_s")
-        if options.step_noise:
+        if options.step_noise or options.prompt_noise:
             raise InvalidInput("the live engine has noise of its own", where="step_noise")
         if self._engine is not None:
             return await _Run(self._engine, tasks, options, progress).go()
