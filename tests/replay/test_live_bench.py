@@ -285,6 +285,21 @@ def test_each_repetition_has_tasks_of_its_own(tmp_path: Path) -> None:
     assert [task.arrival_s for task in first] != [task.arrival_s for task in second]
 
 
+async def test_systems_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
+    """A repetition that one system lacks is left out of all; without a common one each has what there is."""
+    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs", "vllm")))
+    await bench.measure(Machine(), 2, say=quiet)
+    (tmp_path / "wid1-fcfs-2.json").unlink()
+
+    def runs() -> dict[str, set[int]]:
+        rows = bench.report(PROFILE)["workloads"]["wid1"]
+        return {system: set(row["by_repetition"]["response mean"]) for system, row in rows.items()}
+
+    assert runs() == {"fcfs": {0}, "vllm": {0}}
+    (tmp_path / "wid1-vllm-1.json").unlink()
+    assert runs() == {"fcfs": {0}, "vllm": {1}}
+
+
 async def test_each_task_is_predicted_with_the_door_it_had(tmp_path: Path) -> None:
     """What the journal tells of a run's requests; their names are vLLM's."""
     bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))

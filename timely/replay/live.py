@@ -393,18 +393,17 @@ class LiveBench:
         """Measured, and predicted with a profile (or ``OWN``), and where the prediction holds.
 
         ``{"settings", "profile", "door_s", "close": [...], "pairs": [...], "workloads": {workload: {system: {"runs",
-        "measured", "predicted", "range", "load_before"}}}}``: medians over the repetitions, the prediction for each
-        the median of its simulations, ``range`` the least and greatest of all of these.
+        "measured", "by_repetition", "predicted", "range", "load_before"}}}}``: means over the repetitions that all
+        systems have, the prediction's over its simulations too, ``range`` the least and greatest of these.
         """
         profile = self.own_profile() if name == OWN else load_profile(name)
         door_s = self.door_s()
         workloads: dict[str, Any] = {}
         for workload in self.settings.workloads:
-            rows: dict[str, Any] = {}
-            for system in self.settings.systems:
-                files = sorted(self.folder.glob(f"{workload}-{system}-[0-9]*.json"))
-                if files:
-                    rows[system] = self._row(workload, system, files, profile, door_s, each=name == OWN)
+            rows = {
+                system: self._row(workload, system, files, profile, door_s, each=name == OWN)
+                for system, files in self._comparable(workload).items()
+            }
             if rows:
                 workloads[workload] = rows
         return {
@@ -414,6 +413,18 @@ class LiveBench:
             "workloads": workloads,
             "close": [row for name, rows in workloads.items() for row in closeness(name, rows)],
             "pairs": [row for name, rows in workloads.items() for row in pairs(name, rows)],
+        }
+
+    def _comparable(self, workload: str) -> dict[str, list[Path]]:
+        """Files of each system that has any; of the same repetitions, whose tasks are the same, if there is one."""
+        runs = {
+            system: {_repetition(file): file for file in self.folder.glob(f"{workload}-{system}-[0-9]*.json")}
+            for system in self.settings.systems
+        }
+        runs = {system: files for system, files in runs.items() if files}
+        shared = set.intersection(*(set(files) for files in runs.values())) if runs else set()
+        return {
+            system: [files[number] for number in sorted(shared or files)] for system, files in runs.items()
         }
 
     def _row(
