@@ -174,6 +174,23 @@ async def test_a_prediction_begins_with_what_the_engine_had_learned(
     assert all(speed > 1.2 * nothing for speed in others)
 
 
+def test_utilities_differ_by_a_share_of_the_most_or_of_what_is_lost() -> None:
+    def row(value: float) -> dict[str, Any]:
+        name = "utility, urgent"
+        return {
+            "measured": {name: value}, "predicted": {name: value}, "by_repetition": {name: {0: value}},
+            "range": {name: (value, value)}, "most": {name: 2.0},
+        }  # fmt: skip
+
+    def compared(first: float, second: float) -> bool:
+        return bool(pairs("w", {"a": row(first), "b": row(second)}))
+
+    assert compared(0.1, -0.1)  # a tenth of the most
+    assert not compared(0.02, -0.02)
+    assert compared(-20.0, -22.0)
+    assert not compared(-20.0, -20.5)
+
+
 def test_pairs_tell_whether_their_repetitions_agree() -> None:
     def row(values: dict[int, float]) -> dict[str, Any]:
         name, mean = "response p50", sum(values.values()) / len(values)

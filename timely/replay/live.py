@@ -75,7 +75,8 @@ RANKED = (
     "utility, urgent",
     "utility, normal",
 )
-"""Those by which systems are compared; of utilities the difference counts as a share of the maximum."""
+"""Those by which systems are compared; of utilities, which may be near zero, the difference counts as a share of the
+maximum where that is more than the larger of the two."""
 
 LEAST_BOUND = 10
 """Tokens of the longest segment, if none is longer (TimelyLLM section 7.1)."""
@@ -552,7 +553,7 @@ def pairs(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str
             if name not in a["measured"] or name not in b["measured"]:
                 continue
             live = a["measured"][name] - b["measured"][name]
-            scale = a["most"].get(name) or max(abs(a["measured"][name]), abs(b["measured"][name]), 1e-9)
+            scale = max(a["most"].get(name, 1e-9), abs(a["measured"][name]), abs(b["measured"][name]))
             if abs(live) <= DIFFERENT * scale:
                 continue
             predicted = a["predicted"][name] - b["predicted"][name]
