@@ -143,20 +143,21 @@ class StepLearner:
 
     def __init__(self, observe: Callable[[float, float, float], None]) -> None:
         self._observe = observe
-        self._open: list[tuple[float, float, float]] = []
+        self.open: list[tuple[float, float, float]] = []
+        """Steps that are not told yet."""
 
     def ran(self, sequences: float, prefill_tokens: float, step_s: float, *, prompts_follow: bool) -> None:
         """One more step is over; ``prompts_follow``: the next one was launched already and computes prompts."""
-        if not self._open and not prompts_follow:
+        if not self.open and not prompts_follow:
             self._observe(sequences, prefill_tokens, step_s)
             return
-        self._open.append((sequences, prefill_tokens, step_s))
-        if prompts_follow and len(self._open) < JOINED:
+        self.open.append((sequences, prefill_tokens, step_s))
+        if prompts_follow and len(self.open) < JOINED:
             return
         sequences, prefill_tokens, step_s = (
-            sum(column) / len(self._open) for column in zip(*self._open, strict=True)
+            sum(column) / len(self.open) for column in zip(*self.open, strict=True)
         )
-        self._open.clear()
+        self.open.clear()
         self._observe(sequences, prefill_tokens, step_s)
 
 

@@ -177,9 +177,10 @@ class Simulator:
                 if agenda.next_s() > when:
                     if not self._stepping:
                         self._begin_step(when)
-                    if self._may_look and self._stepping and self._next is None:
-                        self._begin_step(when)
-                    self._may_look = False
+                    if self._may_look:
+                        self._may_look = False
+                        if self._stepping and self._next is None:
+                            self._begin_step(when)
                 if progress is not None and agenda.handled % PROGRESS_EVENTS == 0:
                     progress(when, len(self.records), self.finished)
             else:
@@ -341,6 +342,7 @@ class Simulator:
         if plan.evict:
             memory.evict(plan, [self.live[job_id] for job_id in plan.evict], now)
         table, pool = controller.table, memory.pool
+        ahead = self._ahead
         members: list[tuple[Live, int, bool]] = []
         partial: list[JobId] = []
         decodes = prefill_tokens = context = 0
@@ -349,7 +351,7 @@ class Simulator:
             live = self.live[job_id]
             job = live.job
             row = job.row
-            if live.pending and live.output + live.pending >= live.target:
+            if ahead and live.pending and live.output + live.pending >= live.target:
                 continue  # its last token is in flight: nothing is left to compute
             if not table.resident[row]:
                 memory.admit(live, now)
@@ -377,9 +379,11 @@ class Simulator:
                 context += end
                 live.computed = end
                 members.append((live, 1, False))
-            if self._ahead:
+            if ahead:
                 # Whoever is asked next takes it for computed.
-                self._computed(row, tokens, prompt=left > 0)
+                table.context_tokens[row] = end
+                if left:
+                    table.prefill_left[row] = left - tokens
                 if tokens < left:
                     partial.append(job_id)
                 else:
@@ -404,22 +408,15 @@ class Simulator:
             self._repeat(now, decodes, context, members, times)
         self.prefill_tokens += prefill_tokens
         self.computed_tokens += prefill_tokens + drafts + decodes * len(times)
-        step = Step(members, prefill_tokens, times, frozenset(partial))
-        if self._ahead:
-            terms = self.profile.limits
-            self._launched_s = now + (terms.launch_prompts_s if prefill_tokens else terms.launch_s)
-        if self._stepping:
-            self._next = step
-            return
-        self._begin(now, step)
-        if self._ahead:
-            # The engine was idle: it composes the next step once this one is launched.
-            self.agenda.at(self._launched_s, WAKE, self._look)
+        step = Step(members, prefill_tokens, times)
+        if ahead:
+            self._compose_ahead(now, step, frozenset(partial))
+        else:
+            self._begin(now, step)
 
     def _begin(self, now: float, step: Step, seen_s: float | None = None) -> None:
-        """A step that is composed begins; the engine sees that at ``seen_s``, now unless given."""
+        """A step that is composed begins; asynchronous: and the engine sees that at ``seen_s``."""
         self._stepping = True
-        step.begun_s = now if seen_s is None else seen_s
         members, times = step.members, step.times
         if self.journal is not None:
             self.journal.steps(now, times, members)
@@ -429,16 +426,26 @@ class Simulator:
             self.busy_s += time_s
         if len(times) > 1:
             begin_s = self._take(now, members, times)
-        self.agenda.at(max(begin_s + times[-1], step.begun_s), STEP_END, self._end_step, step)
+        end_s = begin_s + times[-1]
+        if seen_s is not None:
+            step.begun_s = seen_s
+            end_s = max(end_s, seen_s)
+        self.agenda.at(end_s, STEP_END, self._end_step, step)
+
+    def _compose_ahead(self, now: float, step: Step, partial: frozenset[JobId]) -> None:
+        """Asynchronous: a step is launched when it is composed, and begins when the one before is over."""
+        step.partial = partial
+        terms = self.profile.limits
+        self._launched_s = now + (terms.launch_prompts_s if step.prefill_tokens else terms.launch_s)
+        if self._stepping:
+            self._next = step
+        else:
+            self._begin(now, step, now)
+            # The engine was idle: it composes the next step once this one is launched.
+            self.agenda.at(self._launched_s, WAKE, self._look)
 
     def _look(self, now: float, _: None) -> None:
         self._may_look = True
-
-    def _computed(self, row: int, tokens: int, *, prompt: bool) -> None:
-        table = self.controller.table
-        table.context_tokens[row] += tokens
-        if prompt:
-            table.prefill_left[row] -= tokens
 
     def _draft(self, members: list[tuple[Live, int, bool]]) -> int:
         """Give those that decode their draft tokens, as many as there is room for; returns how many in all.
@@ -531,26 +538,28 @@ class Simulator:
             self.agenda.at(self._launched_s, STEP_END, self._end_step, step)
             return
         self._stepping = False
-        controller = self.controller
+        controller, ahead = self.controller, self._ahead
         table = controller.table
         for live, tokens, prefill in step.members:
             job = live.job
             row = job.row
             produced = 1
-            if self._ahead:
+            if ahead:
                 if job.job_id in step.partial:
                     continue
                 live.pending -= 1
                 if self._void(live):
                     continue
             elif prefill:
-                self._computed(row, tokens, prompt=True)
-                if table.prefill_left[row] > 0:
+                table.context_tokens[row] += tokens
+                left = table.prefill_left[row] - tokens
+                table.prefill_left[row] = left
+                if left > 0:
                     continue
             else:
                 if tokens > 1:
                     produced = self._round(live, tokens - 1, now)
-                self._computed(row, produced, prompt=False)
+                table.context_tokens[row] += produced
             record = live.record
             if live.output == 0:
                 record.first_token_s = now
@@ -561,7 +570,7 @@ class Simulator:
                 pass
         if len(step.times) > 1:
             controller.ran_again([live.task.job for live, _, _ in step.members], step.times[-1])
-        elif self._ahead:
+        elif ahead:
             self._ended_ahead(now, step)
         else:
             controller.ran(len(step.members), step.prefill_tokens, step.times[0])
