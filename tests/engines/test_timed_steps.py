@@ -55,8 +55,14 @@ def test_how_long_a_launch_keeps_the_engine_busy() -> None:
         event(0.5, 0.520),
         event(0.507, 0.540),
     ]
-    assert launches(ahead) == (pytest.approx(0.006), 0.0)
-    assert launches([event(0.0, 0.020), event(0.021, 0.040)]) == (0.0, 0.0)
+    assert launches([ahead]) == (pytest.approx(0.006), 0.0)
+    assert launches([[event(0.0, 0.020), event(0.021, 0.040)]]) == (0.0, 0.0)
+
+
+def test_engines_have_journals_of_their_own() -> None:
+    """One may have ended before the other began, and be read after it."""
+    later, earlier = [event(900.0, 900.020)], [event(0.0, 0.020), event(0.5, 0.520)]
+    assert launches([later, earlier]) == (0.0, 0.0)
 
 
 def test_a_journal_is_read_from_a_time_on(tmp_path: Path) -> None:

@@ -113,19 +113,20 @@ def passages(
     return found
 
 
-def launches(events: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
-    """How long launching a step keeps the engine busy, seconds: one that only decodes, and one with prompts; medians.
+def launches(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[float, float]:
+    """How long launching a step keeps an engine busy, seconds: one that only decodes, and one with prompts; medians.
 
     From composing a step of an engine that was idle to composing the next, while the first one runs; 0 where that was
-    never so, as without asynchronous scheduling.
+    never so, as without asynchronous scheduling. ``journals`` has the events of each engine apart.
     """
-    timed = [event for event in events if event.get("event") == "timed"]
     found: tuple[list[float], list[float]] = ([], [])
-    last_s = -math.inf
-    for event, after in pairwise(timed):
-        if last_s < event["t_s"] and after["t_s"] < event["end_s"]:
-            found[event["prefill_tokens"] > 0].append(float(after["t_s"]) - float(event["t_s"]))
-        last_s = float(event["end_s"])
+    for events in journals:
+        timed = [event for event in events if event.get("event") == "timed"]
+        last_s = -math.inf
+        for event, after in pairwise(timed):
+            if last_s < event["t_s"] and after["t_s"] < event["end_s"]:
+                found[event["prefill_tokens"] > 0].append(float(after["t_s"]) - float(event["t_s"]))
+            last_s = float(event["end_s"])
     decode_s, prompts_s = (statistics.median(times) if times else 0.0 for times in found)
     return decode_s, prompts_s
 

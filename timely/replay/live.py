@@ -329,7 +329,7 @@ class LiveBench:
 
     def launches(self) -> tuple[float, float]:
         """See ``timed_steps.launches``."""
-        return launches(event for file in self._journals() for event in self._events(file))
+        return launches(self._events(file) for file in self._journals())
 
     def _profile_of(self, run: Mapping[str, Any], otherwise: StepTimeProfile) -> StepTimeProfile:
         """Fitted to the steps of one run, which a machine that drifts makes another; or that of all runs."""

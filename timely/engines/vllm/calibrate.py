@@ -62,7 +62,7 @@ def timed_steps(
         journals = [read_events(file) for file in files]
     steps = [step for events in journals for step in from_events(events, warm_s)]
     source = f"{name}, {_vllm()} on {_machine()}: {len(steps)} timed steps"
-    return Measured(steps, sizes, source, launches(event for events in journals for event in events))
+    return Measured(steps, sizes, source, launches(journals))
 
 
 async def _run(
