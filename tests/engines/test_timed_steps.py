@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.engines.timed_steps import from_events, launches, passages, read_journal
+from timely.engines.timed_steps import from_events, launches, passages, read_events
 
 
 def event(begin_s: float, end_s: float, **counts: int) -> dict[str, Any]:
@@ -70,9 +70,9 @@ def test_a_journal_is_read_from_a_time_on(tmp_path: Path) -> None:
     path.write_text(
         "".join(json.dumps(e) + "\n" for e in (event(0.0, 0.5), {"event": "park"}, event(2.0, 2.1)))
     )
-    assert [step.step_s for step in read_journal(path, since_s=1.0)] == pytest.approx([0.1])
-    assert len(read_journal(path)) == 2
-    assert len(read_journal(path, until_s=0.9)) == 1
+    assert [step.step_s for step in from_events(read_events(path), since_s=1.0)] == pytest.approx([0.1])
+    assert len(from_events(read_events(path))) == 2
+    assert len(from_events(read_events(path), until_s=0.9)) == 1
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_what_is_no_journal_is_told_with_its_line(tmp_path: Path, line: str) -> 
     path = tmp_path / "journal.jsonl"
     path.write_text(json.dumps(event(0.0, 0.5)) + "\n" + line + "\n")
     with pytest.raises(InvalidInput, match=r"journal\.jsonl:2"):
-        read_journal(path)
+        read_events(path)
 
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"none\.jsonl: cannot read it"):
-        read_journal(tmp_path / "none.jsonl")
+        read_events(tmp_path / "none.jsonl")
 
 
 def arrive(job: str, when_s: float) -> dict[str, Any]:

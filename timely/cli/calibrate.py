@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 from timely.cli.output import STDOUT, JsonFile, check_target, write_json
 from timely.core.errors import InvalidInput, Unsupported
-from timely.engines.sim.calibration import fit_steps, make_profile, save_profile
+from timely.engines.sim.calibration import make_profile, measured_profile, save_profile
 from timely.engines.sim.fit import fit_kernels
 from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile
 
@@ -91,20 +92,6 @@ def _measured(name: str, model: str | None, arguments: tuple[str, ...], rounds: 
         )
     measuring: Any = import_module(MEASURING)
     measured = measuring.timed_steps(model, arguments, rounds, lambda line: typer.echo(line, err=True))
-    terms, errors = fit_steps(measured.steps)
-    sizes = measured.sizes
-    return make_profile(
-        name,
-        measured.source,
-        terms,
-        errors,
-        KvCache(blocks=sizes.kv_blocks, block_tokens=sizes.block_tokens, swap_s_per_token=0.0),
-        Limits(
-            max_batch=sizes.max_batch,
-            token_budget=sizes.token_budget,
-            asynchronous=sizes.asynchronous,
-            launch_s=measured.launches[0],
-            launch_prompts_s=measured.launches[1],
-        ),
-        date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-    )
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    sizes = asdict(measured.sizes)
+    return measured_profile(name, measured.source, measured.steps, sizes, measured.launches, today)

@@ -143,21 +143,20 @@ class StepLearner:
 
     def __init__(self, observe: Callable[[float, float, float], None]) -> None:
         self._observe = observe
-        self.open: list[tuple[float, float, float]] = []
-        """Steps that are not told yet."""
+        self._open: list[tuple[float, float, float]] = []
 
     def ran(self, sequences: float, prefill_tokens: float, step_s: float, *, prompts_follow: bool) -> None:
         """One more step is over; ``prompts_follow``: the next one was launched already and computes prompts."""
-        if not self.open and not prompts_follow:
+        if not self._open and not prompts_follow:
             self._observe(sequences, prefill_tokens, step_s)
             return
-        self.open.append((sequences, prefill_tokens, step_s))
-        if prompts_follow and len(self.open) < JOINED:
+        self._open.append((sequences, prefill_tokens, step_s))
+        if prompts_follow and len(self._open) < JOINED:
             return
         sequences, prefill_tokens, step_s = (
-            sum(column) / len(self.open) for column in zip(*self.open, strict=True)
+            sum(column) / len(self._open) for column in zip(*self._open, strict=True)
         )
-        self.open.clear()
+        self._open.clear()
         self._observe(sequences, prefill_tokens, step_s)
 
 

@@ -338,12 +338,7 @@ class Controller:
             prompts_follow: the next step was composed while this one ran, and has prompts; see ``StepLearner``.
         """
         self.steps += 1
-        if prompts_follow or self._learner.open:
-            self._learner.ran(sequences, prefill_tokens, step_s, prompts_follow=prompts_follow)
-        else:
-            self.speed.observe(
-                sequences, prefill_tokens, step_s
-            )  # nearly always, and this is called at every step
+        self._learner.ran(sequences, prefill_tokens, step_s, prompts_follow=prompts_follow)
         for job_id in self._steps.popleft() if self._steps else ():
             job = self.table.get(job_id)
             if job is not None:

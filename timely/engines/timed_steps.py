@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -58,24 +58,40 @@ def from_events(
     A step composed ahead that has prompts takes long to launch, and the end of the one before it is seen only then: of
     these, each is given as their mean, whose time is right.
     """
-    timed = [event for event in events if event.get("event") == "timed" and float(event["t_s"]) <= until_s]
     steps: list[TimedStep] = []
     joined: list[TimedStep] = []
-    last_s = -math.inf
-    for event, after in zip_longest(timed, timed[1:]):
-        begin_s, end_s = max(float(event["t_s"]), last_s), float(event["end_s"])
-        last_s = end_s
+    timed = (event for event in events if event.get("event") == "timed" and float(event["t_s"]) <= until_s)
+    for event, begin_s, after in in_order(timed):
+        end_s = float(event["end_s"])
         if after is not None and 0.0 <= float(after["t_s"]) - end_s < NEXT_STEP_S:
             end_s = float(after["t_s"])
         if float(event["t_s"]) < since_s:
             continue
         counts = {name: event[name] for name in COUNTS}
         joined.append(TimedStep(**counts, step_s=end_s - begin_s))
-        ahead = after is not None and float(after["t_s"]) < end_s
-        if after is None or not (ahead and after["prefill_tokens"] > 0):
+        if not prompts_follow(event, after):
             steps += joined if len(joined) == 1 else [_mean(joined)] * len(joined)
             joined.clear()
     return steps
+
+
+def in_order(
+    timed: Iterable[Mapping[str, Any]],
+) -> Iterator[tuple[Mapping[str, Any], float, Mapping[str, Any] | None]]:
+    """Each timed event, when its step began, seconds, and the one after it.
+
+    As the scheduler has it: a step that was composed while another ran begins with that one's end.
+    """
+    timed = list(timed)
+    last_s = -math.inf
+    for event, after in zip_longest(timed, timed[1:]):
+        yield event, max(float(event["t_s"]), last_s), after
+        last_s = float(event["end_s"])
+
+
+def prompts_follow(event: Mapping[str, Any], after: Mapping[str, Any] | None) -> bool:
+    """Whether the step after this one was composed while it ran, and has prompts."""
+    return after is not None and float(after["t_s"]) < float(event["end_s"]) and after["prefill_tokens"] > 0
 
 
 def passages(
@@ -129,15 +145,6 @@ def launches(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[float, fl
             last_s = float(event["end_s"])
     decode_s, prompts_s = (statistics.median(times) if times else 0.0 for times in found)
     return decode_s, prompts_s
-
-
-def read_journal(path: Path, since_s: float = -math.inf, until_s: float = math.inf) -> list[TimedStep]:
-    """The timed steps of a scheduler's journal file that began from ``since_s`` to ``until_s`` on its clock.
-
-    Raises:
-        InvalidInput: see ``read_events``.
-    """
-    return from_events(read_events(path), since_s, until_s)
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

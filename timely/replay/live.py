@@ -10,14 +10,12 @@ import asyncio
 import copy
 import itertools
 import json
-import math
 import os
 import statistics
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,10 +25,10 @@ from timely.disciplines import registry
 from timely.disciplines.step_time import LearnedSpeed, StepLearner
 from timely.engines.base import Mode
 from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
-from timely.engines.sim.calibration import fit_steps, make_profile
-from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile, load_profile
+from timely.engines.sim.calibration import fit_steps, measured_profile
+from timely.engines.sim.profile import StepTimeProfile, load_profile
 from timely.engines.sim.simulator import Simulator
-from timely.engines.timed_steps import TimedStep, from_events, launches, passages, read_events
+from timely.engines.timed_steps import from_events, in_order, launches, passages, prompts_follow, read_events
 from timely.replay import results
 from timely.replay.files import read_result, result_text, write_text
 from timely.replay.trace import planned
@@ -294,7 +292,12 @@ class LiveBench:
         files = self._journals()
         if not files or not (self.folder / SIZES_FILE).exists():
             raise InvalidInput("no steps of its runs were kept", where=str(self.folder))
-        return self._fitted([step for file in files for step in from_events(self._events(file))])
+        journals = [self._events(file) for file in files]
+        steps = [step for events in journals for step in from_events(events)]
+        sizes = json.loads((self.folder / SIZES_FILE).read_text(encoding="utf-8"))
+        return measured_profile(
+            OWN, f"{len(steps)} steps of the measured runs", steps, sizes, launches(journals)
+        )
 
     def _events(self, file: Path) -> list[dict[str, Any]]:
         """What a scheduler's journal holds, read again only when it has grown."""
@@ -327,17 +330,16 @@ class LiveBench:
         by_job = {name.rsplit("-", 2)[0]: passed_s for name, passed_s in found.items()}
         return [replace(task, door_s=by_job.get(str(task.job))) for task in tasks]
 
-    def launches(self) -> tuple[float, float]:
-        """See ``timed_steps.launches``."""
-        return launches(self._events(file) for file in self._journals())
-
     def _profile_of(self, run: Mapping[str, Any], otherwise: StepTimeProfile) -> StepTimeProfile:
         """Fitted to the steps of one run, which a machine that drifts makes another; or that of all runs."""
         kept = run.get("steps")
         if not kept:
             return otherwise
         steps = from_events(self._events(self.folder / kept["file"]), kept["since_s"], kept["until_s"])
-        return self._fitted(steps) if len(steps) >= LEAST_STEPS else otherwise
+        if len(steps) < LEAST_STEPS:
+            return otherwise
+        terms, errors = fit_steps(steps)
+        return otherwise.model_copy(update={"step_s": terms, "fit_error": errors})
 
     def _speed_of(
         self,
@@ -354,41 +356,22 @@ class LiveBench:
         if not kept:
             Simulator(options, profile, speed=speed).run(tasks)
             return speed
-        last_s = -math.inf
         events = self._events(self.folder / kept["file"])
         # The run's warm-up counts: the discipline is made anew after it, what is known of step times is not.
         made = (event["t_s"] for event in events if event["event"] == "switch")
         begun = max(
             (when for when in made if kept["since_s"] <= when <= kept["until_s"]), default=kept["since_s"]
         )
-        before = [event for event in events if event["event"] == "timed" and event["t_s"] < begun]
+        before = (event for event in events if event["event"] == "timed" and event["t_s"] < begun)
         learner = StepLearner(speed.observe)
-        for event, after in zip_longest(before, before[1:]):
-            # As the scheduler has it: a step that was composed while another ran begins with that one's end.
-            step_s = event["end_s"] - max(event["t_s"], last_s)
-            last_s = event["end_s"]
-            follows = after is not None and after["t_s"] < last_s and after["prefills"] > 0
-            sequences = event["decodes"] + event["prefills"]
-            learner.ran(sequences, event["prefill_tokens"], step_s, prompts_follow=follows)
+        for event, begin_s, after in in_order(before):
+            learner.ran(
+                event["decodes"] + event["prefills"],
+                event["prefill_tokens"],
+                event["end_s"] - begin_s,
+                prompts_follow=prompts_follow(event, after),
+            )
         return speed
-
-    def _fitted(self, steps: Sequence[TimedStep]) -> StepTimeProfile:
-        terms, errors = fit_steps(steps)
-        sizes = json.loads((self.folder / SIZES_FILE).read_text(encoding="utf-8"))
-        return make_profile(
-            OWN,
-            f"{len(steps)} steps of the measured runs",
-            terms,
-            errors,
-            KvCache(blocks=sizes["kv_blocks"], block_tokens=sizes["block_tokens"], swap_s_per_token=0.0),
-            Limits(
-                max_batch=sizes["max_batch"],
-                token_budget=sizes["token_budget"],
-                asynchronous=sizes.get("asynchronous", False),
-                launch_s=self.launches()[0],
-                launch_prompts_s=self.launches()[1],
-            ),
-        )
 
     def report(self, name: str) -> dict[str, Any]:
         """Measured, and predicted with a profile (or ``OWN``), and where the prediction holds.

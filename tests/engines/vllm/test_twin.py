@@ -133,6 +133,9 @@ def vllm_config() -> Any:
 class Twin:
     """The real scheduler, a heap of events, an executor that samples a word for whoever may have one, and robots."""
 
+    AT_ONCE = 1
+    """Most steps in flight."""
+
     def __init__(
         self,
         vllm_config: Any,
@@ -176,6 +179,8 @@ class Twin:
         """Entries of the journal that robots have read."""
         self.agenda: list[tuple[float, int, int, Callable[[], object]]] = []
         self.numbers = itertools.count()
+        self.queue: list[tuple[Any, float, list[list[int]]]] = []
+        """Steps in flight: what was scheduled, when it is over, what it will have sampled."""
 
     def at(self, when: float, kind: int, what: Callable[[], object]) -> None:
         heapq.heappush(self.agenda, (when, kind, next(self.numbers), what))
@@ -189,7 +194,7 @@ class Twin:
                 return self.journal
             while agenda and agenda[0][0] <= self.clock.now():
                 heapq.heappop(agenda)[-1]()
-            if self.scheduler.has_requests():
+            if self.queue or self.scheduler.has_requests():
                 self.step()
                 continue
             wait = self.scheduler.seconds_to_resume()
@@ -238,15 +243,19 @@ class Twin:
         self.scheduler.add_request(request)
 
     def step(self) -> None:
-        output = self.scheduler.schedule()
-        scheduled = output.num_scheduled_tokens
-        if not scheduled:
-            # The discipline would rather wait; the engine sleeps until it wants to be asked again.
-            assert not self.scheduler.has_requests(), "a step of nobody"
-            return
-        end, sampled = self.launch(output, self.clock.now())
-        self.until(end)
-        self.over(output, sampled)
+        """Compose until so many steps are in flight as may be, and be through with the oldest."""
+        while len(self.queue) < self.AT_ONCE and self.scheduler.has_requests():
+            output = self.scheduler.schedule()
+            if not output.num_scheduled_tokens:
+                # The discipline would rather wait; the engine sleeps until it wants to be asked again.
+                assert self.queue or not self.scheduler.has_requests(), "a step of nobody"
+                break
+            begin = max([self.clock.now(), *(end for _, end, _ in self.queue)])
+            self.queue.append((output, *self.launch(output, begin)))
+        if self.queue:
+            output, end, sampled = self.queue.pop(0)
+            self.until(end)
+            self.over(output, sampled)
 
     def launch(self, output: Any, begin: float) -> tuple[float, list[list[int]]]:
         """When a step that begins then is over, and what it will have sampled."""
@@ -286,37 +295,7 @@ class Twin:
 class AsynchronousTwin(Twin):
     """With a step always composed ahead, as vLLM's engine core does on a GPU (``step_with_batch_queue``)."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.queue: list[tuple[Any, float, list[list[int]]]] = []
-
-    def run(self) -> list[dict[str, Any]]:
-        agenda = self.agenda
-        for task in self.tasks:
-            self.at(task.arrival_s, ARRIVAL, lambda task=task: self.add(task))
-        for _ in range(100_000):
-            if self.left == 0:
-                return self.journal
-            while agenda and agenda[0][0] <= self.clock.now():
-                heapq.heappop(agenda)[-1]()
-            if self.scheduler.has_requests():
-                output = self.scheduler.schedule()
-                if output.num_scheduled_tokens:
-                    begin = max([self.clock.now(), *(end for _, end, _ in self.queue)])
-                    self.queue.append((output, *self.launch(output, begin)))
-                    if len(self.queue) < 2:
-                        continue
-            if self.queue:
-                output, end, sampled = self.queue.pop(0)
-                self.until(end)
-                self.over(output, sampled)
-                continue
-            wait = self.scheduler.seconds_to_resume()
-            resume = math.inf if wait is None else self.clock.now() + wait
-            following = agenda[0][0] if agenda else math.inf
-            assert min(resume, following) < math.inf, "nothing will ever happen"
-            self.clock.advance_to(min(resume, following))
-        raise AssertionError("did not end")
+    AT_ONCE = 2
 
 
 def steps(journal: list[dict[str, Any]]) -> list[tuple[float, dict[str, int], list[str]]]:

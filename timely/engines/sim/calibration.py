@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,35 @@ def make_profile(
     return StepTimeProfile(
         name=name, source=source, date=date, fit_error=errors, notes=notes, step_s=terms, kv=kv, limits=limits
     )
+
+
+def measured_profile(
+    name: str,
+    source: str,
+    steps: Sequence[TimedStep],
+    sizes: Mapping[str, Any],
+    launches: tuple[float, float],
+    date: str = "",
+) -> StepTimeProfile:
+    """A profile fitted to an engine's steps.
+
+    Args:
+        sizes: of the engine, by the names of ``EngineSizes``.
+        launches: see ``timed_steps.launches``.
+
+    Raises:
+        InvalidInput: see ``fit_steps``.
+    """
+    terms, errors = fit_steps(steps)
+    kv = KvCache(blocks=sizes["kv_blocks"], block_tokens=sizes["block_tokens"], swap_s_per_token=0.0)
+    limits = Limits(
+        max_batch=sizes["max_batch"],
+        token_budget=sizes["token_budget"],
+        asynchronous=sizes.get("asynchronous", False),
+        launch_s=launches[0],
+        launch_prompts_s=launches[1],
+    )
+    return make_profile(name, source, terms, errors, kv, limits, date=date)
 
 
 def profile_text(profile: StepTimeProfile) -> str:
