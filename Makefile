@@ -32,7 +32,7 @@ test: lint ## Lint, then every test: real engine, ROS 2 and all (15 minutes on t
 	@$(BIN)/python -m pytest $(ROBOTS:%=--ignore=%) -n 2 --dist loadscope --durations 10 $(ARGS) || [ $$? -eq 5 ]
 
 test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (under a minute).
-	@$(BIN)/python -m pytest -m "not slow" -n auto $(ARGS)
+	@$(BIN)/python -m pytest -m "not engine and not ros and not process and not paper" -n auto $(ARGS)
 
 lint: setup ## Check style, formatting and types.
 	@$(BIN)/ruff check .

@@ -14,23 +14,23 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from lrtrace.compose import WORKLOADS, Options, compose, find_workload, parse_events, parse_ids
+from lrtrace.compose.stories import UNITS, Unit
+from lrtrace.compose.tasks import TASKS
+from lrtrace.compose.workload import WORKLOADS, Options, compose, find_workload, parse_events, parse_ids
 from lrtrace.errors import BadInput, LRTraceError, UnknownName
-from lrtrace.eventlog import read_event_log
-from lrtrace.fit import KINDS, METHODS, MIN_SAMPLES, Fit, Kind, Method, check_fit, fit_samples
-from lrtrace.fitted_profile import plot_residuals, profile_of, write_profile
-from lrtrace.imports import SOURCES, Import
-from lrtrace.lines import open_output
-from lrtrace.mcapfile import read_mcap
-from lrtrace.plantext import How, count_tokens
+from lrtrace.fit.execution_time import KINDS, METHODS, MIN_SAMPLES, Fit, Kind, Method, check_fit, fit_samples
+from lrtrace.fit.fitted_profile import plot_residuals, profile_of, write_profile
+from lrtrace.importers.event_log import read_event_log
+from lrtrace.importers.mcap_file import read_mcap
+from lrtrace.importers.public_traces import SOURCES, Import
+from lrtrace.importers.recorded_tasks import RecordedTask, Taken, to_samples, to_trace
+from lrtrace.jsonl import open_output
+from lrtrace.plan_text import How, count_tokens
 from lrtrace.profiles import NAME, RobotProfile, find_profile, load_profile, profile_names
-from lrtrace.record_drive import Recording, Robot, open_robot, record_grid
-from lrtrace.record_grid import Grid, read_grid
-from lrtrace.recorded import RecordedTask, Taken, to_samples, to_trace
-from lrtrace.samples import Sample, read_samples, write_samples
+from lrtrace.record.grid import Grid, read_grid
+from lrtrace.record.recorder import Recording, Robot, open_robot, record_grid
+from lrtrace.record.samples import Sample, read_samples, write_samples
 from lrtrace.stats import COLUMNS, plot_stats, stats_of
-from lrtrace.stories import UNITS, Unit
-from lrtrace.tasks import TASKS
 from lrtrace.trace import Trace, Tuf, write_trace
 
 OK, STOPPED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130

@@ -29,7 +29,7 @@ from pydantic import (
 
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.models import Args, ExecutionModel, LinearModel
-from lrtrace.yamlfile import YamlFile, read_yaml
+from lrtrace.yaml_file import YamlFile, read_yaml
 
 PATH_VARIABLE = "LRTRACE_PROFILES_PATH"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.compose import RESPONSE_S
+from lrtrace.compose.workload import RESPONSE_S
 from lrtrace.plots import new_figure, save
 from lrtrace.trace import Header, Job, Trace
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from lrtrace.errors import BadInput
-from lrtrace.lines import decode, encode, open_input, open_output, raw_lines, read_lines
+from lrtrace.jsonl import decode, encode, open_input, open_output, raw_lines, read_lines
 
 VERSION = 1
 MAX_NUMBER = 2**53

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "ros2_ws" / "src"
 INTERFACES = SOURCES / "timely_interfaces"
-PYTHON_PACKAGES = ("timely_robots", "timely_bridge")
+PYTHON_PACKAGES = ("timely_robots", "timely_bridge", "timely_ros_bench")
 WHEELS = ROOT / "build" / "wheels"
 LIMIT_S = 1800
 

@@ -110,9 +110,9 @@ class Sent:
 
 def atoms_of(sent: Sent) -> list[Atom]:
     """All that a robot may be told for the segments that it began, in order; loops written out."""
-    from timely.plans.library import load_skill_set
-    from timely.plans.parser import SegmentParser
-    from timely.plans.syntax import Block, Call, If, Loop, calls_of
+    from timely.plans.language.parser import SegmentParser
+    from timely.plans.language.syntax import Block, Call, If, Loop, calls_of
+    from timely.plans.skill_library import load_skill_set
 
     began = [sent.texts[index] for index in sorted(sent.texts) if index in sent.started_s]
     parser = SegmentParser(load_skill_set(sent.skill_set))
@@ -255,8 +255,8 @@ class Program:
         from rclpy.action import ActionClient
         from timely_interfaces.action import ExecuteTask
         from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
-        from timely_robots.rostools import LATCHED, Spinner, isolated_context
-        from timely_robots.rostools import TASKS as TASK_QOS
+        from timely_robots.ros.rclpy_utils import LATCHED, Spinner, isolated_context
+        from timely_robots.ros.rclpy_utils import TASKS as TASK_QOS
 
         self.tasks: dict[str, dict[str, Sent]] = {robot: {} for robot in robots}
         self.outcomes: Counter[str] = Counter()
@@ -321,7 +321,7 @@ class Program:
     def send(self, robot: str, *, urgent: bool = False) -> None:
         """Send a random task; from any thread."""
         from timely_interfaces.msg import TimeUtility
-        from timely_robots.rostools import send_goal
+        from timely_robots.ros.rclpy_utils import send_goal
 
         kind = "drone" if robot.startswith("drone") else "arm"
         words, scene = URGENT[kind] if urgent else self._rng.choice(TASKS[kind])

@@ -210,7 +210,7 @@ def test_targets_that_cannot_be_written(tmp_path: Path) -> None:
         check_target(tmp_path / "no" / "r.json")
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys; from timely.cli.main import run; run(['--help']);"
@@ -241,7 +241,7 @@ main.main([])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("ctrl_c", ["taken", "ignored"])
 def test_sigterm_ends_a_command_as_ctrl_c_does(ctrl_c: str) -> None:
     """A shell without job control has Ctrl-C ignored by what it starts in the background."""

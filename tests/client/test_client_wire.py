@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.client.wire import EventDecoder, PlanState, ServerEvent
+from timely.client.protocol import EventDecoder, PlanState, ServerEvent
 from timely.core.errors import EngineFailed
-from timely.server.eventlog import KEEPALIVE, encode
+from timely.server.tasks.task_events import KEEPALIVE, encode
 
 TEXTS = st.text(max_size=30)
 
@@ -54,7 +54,7 @@ def test_repeats_are_dropped_and_gaps_are_errors() -> None:
         state.take(segment(9, 4))
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_robot_program_loads_no_server_and_no_engine() -> None:
     code = "import sys, timely.client; print('\\n'.join(sys.modules))"
     loaded = subprocess.run(

@@ -234,7 +234,7 @@ def test_a_restarted_program_resumes_where_it_was(quick: ServerThread) -> None:
             timely.resume("none")
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @settings(
     max_examples=25,
     deadline=None,

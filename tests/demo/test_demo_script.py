@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from lrtrace.tasks import TASKS
+from lrtrace.compose.tasks import TASKS
 from timely.demo.script import ARM, DRONES, ROBOTS, fleet, tasks
 
 

@@ -15,7 +15,7 @@ from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline, StepLimits
-from timely.disciplines.step_time import FixedSpeed
+from timely.engines.step_time.learned import FixedSpeed
 
 NAMES = registry.names()
 ROOMY = Machine()

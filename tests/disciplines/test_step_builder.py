@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import StepLimits
-from timely.disciplines.composition import StepBuilder, next_wake
-from timely.disciplines.step_time import FixedSpeed
+from timely.disciplines.step_builder import StepBuilder, next_wake
+from timely.engines.step_time.learned import FixedSpeed
 
 
 def limits(**changes: int) -> StepLimits:

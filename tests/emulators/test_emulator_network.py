@@ -14,7 +14,7 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.emulators.cli import run
-from timely.emulators.journal import Journal
+from timely.emulators.command_log import Journal
 from timely.emulators.network import NetworkFaults
 from timely.emulators.tello import TelloEmulator
 
@@ -101,7 +101,7 @@ def test_a_drone_answers_and_streams_its_state_to_who_woke_it() -> None:
             drone._commands.getsockname()
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_the_command_runs_until_interrupted(tmp_path: Path) -> None:
     log = tmp_path / "drone.jsonl"
     command = [sys.executable, "-m", "timely.cli.main", "emulate", "tello", "--host", "127.0.0.92"]

@@ -13,13 +13,13 @@ from timely.core.errors import Conflict, EngineFailed, InvalidInput, TooLarge, U
 from timely.core.reports import ExecutionReport
 from timely.core.timing import ManualTime, settle
 from timely.disciplines import registry
-from timely.disciplines.needs import lacks
+from timely.disciplines.requirements import lacks
 from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
-from timely.plans.check import check_segment
-from timely.plans.library import find_skill_set, skill_set_names
-from timely.plans.parser import SegmentParser
+from timely.plans.language.parser import SegmentParser
 from timely.plans.profiles import find_profile
+from timely.plans.skill_library import find_skill_set, skill_set_names
+from timely.plans.validation import check_segment
 
 PLANS: dict[str, Script] = {
     "two": [ScriptedSegment("mu(50);", 2.0, 5), ScriptedSegment("tc(90);", 1.0, 4)],

@@ -221,10 +221,12 @@ def test_a_door_that_is_not_drawn_is_found() -> None:
     assert _complaint(core, Import("yaml", here, 1, False, False))
     assert not _complaint(core, Import("numpy", here, 1, False, False))
     assert _complaint(rooms()["lrtrace"], Import("timely.core.errors", here, 1, True, False))
-    assert _complaint(rooms()["timely.server"], Import("timely.disciplines.pud", here, 1, False, False))
+    assert _complaint(
+        rooms()["timely.server"], Import("timely.disciplines.timelyllm.pud", here, 1, False, False)
+    )
     one = Room("timely.core", frozenset({"timely.disciplines.registry"}), frozenset(), frozenset({"rclpy"}))
     assert not _complaint(one, Import("timely.disciplines.registry", here, 1, False, False))
-    assert _complaint(one, Import("timely.disciplines.pud", here, 1, False, False))
+    assert _complaint(one, Import("timely.disciplines.timelyllm.pud", here, 1, False, False))
     assert _complaint(one, Import("rclpy", here, 1, False, False))
     assert not _complaint(one, Import("rclpy", here, 1, True, False))
 

@@ -13,7 +13,7 @@ import pytest
 
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
-from timely.disciplines.step_time import FixedSpeed
+from timely.engines.step_time.learned import FixedSpeed
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -108,7 +108,7 @@ def complaint(words: list[str]) -> str:
     return f"`{line}`: no option {unknown}" if unknown and not passes_on else ""
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_commands_exist(document: Path) -> None:
     wrong = [told for words in commands_in(document.read_text()) if (told := complaint(words))]

@@ -19,7 +19,7 @@ LOAD_EVERYTHING = """
 import json, sys
 from lrtrace.profiles import find_profile, profile_names
 import timely.client
-from timely.plans.library import find_skill_set, skill_set_names
+from timely.plans.skill_library import find_skill_set, skill_set_names
 skills = [find_skill_set(name) for name in skill_set_names()]
 profiles = [find_profile(name) for name in profile_names()]
 heavy = sorted({"vllm", "torch", "rclpy", "fastapi"} & set(sys.modules))
@@ -72,7 +72,7 @@ def names_in(folder: str) -> list[str]:
     return sorted(path.stem for path in (ROOT / folder).glob("*.yaml"))
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.timeout(LIMIT_S)
 def test_what_is_in_the_wheel(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
@@ -85,7 +85,7 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert not [name for name in inside if "__pycache__" in name or name.endswith(".pyc")]
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.timeout(LIMIT_S)
 def test_the_base_install_stays_light(place: Path) -> None:
     listed = json.loads(run(UV, "pip", "list", "--python", place / "python", "--format", "json", cwd=place))
@@ -95,7 +95,7 @@ def test_the_base_install_stays_light(place: Path) -> None:
     assert len(installed) < 30, f"a robot program installs all of this: {sorted(installed)}"
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.timeout(LIMIT_S)
 def test_the_commands_work_elsewhere(place: Path, tmp_path: Path) -> None:
     assert run(place / "timely", "--version", cwd=tmp_path).startswith("timely ")
@@ -107,7 +107,7 @@ def test_the_commands_work_elsewhere(place: Path, tmp_path: Path) -> None:
     assert json.loads(trace.read_text().splitlines()[0])["lrtrace"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.timeout(LIMIT_S)
 def test_skill_sets_and_profiles_are_found_elsewhere(place: Path, tmp_path: Path) -> None:
     told = json.loads(run(place / "python", "-c", LOAD_EVERYTHING, cwd=tmp_path))

@@ -14,7 +14,7 @@ import pytest
 
 from lrtrace.cli import main, run
 from lrtrace.profiles import load_profile
-from lrtrace.samples import Sample, write_samples
+from lrtrace.record.samples import Sample, write_samples
 from lrtrace.stats import Stats, measure, plot_stats
 from lrtrace.trace import Header, Job, PlanSegment, Trace
 
@@ -349,7 +349,7 @@ def test_main_exits_with_the_code(lrtrace: Run) -> None:
     assert caught.value.code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_as_a_program_with_a_reader_that_leaves(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "lrtrace.cli"]
     done = subprocess.run(
@@ -388,7 +388,7 @@ def test_stats_by_hand() -> None:
     assert (empty["jobs"], empty["jobs_per_s"], empty["execution_s"]) == (0, None, None)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_stats_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot_stats(some_stats(), tmp_path / "x.png")

@@ -181,7 +181,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
 def test_an_endless_line_is_refused_without_reading_it_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lrtrace.lines.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("lrtrace.jsonl.MAX_LINE_BYTES", 1000)
     with pytest.raises(BadInput, match=r":2: longer than 1000 bytes"):
         list(Trace(write(tmp_path, edit(task="x" * 1000))))
 
@@ -269,7 +269,7 @@ def test_any_bytes_are_jobs_or_a_named_error(tmp_path_factory: pytest.TempPathFa
         assert error.message  # noqa: PT017
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
@@ -288,7 +288,7 @@ def test_jobs_travel_between_processes() -> None:
     assert pickle.loads(pickle.dumps(job)) == job  # noqa: S301
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
     """Peak memory of reading and writing 8,000 jobs stays far under the size of the file, and flat."""
 

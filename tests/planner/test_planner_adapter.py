@@ -11,7 +11,7 @@ import pytest
 from timely.cli import main as shell
 from timely.core.errors import InvalidInput
 from timely.engines.vllm import model
-from timely.planner.card import (
+from timely.planner.model_card import (
     CARD,
     SHIPPED,
     WEIGHTS,
@@ -23,7 +23,7 @@ from timely.planner.card import (
     weights_hash,
     write_card,
 )
-from timely.plans.library import find_skill_set
+from timely.plans.skill_library import find_skill_set
 
 MAX_BYTES = 10_000_000
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from lrtrace.tasks import TASKS
-from timely.planner.cases import Case, Scene
-from timely.plans.interpreter import run_plan
-from timely.plans.library import find_skill_set
-from timely.plans.scene import ArmScene, DroneScene, Thing
+from lrtrace.compose.tasks import TASKS
+from timely.planner.cases.case import Case, Scene
+from timely.plans.language.interpreter import run_plan
+from timely.plans.skill_library import find_skill_set
+from timely.plans.worlds import ArmScene, DroneScene, Thing
 
 START_CM = 150.0
 KNOWN_WRONG = {(11, 1)}
@@ -122,8 +122,8 @@ def expectations() -> Iterator[tuple[int, int, Room, Callable[[Scene], bool]]]:
 def plans() -> dict[tuple[int, int], str]:
     """The shipped planner's, as it is served: no examples, with the grammar and the prompt's names, greedily."""
     from timely.engines.vllm.model import resolve_model
-    from timely.planner.answer import Answerer
-    from timely.planner.card import SHIPPED, read_card
+    from timely.planner.batch_decode import Answerer
+    from timely.planner.model_card import SHIPPED, read_card
 
     base = resolve_model(None, planner="none")
     assert isinstance(base, Path)
@@ -142,7 +142,7 @@ def plans() -> dict[tuple[int, int], str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_the_eleven_tasks() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("xgrammar")

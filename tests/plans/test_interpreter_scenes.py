@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from timely.plans.interpreter import SkillFailed, run_plan
-from timely.plans.library import find_skill_set
-from timely.plans.scene import ArmScene, DroneScene, Thing
+from timely.plans.language.interpreter import SkillFailed, run_plan
+from timely.plans.skill_library import find_skill_set
+from timely.plans.worlds import ArmScene, DroneScene, Thing
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")

@@ -132,7 +132,7 @@ def arm() -> Matcher:
     return Matcher(grammar(ARM))
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize(
     "plan",
     [
@@ -153,7 +153,7 @@ def test_plans_that_are_wanted(drone: Matcher, plan: str) -> None:
     assert parse(plan, DRONE)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize(
     "plan",
     [
@@ -189,7 +189,7 @@ def test_plans_that_are_not(drone: Matcher, plan: str) -> None:
     assert not drone.accepts(plan)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_arm_plans(arm: Matcher) -> None:
     assert arm.accepts("pick('red box');place('blue box');look('table');home();")
     assert arm.accepts("move_to('a');move_to('b');move_to('c');")
@@ -197,7 +197,7 @@ def test_arm_plans(arm: Matcher) -> None:
     assert not arm.accepts("pick('a');place('b');" * 7)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_objects_and_profiles_narrow_it() -> None:
     scene = Matcher(grammar(ARM, objects=["red box", "pen-holder", "cup"]))
     assert scene.accepts("pick('red box');place('pen-holder');")
@@ -221,7 +221,7 @@ def test_objects_and_profiles_narrow_it() -> None:
     assert not rules.accepts("tp();")
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_choices_and_truth_values() -> None:
     skill_set = SkillSet.model_validate(
         {
@@ -255,7 +255,7 @@ def test_choices_and_truth_values() -> None:
             assert parse(plan, skill_set)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["drone", "arm"])
 def test_whatever_it_accepts_is_released(name: str, request: pytest.FixtureRequest) -> None:
     """Random plans: every one parses, is safe for the default robot, keeps the bound, and ends."""
@@ -280,7 +280,7 @@ def test_whatever_it_accepts_is_released(name: str, request: pytest.FixtureReque
     assert most > skill_set.max_statements // 2
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize(
     "name", [name for name in skill_set_names() if find_skill_set(name).language != "text"]
 )

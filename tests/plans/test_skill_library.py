@@ -9,7 +9,7 @@ import pytest
 
 from timely.core.errors import InvalidInput, UnknownName
 from timely.plans import find_skill_set, load_skill_set, skill_folders, skill_set_names
-from timely.plans.library import PATH_VARIABLE
+from timely.plans.skill_library import PATH_VARIABLE
 
 GOOD = """\
 name: mine

@@ -15,7 +15,7 @@ import pytest
 
 from timely.cli.main import run as timely
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
-from timely.engines.replaying import ReplayOptions
+from timely.engines.replay_types import ReplayOptions
 from timely.replay.explain import explain, text
 from timely.replay.files import read_result, result_text, write_text
 from timely.replay.perfetto import trace_text
@@ -120,13 +120,13 @@ def test_same_seed_same_result(trace: Path) -> None:
     assert digest(seed=1) != digest(seed=2)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_same_seed_same_result_in_every_process(trace: Path) -> None:
     digests = set()
     for hash_seed in ("0", "1", "random"):
         code = (
             "from timely.replay.trace import Tasks; from timely.replay.run import replay;"
-            "from timely.replay.results import result_hash; from timely.engines.replaying import ReplayOptions;"
+            "from timely.replay.results import result_hash; from timely.engines.replay_types import ReplayOptions;"
             f"print(result_hash(replay(Tasks({str(trace)!r}), ReplayOptions(estimate_noise=0.4, seed=3))))"
         )
         done = subprocess.run(

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-NEEDED = ("rclpy", "timely_interfaces", "timely_bridge", "timely_robots")
+NEEDED = ("rclpy", "timely_interfaces", "timely_bridge", "timely_robots", "timely_ros_bench")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
-collect_ignore_glob = ["test_ros_*.py"] if MISSING else []
+collect_ignore_glob = ["*/test_ros_*.py", "test_ros_*.py"] if MISSING else []
 
 if not MISSING:
-    from timely_bridge.faults.dds_cut import udp_only
+    from timely_ros_bench.faults.dds_cut import udp_only
 
     # Before any context is made: everything stays on this machine, and goes by UDP. Over Fast DDS's shared memory an
     # action is now and then not discovered at all (1 of 544 tests, and 7 of 84 beside an engine at work).
@@ -40,7 +40,7 @@ _given = os.getpid() % DOMAINS
 @pytest.fixture(scope="session", autouse=True)
 def nothing_in_shared_memory() -> Iterator[None]:
     """Some tests kill programs, which leave half a megabyte each there."""
-    from timely_robots.shared_memory import clean
+    from timely_robots.ros.shared_memory import clean
 
     clean()
     yield
@@ -62,7 +62,7 @@ it, so they come before the tests that fly in this one."""
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Warnings of rclpy that are not about our code are no errors, in the tests of this folder; and their order."""
-    places = [place for place, item in enumerate(items) if item.path.parent == Path(__file__).parent]
+    places = [place for place, item in enumerate(items) if item.path.is_relative_to(Path(__file__).parent)]
     ours = [items[place] for place in places]
     ours.sort(key=lambda item: item.path.name not in FLYING_ELSEWHERE)
     for place, item in zip(places, ours, strict=True):

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from lrtrace.eventlog import read_event_log
+from lrtrace.importers.event_log import read_event_log
 from timely.core.errors import EngineFailed
-from timely.server.problems import PROBLEMS
+from timely.server.http.problems import PROBLEMS
 
 
 def samples(served: Fleet) -> dict[tuple[str, str], float]:

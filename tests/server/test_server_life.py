@@ -213,10 +213,10 @@ print("ended by", number, flush=True)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_process_in_good_order(number: signal.Signals) -> None:
-    program = PROGRAM.format(folder=str(Path(__file__).parent))
+    program = PROGRAM.format(folder=str(Path(__file__).parents[1] / "support"))
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

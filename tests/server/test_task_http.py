@@ -269,7 +269,7 @@ def test_a_reader_that_never_reads_delays_nobody(served: Fleet) -> None:
         deaf.close()
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_reader_whose_connection_is_full_is_let_go_and_the_plan_goes_on() -> None:
     # Ten megabytes of text: more than the buffers of both ends hold.
     story = [ScriptedSegment("word " * 3_999 + "end. ", 0.001, 1) for _ in range(500)]

@@ -15,22 +15,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from timely.bench.checkpoints import OutOfTime, Pieces
+from timely.bench.papers.run_context import Evaluation
 from timely.cli.output import STDOUT, JsonFile, check_target, write_json
+from timely.core.cpu_latency import awake, for_measurement
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
-from timely.core.wakeful import awake, for_measurement
-from timely.replay.evaluation import Evaluation
-from timely.replay.pieces import OutOfTime, Pieces
 
 app = typer.Typer(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
 
 POINTS = (1, 8, 100, 1000)
 QUEUED = (8, 100, 1000, 10_000)
 PAPERS = {
-    "timelyllm": "timely.replay.paper_timelyllm",
-    "semantic": "timely.replay.paper_semantic",
-    "justitia": "timely.replay.paper_justitia",
-    "sagesched": "timely.replay.paper_sagesched",
-    "laps-sd": "timely.replay.paper_laps_sd",
+    "timelyllm": "timely.bench.papers.timelyllm.evaluation",
+    "semantic": "timely.bench.papers.semantic.evaluation",
+    "justitia": "timely.bench.papers.justitia.evaluation",
+    "sagesched": "timely.bench.papers.sagesched.evaluation",
+    "laps-sd": "timely.bench.papers.laps_sd.evaluation",
 }
 ROBOT_COUNTS = (1, 10, 30)
 WIDE = 240
@@ -75,7 +75,7 @@ def overhead(
     json_file: JsonFile = None,
 ) -> None:
     """What segmenting and deciding cost: segmented over unsegmented on the real engine, and a scheduling point."""
-    from timely.disciplines.cost import scheduling_point_us
+    from timely.bench.decision_cost import scheduling_point_us
 
     console = _console(json_file)
     result: dict[str, Any] = {
@@ -113,8 +113,8 @@ def decisions(
     markdown: MarkdownFile = None,
 ) -> None:
     """What a scheduling decision costs under each discipline, with 8 to 10,000 requests queued."""
+    from timely.bench.decision_cost import scheduling_point_us
     from timely.disciplines import registry
-    from timely.disciplines.cost import scheduling_point_us
 
     names = [name.strip() for name in disciplines.split(",") if name.strip()] or registry.names()
     counts = jobs or list(QUEUED)
@@ -151,7 +151,7 @@ def ros(
     """
     _need("rclpy")
     _need("timely_bridge")
-    measure = import_module("timely_bridge.bench").measure_latency
+    measure = import_module("timely_ros_bench.latency").measure_latency
     console = _console(json_file)
     latency_us, how = for_measurement(default_system)
     console.print(how)
@@ -175,7 +175,7 @@ def stop(
     """From the fleet's stop to the last motion command of each robot, all of them busy."""
     _need("rclpy")
     _need("timely_bridge")
-    result = import_module("timely_bridge.stop_bench").measure_stop(robots, repetitions, seed=seed)
+    result = import_module("timely_ros_bench.stop").measure_stop(robots, repetitions, seed=seed)
     write_json(json_file, result)
     _console(json_file).print(
         f"{robots} robots busy, stopped {repetitions} times: no motion command later than "
@@ -198,7 +198,7 @@ def faults(
     _need("rclpy")
     _need("timely_bridge")
     fleet = [kind.strip() for kind in robots.split(",") if kind.strip()]
-    measure = import_module("timely_bridge.faults").measure_faults
+    measure = import_module("timely_ros_bench.faults").measure_faults
     result = measure(count, seed, fleet=fleet, say=lambda line: print(line, file=sys.stderr, flush=True))
     write_json(json_file, result)
     table = Table("violation", "how often")
@@ -220,7 +220,7 @@ def soak(
     """Two robots for a long time, accelerated: does memory grow, is anything left behind? 1 if so."""
     _need("rclpy")
     _need("timely_bridge")
-    measure = import_module("timely_bridge.soak").measure
+    measure = import_module("timely_ros_bench.soak").measure
     result = measure(minutes, speed, say=lambda line: print(line, file=sys.stderr))
     write_json(json_file, result)
     table = Table("process", "memory, MB", "files", "threads", "children")
@@ -245,7 +245,7 @@ def soak(
 @app.command("sim-speed")
 def sim_speed(json_file: JsonFile = None) -> None:
     """How fast the simulator is: WID 2 against real time, and a thousand robots for an hour."""
-    module = _module("timely.replay.speed", "sim-speed")
+    module = _module("timely.bench.sim_speed", "sim-speed")
     result = module.measure()
     write_json(json_file, result)
     if json_file != STDOUT:
@@ -261,7 +261,7 @@ def closed_loop(
     json_file: JsonFile = None,
 ) -> None:
     """Waiting times with execution times 30% off the profile: robots report, or they do not (simulator)."""
-    module = _module("timely.replay.closed_loop", "closed-loop")
+    module = _module("timely.bench.closed_loop", "closed-loop")
     result = module.measure(
         list(range(1, seeds + 1)), workload=workload, duration_s=seconds, discipline=discipline
     )
@@ -287,8 +287,8 @@ def accuracy(
     json_file: JsonFile = None,
 ) -> None:
     """The simulator against a measured run of vLLM: time to first token, per output token, latency."""
-    from timely.replay.accuracy import compare as against
-    from timely.replay.accuracy import text
+    from timely.bench.accuracy import compare as against
+    from timely.bench.accuracy import text
 
     result = against(run, profile, discipline)
     write_json(json_file, result)
@@ -325,7 +325,7 @@ def live(
 
     Arguments that it does not know go to vLLM.
     """
-    from timely.replay.live import PARTS, SYSTEMS, WORKLOADS, LiveBench, Settings, VllmLive, text
+    from timely.bench.live import PARTS, SYSTEMS, WORKLOADS, LiveBench, Settings, VllmLive, text
 
     names = [name.strip() for name in systems.split(",") if name.strip()]
     for name in names:
@@ -385,7 +385,7 @@ def cross(
     markdown: MarkdownFile = None,
 ) -> None:
     """Every discipline on every paper's workload, by that paper's measure, in the simulator."""
-    module = _module("timely.replay.cross", "cross")
+    module = _module("timely.bench.cross", "cross")
     from timely.disciplines import registry
 
     names = _listed(disciplines) or registry.names()
@@ -447,7 +447,7 @@ def disciplines_live(
 ) -> None:
     """Every discipline on the real engine under robots and ordinary load: decided is what happened, nothing lost."""
     _need("vllm")
-    from timely.cli.live_disciplines import compare
+    from timely.bench.decisions import compare
     from timely.disciplines import registry
 
     names = _listed(disciplines) or registry.names()

@@ -13,9 +13,9 @@ import typer
 
 from timely.cli.output import STDOUT, JsonFile, check_target, write_json
 from timely.core.errors import InvalidInput, Unsupported
-from timely.engines.sim.calibration import make_profile, measured_profile, save_profile
-from timely.engines.sim.fit import fit_kernels
-from timely.engines.sim.profile import KvCache, Limits, StepTimeProfile
+from timely.engines.step_time.fit import make_profile, measured_profile, save_profile
+from timely.engines.step_time.from_kernels import fit_kernels
+from timely.engines.step_time.profile import KvCache, Limits, StepTimeProfile
 
 MEASURING = "timely.engines.vllm.calibrate"
 """Module whose ``timed_steps(model)`` runs steps on the live engine."""

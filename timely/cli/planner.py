@@ -15,7 +15,11 @@ import typer
 
 from timely.cli.output import JsonFile, write_json
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
-from timely.planner.card import (
+from timely.planner.cases.case import Case
+from timely.planner.cases.from_examples import cases_of
+from timely.planner.cases.generate import DRAWN, generate
+from timely.planner.cases.vocabulary import Split, coinable
+from timely.planner.model_card import (
     SHIPPED,
     Card,
     check_base,
@@ -26,14 +30,10 @@ from timely.planner.card import (
     weights_hash,
     write_card,
 )
-from timely.planner.card import WEIGHTS as WEIGHTS_FILE
-from timely.planner.cases import Case
-from timely.planner.door import LOOKED_AT, check_examples, names_brought
-from timely.planner.generate import DRAWN, generate
-from timely.planner.own import cases_of
-from timely.planner.words import Split, coinable
-from timely.plans.library import load_skill_set
-from timely.plans.skillset import SkillSet
+from timely.planner.model_card import WEIGHTS as WEIGHTS_FILE
+from timely.planner.training.checks import LOOKED_AT, check_examples, names_brought
+from timely.plans.skill_library import load_skill_set
+from timely.plans.skill_set import SkillSet
 
 if TYPE_CHECKING:
     from timely.planner.evaluate import Score
@@ -99,8 +99,8 @@ def train(
     for skills in sets:
         check_examples(skills)
     names = {skills.name: names_brought(skills, _looked_at(skills, seed)) for skills in sets}
-    from timely.planner.train import Source, StepDone, TrainOptions
-    from timely.planner.train import train as run
+    from timely.planner.training.train import Source, StepDone, TrainOptions
+    from timely.planner.training.train import train as run
 
     options = TrainOptions(
         steps=steps,
@@ -191,7 +191,7 @@ def evaluate(
     folder = _base(base)
     check_base(card, folder, adapter)
     _libraries()
-    from timely.planner.answer import Answerer
+    from timely.planner.batch_decode import Answerer
     from timely.planner.evaluate import score
 
     results: list[Score] = []
@@ -266,7 +266,7 @@ def latency(
 
     Two engines take turns on this machine, one task at a time; cold: the fixed prompt is in no cache.
     """
-    from timely.cli.planner_latency import measure, paired
+    from timely.bench.planner_latency import measure, paired
 
     found = asyncio.run(measure(planner, number, seed, ()))
     typer.echo(f"{'':38}first segment, ms: median (middle half)   its tokens")

@@ -16,11 +16,11 @@ from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.classifier import TEXT_CLASSIFIER, TextClassifier
 from timely.disciplines.predictors.embedding import Embedder
 from timely.disciplines.predictors.embedding import embedder as embedder_named
-from timely.disciplines.predictors.files import kind_of
 from timely.disciplines.predictors.length_bucket import BUCKETS, LENGTH_BUCKETS, LengthBucketPredictor
+from timely.disciplines.predictors.predictor_file import kind_of
 from timely.disciplines.predictors.urgency import CAUTION, UrgencyPredictor
-from timely.replay import labelled
-from timely.replay.training import build_history, train_costs
+from timely.predictor_training import labelled_texts
+from timely.predictor_training.from_traces import build_history, train_costs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
 
@@ -52,12 +52,12 @@ def urgency(
 
     A fifth is held back to judge by; the file is then trained on all. Labels: urgency, level or label.
     """
-    known = labelled.read(texts, "urgency")
+    known = labelled_texts.read(texts, "urgency")
     used = _embedder(space)
     begun = time.perf_counter()
     kept, held = known.split(seed)
-    judged = labelled.judge_urgency(UrgencyPredictor(labelled.train_urgency(kept, used)), held)
-    labelled.train_urgency(known, used).save(output)
+    judged = labelled_texts.judge_urgency(UrgencyPredictor(labelled_texts.train_urgency(kept, used)), held)
+    labelled_texts.train_urgency(known, used).save(output)
     _tell("urgency", len(known), time.perf_counter() - begun, judged, json_file)
 
 
@@ -74,12 +74,12 @@ def lengths(
 
     A fifth is held back to judge by; the file is then trained on all. Labels: output_tokens, tokens or label.
     """
-    known = labelled.read(texts, "output_tokens")
+    known = labelled_texts.read(texts, "output_tokens")
     used = _embedder(space)
     begun = time.perf_counter()
     kept, held = known.split(seed)
-    judged = labelled.judge_lengths(labelled.train_lengths(kept, buckets, used), held)
-    labelled.train_lengths(known, buckets, used).save(output)
+    judged = labelled_texts.judge_lengths(labelled_texts.train_lengths(kept, buckets, used), held)
+    labelled_texts.train_lengths(known, buckets, used).save(output)
     _tell("lengths", len(known), time.perf_counter() - begun, judged, json_file)
 
 
@@ -97,10 +97,10 @@ def evaluate(
     begun = time.perf_counter()
     if kind == TEXT_CLASSIFIER:
         predictor = UrgencyPredictor(TextClassifier.load(file), caution=caution)
-        judged = labelled.judge_urgency(predictor, labelled.read(texts, "urgency"))
+        judged = labelled_texts.judge_urgency(predictor, labelled_texts.read(texts, "urgency"))
     elif kind == LENGTH_BUCKETS:
         lengths_of = LengthBucketPredictor.load(file)
-        judged = labelled.judge_lengths(lengths_of, labelled.read(texts, "output_tokens"))
+        judged = labelled_texts.judge_lengths(lengths_of, labelled_texts.read(texts, "output_tokens"))
     else:
         raise InvalidInput(f"a {kind} file predicts neither urgency nor lengths from texts", where=str(file))
     _tell(kind, int(judged["texts"]), time.perf_counter() - begun, judged, json_file)

@@ -13,7 +13,7 @@ import typer
 
 from timely.cli.output import STDOUT, JsonFile, check_target
 from timely.disciplines.registry import DEFAULT
-from timely.engines.replaying import Progress, ReplayOptions
+from timely.engines.replay_types import Progress, ReplayOptions
 from timely.replay.files import result_text, write_text
 from timely.replay.perfetto import trace_text
 from timely.replay.report import report

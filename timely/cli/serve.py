@@ -11,7 +11,7 @@ import typer
 
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.disciplines import registry
-from timely.disciplines.predictors.stage import Batching
+from timely.disciplines.predictors.batching import Batching
 from timely.engines.base import Engine, Mode
 
 MODES: tuple[Mode, ...] = ("segmented", "stream", "whole")
@@ -71,7 +71,7 @@ def command(
 
     Example: timely serve --discipline pud --max-model-len 2048 --data-parallel-size 2
     """
-    from timely.disciplines.predictors.door import Predictors
+    from timely.disciplines.predictors.request_annotator import Predictors
     from timely.server.app import create_app
     from timely.server.run import serve
     from timely.server.settings import ServerSettings

@@ -25,9 +25,9 @@ segment exactly once and in order. Every wait has a deadline; errors are those o
 
 from __future__ import annotations
 
-from timely.client.aio import AsyncTaskStream, AsyncTimelyClient
-from timely.client.sync import TaskStream, TimelyClient
-from timely.client.wire import Call, Segment, TaskResult
+from timely.client.async_client import AsyncTaskStream, AsyncTimelyClient
+from timely.client.protocol import Call, Segment, TaskResult
+from timely.client.sync_client import TaskStream, TimelyClient
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 

@@ -62,7 +62,7 @@ def run(options: DemoOptions, console: Console) -> dict[str, Any]:
         playlist.write_text(json.dumps({"tasks": tasks, "until_s": options.seconds}), encoding="utf-8")
         player = children.start(
             "player",
-            [sys.executable, "-m", "timely_bridge.play", str(playlist), "--until-stdin-closes"],
+            [sys.executable, "-m", "timely_bridge.task_player", str(playlist), "--until-stdin-closes"],
             _ros_environment(),
         )
         with httpx.Client(base_url=url, timeout=5.0) as client:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.tasks import BenchmarkTask, find_task
+from lrtrace.compose.tasks import BenchmarkTask, find_task
 
 DRONES = ("drone1", "drone2")
 ARM = "arm1"
@@ -25,7 +25,7 @@ def fleet(server_url: str) -> dict[str, Any]:
 
 
 def tasks(seconds: float, seed: int) -> list[dict[str, Any]]:
-    """A script for ``timely_bridge.play``: who is asked what, when.
+    """A script for ``timely_bridge.task_player``: who is asked what, when.
 
     A robot gets its next task when the last one is done, and not before its time; about every third drone task
     is urgent.

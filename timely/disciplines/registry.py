@@ -9,47 +9,47 @@ from typing import cast
 
 from timely.core.errors import UnknownName
 from timely.disciplines.base import Discipline, DisciplineInfo
-from timely.disciplines.predictors.files import kind_of
+from timely.disciplines.predictors.predictor_file import kind_of
 
 DEFAULT = "timely"
 
 _REGISTRY: dict[str, str] = {
-    "timely": "timely.disciplines.timely:Timely",
-    "pud": "timely.disciplines.pud:Pud",
-    "edf": "timely.disciplines.simple:Edf",
-    "fcfs": "timely.disciplines.simple:Fcfs",
-    "priority": "timely.disciplines.simple:Priority",
-    "semantic": "timely.disciplines.semantic:Semantic",
-    "semantic-mixed": "timely.disciplines.semantic:SemanticMixed",
-    "sjf": "timely.disciplines.semantic_baselines:Sjf",
-    "hpjf": "timely.disciplines.semantic_baselines:Hpjf",
-    "laps-sd": "timely.disciplines.laps_sd:LapsSd",
-    "laps-sd-prior": "timely.disciplines.laps_sd:LapsSdPrior",
-    "las": "timely.disciplines.laps_baselines:Las",
-    "lp-sjf": "timely.disciplines.laps_baselines:LpSjf",
-    "justitia": "timely.disciplines.justitia:Justitia",
-    "justitia-c": "timely.disciplines.justitia:JustitiaC",
-    "parrot": "timely.disciplines.app_baselines:Parrot",
-    "srjf": "timely.disciplines.app_baselines:Srjf",
-    "vllm-sjf": "timely.disciplines.app_baselines:VllmSjf",
-    "vtc": "timely.disciplines.vtc:Vtc",
-    "sagesched": "timely.disciplines.sagesched:SageSched",
-    "sagesched-mean": "timely.disciplines.sagesched:SageSchedMean",
-    "gittins-static": "timely.disciplines.sagesched:GittinsStatic",
-    "fastserve": "timely.disciplines.mlfq:FastServe",
-    "ssjf": "timely.disciplines.point_baselines:Ssjf",
-    "ltr": "timely.disciplines.point_baselines:Ltr",
-    "trail": "timely.disciplines.point_baselines:Trail",
+    "timely": "timely.disciplines.timely.discipline:Timely",
+    "pud": "timely.disciplines.timelyllm.pud:Pud",
+    "edf": "timely.disciplines.basic:Edf",
+    "fcfs": "timely.disciplines.basic:Fcfs",
+    "priority": "timely.disciplines.basic:Priority",
+    "semantic": "timely.disciplines.semantic.discipline:Semantic",
+    "semantic-mixed": "timely.disciplines.semantic.discipline:SemanticMixed",
+    "sjf": "timely.disciplines.semantic.baselines:Sjf",
+    "hpjf": "timely.disciplines.semantic.baselines:Hpjf",
+    "laps-sd": "timely.disciplines.laps_sd.discipline:LapsSd",
+    "laps-sd-prior": "timely.disciplines.laps_sd.discipline:LapsSdPrior",
+    "las": "timely.disciplines.laps_sd.baselines:Las",
+    "lp-sjf": "timely.disciplines.laps_sd.baselines:LpSjf",
+    "justitia": "timely.disciplines.justitia.discipline:Justitia",
+    "justitia-c": "timely.disciplines.justitia.discipline:JustitiaC",
+    "parrot": "timely.disciplines.justitia.baselines:Parrot",
+    "srjf": "timely.disciplines.justitia.baselines:Srjf",
+    "vllm-sjf": "timely.disciplines.justitia.baselines:VllmSjf",
+    "vtc": "timely.disciplines.justitia.vtc:Vtc",
+    "sagesched": "timely.disciplines.sagesched.discipline:SageSched",
+    "sagesched-mean": "timely.disciplines.sagesched.discipline:SageSchedMean",
+    "gittins-static": "timely.disciplines.sagesched.discipline:GittinsStatic",
+    "fastserve": "timely.disciplines.sagesched.fastserve:FastServe",
+    "ssjf": "timely.disciplines.sagesched.baselines:Ssjf",
+    "ltr": "timely.disciplines.sagesched.baselines:Ltr",
+    "trail": "timely.disciplines.sagesched.baselines:Trail",
 }
 
 _ABLATION: dict[str, str] = {
-    "timely-index": "timely.disciplines.timely_parts:Index",
-    "timely-index-protect": "timely.disciplines.timely_parts:Protecting",
-    "timely-index-ride": "timely.disciplines.timely_parts:Riding",
-    "timely-no-protect": "timely.disciplines.timely_parts:WithoutProtection",
-    "timely-no-chunks": "timely.disciplines.timely_parts:WithoutChunks",
-    "timely-no-early": "timely.disciplines.timely_parts:WithoutHurry",
-    "timely-no-ride": "timely.disciplines.timely_parts:WithoutRiding",
+    "timely-index": "timely.disciplines.timely.ablations:Index",
+    "timely-index-protect": "timely.disciplines.timely.ablations:Protecting",
+    "timely-index-ride": "timely.disciplines.timely.ablations:Riding",
+    "timely-no-protect": "timely.disciplines.timely.ablations:WithoutProtection",
+    "timely-no-chunks": "timely.disciplines.timely.ablations:WithoutChunks",
+    "timely-no-early": "timely.disciplines.timely.ablations:WithoutHurry",
+    "timely-no-ride": "timely.disciplines.timely.ablations:WithoutRiding",
 }
 """Parts of ``timely``, for benchmarks: they can be loaded by name and are not listed."""
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from timely.core.errors import TimelyError
+from timely.emulators.command_log import Journal
 from timely.emulators.indy7 import Indy7Emulator
-from timely.emulators.journal import Journal
 from timely.emulators.network import NetworkFaults
 from timely.emulators.tello import COMMAND_PORT, STATE_PORT, TelloEmulator
 

@@ -14,9 +14,9 @@ from typing import Any
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, Unsupported
 from timely.emulators.clock import ScaledClock
+from timely.emulators.command_log import Journal
 from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, ArmEnded, Indy7Body
 from timely.emulators.indy7_kinematics import forward
-from timely.emulators.journal import Journal
 
 CONTROL_PORT, DEVICE_PORT, CONFIG_PORT, RTDE_PORT = 20001, 20002, 20003, 20004
 WORKERS = 8

@@ -12,7 +12,7 @@ import threading
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
 from timely.emulators.clock import ScaledClock
-from timely.emulators.journal import Journal
+from timely.emulators.command_log import Journal
 from timely.emulators.network import NetworkFaults
 from timely.emulators.tello_body import Ended, TelloBody, TelloPhysics
 

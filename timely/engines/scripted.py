@@ -23,8 +23,7 @@ from timely.core.reports import ExecutionReport
 from timely.core.timing import AsyncClock, SystemTime, wait_until
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
-from timely.disciplines.needs import check_needs, lacks
-from timely.disciplines.step_time import FixedSpeed
+from timely.disciplines.requirements import check_needs, lacks
 from timely.engines.base import (
     Engine,
     EngineEvent,
@@ -36,13 +35,14 @@ from timely.engines.base import (
     Mode,
     SegmentReady,
 )
-from timely.engines.controller import Controller
+from timely.engines.scheduler_core import Controller
+from timely.engines.step_time.learned import FixedSpeed
 from timely.plans import segment_execution_s
-from timely.plans.library import find_skill_set
-from timely.plans.parser import SegmentParser
+from timely.plans.language.parser import SegmentParser
+from timely.plans.language.segmenter import Segmenter
 from timely.plans.profiles import RobotProfile, find_profile
-from timely.plans.segmenter import Segmenter
-from timely.plans.skillset import SkillSet
+from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_set import SkillSet
 
 log = logging.getLogger(__name__)
 

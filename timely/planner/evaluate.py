@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from timely.core.errors import TimelyError
-from timely.planner.answer import Answerer
-from timely.planner.cases import Case, failure, refused_by
-from timely.plans.segmenter import Segmenter
-from timely.plans.skillset import SkillSet
+from timely.planner.batch_decode import Answerer
+from timely.planner.cases.case import Case, failure, refused_by
+from timely.plans.language.segmenter import Segmenter
+from timely.plans.skill_set import SkillSet
 
 
 @dataclass(frozen=True, slots=True)

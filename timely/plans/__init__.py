@@ -11,15 +11,15 @@
     seconds = segment_execution_s(segment, skill_set, profile, parser_state=parser)
 """
 
-from timely.plans.check import check_call, check_segment
 from timely.plans.grammar import grammar
-from timely.plans.library import find_skill_set, load_skill_set, skill_folders, skill_set_names
-from timely.plans.parser import SegmentParser, calls_in, parse
+from timely.plans.language.parser import SegmentParser, calls_in, parse
+from timely.plans.language.segmenter import Boundary, Segmenter
+from timely.plans.language.syntax import Call, Program
 from timely.plans.prompt import Prompt, build_prompt, fixed_part
-from timely.plans.segmenter import Boundary, Segmenter
-from timely.plans.skillset import Argument, Example, Skill, SkillSet, TextRules
-from timely.plans.syntax import Call, Program
+from timely.plans.skill_library import find_skill_set, load_skill_set, skill_folders, skill_set_names
+from timely.plans.skill_set import Argument, Example, Skill, SkillSet, TextRules
 from timely.plans.timing import max_segment_tokens, segment_execution_s
+from timely.plans.validation import check_call, check_segment
 
 __all__ = [
     "Argument",

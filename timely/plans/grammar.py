@@ -22,10 +22,10 @@ from lrtrace.errors import BadInput
 from lrtrace.profiles import RobotProfile
 from timely.core.errors import InvalidInput
 from timely.plans import ebnf
-from timely.plans.check import is_object_name
-from timely.plans.lexer import quote
-from timely.plans.skillset import NUMERIC, Argument, Skill, SkillSet
+from timely.plans.language.lexer import quote
+from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
 from timely.plans.units import factor
+from timely.plans.validation import is_object_name
 
 RESERVE = (4, 1)
 """Most statements in a block of the plan, and in a block of a block; they count against the plan's whether used."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timely.core.errors import InvalidInput
-from timely.plans.skillset import NUMERIC, Argument, Example, Skill, SkillSet
+from timely.plans.skill_set import NUMERIC, Argument, Example, Skill, SkillSet
 
 
 @dataclass(frozen=True, slots=True)

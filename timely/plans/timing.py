@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from lrtrace.errors import BadInput
 from lrtrace.profiles import RobotProfile
 from timely.core.errors import InvalidInput
-from timely.plans.lexer import quote
-from timely.plans.parser import SegmentParser
-from timely.plans.segmenter import Segmenter
-from timely.plans.skillset import NUMERIC, Argument, Skill, SkillSet
-from timely.plans.syntax import Block, Call, If, Loop, Return, Statement, Value, calls_of
+from timely.plans.language.lexer import quote
+from timely.plans.language.parser import SegmentParser
+from timely.plans.language.segmenter import Segmenter
+from timely.plans.language.syntax import Block, Call, If, Loop, Return, Statement, Value, calls_of
+from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
 
 WORDS_PER_S = 300 / 60
 """Average reading speed of adults, words per second (TimelyLLM section 7.1)."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from timely.engines.replaying import BackendRun, JobRecord, ReplayOptions
+from timely.engines.replay_types import BackendRun, JobRecord, ReplayOptions
 
 DIGITS = 9
 """Times are written in nanoseconds: exact enough for every sum, the same on every machine."""

@@ -10,7 +10,7 @@ from typing import cast
 
 from timely.core.errors import UnknownName, Unsupported
 from timely.disciplines import registry
-from timely.engines.replaying import Backend, PlannedTask, Progress, ReplayOptions
+from timely.engines.replay_types import Backend, PlannedTask, Progress, ReplayOptions
 from timely.replay import results
 
 BACKENDS: dict[str, str] = {"sim": "timely.engines.sim.simulator", "vllm": "timely.engines.vllm.replay"}

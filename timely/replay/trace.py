@@ -10,8 +10,8 @@ from typing import TypeVar
 from lrtrace.trace import Job, PlanSegment, Trace
 from timely.core.errors import InvalidInput
 from timely.core.utility import TimeUtility
-from timely.disciplines.app_groups import MOST_REQUESTS
-from timely.engines.replaying import PlannedSegment, PlannedTask
+from timely.disciplines.justitia.app_groups import MOST_REQUESTS
+from timely.engines.replay_types import PlannedSegment, PlannedTask
 
 Number = TypeVar("Number", int, float)
 

@@ -9,14 +9,14 @@ from fastapi import FastAPI
 
 import timely
 from timely.core.timing import AsyncClock, SystemTime
-from timely.disciplines.predictors.door import Predictors
+from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.base import Engine
-from timely.server import info_routes, problems, task_routes
-from timely.server.body import BoundedBody
 from timely.server.catalogue import Catalogue, FileCatalogue
-from timely.server.openai import OpenAIDoor
+from timely.server.http import info_routes, problems, task_routes
+from timely.server.http.body_limit import BoundedBody
+from timely.server.http.openai import OpenAIDoor
 from timely.server.settings import ServerSettings
-from timely.server.tasks import TaskService
+from timely.server.tasks.service import TaskService
 
 
 def create_app(

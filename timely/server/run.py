@@ -16,7 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed, InvalidInput
-from timely.server.tasks import TaskService
+from timely.server.tasks.service import TaskService
 
 log = logging.getLogger(__name__)
 

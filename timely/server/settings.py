@@ -38,7 +38,7 @@ class ServerSettings:
         prediction_batch: most requests in one call of a predictor.
         prediction_max_wait_s: longest wait for a batch to fill, seconds.
         prediction_timeout_s: after that a request goes on without a prediction, seconds.
-        event_log: file to append one JSON line an event to, or None. Schema: ``timely.server.journal``.
+        event_log: file to append one JSON line an event to, or None. Schema: ``timely.server.telemetry.event_log``.
     """
 
     max_live_tasks: int = 512

@@ -8,7 +8,7 @@ import pytest
 from sim_cases import profile, run, task
 
 from timely.core.utility import URGENT
-from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 
 approx = pytest.approx

@@ -7,10 +7,10 @@ import pytest
 from timely.core.errors import InvalidInput
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits, StepPlan
-from timely.disciplines.simple import Fcfs
-from timely.engines.replaying import BackendRun, PlannedSegment, PlannedTask, ReplayOptions
-from timely.engines.sim.profile import load_profile
+from timely.disciplines.basic import Fcfs
+from timely.engines.replay_types import BackendRun, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.profile import load_profile
 
 
 def task(job: int, tokens: int, *, after: tuple[int, ...] = (), **known: object) -> PlannedTask:

@@ -8,8 +8,8 @@ from sim_cases import profile, run, task
 
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import names
-from timely.engines.replaying import PlannedSegment, PlannedTask
-from timely.engines.sim.profile import StepTimeProfile
+from timely.engines.replay_types import PlannedSegment, PlannedTask
+from timely.engines.step_time.profile import StepTimeProfile
 
 approx = pytest.approx
 

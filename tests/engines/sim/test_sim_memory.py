@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sim_cases import profile, random_tasks, run, task
 
-from timely.engines.replaying import PlannedTask
+from timely.engines.replay_types import PlannedTask
 from timely.engines.sim.kv import BlockPool
 
 approx = pytest.approx

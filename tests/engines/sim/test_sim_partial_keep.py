@@ -9,10 +9,10 @@ from sim_cases import CheckedSimulator, profile, random_tasks, task
 
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.semantic import Semantic
-from timely.disciplines.semantic_cost import CostModel
-from timely.engines.replaying import BackendRun, PlannedTask, ReplayOptions
-from timely.engines.sim.profile import StepTimeProfile
+from timely.disciplines.semantic.cache_cost import CostModel
+from timely.disciplines.semantic.discipline import Semantic
+from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
+from timely.engines.step_time.profile import StepTimeProfile
 
 approx = pytest.approx
 

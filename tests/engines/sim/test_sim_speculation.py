@@ -14,13 +14,13 @@ from sim_cases import CheckedSimulator, profile, random_tasks, run, task
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.job import Job
 from timely.disciplines import registry
-from timely.disciplines.laps_sd import LapsSd
-from timely.disciplines.needs import SPECULATION
-from timely.disciplines.simple import Fcfs
-from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
-from timely.engines.sim.profile import DraftTerms, StepTimeProfile
+from timely.disciplines.basic import Fcfs
+from timely.disciplines.laps_sd.discipline import LapsSd
+from timely.disciplines.requirements import SPECULATION
+from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.sim.speculation import Speculation, token_rate
+from timely.engines.step_time.profile import DraftTerms, StepTimeProfile
 from timely.replay import results
 
 approx = pytest.approx

@@ -12,12 +12,12 @@ from timely.core.errors import EngineFailed, InvalidInput, UnknownName
 from timely.core.job import JobTable
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
-from timely.disciplines.composition import KeyedDiscipline
-from timely.disciplines.simple import Fcfs
-from timely.disciplines.step_time import LearnedSpeed
-from timely.engines.replaying import ReplayOptions
+from timely.disciplines.basic import Fcfs
+from timely.disciplines.step_builder import KeyedDiscipline
+from timely.engines.replay_types import ReplayOptions
 from timely.engines.sim.events import ARRIVAL, REPORT, STEP_END, Agenda
 from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.learned import LearnedSpeed
 from timely.replay import results
 
 

@@ -16,13 +16,13 @@ from timely.core.errors import Conflict, InvalidInput, TooLarge, UnknownName, Un
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
-from timely.engines.replaying import PlannedSegment, PlannedTask, ReplayOptions
-from timely.engines.timed_steps import from_events, read_events
+from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.step_time.journal import from_events, read_events
 from timely.engines.vllm.engine import VllmEngine, VllmOptions
-from timely.engines.vllm.forcing import engine_arguments
+from timely.engines.vllm.forced_decoding import engine_arguments
 from timely.engines.vllm.replay import VllmBackend
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 WORDS = [2000 + number for number in range(60)]
 

@@ -38,7 +38,7 @@ async def test_with_drafts_all_are_offered() -> None:
         await engine.set_discipline("laps-sd")
 
 
-@pytest.mark.slow
+@pytest.mark.engine
 def test_at_start_it_is_refused_by_name() -> None:
     pytest.importorskip("vllm", reason="needs vLLM")
     with pytest.raises(Unsupported, match=r"'laps-sd' needs speculation: .*--speculative-config"):

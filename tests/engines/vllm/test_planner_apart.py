@@ -10,9 +10,9 @@ from timely.core.errors import InvalidInput
 from timely.engines.base import GenerationDone, GenerationRequest
 from timely.engines.vllm import model
 from timely.engines.vllm.engine import VllmEngine, VllmOptions
-from timely.planner.card import SHIPPED
-from timely.plans.library import find_skill_set
+from timely.planner.model_card import SHIPPED
 from timely.plans.prompt import build_prompt
+from timely.plans.skill_library import find_skill_set
 
 
 def test_which_adapter_stays_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +25,7 @@ def test_which_adapter_stays_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         model.planner_apart("base", str(tmp_path), packaged=True)
 
 
-@pytest.mark.slow
+@pytest.mark.engine
 @pytest.mark.timeout(300)
 async def test_only_its_skill_sets_are_planned_with_it() -> None:
     arguments = ("--enable-lora", "--max-loras", "1", "--max-model-len", "1024")

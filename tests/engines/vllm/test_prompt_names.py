@@ -10,11 +10,11 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.engines.base import GenerationDone, GenerationRequest
-from timely.engines.vllm.names import PromptNames, names_for
+from timely.engines.vllm.name_constraint import PromptNames, names_for
 from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse
-from timely.plans.library import find_skill_set
-from timely.plans.names import names_of_plan
+from timely.plans.object_names import names_of_plan
 from timely.plans.prompt import build_prompt
+from timely.plans.skill_library import find_skill_set
 
 TOKENS = [bytes([byte]) for byte in range(128)]
 PLAN = list(b"g('")
@@ -99,7 +99,7 @@ def test_what_the_scheduler_is_told() -> None:
         parse({"timely": {"names": ["x"] * (MOST_NAMES + 1)}})
 
 
-@pytest.mark.slow
+@pytest.mark.engine
 @pytest.mark.timeout(300)
 async def test_the_server_s_plans_copy_words_that_no_model_knows() -> None:
     from timely.engines.vllm.engine import VllmEngine, VllmOptions

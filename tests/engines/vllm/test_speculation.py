@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("vllm")
 
 from timely.core.job import Job
-from timely.disciplines.laps_sd import LapsSd
+from timely.disciplines.laps_sd.discipline import LapsSd
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.engine
 
 DRAFTS = 4
 TOKENS = 48

@@ -19,7 +19,7 @@ import pytest
 
 from timely.engines.vllm.model import default_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
 
 START_S = 240.0
 

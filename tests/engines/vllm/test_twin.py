@@ -20,14 +20,14 @@ import pytest
 from timely.core.clock import VirtualClock
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import create
-from timely.engines.controller import Controller
-from timely.engines.replaying import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.scheduler_core import Controller
 from timely.engines.sim.events import ARRIVAL, REPORT
-from timely.engines.sim.profile import StepTime, StepTimeProfile, load_profile
 from timely.engines.sim.robots import Robots
 from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_profile
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 BLOCK = 32
 MAX_BATCH = 8

@@ -8,7 +8,7 @@ import pytest
 
 from timely.plans.values import value_text
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 PROMPT = "Tell me a story about what the robot found under the table."
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, WordLlamaEmbedder
-from timely.disciplines.predictors.files import ArrayFile, read_arrays, write_arrays
+from timely.disciplines.predictors.predictor_file import ArrayFile, read_arrays, write_arrays
 
 Floats = NDArray[np.float64]
 

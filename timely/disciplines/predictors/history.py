@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.core.job import JobSpec
 from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, Vectors, embedder
-from timely.disciplines.predictors.files import read_arrays, write_arrays
-from timely.disciplines.predictors.index import FlatIndex, flat_index
+from timely.disciplines.predictors.predictor_file import read_arrays, write_arrays
+from timely.disciplines.predictors.vector_index import FlatIndex, flat_index
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]

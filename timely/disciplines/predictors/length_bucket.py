@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.classifier import Classifier, TextClassifier
 from timely.disciplines.predictors.embedding import Embedder
-from timely.disciplines.predictors.files import read_arrays, write_arrays
+from timely.disciplines.predictors.predictor_file import read_arrays, write_arrays
 
 Floats = NDArray[np.float64]
 

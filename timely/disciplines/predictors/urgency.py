@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 
 from timely.core.errors import InvalidInput
-from timely.disciplines.needs import LEVELS, check_urgency
 from timely.disciplines.predictors.classifier import Classifier, TextClassifier
 from timely.disciplines.predictors.embedding import embedder
+from timely.disciplines.requirements import LEVELS, check_urgency
 
 CAUTION = 0.4
 """Probability that a request is at least so urgent from which it is treated so."""

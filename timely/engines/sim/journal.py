@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.engines.choices import choice
+from timely.engines.decision_log import choice
 
 if TYPE_CHECKING:
     from timely.core.job import JobId, JobTable
-    from timely.engines.controller import Controller
+    from timely.engines.scheduler_core import Controller
     from timely.engines.sim.kv import BlockPool
     from timely.engines.sim.memory import Live
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import StepPlan
-from timely.engines.controller import Controller
-from timely.engines.replaying import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.scheduler_core import Controller
 from timely.engines.sim.kv import BlockPool, Holding, Prefix
-from timely.engines.sim.profile import StepTimeProfile
+from timely.engines.step_time.profile import StepTimeProfile
 
 
 class Live:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from timely.core.reports import ExecutionReport
-from timely.engines.replaying import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
 
 Reports = Iterator[tuple[float, ExecutionReport]]
 

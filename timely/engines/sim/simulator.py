@@ -16,18 +16,18 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.job import JobId, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, StepLimits, StepPlan
-from timely.disciplines.needs import SPECULATION, check_needs
 from timely.disciplines.registry import create
-from timely.disciplines.step_time import LearnedSpeed
-from timely.engines.controller import Controller
-from timely.engines.replaying import BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
+from timely.disciplines.requirements import SPECULATION, check_needs
+from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
+from timely.engines.scheduler_core import Controller
 from timely.engines.sim.events import ARRIVAL, REPORT, STEP_END, WAKE, Agenda
 from timely.engines.sim.journal import Journal, Series
 from timely.engines.sim.memory import Live, Memory
-from timely.engines.sim.profile import DEFAULT as DEFAULT_PROFILE
-from timely.engines.sim.profile import ProfileSpeed, StepTime, StepTimeProfile, load_profile
 from timely.engines.sim.robots import Robots
 from timely.engines.sim.speculation import Speculation
+from timely.engines.step_time.learned import LearnedSpeed
+from timely.engines.step_time.profile import DEFAULT as DEFAULT_PROFILE
+from timely.engines.step_time.profile import ProfileSpeed, StepTime, StepTimeProfile, load_profile
 
 PROGRESS_EVENTS = 256
 """Events between two calls of the progress function."""

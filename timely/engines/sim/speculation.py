@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from timely.core.errors import InvalidInput
 from timely.core.job import JobId
-from timely.engines.sim.profile import DraftTerms
+from timely.engines.step_time.profile import DraftTerms
 
 MOST_DRAFTS = 64
 """More draft tokens a round than any drafter makes."""

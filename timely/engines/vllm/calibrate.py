@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timely.engines.base import GenerationRequest
-from timely.engines.timed_steps import TimedStep, from_events, launches, read_events
+from timely.engines.step_time.journal import TimedStep, from_events, launches, read_events
 from timely.engines.vllm.engine import EngineSizes, VllmEngine, VllmOptions
-from timely.engines.vllm.forcing import engine_arguments
+from timely.engines.vllm.forced_decoding import engine_arguments
 from timely.engines.vllm.replay import made_up_ids
 
 BATCHES = (1, 2, 3, 4, 6, 8)

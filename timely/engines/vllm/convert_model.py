@@ -33,7 +33,7 @@ def merge(base: Path, adapter: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    from timely.planner import lora
+    from timely.planner.training import lora
 
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)

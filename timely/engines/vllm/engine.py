@@ -30,7 +30,7 @@ from timely.core.errors import (
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
-from timely.disciplines.needs import SPECULATION, check_needs, lacks
+from timely.disciplines.requirements import SPECULATION, check_needs, lacks
 from timely.engines.base import (
     Engine,
     EngineEvent,
@@ -42,11 +42,11 @@ from timely.engines.base import (
     Mode,
     SegmentReady,
 )
-from timely.engines.vllm.forcing import sampling_keywords
-from timely.engines.vllm.hooks import SUPPORTED
+from timely.engines.vllm.compatibility import SUPPORTED
+from timely.engines.vllm.forced_decoding import sampling_keywords
 from timely.engines.vllm.model import DEFAULT_MODEL, NO_PLANNER, planner_apart, planner_card, resolve_model
-from timely.engines.vllm.names import names_for
-from timely.planner.card import Card, read_card
+from timely.engines.vllm.name_constraint import names_for
+from timely.planner.model_card import Card, read_card
 from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
 
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"

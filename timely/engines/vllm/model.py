@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from timely.core.errors import EngineFailed, InvalidInput, Unsupported
-from timely.planner.card import CARD, SHIPPED, Card, check_base, read_card
+from timely.planner.model_card import CARD, SHIPPED, Card, check_base, read_card
 
 DEFAULT_MODEL = "default"
 DEFAULT_PLANNER, NO_PLANNER = "default", "none"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from timely.core.errors import EngineFailed
-from timely.engines.vllm.forcing import engine_keywords, sampling_keywords
+from timely.engines.vllm.forced_decoding import engine_keywords, sampling_keywords
 from timely.engines.vllm.model import resolve_model
 
 PLAN = "mf(50);tc(30);mu(40);ml(60);tu(45);md(30);mr(80);mf(120);tc(90);mb(25);"

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from timely.core.errors import InvalidInput
 from timely.core.utility import NORMAL, TimeUtility
-from timely.disciplines.app_groups import MOST_REQUESTS
+from timely.disciplines.justitia.app_groups import MOST_REQUESTS
 
 KEY = "timely"
 FLAT_PREFIX = "timely_"

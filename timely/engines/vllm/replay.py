@@ -18,8 +18,8 @@ from pathlib import Path
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
-from timely.engines.recorded import replay_journal
-from timely.engines.replaying import (
+from timely.engines.journal_reader import replay_journal
+from timely.engines.replay_types import (
     Backend,
     BackendRun,
     JobRecord,
@@ -28,9 +28,9 @@ from timely.engines.replaying import (
     Progress,
     ReplayOptions,
 )
-from timely.engines.timed_steps import read_events
+from timely.engines.step_time.journal import read_events
 from timely.engines.vllm.engine import VllmEngine, VllmOptions
-from timely.engines.vllm.forcing import engine_arguments
+from timely.engines.vllm.forced_decoding import engine_arguments
 
 ALPHABET = range(1000, 9000)
 """Token ids for made-up prompts and plans: ordinary words in any vocabulary this size or larger."""

@@ -34,10 +34,10 @@ from timely.core.job import JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.needs import SPECULATION, check_needs
+from timely.disciplines.requirements import SPECULATION, check_needs
 from timely.engines.base import Mode
-from timely.engines.controller import Controller
-from timely.engines.vllm import hooks
+from timely.engines.scheduler_core import Controller
+from timely.engines.vllm import compatibility
 from timely.engines.vllm.boundaries import (
     BoundaryFinder,
     Closed,
@@ -47,13 +47,13 @@ from timely.engines.vllm.boundaries import (
     profile_named,
     skill_set_named,
 )
-from timely.engines.vllm.names import PromptNames
+from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.ordered_queue import InOrder
 from timely.engines.vllm.params import TimelyParams, parse
-from timely.engines.vllm.prefix import PrefixView
+from timely.engines.vllm.prefix_cache import PrefixView
+from timely.engines.vllm.request_state import SHOWN_JOBS, Tracked, count_states
 from timely.engines.vllm.settings import SchedulerSettings, open_journal
-from timely.engines.vllm.tracked import SHOWN_JOBS, Tracked, count_states
-from timely.engines.vllm.values import append_value
+from timely.engines.vllm.value_injection import append_value
 from timely.plans.values import value_text
 
 logger = init_logger(__name__)
@@ -91,7 +91,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        hooks.check()
+        compatibility.check()
         self.clock: Callable[[], float] = time.monotonic
         """Seconds; on Linux one axis for all processes of the host. A test may put a virtual one here."""
         self.settings = SchedulerSettings.from_vllm(self.vllm_config)

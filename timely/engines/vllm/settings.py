@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from timely.core.errors import InvalidInput
 from timely.disciplines.registry import DEFAULT
 from timely.engines.base import Mode
-from timely.engines.controller import Journal
+from timely.engines.scheduler_core import Journal
 
 
 class SchedulerSettings(BaseModel):

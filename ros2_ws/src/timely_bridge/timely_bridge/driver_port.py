@@ -22,10 +22,10 @@ from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.hand import held
-from timely_robots.rostools import LATCHED, assumed_handle, new_goal_id, send_goal, without_debug_lines
+from timely_robots.ros.rclpy_utils import LATCHED, assumed_handle, new_goal_id, send_goal, without_debug_lines
 
+from timely_bridge.interfaces import Execution, Order, Sent
 from timely_bridge.loop_thread import LoopThread
-from timely_bridge.ports import Execution, Order, Sent
 
 LOOK_EVERY_S = 0.05
 """How often a waiting task looks whether the driver has appeared."""

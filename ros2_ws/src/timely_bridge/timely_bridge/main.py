@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from timely_robots.ending import ending_signals, wait_for_the_end
-from timely_robots.rostools import Spinner, isolated_context
-from timely_robots.steady import steady_process
+from timely_robots.ros.rclpy_utils import Spinner, isolated_context
+from timely_robots.ros.realtime import steady_process
+from timely_robots.ros.shutdown import ending_signals, wait_for_the_end
 
 from timely_bridge.node import BridgeNode
 

@@ -19,22 +19,22 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
-from timely_robots.rostools import described, finish_goal, mark_executing, without_debug_lines
+from timely_robots.ros.rclpy_utils import described, finish_goal, mark_executing, without_debug_lines
 
 from timely.client import AsyncTimelyClient
-from timely.core import wakeful
+from timely.core import cpu_latency
 from timely.core.clock import Clock, SystemClock
 from timely.core.errors import InvalidInput, TimelyError
 from timely_bridge.driver_port import LOOK_PERIOD_S, DriverPort
 from timely_bridge.error_codes import code_of, name_of
+from timely_bridge.goal_run import Mission
 from timely_bridge.goals import NAME, GoalLimits, RobotEntry, checked
-from timely_bridge.heartbeat import Heartbeat
-from timely_bridge.herald import Herald
+from timely_bridge.interfaces import ClientFactory, Order
 from timely_bridge.loop_thread import LoopThread
-from timely_bridge.mission import Mission
-from timely_bridge.ports import ClientFactory, Order
-from timely_bridge.task_run import Deadlines, Replan, TaskEnd, TaskRun
-from timely_bridge.turnstile import POLICIES, Turnstile
+from timely_bridge.plan_run import Deadlines, Replan, TaskEnd, TaskRun
+from timely_bridge.robot_lock import POLICIES, Turnstile
+from timely_bridge.server_health import Heartbeat
+from timely_bridge.task_publisher import Herald
 
 CLOSE_S = 5.0
 SEGMENT_QOS_DEPTH = 50
@@ -107,7 +107,7 @@ class BridgeNode(LifecycleNode):
         self._limits = GoalLimits()
         self._deadlines = Deadlines()
         self._timers_of_work: list[Any] = []
-        self._wakeful = wakeful.Wakeful()
+        self._wakeful = cpu_latency.Wakeful()
         self._declare()
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.create_service(Trigger, "~/stop", self._on_stop)
@@ -162,8 +162,8 @@ class BridgeNode(LifecycleNode):
         declare("heartbeat_misses", 3, described("unanswered ones until it counts as lost", low=1, high=100))
         declare(
             "wake_latency_us",
-            wakeful.AS_THEY_LIKE,
-            described(wakeful.MEANING, low=wakeful.AS_THEY_LIKE, high=wakeful.LONGEST_US),
+            cpu_latency.AS_THEY_LIKE,
+            described(cpu_latency.MEANING, low=cpu_latency.AS_THEY_LIKE, high=cpu_latency.LONGEST_US),
         )
 
     # --- Life cycle ---
@@ -193,9 +193,9 @@ class BridgeNode(LifecycleNode):
             execution_margin_s=value("execution_margin_s"),
             progress_every_s=value("progress_period_s"),
         )
-        self._wakeful = wakeful.Wakeful(int(value(wakeful.PARAMETER)))
+        self._wakeful = cpu_latency.Wakeful(int(value(cpu_latency.PARAMETER)))
         if self._wakeful.problem:
-            self.get_logger().warning(f"{wakeful.PARAMETER}: {self._wakeful.problem}")
+            self.get_logger().warning(f"{cpu_latency.PARAMETER}: {self._wakeful.problem}")
         self._loop = loop = LoopThread("timely bridge")
 
         async def connect() -> tuple[Any, Heartbeat]:

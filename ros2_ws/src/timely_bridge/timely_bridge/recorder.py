@@ -26,8 +26,8 @@ from rclpy.context import Context
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
-from timely_robots.ending import ending_signals
-from timely_robots.rostools import LATCHED, TASKS, Spinner, isolated_context
+from timely_robots.ros.rclpy_utils import LATCHED, TASKS, Spinner, isolated_context
+from timely_robots.ros.shutdown import ending_signals
 
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
 

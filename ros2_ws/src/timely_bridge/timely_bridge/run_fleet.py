@@ -22,17 +22,17 @@ from typing import Any
 from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.driver import RobotDriver
-from timely_robots.ending import end_with_the_parent, ending_signals, wait_for_the_end
 from timely_robots.registry import driver_class
-from timely_robots.rostools import Spinner, isolated_context
-from timely_robots.shared_memory import clean as clean_shared_memory
-from timely_robots.steady import steady_process
+from timely_robots.ros.rclpy_utils import Spinner, isolated_context
+from timely_robots.ros.realtime import steady_process
+from timely_robots.ros.shared_memory import clean as clean_shared_memory
+from timely_robots.ros.shutdown import end_with_the_parent, ending_signals, wait_for_the_end
 
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 from timely_bridge.fleet import Fleet, load_fleet
+from timely_bridge.interfaces import ClientFactory
 from timely_bridge.node import BridgeNode
-from timely_bridge.ports import ClientFactory
 from timely_bridge.recorder import McapFiles, RecorderNode, bounds_of
 
 SETTLE_S = 5.0

@@ -16,7 +16,7 @@ from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import Conflict, EngineFailed, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
-from timely_bridge.ports import Execution, Order, Sent
+from timely_bridge.interfaces import Execution, Order, Sent
 
 Script = Sequence["FakeSegment | TimelyError | str"]
 

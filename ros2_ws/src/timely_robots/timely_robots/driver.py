@@ -23,8 +23,9 @@ from timely_interfaces.msg import ErrorCode, RobotState, Task
 
 from lrtrace.errors import LRTraceError
 from lrtrace.profiles import RobotProfile, load_profile
-from timely.core import wakeful
+from timely.core import cpu_latency
 from timely_robots import hand, language
+from timely_robots.clock import Pacer, SystemPacer
 from timely_robots.execution import (
     Motion,
     MotionError,
@@ -35,9 +36,7 @@ from timely_robots.execution import (
     Snapshot,
 )
 from timely_robots.language import Interpreter, Returned
-from timely_robots.lifeline import Lifeline
-from timely_robots.pacing import Pacer, SystemPacer
-from timely_robots.rostools import (
+from timely_robots.ros.rclpy_utils import (
     LATCHED,
     TASKS,
     EagerActionServer,
@@ -46,6 +45,7 @@ from timely_robots.rostools import (
     mark_executing,
     to_time,
 )
+from timely_robots.task_watchdog import Lifeline
 
 RESULT_KEPT_S = 3
 """Results wait so long for whoever asks."""
@@ -142,7 +142,7 @@ class RobotDriver(LifecycleNode):
         self._connected = False
         self._timers_of_work: list[Any] = []
         self._looked_s = time.monotonic()
-        self._wakeful = wakeful.Wakeful()
+        self._wakeful = cpu_latency.Wakeful()
         self.declare_parameter(
             "profile", "", described("robot profile: a name or a YAML file", read_only=True)
         )
@@ -173,8 +173,8 @@ class RobotDriver(LifecycleNode):
         )
         self.declare_parameter(
             "wake_latency_us",
-            wakeful.AS_THEY_LIKE,
-            described(wakeful.MEANING, low=wakeful.AS_THEY_LIKE, high=wakeful.LONGEST_US),
+            cpu_latency.AS_THEY_LIKE,
+            described(cpu_latency.MEANING, low=cpu_latency.AS_THEY_LIKE, high=cpu_latency.LONGEST_US),
         )
         self.declare()
         self._lifeline = Lifeline(Task.PLANNED, Task.ENDED, float(self.get_parameter("task_silence_s").value))
@@ -270,9 +270,9 @@ class RobotDriver(LifecycleNode):
             self._publish_state()
             return TransitionCallbackReturn.FAILURE
         self._connected = True
-        self._wakeful = wakeful.Wakeful(int(self.get_parameter(wakeful.PARAMETER).value))
+        self._wakeful = cpu_latency.Wakeful(int(self.get_parameter(cpu_latency.PARAMETER).value))
         if self._wakeful.problem:
-            self.get_logger().warning(f"{wakeful.PARAMETER}: {self._wakeful.problem}")
+            self.get_logger().warning(f"{cpu_latency.PARAMETER}: {self._wakeful.problem}")
         self._server = EagerActionServer(
             self,
             ExecuteSegment,

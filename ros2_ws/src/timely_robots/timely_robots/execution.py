@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 from timely_interfaces.msg import ErrorCode
 
-from timely_robots.pacing import Pacer
+from timely_robots.clock import Pacer
 
 Outcome = Literal["done", "failed", "cancelled", "refused"]
 IDLE_WAIT_S = 1.0

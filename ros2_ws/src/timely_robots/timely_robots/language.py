@@ -14,13 +14,13 @@ from timely_interfaces.msg import ErrorCode
 
 from lrtrace.profiles import RobotProfile
 from timely.core.errors import InvalidInput, TimelyError
-from timely.plans import interpreter as plans
-from timely.plans.check import check_call, check_segment
-from timely.plans.library import load_skill_set
-from timely.plans.parser import calls_in
-from timely.plans.skillset import SkillSet
-from timely.plans.syntax import Call, Value
+from timely.plans.language import interpreter as plans
+from timely.plans.language.parser import calls_in
+from timely.plans.language.syntax import Call, Value
+from timely.plans.skill_library import load_skill_set
+from timely.plans.skill_set import SkillSet
 from timely.plans.units import convert
+from timely.plans.validation import check_call, check_segment
 from timely_robots.execution import MotionError, SegmentOrder, SkillCall
 
 Returned = bool | int | float | str | None

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from timely.core.errors import TimelyError
-from timely_robots.ending import ending_signals, wait_for_the_end
 from timely_robots.registry import DRIVERS, driver_class
-from timely_robots.rostools import Spinner, isolated_context
-from timely_robots.steady import steady_process
+from timely_robots.ros.rclpy_utils import Spinner, isolated_context
+from timely_robots.ros.realtime import steady_process
+from timely_robots.ros.shutdown import ending_signals, wait_for_the_end
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

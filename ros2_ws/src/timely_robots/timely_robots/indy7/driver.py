@@ -12,7 +12,7 @@ from timely_robots.execution import Motion, MotionError, SkillCall
 from timely_robots.indy7.link import Indy7Link
 from timely_robots.indy7.table import Table
 from timely_robots.language import Returned
-from timely_robots.rostools import described
+from timely_robots.ros.rclpy_utils import described
 
 POLL_S = 0.02
 MARGIN_S = 3.0

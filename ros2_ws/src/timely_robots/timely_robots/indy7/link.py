@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from timely_interfaces.msg import ErrorCode
 
+from timely_robots.clock import Pacer
 from timely_robots.execution import MotionError
-from timely_robots.pacing import Pacer
 
 USED = ("control", "device", "config", "rtde")
 """The controller's channels that this link uses; each reconnects in its own time."""

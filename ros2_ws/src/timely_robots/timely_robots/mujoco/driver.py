@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from timely_interfaces.msg import ErrorCode
 
+from timely_robots.detector import Where
 from timely_robots.driver import Sensed
-from timely_robots.drone import STRAIGHT, DroneDriver
+from timely_robots.drone_skills import STRAIGHT, DroneDriver
 from timely_robots.execution import Motion, MotionCancelled, MotionError, SkillCall
-from timely_robots.eyes import Where
 from timely_robots.language import Returned
 from timely_robots.mujoco import models
 from timely_robots.mujoco.arm import Arm
@@ -20,7 +20,7 @@ from timely_robots.mujoco.desk import Desk
 from timely_robots.mujoco.models import Spot
 from timely_robots.mujoco.physics import Physics, load
 from timely_robots.mujoco.quadrotor import Pilot
-from timely_robots.rostools import described
+from timely_robots.ros.rclpy_utils import described
 
 BODIES = ("arm", "quadrotor")
 POLL_S = 0.01

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from timely_interfaces.msg import ErrorCode
 
+from timely_robots.clock import Pacer, SteppedPacer
 from timely_robots.execution import MotionError
-from timely_robots.pacing import Pacer, SteppedPacer
 
 LAP_S = 0.004
 """The simulation is brought up to date this often."""

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from timely_robots.eyes import Where
+from timely_robots.detector import Where
 from timely_robots.mujoco.models import DRAG_M, DRONE_KG, GRAVITY, ROTOR_ARM_M, ROTOR_MAX_N, STEP_S
 from timely_robots.mujoco.path import Progress
 

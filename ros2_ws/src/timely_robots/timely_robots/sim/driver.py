@@ -9,7 +9,7 @@ from lrtrace.errors import LRTraceError
 from timely_robots.driver import RobotDriver, Sensed
 from timely_robots.execution import Motion, MotionCancelled, MotionError, SkillCall
 from timely_robots.language import Returned
-from timely_robots.rostools import described
+from timely_robots.ros.rclpy_utils import described
 from timely_robots.sim.world import SimWorld
 
 BATTERY_S = 780.0

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from timely_interfaces.msg import ErrorCode
 
 from lrtrace.errors import LRTraceError
+from timely_robots.detector import Where
 from timely_robots.driver import Sensed
-from timely_robots.drone import STRAIGHT, DroneDriver
+from timely_robots.drone_skills import STRAIGHT, DroneDriver
 from timely_robots.execution import Motion, MotionCancelled, MotionError
-from timely_robots.eyes import Where
-from timely_robots.rostools import described
+from timely_robots.ros.rclpy_utils import described
 from timely_robots.tello.link import COMMAND_PORT, STATE_SILENCE_S, TelloLink, open_link
 
 POLL_S = 0.02

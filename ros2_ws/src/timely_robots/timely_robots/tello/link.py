@@ -17,8 +17,8 @@ from typing import Any
 
 from timely_interfaces.msg import ErrorCode
 
+from timely_robots.clock import Pacer
 from timely_robots.execution import MotionError
-from timely_robots.pacing import Pacer
 
 COMMAND_PORT = 8889
 TICK_S = 0.05

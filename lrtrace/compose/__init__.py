@@ -1,0 +1,1 @@
+"""Composes workloads out of events, tasks and robots."""

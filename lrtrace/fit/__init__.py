@@ -1,0 +1,1 @@
+"""Fits execution-time models to recorded runs."""

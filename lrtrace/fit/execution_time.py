@@ -1,0 +1,337 @@
+"""Fits a robot's execution-time models to recorded runs and says how well they predict.
+
+Which model a skill gets: linear when a number among its arguments varied; else constant when the runs differ
+little (a coefficient of variation up to ``CONSTANT_SPREAD``); else sampled, and then schedulers plan with its
+minimum (TimelyLLM, sections 4.3 and 6). Quantiles of what a model leaves unexplained are stored with it, so that
+simulated robots vary as the real one did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lrtrace.errors import BadInput, TooFewSamples, UnknownName
+from lrtrace.fit.regression import least_squares, quantile_line
+from lrtrace.models import ConstantModel, ExecutionModel, LinearModel, SampledModel
+from lrtrace.profiles import RobotProfile
+from lrtrace.record.samples import Sample
+
+Floats = NDArray[np.float64]
+Kind = Literal["linear", "constant", "sampled"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Method = Literal["least-squares", "quantile"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+MIN_SAMPLES = 5
+"""Fewer runs of a skill than this say nothing about its spread."""
+CONSTANT_SPREAD = 0.06
+"""Of normally distributed times with this spread the mean is wrong by 5% on average (0.8 sigma)."""
+LEVELS = 11
+"""Quantiles kept of a distribution: levels 0, 0.1, ... 1."""
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFit:
+    """One fitted skill.
+
+    Attributes:
+        points: (argument value or nan, measured s, modelled s) of every run, shape ``(n, 3)``.
+        held_out: mean absolute error on runs that were not fitted, as a share of the measured time (5-fold).
+        held_out_s: the same in seconds.
+        too_early: by how much runs that were not fitted were shorter than the fitted minimum, mean share of the
+            measured time: what a schedule by minimum times (TimelyLLM, section 4.3) gets wrong.
+    """
+
+    skill: str
+    model: ExecutionModel
+    points: Floats
+    held_out: float
+    held_out_s: float
+    too_early: float
+    args: Mapping[str, Mapping[str, Any]]
+    """What was seen of each argument: unit and range, for a profile without a base."""
+
+    @property
+    def residuals_s(self) -> Floats:
+        """Measured minus modelled mean, seconds, shape ``(n,)``."""
+        rest: Floats = self.points[:, 1] - self.points[:, 2]
+        return rest
+
+    @property
+    def estimate_error(self) -> float:
+        """Of what a scheduler plans with, on runs that were not fitted: see ``held_out`` and ``too_early``."""
+        return self.too_early if self.model.variable else self.held_out
+
+    def summary(self) -> dict[str, Any]:
+        """The residual report of this skill; times in seconds."""
+        rest, measured = self.residuals_s, self.points[:, 1]
+        spread = float(((measured - measured.mean()) ** 2).sum())
+        model = self.model
+        values: dict[str, Any] = {
+            "model": model.model,
+            "samples": len(self.points),
+            "variable": model.variable,
+        }
+        if isinstance(model, LinearModel):
+            values |= {
+                "argument": model.argument,
+                "unit": model.unit,
+                "intercept_s": model.intercept_s,
+                "per_unit_s": model.per_unit_s,
+            }
+        return values | {
+            "mean_s": round(float(measured.mean()), 6),
+            "min_s": round(float(measured.min()), 6),
+            "residual_mean_s": round(float(rest.mean()), 6),
+            "residual_std_s": round(float(rest.std()), 6),
+            "residual_max_s": round(float(np.abs(rest).max()), 6),
+            "r_squared": round(1.0 - float((rest**2).sum()) / spread, 6) if spread > 0 else None,
+            "held_out_error": round(self.held_out, 6),
+            "held_out_error_s": round(self.held_out_s, 6),
+            "held_out_too_early": round(self.too_early, 6),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """All fitted skills of one robot."""
+
+    robot: str
+    skills: dict[str, SkillFit] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> int:
+        """Runs used."""
+        return sum(len(skill.points) for skill in self.skills.values())
+
+
+def fit_samples(
+    samples: Iterable[Sample],
+    *,
+    base: RobotProfile | None = None,
+    method: Method = "least-squares",
+    level: float = 0.5,
+    kinds: Mapping[str, Kind] | None = None,
+    variable: Sequence[str] = (),
+    min_samples: int = MIN_SAMPLES,
+) -> Fit:
+    """Fit every skill that occurs.
+
+    Args:
+        samples: runs of one robot.
+        base: gives full skill names and which argument is meant by an abbreviation.
+        method: how lines are fitted; ``level`` is the quantile of ``quantile``.
+        kinds: model per skill instead of the automatic choice.
+        variable: skills whose time depends on the scene although they got a line or a constant.
+        min_samples: refuse skills with fewer runs.
+
+    Raises:
+        TooFewSamples: a skill has too few runs, or none was given. UnknownName: ``kinds`` or ``method`` names
+            nothing. BadInput: runs of several robots, or a line was asked for and no argument varies.
+    """
+    _check_options(method, level, kinds or {})
+    groups: dict[str, list[Sample]] = {}
+    robot = ""
+    last = ""
+    for sample in samples:
+        if robot and sample.robot != robot:
+            raise BadInput(
+                f"robot is {sample.robot!r}, above it was {robot!r}: fit one robot at a time",
+                where=sample.where,
+            )
+        robot, last = sample.robot, sample.where
+        groups.setdefault(_full_name(sample, base), []).append(sample)
+    if not groups:
+        raise TooFewSamples("no run that was done", where=last)
+    for name in (*(kinds or {}), *variable):
+        if name not in groups:
+            raise UnknownName("skill", name, groups)
+    needed = max(min_samples, math.ceil(1 / min(level, 1 - level))) if method == "quantile" else min_samples
+    fitted: dict[str, SkillFit] = {}
+    for skill, group in groups.items():
+        if len(group) < needed:
+            raise TooFewSamples(
+                f"{skill}: {len(group)} samples, a fit needs at least {needed}", where=group[-1].where
+            )
+        recipe = _recipe(skill, group, (kinds or {}).get(skill), method, level)
+        fitted[skill] = _fit_skill(skill, group, replace(recipe, variable=skill in variable))
+    return Fit(robot, fitted)
+
+
+def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = None) -> dict[str, float]:
+    """How wrong a fit is about runs of another recording, by skill, as a share of the measured time.
+
+    Of a simple skill the mean absolute error; of a variable one, planned with its minimum, by how much the runs
+    were shorter than that, on average. Skills that were not fitted are passed over.
+
+    Raises:
+        BadInput: a run of another robot, or without the argument that the model needs.
+    """
+    wrong: dict[str, list[float]] = {}
+    for sample in samples:
+        if sample.robot != fit.robot:
+            raise BadInput(f"robot is {sample.robot!r}, fitted was {fit.robot!r}", where=sample.where)
+        skill = _full_name(sample, base)
+        if skill not in fit.skills:
+            continue
+        model, measured = fit.skills[skill].model, max(sample.elapsed_s, 1e-9)
+        try:
+            planned = model.estimate_s(sample.args)
+        except BadInput as error:
+            raise BadInput(error.message, where=sample.where) from error
+        off = max(0.0, planned - measured) if model.variable else abs(planned - measured)
+        wrong.setdefault(skill, []).append(off / measured)
+    return {skill: float(np.mean(shares)) for skill, shares in wrong.items()}
+
+
+def _check_options(method: str, level: float, kinds: Mapping[str, str]) -> None:
+    if method not in METHODS:
+        raise UnknownName("method", method, METHODS)
+    if not 0 < level < 1:
+        raise BadInput(f"level: must lie between 0 and 1, got {level}")
+    for kind in kinds.values():
+        if kind not in KINDS:
+            raise UnknownName("model", kind, KINDS)
+
+
+def _full_name(sample: Sample, base: RobotProfile | None) -> str:
+    if base is None:
+        return sample.skill
+    try:
+        return base.skill_name(sample.skill)
+    except UnknownName as error:
+        raise BadInput(f"skill: {error.message}", where=sample.where) from error
+
+
+def _varying(group: Sequence[Sample]) -> str | None:
+    """The numeric argument that every run has and that varies; the one the times follow most, if several."""
+    best, strongest = None, -1.0
+    y = np.array([sample.elapsed_s for sample in group])
+    for name in group[0].args:
+        values = [sample.args.get(name) for sample in group]
+        if not all(isinstance(value, float) for value in values):
+            continue
+        x = np.array(values, dtype=np.float64)
+        if x.min() == x.max():
+            continue
+        strength = 0.0 if y.min() == y.max() else abs(float(np.corrcoef(x, y)[0, 1]))
+        if strength > strongest:
+            best, strongest = name, strength
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """How one skill is fitted."""
+
+    kind: Kind
+    method: Method
+    level: float
+    argument: str = ""
+    unit: str = ""
+    variable: bool = False
+
+
+def _recipe(skill: str, group: Sequence[Sample], kind: Kind | None, method: Method, level: float) -> _Recipe:
+    """The model the runs call for, or the one asked for."""
+    argument = _varying(group)
+    if kind is None:
+        y = np.array([sample.elapsed_s for sample in group])
+        spread = float(y.std() / y.mean()) if y.mean() > 0 else 0.0
+        kind = "linear" if argument else ("constant" if spread <= CONSTANT_SPREAD else "sampled")
+    if kind != "linear":
+        return _Recipe(kind, method, level)
+    if argument is None:
+        raise BadInput(
+            f"{skill}: no numeric argument varies, so there is no line to fit", where=group[-1].where
+        )
+    unit = next((sample.units[argument] for sample in group if argument in sample.units), "")
+    return _Recipe(kind, method, level, argument, unit)
+
+
+def _fit_skill(skill: str, group: Sequence[Sample], recipe: _Recipe) -> SkillFit:
+    y = np.array([sample.elapsed_s for sample in group])
+    x = np.full(len(group), np.nan)
+    if recipe.argument:
+        x = np.array([float(sample.args[recipe.argument]) for sample in group])
+    model = _fit_model(recipe, x, y)
+    errors, early = _held_out(recipe, x, y)
+    return SkillFit(
+        skill,
+        model,
+        np.column_stack([x, y, _predict(model, x)]),
+        float((errors / np.maximum(y, 1e-9)).mean()),
+        float(errors.mean()),
+        float((early / np.maximum(y, 1e-9)).mean()),
+        _seen(group),
+    )
+
+
+def _quantiles(values: Floats) -> tuple[float, ...]:
+    return tuple(round(float(value), 6) for value in np.quantile(values, np.linspace(0, 1, LEVELS)))
+
+
+def _fit_model(recipe: _Recipe, x: Floats, y: Floats) -> ExecutionModel:
+    count, robust = len(y), recipe.method == "quantile"
+    if recipe.kind == "sampled":
+        return SampledModel(quantiles_s=_quantiles(y), samples=count)
+    if recipe.kind == "constant":
+        centre = round(float(np.quantile(y, recipe.level) if robust else y.mean()), 6)
+        return ConstantModel(
+            seconds=centre, residual_s=_quantiles(y - centre), samples=count, variable=recipe.variable
+        )
+    intercept, slope = quantile_line(x, y, recipe.level) if robust else least_squares(x, y)
+    intercept, slope = round(intercept, 9), round(slope, 9)
+    return LinearModel(
+        argument=recipe.argument,
+        unit=recipe.unit,
+        intercept_s=intercept,
+        per_unit_s=slope,
+        residual_s=_quantiles(y - intercept - slope * x),
+        samples=count,
+        variable=recipe.variable,
+    )
+
+
+def _predict(model: ExecutionModel, x: Floats) -> Floats:
+    """Modelled mean of each run."""
+    argument = model.argument if isinstance(model, LinearModel) else ""
+    return np.array([model.mean_s({argument: float(value)}) for value in x])
+
+
+def _held_out(recipe: _Recipe, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """What a model fitted without a run's fold (every fifth run) gets wrong about it, seconds, shapes ``(n,)``.
+
+    The absolute error of its mean, and by how much the run was shorter than its minimum.
+    """
+    errors, early = np.empty(len(y)), np.empty(len(y))
+    folds = np.arange(len(y)) % FOLDS
+    for fold in np.unique(folds):
+        out = folds == fold
+        model = _fit_model(recipe, x[~out], y[~out])
+        errors[out] = np.abs(y[out] - _predict(model, x[out]))
+        argument = model.argument if isinstance(model, LinearModel) else ""
+        least = np.array([model.minimum_s({argument: float(value)}) for value in x[out]])
+        early[out] = np.maximum(0.0, least - y[out])
+    return errors, early
+
+
+def _seen(group: Sequence[Sample]) -> dict[str, dict[str, Any]]:
+    """Unit and range of each argument, as limits of a profile: what was not tried is not allowed."""
+    seen: dict[str, dict[str, Any]] = {}
+    for name in group[0].args:
+        values = [sample.args[name] for sample in group if name in sample.args]
+        unit = next((sample.units[name] for sample in group if name in sample.units), "")
+        numbers = [value for value in values if isinstance(value, float)]
+        if len(numbers) == len(values):
+            seen[name] = {"unit": unit, "min": min(numbers), "max": max(numbers)}
+        else:
+            seen[name] = {"unit": unit or "text", "max_chars": 120}
+    return seen

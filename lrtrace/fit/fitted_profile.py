@@ -1,0 +1,153 @@
+"""Writes a fit as a robot profile, and draws its residuals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import yaml
+
+from lrtrace.errors import BadInput
+from lrtrace.fit.execution_time import Fit, SkillFit
+from lrtrace.jsonl import open_output
+from lrtrace.models import LinearModel
+from lrtrace.plots import new_figure, save
+from lrtrace.profiles import RobotProfile, find_profile, load_profile
+
+MAX_PANELS = 24
+
+
+def profile_of(
+    fit: Fit,
+    name: str,
+    *,
+    date: str,
+    on: str = "",
+    base: RobotProfile | None = None,
+    network_s: float | None = None,
+    checked: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """The fields of a profile that holds this fit.
+
+    Args:
+        name: of the new profile.
+        date: when it was measured, ISO 8601. on: what it was measured on, in words.
+        base: profile whose limits and other skills are kept; without one the limits are the ranges that were tried.
+        network_s: delay to the robot, seconds; the base's unless given.
+        checked: errors on another recording, by skill; else those of cross-validation are written.
+    """
+    raw: dict[str, Any] = {"name": name}
+    if base is not None and _findable(base) and base.name != name:
+        raw["extends"] = base.name
+    elif base is not None:
+        raw |= base.model_dump(mode="json", exclude_defaults=True)
+        raw["name"] = name
+        for skill, kept in base.skills.items():
+            raw["skills"][skill]["execution"]["model"] = kept.execution.model
+    raw |= {
+        "robot": base.robot if base is not None else fit.robot,
+        "source": f"fitted by lrtrace fit to {fit.samples} recorded runs" + (f" on {on}" if on else ""),
+        "measured": {"date": date, "samples": fit.samples, "setup": on},
+    }
+    if network_s is not None or base is None:
+        raw["network_s"] = network_s or 0.0
+    skills: dict[str, Any] = raw.setdefault("skills", {})
+    for skill, fitted in fit.skills.items():
+        entry: dict[str, Any] = dict(skills.get(skill, {}))
+        if base is None:
+            entry["args"] = {argument: dict(limit) for argument, limit in fitted.args.items()}
+        execution = fitted.model.model_dump(mode="json", exclude_defaults=True)
+        entry["execution"] = {"model": fitted.model.model, **execution}
+        if isinstance(fitted.model, LinearModel) and not fitted.model.unit:
+            entry["execution"]["unit"] = _unit(base, skill, fitted.model.argument)
+        entry["basis"] = "fitted"
+        entry["held_out_error"] = round((checked or {}).get(skill, fitted.estimate_error), 4)
+        skills[skill] = entry
+    return raw
+
+
+def _findable(base: RobotProfile) -> bool:
+    """The base can be found by its name wherever the new profile is used."""
+    try:
+        return find_profile(base.name) == base
+    except BadInput:
+        return False
+
+
+def _unit(base: RobotProfile | None, skill: str, argument: str) -> str:
+    limit = base.skills[skill].args.get(argument) if base is not None and skill in base.skills else None
+    return limit.unit if limit is not None else ""
+
+
+def write_profile(path: str | Path, raw: dict[str, Any]) -> RobotProfile:
+    """Write a profile that reads back; a file of that name is replaced only then.
+
+    Raises:
+        BadInput: the file cannot be written, or the fields make no profile.
+    """
+    target = Path(path)
+    try:
+        folder = TemporaryDirectory(prefix=".lrtrace-", dir=target.parent)
+    except OSError as error:
+        raise BadInput(f"cannot write it: {error.strerror or error}", where=str(target)) from error
+    with folder as name:
+        draft = Path(name) / target.name
+        with open_output(draft) as file:
+            yaml.safe_dump(raw, file, sort_keys=False, default_flow_style=None, allow_unicode=True, width=110)
+        profile = load_profile(draft)
+        os.replace(draft, target)
+    return profile
+
+
+def plot_residuals(fit: Fit, path: str | Path) -> None:
+    """Draw, for each skill, measured against modelled times and what is left between them.
+
+    Raises:
+        BadInput: matplotlib is not installed, or the file cannot be written.
+    """
+    shown = list(fit.skills.items())[:MAX_PANELS]
+    columns = min(4, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = new_figure(4.2 * columns, 4.4 * rows)
+    panels = np.atleast_2d(figure.subfigures(rows, columns))
+    for (skill, fitted), panel in zip(shown, panels.reshape(-1), strict=False):
+        upper, lower = panel.subplots(2, 1, height_ratios=(3, 2), sharex=True)
+        _draw_fit(upper, skill, fitted)
+        _draw_residuals(lower, fitted)
+    save(figure, Path(path))
+
+
+def _draw_fit(axes: Any, skill: str, fitted: SkillFit) -> None:
+    x, measured, modelled = fitted.points.T
+    model = fitted.model
+    if isinstance(model, LinearModel):
+        order = np.argsort(x)
+        axes.plot(x, measured, ".", alpha=0.6, label="measured")
+        axes.plot(x[order], modelled[order], "-", label="model")
+    else:
+        levels = np.linspace(0, 1, 101)
+        axes.plot(np.linspace(0, 1, len(measured)), np.sort(measured), ".", alpha=0.6, label="measured")
+        axes.plot(levels, [model.quantile_s(float(level), {}) for level in levels], "-", label="model")
+    axes.set_ylim(0, 1.15 * max(measured.max(), 1e-3))
+    axes.set_ylabel("execution [s]")
+    kind = "minimum of" if model.variable else model.model
+    axes.set_title(
+        f"{skill}: {kind} {len(x)} runs, held-out error {100 * fitted.estimate_error:.1f}%", fontsize=9
+    )
+    axes.legend(fontsize=7, loc="lower right")
+
+
+def _draw_residuals(axes: Any, fitted: SkillFit) -> None:
+    model, residuals = fitted.model, fitted.residuals_s
+    axes.axhline(0.0, linewidth=0.8, color="black")
+    if isinstance(model, LinearModel):
+        axes.plot(fitted.points[:, 0], residuals, ".", alpha=0.6)
+        axes.set_xlabel(f"{model.argument} [{model.unit}]" if model.unit else model.argument)
+    else:
+        axes.plot(np.linspace(0, 1, len(residuals)), np.sort(residuals), ".", alpha=0.6)
+        axes.set_xlabel("quantile of the runs")
+    axes.set_ylabel("residual [s]")

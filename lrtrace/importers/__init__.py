@@ -1,0 +1,1 @@
+"""Reads event logs, ROS 2 recordings and public request traces."""

@@ -1,0 +1,169 @@
+"""Reads the event log of a Timely server (JSON lines, format version 1) into recorded tasks.
+
+Each line has ``t_s`` (seconds since the log was opened) and ``event``; those of a task have ``task_id``. Lines used:
+``opened`` (a server run begins; one file may hold several), ``task``, ``segment``, ``report``, ``generated`` and
+``settled``. Other events, and fields that are not known here, are passed over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lrtrace.errors import BadInput
+from lrtrace.importers.recorded_tasks import RecordedSegment, RecordedTask
+from lrtrace.jsonl import decode, open_input, raw_lines
+from lrtrace.trace import NORMAL, Tuf
+
+VERSION = 1
+RESTART_GAP_S = 1.0
+"""Put between two server runs of one file: their clocks have nothing in common."""
+
+
+@dataclass(slots=True)
+class _Log:
+    """Where reading stands."""
+
+    path: Path
+    tasks: list[RecordedTask] = field(default_factory=list)
+    live: dict[str, RecordedTask] = field(default_factory=dict)
+    origin_s: float = 0.0
+    latest_s: float = 0.0
+    opened: bool = False
+
+
+def read_event_log(path: str | Path) -> list[RecordedTask]:
+    """Every task of an event log, by arrival.
+
+    Raises:
+        BadInput: no event log, another version, or a line is broken; names file, line and field.
+    """
+    log = _Log(Path(path))
+    with open_input(log.path) as file:
+        for number, _, line in raw_lines(log.path, file):
+            try:
+                _event(log, number, decode(log.path, number, line))
+            except BadInput as error:
+                if not line.endswith(b"\n"):
+                    break  # the server was killed while it wrote this line, the last
+                raise BadInput(error.message, where=error.where or f"{path}:{number}") from error
+    if not log.opened:
+        raise BadInput("empty: an event log starts with the event 'opened'", where=f"{path}:1")
+    return log.tasks
+
+
+def _event(log: _Log, number: int, raw: dict[str, Any]) -> None:
+    event = raw.get("event")
+    if not isinstance(event, str):
+        raise BadInput(f"event: must be a name, got {event!r}")
+    if event == "opened":
+        if raw.get("timely_events") != VERSION:
+            raise BadInput(f"timely_events: must be {VERSION}, got {raw.get('timely_events')!r}")
+        log.origin_s = log.latest_s + RESTART_GAP_S if log.opened else 0.0
+        log.opened = True
+        log.live.clear()
+        return
+    if not log.opened:
+        raise BadInput("an event log starts with the event 'opened'")
+    at_s = log.origin_s + _time(raw, "t_s")
+    log.latest_s = max(log.latest_s, at_s)
+    if event == "task":
+        task = _task(raw, at_s, f"{log.path}:{number}")
+        log.tasks.append(task)
+        log.live[task.task_id] = task
+    elif event in _OF_A_TASK and (known := log.live.get(_text(raw, "task_id"))) is not None:
+        _OF_A_TASK[event](known, raw)
+        if event == "settled":
+            del log.live[known.task_id]
+
+
+def _task(raw: dict[str, Any], at_s: float, where: str) -> RecordedTask:
+    tuf = raw.get("tuf")
+    if tuf is not None and not isinstance(tuf, dict):
+        raise BadInput(f"tuf: must be an object, got {tuf!r}")
+    return RecordedTask(
+        _text(raw, "task_id"),
+        at_s,
+        where,
+        agent=_text(raw, "agent", ""),
+        app=None if raw.get("app") is None else _text(raw, "app"),
+        robot=_text(raw, "robot", ""),
+        skill_set=_text(raw, "skill_set", ""),
+        task=_text(raw, "task", ""),
+        scene=_text(raw, "scene", ""),
+        tuf=NORMAL if tuf is None else Tuf.from_dict(tuf),
+        urgency=raw.get("urgency"),
+        network_s=None if raw.get("network_s") is None else _time(raw, "network_s"),
+    )
+
+
+def _segment(task: RecordedTask, raw: dict[str, Any]) -> None:
+    index = _count(raw, "index")
+    task.segments[index] = RecordedSegment(
+        index,
+        _text(raw, "text"),
+        _count(raw, "tokens"),
+        max(0.0, _time(raw, "execution_s")),
+        blocking=raw.get("blocking") is True,
+    )
+
+
+def _report(task: RecordedTask, raw: dict[str, Any]) -> None:
+    segment = task.segments.get(_count(raw, "segment"))
+    if segment is None:
+        return
+    kind = raw.get("kind")
+    if kind == "failed":
+        segment.failed = True
+    segment.done = segment.done or kind in ("done", "value")
+    if kind == "done" and raw.get("elapsed_s") is not None:
+        segment.elapsed_s = _time(raw, "elapsed_s")
+
+
+def _generated(task: RecordedTask, raw: dict[str, Any]) -> None:
+    for name in ("prompt_tokens", "cached_tokens"):
+        if raw.get(name) is not None:
+            setattr(task, name, _count(raw, name))
+
+
+def _settled(task: RecordedTask, raw: dict[str, Any]) -> None:
+    task.outcome = _text(raw, "outcome", "")
+    for line in raw.get("segments") or ():
+        segment = task.segments.get(_count(line, "index"))
+        # A robot's own stopwatch, if it gave one, is better than the times at which its reports arrived. Without a
+        # report of the end, ``end_s`` is only what was expected.
+        measured = segment is not None and segment.done and line.get("reported") is True
+        if segment is not None and measured and math.isnan(segment.elapsed_s):
+            segment.elapsed_s = max(0.0, _time(line, "end_s") - _time(line, "start_s"))
+
+
+_OF_A_TASK: dict[str, Callable[[RecordedTask, dict[str, Any]], None]] = {
+    "segment": _segment,
+    "report": _report,
+    "generated": _generated,
+    "settled": _settled,
+}
+
+
+def _time(raw: dict[str, Any], name: str) -> float:
+    value = raw.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise BadInput(f"{name}: must be a number of seconds, got {value!r}")
+    return float(value)
+
+
+def _count(raw: dict[str, Any], name: str) -> int:
+    value = raw.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadInput(f"{name}: must be an integer of 0 or more, got {value!r}")
+    return value
+
+
+def _text(raw: dict[str, Any], name: str, default: str | None = None) -> str:
+    value = raw.get(name, default)
+    if not isinstance(value, str):
+        raise BadInput(f"{name}: must be text, got {value!r}")
+    return value

@@ -1,0 +1,172 @@
+"""Reads ROS 2 recordings (MCAP) of the bridge's topics into recorded tasks; needs no ROS 2 installation.
+
+Messages are told apart by type, not by topic: ``Segment``, ``SegmentReport``, ``RobotState`` and ``Task`` of
+``timely_interfaces``; whatever else was recorded is passed over. (The action's feedback carries segments too, but under
+a type name that the reader's parser does not take.) The robot's namespace, the first part of a topic, is the agent
+unless its task says another. Without ``Task`` messages a task is taken to have arrived with its first segment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lrtrace.errors import BadInput
+from lrtrace.importers.recorded_tasks import RecordedSegment, RecordedTask
+from lrtrace.jsonl import open_input
+from lrtrace.trace import NORMAL, Tuf
+
+PACKAGE = "timely_interfaces"
+DONE, FAILED, VALUE = 2, 3, 4
+"""``SegmentReport.kind``."""
+
+
+def read_mcap(path: str | Path, *more: str | Path) -> list[RecordedTask]:
+    """Every task of a recording. A recording that was cut off is read as far as it goes.
+
+    ``more`` are its further files, in order: a bounded recording begins a new one now and then.
+
+    Raises:
+        BadInput: no MCAP file, nothing of ours in it, or the reader is not installed.
+    """
+    recording = _Recording(Path(path))
+    for part in (recording.path, *map(Path, more)):
+        for topic, kind, at_s, message in _messages(part, frozenset(recording.handlers)):
+            try:
+                recording.handlers[kind](topic, at_s, message)
+            except AttributeError as error:
+                raise BadInput(f"{kind} has another form: {error}", where=f"{part}, {topic}") from error
+    if not recording.tasks:
+        raise BadInput("no Segment or Task message of timely_interfaces in it", where=str(path))
+    return recording.finish()
+
+
+def _messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, float, Any]]:
+    """(topic, type without package, log time in seconds, message) of every message of these types, in file order."""
+    try:
+        from mcap.reader import NonSeekingReader
+        from mcap_ros2.decoder import DecoderFactory
+    except ImportError as error:
+        needs = "MCAP files need mcap-ros2-support: install the extra 'ros'"
+        raise BadInput(needs, where=str(path)) from error
+    some = False
+    with open_input(path) as stream:
+        messages = NonSeekingReader(stream).iter_messages(log_time_order=False)
+        factory = DecoderFactory()
+        while True:
+            try:
+                schema, channel, message = next(messages)
+            except StopIteration:
+                return
+            except Exception as error:
+                # A recorder that was killed leaves half a chunk, at which the reader fails in many ways (its own
+                # errors, struct's, the decompressors'). What came before is whole: chunks have checksums.
+                if some:
+                    return
+                raise BadInput(f"not a readable MCAP file: {error}", where=str(path)) from error
+            some = True
+            package, _, kind = ("", "", "") if schema is None else schema.name.rpartition("/")
+            if not package.startswith(PACKAGE) or kind not in kinds:
+                continue
+            decode = factory.decoder_for(channel.message_encoding, schema)
+            if decode is None:
+                where = f"{path}, {channel.topic}"
+                raise BadInput(f"{kind} is recorded in an encoding other than CDR", where=where)
+            yield channel.topic, kind, message.log_time / 1e9, decode(message.data)
+
+
+class _Recording:
+    """Tasks as they take shape."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tasks: dict[str, RecordedTask] = {}
+        self.arrived: set[str] = set()
+        self.robots: dict[str, str] = {}
+        self.namespaces: dict[str, str] = {}
+        self.handlers: dict[str, Callable[[str, float, Any], None]] = {
+            "Task": self.on_task,
+            "Segment": self.on_segment,
+            "SegmentReport": self.on_report,
+            "RobotState": self.on_state,
+        }
+
+    def task(self, topic: str, at_s: float, task_id: str) -> RecordedTask:
+        """The task of that name, made when it is first heard of."""
+        task = self.tasks.get(task_id)
+        if task is None:
+            task = self.tasks[task_id] = RecordedTask(task_id, at_s, f"{self.path}, task {task_id}")
+            self.namespaces[task_id] = _namespace(topic)
+        elif task_id not in self.arrived:
+            task.arrival_s = min(task.arrival_s, at_s)
+        return task
+
+    def on_task(self, topic: str, at_s: float, message: Any) -> None:
+        """A goal that was accepted; the bridge says so again every second, and once more when it is over."""
+        task = self.task(topic, at_s, message.task_id)
+        if message.task_id not in self.arrived:
+            self.arrived.add(message.task_id)
+            task.arrival_s = at_s
+        task.task, task.scene, task.skill_set = message.task, message.scene, message.skill_set
+        task.agent, task.app = message.agent, message.app or None
+        # The bridge knows a robot by its namespace; which profile that is, its state says.
+        task.robot = getattr(message, "robot", "")
+        urgency = getattr(message, "urgency", -1)
+        task.urgency = urgency if urgency >= 0 else None
+        task.tuf = _tuf(message.tuf)
+        task.outcome = getattr(message, "outcome", "") or task.outcome
+
+    def on_segment(self, topic: str, at_s: float, message: Any) -> None:
+        """A segment on its way to the driver."""
+        task = self.task(topic, at_s, message.task_id)
+        segment = RecordedSegment(
+            message.index,
+            message.text,
+            message.tokens,
+            _positive(message.execution_s),
+            blocking=message.blocking,
+        )
+        task.segments.setdefault(message.index, segment)
+
+    def on_report(self, topic: str, at_s: float, message: Any) -> None:
+        """What the robot did."""
+        segment = self.task(topic, at_s, message.task_id).segments.get(message.segment)
+        if segment is None:
+            return
+        if message.kind in (DONE, VALUE) and math.isfinite(message.elapsed_s):
+            segment.elapsed_s = max(0.0, message.elapsed_s)
+        segment.failed = segment.failed or message.kind == FAILED
+        segment.executed = getattr(message, "executed", None) or segment.executed
+
+    def on_state(self, topic: str, at_s: float, message: Any) -> None:
+        """Tells which robot a namespace is."""
+        self.robots[_namespace(topic)] = message.robot
+
+    def finish(self) -> list[RecordedTask]:
+        """The tasks, with what only the whole recording tells."""
+        for task_id, task in self.tasks.items():
+            namespace = self.namespaces[task_id]
+            task.agent = task.agent or namespace
+            task.robot = self.robots.get(namespace, "") or task.robot
+        return sorted(self.tasks.values(), key=lambda task: task.arrival_s)
+
+
+def _namespace(topic: str) -> str:
+    parts = [part for part in topic.split("/") if part]
+    return parts[0] if len(parts) > 1 else ""
+
+
+def _positive(value: float) -> float:
+    return value if math.isfinite(value) and value > 0 else 0.0
+
+
+def _tuf(message: Any) -> Tuf:
+    try:
+        if message.cutoff_s > 0:
+            return Tuf.from_dict({"ert_s": message.ert_s, "cutoff_s": message.cutoff_s, "beta": message.beta})
+        return Tuf(message.ert_s, message.alpha, message.beta)
+    except BadInput:
+        # A goal with a broken utility was refused; it has no segments and does not reach the trace.
+        return NORMAL

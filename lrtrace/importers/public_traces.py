@@ -1,0 +1,245 @@
+"""Reads other people's request traces as ours: Azure's, Mooncake's and BurstGPT's public formats.
+
+They tell arrival and lengths, no texts and no robots: each request becomes a job with one segment that is read at
+once. Times count from the first request.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+from lrtrace.errors import BadInput, UnknownName
+from lrtrace.jsonl import open_input, read_lines
+from lrtrace.trace import NORMAL, Header, Job, PlanSegment, Tuf
+
+MOONCAKE_BLOCK = 512
+"""Tokens that one of Mooncake's ``hash_ids`` stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One row: seconds on the source's own axis, tokens, and whatever else it says."""
+
+    line: int
+    time_s: float
+    prompt_tokens: int
+    output_tokens: int
+    agent: str
+    shared_tokens: int
+    extra: dict[str, Any]
+
+
+@dataclass(slots=True)
+class ImportTally:
+    """What became of the rows; complete when all jobs have been taken."""
+
+    jobs: int = 0
+    skipped: int = 0
+    """Rows without prompt or answer (failed requests)."""
+
+
+class Import:
+    """A foreign trace as ``header`` and ``jobs``, streamed; ``tally`` counts while they are taken.
+
+    Args:
+        source: ``azure``, ``mooncake`` or ``burstgpt``.
+        path: the file.
+        tuf: time-utility function of every request.
+        limit: take the first so many requests.
+        speed: 2 makes everything arrive twice as fast.
+        network_s: delay to the users, seconds.
+
+    Raises:
+        UnknownName: no such source. BadInput: ``speed`` or ``limit`` is out of range; while iterating, a row is
+            broken: the message names file, line, column and reason.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        path: str | Path,
+        *,
+        tuf: Tuf = NORMAL,
+        limit: int | None = None,
+        speed: float = 1.0,
+        network_s: float = 0.0,
+    ) -> None:
+        if source not in SOURCES:
+            raise UnknownName("trace format", source, SOURCES)
+        if not 0 < speed < math.inf:
+            raise BadInput(f"speed: must be positive, got {speed}")
+        if limit is not None and limit < 1:
+            raise BadInput(f"limit: must be 1 or more, got {limit}")
+        self.path = Path(path)
+        self.tally = ImportTally()
+        self._source, self._tuf, self._limit, self._speed = source, tuf, limit, speed
+        self.header = Header(
+            self.path.stem, None, network_s, {"imported": {"format": source, "speed": speed}}
+        )
+
+    @property
+    def jobs(self) -> Iterator[Job]:
+        """The jobs, read anew each time."""
+        self.tally = ImportTally()
+        return self._jobs()
+
+    def _jobs(self) -> Iterator[Job]:
+        tally = self.tally
+        origin, previous = math.nan, -math.inf
+        for row in SOURCES[self._source](self.path):
+            if row.time_s < previous:
+                raise BadInput(
+                    "its time is before that of the row above; sort the rows by time",
+                    where=f"{self.path}:{row.line}",
+                )
+            previous = row.time_s
+            if row.prompt_tokens == 0 or row.output_tokens == 0:
+                tally.skipped += 1
+                continue
+            if self._limit is not None and tally.jobs == self._limit:
+                return
+            origin = row.time_s if math.isnan(origin) else origin
+            yield Job(
+                tally.jobs,
+                round((row.time_s - origin) / self._speed, 6),
+                row.prompt_tokens,
+                (PlanSegment("", row.output_tokens),),
+                agent=row.agent,
+                shared_prefix_tokens=min(row.shared_tokens, row.prompt_tokens),
+                tuf=self._tuf,
+                extra=row.extra,
+            )
+            tally.jobs += 1
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, row) of a CSV file that must have these columns.
+
+    Raises:
+        BadInput: not a CSV file, a column is missing, or a row is short.
+    """
+    with open_input(path) as raw, TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
+        reader = csv.DictReader(text, strict=True)
+        try:
+            for name in columns:
+                if name not in (reader.fieldnames or ()):
+                    raise BadInput(f"column {name!r} is missing", where=f"{path}:1")
+            for row in reader:
+                if None in row or None in row.values():
+                    raise BadInput(
+                        f"expected {len(reader.fieldnames or ())} fields", where=f"{path}:{reader.line_num}"
+                    )
+                yield reader.line_num, row
+        except csv.Error as error:
+            raise BadInput(f"not valid CSV: {error}", where=f"{path}:{reader.line_num}") from error
+        except UnicodeDecodeError as error:
+            raise BadInput("not UTF-8 text", where=f"{path}:{reader.line_num + 1}") from error
+
+
+def _count(path: Path, line: int, name: str, value: object) -> int:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool) or not (0 <= number <= 1e9 and number == int(number)):
+        raise BadInput(f"{name}: must be a count of tokens, got {value!r}", where=f"{path}:{line}")
+    return int(number)
+
+
+def _seconds(path: Path, line: int, name: str, value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool) or not 0 <= number <= 1e12:
+        raise BadInput(f"{name}: must be a time, got {value!r}", where=f"{path}:{line}")
+    return number
+
+
+def read_azure(path: Path) -> Iterator[Request]:
+    """Azure LLM inference traces: ``TIMESTAMP`` (date and time), ``ContextTokens``, ``GeneratedTokens``."""
+    for line, row in _rows(path, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
+        yield Request(
+            line,
+            _azure_time(path, line, row["TIMESTAMP"]),
+            _count(path, line, "ContextTokens", row["ContextTokens"]),
+            _count(path, line, "GeneratedTokens", row["GeneratedTokens"]),
+            "",
+            0,
+            {},
+        )
+
+
+def _azure_time(path: Path, line: int, text: str) -> float:
+    """``2023-11-16 18:17:03.9799600``, with or without an offset; seconds since 1970."""
+    whole, _, rest = text.strip().partition(".")
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    try:
+        moment = datetime.fromisoformat(
+            whole + rest[len(digits) :] + ("" if "+" in text or "Z" in text else "+00:00")
+        )
+        fraction = float(f"0.{digits or '0'}")
+    except ValueError:
+        raise BadInput(f"TIMESTAMP: must be a date and time, got {text!r}", where=f"{path}:{line}") from None
+    return moment.timestamp() + fraction
+
+
+def read_mooncake(path: Path) -> Iterator[Request]:
+    """Mooncake traces: ``timestamp`` (ms), ``input_length``, ``output_length``, ``hash_ids`` of the prompt's blocks.
+
+    Equal leading ids mean an equal prefix, so the prefix shared with some earlier request is known.
+    """
+    seen: set[int] = set()
+    for line, row in read_lines(path):
+        for name in ("timestamp", "input_length", "output_length"):
+            if name not in row:
+                raise BadInput(f"{name}: is missing", where=f"{path}:{line}")
+        ids = row.get("hash_ids", [])
+        if not isinstance(ids, list) or not all(isinstance(number, int) for number in ids):
+            raise BadInput(
+                f"hash_ids: must be a list of integers, got {str(ids)[:60]}", where=f"{path}:{line}"
+            )
+        known = next((index for index, number in enumerate(ids) if number not in seen), len(ids))
+        seen.update(ids)
+        yield Request(
+            line,
+            _seconds(path, line, "timestamp", row["timestamp"]) / 1000.0,
+            _count(path, line, "input_length", row["input_length"]),
+            _count(path, line, "output_length", row["output_length"]),
+            "",
+            known * MOONCAKE_BLOCK,
+            {"hash_ids": ids} if ids else {},
+        )
+
+
+def read_burstgpt(path: Path) -> Iterator[Request]:
+    """BurstGPT traces: ``Timestamp`` (s), ``Request tokens``, ``Response tokens``, ``Model``, ``Log Type``.
+
+    Requests that failed have no response tokens. Newer files have a ``Session ID``, which is the agent here.
+    """
+    for line, row in _rows(path, ("Timestamp", "Request tokens", "Response tokens")):
+        session = row.get("Session ID", "")
+        yield Request(
+            line,
+            _seconds(path, line, "Timestamp", row["Timestamp"]),
+            _count(path, line, "Request tokens", row["Request tokens"]),
+            _count(path, line, "Response tokens", row["Response tokens"]),
+            f"session-{session}" if session else "",
+            0,
+            {name.lower().replace(" ", "_"): row[name] for name in ("Model", "Log Type") if row.get(name)},
+        )
+
+
+SOURCES: dict[str, Callable[[Path], Iterator[Request]]] = {
+    "azure": read_azure,
+    "mooncake": read_mooncake,
+    "burstgpt": read_burstgpt,
+}
+"""Known formats by name."""

@@ -1,0 +1,1 @@
+"""Records a robot's skills over a grid of arguments."""

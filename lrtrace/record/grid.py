@@ -1,0 +1,149 @@
+"""What to measure of a robot: a grid of skill calls and arguments, in a random order that a seed fixes.
+
+A grid file (YAML)::
+
+    repetitions: 5
+    begin: mu(20);                        # once, not measured: brings the robot to where it can begin
+    runs:
+      - do: ["mf({distance})", "mb({distance})"]
+        with: {distance: [20, 100, 400]}  # every combination of the values
+      - do: ["s('{object}')", "tu({back})"]
+        with: [{object: cat, back: 120}]  # or these sets of values
+
+The texts of ``do`` are sent one after the other. Each that is a single call is a run of its skill, so a move and its
+way back measure two skills at once; of several calls in one text nobody could tell the times apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lrtrace.errors import BadInput
+from lrtrace.yaml_file import YamlFile, read_yaml
+
+KEYS = ("repetitions", "begin", "runs")
+RUN_KEYS = ("do", "with")
+MAX_RUNS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is done in one go, text by text; ``key`` names it within its grid."""
+
+    key: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A grid file, read. ``units`` in the order of the file, one for each point; ``begin`` may be empty."""
+
+    units: tuple[Unit, ...]
+    repetitions: int
+    begin: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs for grids that measure something else."""
+        parts = [unit.texts for unit in self.units]
+        return hashlib.sha256(json.dumps([self.begin, parts]).encode()).hexdigest()[:12]
+
+    def schedule(self, seed: int, repetitions: int | None = None) -> list[tuple[str, Unit]]:
+        """(name of the run, what to do) for every repetition of every point; the same order for the same seed.
+
+        Each round holds every point once, so that whatever drifts (a battery, a temperature) touches all alike.
+        """
+        rng = random.Random(f"grid {seed}")
+        runs: list[tuple[str, Unit]] = []
+        for repetition in range(self.repetitions if repetitions is None else repetitions):
+            turn = list(self.units)
+            rng.shuffle(turn)
+            runs += [(f"{unit.key}#{repetition}", unit) for unit in turn]
+        return runs
+
+
+def read_grid(path: str | Path) -> Grid:
+    """The grid of a YAML file.
+
+    Raises:
+        BadInput: it is missing or broken; names file, line and field.
+    """
+    file = read_yaml(Path(path))
+    top = file.value
+    _known(file, top, (), KEYS)
+    repetitions = top.get("repetitions", 1)
+    if isinstance(repetitions, bool) or not isinstance(repetitions, int) or not 1 <= repetitions <= 1000:
+        raise BadInput(
+            f"repetitions: must be 1 to 1000, got {repetitions!r}", where=_at(file, ("repetitions",))
+        )
+    runs = top.get("runs")
+    if not isinstance(runs, list) or not runs:
+        raise BadInput("runs: must be a list of calls", where=_at(file, ("runs",)))
+    units: dict[str, Unit] = {}
+    for number, raw in enumerate(runs):
+        for unit in _units(file, number, raw):
+            if unit.key in units:
+                raise BadInput(f"runs: {unit.key} comes twice", where=_at(file, ("runs", number)))
+            units[unit.key] = unit
+    if len(units) * repetitions > MAX_RUNS:
+        raise BadInput(f"runs: {len(units) * repetitions} are over {MAX_RUNS}", where=_at(file, ("runs",)))
+    begin = top.get("begin", "")
+    if not isinstance(begin, str):
+        raise BadInput(f"begin: must be text, got {begin!r}", where=_at(file, ("begin",)))
+    return Grid(tuple(units.values()), repetitions, begin.strip())
+
+
+def _units(file: YamlFile, number: int, raw: Any) -> list[Unit]:
+    at = ("runs", number)
+    _known(file, raw, at, RUN_KEYS)
+    texts = raw.get("do")
+    if (
+        not isinstance(texts, list)
+        or not texts
+        or not all(isinstance(text, str) and text.strip() for text in texts)
+    ):
+        raise BadInput("do: must be a list of texts", where=_at(file, (*at, "do")))
+    units = []
+    for values in _points(file, raw.get("with"), (*at, "with")):
+        try:
+            filled = tuple(text.strip().format_map(values) for text in texts)
+        except (KeyError, ValueError, IndexError) as error:
+            raise BadInput(f"do: no value for {error}", where=_at(file, (*at, "do"))) from error
+        units.append(Unit(" ".join(filled), filled))
+    return units
+
+
+def _points(file: YamlFile, given: Any, at: tuple[str | int, ...]) -> list[dict[str, Any]]:
+    """Sets of values: all combinations of a mapping of lists, or a list of mappings as it is."""
+    if given is None:
+        return [{}]
+    if isinstance(given, Mapping):
+        if not all(isinstance(values, list) and values for values in given.values()):
+            raise BadInput("with: must give a list of values for each name", where=_at(file, at))
+        names = list(given)
+        return [
+            dict(zip(names, point, strict=True))
+            for point in itertools.product(*(given[name] for name in names))
+        ]
+    if isinstance(given, list) and given and all(isinstance(point, Mapping) for point in given):
+        return [dict(point) for point in given]
+    raise BadInput("with: must be a mapping of lists, or a list of mappings", where=_at(file, at))
+
+
+def _known(file: YamlFile, raw: Any, at: tuple[str | int, ...], keys: Sequence[str]) -> None:
+    if not isinstance(raw, Mapping):
+        raise BadInput(f"must be a mapping with {', '.join(keys)}", where=_at(file, at))
+    for key in raw:
+        if key not in keys:
+            raise BadInput(f"unknown key {key!r}; known: {', '.join(keys)}", where=_at(file, (*at, key)))
+
+
+def _at(file: YamlFile, loc: Sequence[str | int]) -> str:
+    return f"{file.path}:{file.line(loc) or 1}"

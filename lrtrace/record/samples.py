@@ -1,0 +1,82 @@
+"""Recorded runs of single skills (``*.samples.jsonl``): what a robot was asked to do and how long it took.
+
+One run a line (here broken in two)::
+
+    {"robot": "tello", "skill": "move_forward", "args": {"distance": 100}, "units": {"distance": "cm"},
+     "elapsed_s": 2.53}
+
+``units`` may be left out. ``outcome`` other than ``done`` marks a run that failed; it does not count. Unknown fields
+are ignored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lrtrace.errors import BadInput
+from lrtrace.jsonl import read_lines, write_lines
+
+Value = float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run. ``where`` is the file and line it came from."""
+
+    robot: str
+    skill: str
+    args: dict[str, Value]
+    elapsed_s: float
+    units: dict[str, str] = field(default_factory=dict)
+    where: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a line of the format."""
+        values: dict[str, Any] = {"robot": self.robot, "skill": self.skill, "args": self.args}
+        if self.units:
+            values["units"] = self.units
+        values["elapsed_s"] = self.elapsed_s
+        return values
+
+
+def read_samples(path: str | Path) -> Iterator[Sample]:
+    """The runs of a file that were done, as a stream.
+
+    Raises:
+        BadInput: unreadable, or a line is broken; the message names file, line and field.
+    """
+    for number, raw in read_lines(Path(path)):
+        where = f"{path}:{number}"
+        if raw.get("outcome", "done") != "done":
+            continue
+        for name in ("robot", "skill"):
+            if not isinstance(raw.get(name), str) or not raw[name]:
+                raise BadInput(f"{name}: must be a name, got {raw.get(name)!r}", where=where)
+        elapsed = raw.get("elapsed_s")
+        if isinstance(elapsed, bool) or not isinstance(elapsed, (int, float)) or not 0 <= elapsed < 86_400:
+            raise BadInput(f"elapsed_s: must be zero or more seconds, got {elapsed!r}", where=where)
+        args = raw.get("args", {})
+        if not isinstance(args, dict):
+            raise BadInput(f"args: must be an object, got {args!r}", where=where)
+        units = raw.get("units", {})
+        if not isinstance(units, dict) or not all(isinstance(unit, str) for unit in units.values()):
+            raise BadInput(f"units: must be an object of texts, got {units!r}", where=where)
+        checked = {name: _value(name, value, where) for name, value in args.items()}
+        yield Sample(raw["robot"], raw["skill"], checked, float(elapsed), units, where)
+
+
+def _value(name: str, value: object, where: str) -> Value:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise BadInput(f"args.{name}: must be a number or text, got {value!r}", where=where)
+    return float(value)
+
+
+def write_samples(path: str | Path, samples: Iterable[Sample]) -> int:
+    """Write runs; returns how many. Raises BadInput when the file cannot be written."""
+    return write_lines(Path(path), (sample.to_dict() for sample in samples))

@@ -1,0 +1,227 @@
+"""Plays a script of tasks over ROS 2: each robot gets its tasks one after the other, none before its time.
+
+    python -m timely_bridge.task_player SCRIPT.json
+
+The script is ``{"tasks": [{"at_s", "robot", "task", "scene", "skill_set", "tuf": {"ert_s", "alpha", "beta"},
+"urgency"}], "until_s"}``, times in seconds from the start; what has not begun by ``until_s`` is left out. One JSON
+line a task goes to standard output when it ends. With ``--until-stdin-closes`` it also ends, and cancels what runs,
+when the program that started it goes away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rclpy.action import ActionClient
+from rclpy.node import Node
+from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import TimeUtility
+from timely_robots.ros.rclpy_utils import Spinner, assumed_handle, isolated_context, new_goal_id, send_goal
+from timely_robots.ros.shutdown import end_with_the_parent, ending_signals
+
+from timely.core.errors import EngineFailed, InvalidInput, TimelyError
+
+SERVER_WAIT_S = 20.0
+LOOK_S = 0.2
+"""How often the player looks whether it has to stop."""
+CANCEL_WAIT_S = 3.0
+UNANSWERED_S = 2.0
+"""A goal that was not accepted for so long is asked for by its name."""
+
+
+class Player(Node):  # type: ignore[misc]
+    """Sends the goals. All its state lives on the executor's thread."""
+
+    def __init__(self, tasks: Sequence[Mapping[str, Any]], context: Any, until_s: float) -> None:
+        super().__init__("timely_player", context=context)
+        self.until_s = until_s
+        self.queues: dict[str, deque[Mapping[str, Any]]] = defaultdict(deque)
+        for task in sorted(tasks, key=lambda task: float(task["at_s"])):
+            self.queues[str(task["robot"])].append(task)
+        self.clients_ = {
+            robot: ActionClient(self, ExecuteTask, f"/{robot}/execute_task") for robot in self.queues
+        }
+        self.busy: dict[str, Any] = {}
+        self.unanswered: dict[bytes, tuple[float, Callable[[], None]]] = {}
+        """Goal -> when it was sent, and what follows it without an answer."""
+        self.left = sum(len(queue) for queue in self.queues.values())
+        self.finished = threading.Event()
+        self.begun = 0.0
+
+    def wait_for_bridge(self, timeout_s: float, stop: threading.Event) -> bool:
+        """Wait until every robot's action is served; False when ``stop`` was set before.
+
+        Raises:
+            EngineFailed: one is not served in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        for robot, client in self.clients_.items():
+            while not client.wait_for_server(timeout_sec=LOOK_S):
+                if stop.is_set():
+                    return False
+                if time.monotonic() > deadline:
+                    raise EngineFailed(f"no bridge serves {robot}", where=f"/{robot}/execute_task")
+        return not stop.is_set()
+
+    def begin(self) -> None:
+        """Start the clock; tasks are looked for ten times a second."""
+        self.begun = time.monotonic()
+        self.create_timer(0.1, self._look)
+        if not self.left:
+            self.finished.set()
+
+    def _look(self) -> None:
+        now = time.monotonic() - self.begun
+        if now > self.until_s:
+            for queue in self.queues.values():
+                self.left -= len(queue)
+                queue.clear()
+            if self.left == 0:
+                self.finished.set()
+        for since, ask in list(self.unanswered.values()):
+            if now - since > UNANSWERED_S:
+                ask()
+        for robot, queue in self.queues.items():
+            if robot not in self.busy and queue and float(queue[0]["at_s"]) <= now:
+                self._send(robot, queue.popleft())
+
+    def _send(self, robot: str, task: Mapping[str, Any]) -> None:
+        tuf = task.get("tuf") or {}
+        goal = ExecuteTask.Goal(
+            task=str(task["task"]),
+            scene=str(task.get("scene", "")),
+            skill_set=str(task.get("skill_set", "")),
+            agent=robot,
+            urgency=int(task.get("urgency", -1)),
+            tuf=TimeUtility(**{key: float(value) for key, value in tuf.items()}),
+        )
+        self.busy[robot] = None
+        client, goal_id = self.clients_[robot], new_goal_id()
+        name, now = bytes(goal_id.uuid), time.monotonic() - self.begun
+
+        def taken(handle: Any) -> None:
+            if self.unanswered.pop(name, None) is not None:
+                self._taken(robot, task, handle)
+
+        # An acceptance can get lost while bridge and player are still finding each other.
+        self.unanswered[name] = (now, lambda: taken(assumed_handle(client, goal_id)))
+        send_goal(client, goal, goal_id=goal_id).add_done_callback(lambda future: taken(future.result()))
+
+    def _taken(self, robot: str, task: Mapping[str, Any], handle: Any) -> None:
+        if handle is None or not handle.accepted:
+            self._done(robot, task, {"outcome": "refused", "error_msg": "the goal was not taken"})
+            return
+        self.busy[robot] = handle
+        handle.get_result_async().add_done_callback(
+            lambda answer: self._done(robot, task, _plain(answer.result().result))
+        )
+
+    def _done(self, robot: str, task: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        self.busy.pop(robot, None)
+        self.left -= 1
+        print(json.dumps({"robot": robot, "task": task["task"], **result}), flush=True)
+        if self.left == 0:
+            self.finished.set()
+
+    def cancel_all(self) -> None:
+        """Ask for the end of everything that runs; nothing further is sent."""
+        for queue in self.queues.values():
+            self.left -= len(queue)
+            queue.clear()
+        for handle in list(self.busy.values()):
+            if handle is not None:
+                handle.cancel_goal_async()
+        if not self.busy:
+            self.finished.set()
+
+
+def _plain(result: Any) -> dict[str, Any]:
+    names = ("plan", "outcome", "error_code", "error_msg", "response", "waiting", "utility")
+    values = {name: getattr(result, name) for name in names}
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in values.items()
+    }
+
+
+def read_script(path: Path) -> tuple[list[dict[str, Any]], float]:
+    """The tasks of a script, and until when they may begin (seconds).
+
+    Raises:
+        InvalidInput: the file cannot be read, or a task lacks a field; says which.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(str(error), where=str(path)) from error
+    tasks = data.get("tasks") if isinstance(data, dict) else None
+    if not isinstance(tasks, list):
+        raise InvalidInput("needs a list under 'tasks'", where=str(path))
+    for number, task in enumerate(tasks):
+        for name in ("at_s", "robot", "task"):
+            if not isinstance(task, dict) or name not in task:
+                raise InvalidInput(f"needs {name}", where=f"{path}, task {number}")
+    until_s = data.get("until_s", math.inf)
+    if isinstance(until_s, bool) or not isinstance(until_s, (int, float)):
+        raise InvalidInput("until_s must be a number of seconds", where=str(path))
+    return tasks, float(until_s)
+
+
+def play(
+    tasks: Sequence[Mapping[str, Any]],
+    stop: threading.Event,
+    *,
+    until_s: float = math.inf,
+    domain_id: int | None = None,
+) -> bool:
+    """Play until all tasks ended or ``stop`` is set; True if all ended by themselves."""
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    context = isolated_context(domain_id)
+    player = Player(tasks, context, until_s)
+    spinner = Spinner(context, [player], name="player").start()
+    try:
+        if not player.wait_for_bridge(SERVER_WAIT_S, stop):
+            return False
+        spinner.call_and_wait(player.begin, 5.0)
+        while not player.finished.wait(LOOK_S):
+            if stop.is_set():
+                spinner.call_and_wait(player.cancel_all, 5.0)
+                player.finished.wait(CANCEL_WAIT_S)
+                return False
+        return True
+    finally:
+        spinner.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 when all tasks ended by themselves, 1 otherwise, 2 on bad input."""
+    parser = argparse.ArgumentParser(
+        prog="timely_play", description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument("script", type=Path)
+    parser.add_argument("--domain-id", type=int, default=None)
+    parser.add_argument("--until-stdin-closes", action="store_true")
+    options = parser.parse_args(arguments)
+    stop = ending_signals()
+    if options.until_stdin_closes:
+        end_with_the_parent(stop)
+    try:
+        tasks, until_s = read_script(options.script)
+        return 0 if play(tasks, stop, until_s=until_s, domain_id=options.domain_id) else 1
+    except TimelyError as error:
+        sys.stderr.write(f"timely_play: {error}\n")
+        return 2 if isinstance(error, InvalidInput) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Everything of a driver process that needs rclpy."""

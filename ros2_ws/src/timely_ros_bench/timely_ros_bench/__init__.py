@@ -1,0 +1,1 @@
+"""Benchmarks of the ROS 2 side: latency, stop, soak and faults."""

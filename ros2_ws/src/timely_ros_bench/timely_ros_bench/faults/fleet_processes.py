@@ -1,0 +1,203 @@
+"""All parts of the fleet that is broken, each in a process of its own that can be killed and started again."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from timely.core.errors import Unsupported
+from timely_ros_bench.child_process import Part, module_part
+from timely_ros_bench.faults.dds_cut import DdsCut, build, udp_only
+from timely_ros_bench.faults.motions import SPOTS
+from timely_ros_bench.faults.rounds import kind_of
+
+LOSS = DUPLICATES = 0.2
+RESERVE = 0.2
+"""Share of its battery with which a drone lands."""
+SERVER = "timely_ros_bench.faults.server"
+VENDOR = {"tello": "djitellopy", "indy7": "neuromeka"}
+
+
+class World:
+    """All parts of a fleet, each of which can be killed and started again."""
+
+    def __init__(self, robots: Sequence[str], folder: Path, domain: int, seed: int) -> None:
+        self.robots = list(robots)
+        self.folder = folder
+        self.logs: dict[str, list[Path]] = {name: [] for name in robots}
+        self.restarts = 0
+        self._seed = seed
+        self._domain = domain
+        self._port = _free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._parts: dict[str, Part] = {}
+        self._python = {name: _python_for(name) for name in robots}
+        library = build(folder)
+        self.cuts = {name: DdsCut(library, folder / f"{name}.cut", domain) for name in robots}
+        self._environment = {
+            **os.environ,
+            "ROS_DOMAIN_ID": str(domain),
+            "PYTHONUNBUFFERED": "1",
+            **udp_only(folder),
+        }
+
+    def start(self) -> None:
+        """Everything; raises EngineFailed when the server does not come."""
+        self.start_server()
+        for name in self.robots:
+            self.start_robot(name)
+            self.start_driver(name)
+        self.start_bridge()
+
+    def start_server(self) -> None:
+        """The server; returns when it answers."""
+        ready = self.folder / "server.url"
+        ready.unlink(missing_ok=True)
+        part = self._begin("server", SERVER, ["--port", str(self._port), "--ready", str(ready)])
+        part.wait_for(ready)
+
+    def start_bridge(self) -> None:
+        """The bridge."""
+        robots = {
+            name: {"profile": _profile(name), "skill_set": "arm" if kind_of(name) == "indy7" else "drone"}
+            for name in self.robots
+        }
+        settings = {
+            "server_url": self.url,
+            "robots": self.robots,
+            "autostart": True,
+            "driver_silence_s": 2.0,
+            "driver_timeout_s": 5.0,
+            "segment_timeout_s": 10.0,
+            "execution_margin_s": 10.0,
+            "heartbeat_period_s": 0.5,
+            # Another plan would be the same one again here, and its motions repetitions.
+            "replan_attempts": 0,
+            **robots,
+        }
+        self._begin("bridge", "timely_bridge.main", self._parameters("bridge", settings))
+
+    def start_robot(self, name: str, *, battery: float = 100.0) -> None:
+        """The emulator of a robot, if it has one."""
+        kind = kind_of(name)
+        if kind == "sim":
+            return
+        log = self._log(name)
+        arguments = [kind, "--host", self._host(name), "--log", str(log)]
+        if kind == "tello":
+            faults = ["--loss", str(LOSS), "--duplicate", str(DUPLICATES)]
+            arguments += [
+                *faults,
+                "--battery",
+                str(battery),
+                "--seed",
+                str(self._seed + len(self.logs[name])),
+            ]
+        self._begin(f"emulator of {name}", "timely.emulators.cli", arguments, python=self._python[name])
+
+    def start_driver(self, name: str) -> None:
+        """The driver of a robot."""
+        kind = kind_of(name)
+        settings: dict[str, Any] = {
+            "profile": _profile(name),
+            "skill_set": "arm" if kind == "indy7" else "drone",
+            "autostart": True,
+            "connect_timeout_s": 20.0,
+        }
+        chosen = kind
+        if kind == "tello":
+            settings |= {"host": self._host(name), "command_port": 18889, "battery_reserve": RESERVE}
+        elif kind == "indy7":
+            things = [f"{thing}:{x},{y},{z}" for thing, (x, y, z) in SPOTS.items()]
+            settings |= {"host": self._host(name), "things": things, "speed_percent": 60.0}
+        else:
+            chosen = "timely_ros_bench.logged_sim:LoggedSim"
+            settings |= {"log": str(self._log(name)), "times": "expected"}
+        arguments = ["--kind", chosen, *self._parameters(name, settings), "-r", f"__ns:=/{name}"]
+        self._begin(
+            f"driver of {name}",
+            "timely_robots.main",
+            arguments,
+            python=self._python[name],
+            more=self.cuts[name].environment,
+        )
+
+    def kill(self, role: str) -> None:
+        """SIGKILL."""
+        self._parts[role].kill()
+
+    def missing(self) -> list[str]:
+        """Parts that have ended by themselves, with what they said."""
+        return [f"{role}: {part.said()}" for role, part in self._parts.items() if part.ended]
+
+    def said(self, role: str) -> str:
+        """What a part has written."""
+        return self._parts[role].said()
+
+    def close(self) -> None:
+        """Kill what runs."""
+        for part in self._parts.values():
+            part.close()
+
+    def _begin(
+        self,
+        role: str,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        python: str = "",
+        more: dict[str, str] | None = None,
+    ) -> Part:
+        if role in self._parts:
+            self.restarts += 1
+            self._parts[role].close()
+        part = module_part(role, module, arguments, {**self._environment, **(more or {})}, python=python)
+        self._parts[role] = part
+        part.start()
+        return part
+
+    def _parameters(self, name: str, settings: dict[str, Any]) -> list[str]:
+        file = self.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump({"/**": {"ros__parameters": settings}}))
+        return ["--ros-args", "--params-file", str(file)]
+
+    def _log(self, name: str) -> Path:
+        file = self.folder / f"{name}-{len(self.logs[name])}.jsonl"
+        self.logs[name].append(file)
+        return file
+
+    def _host(self, name: str) -> str:
+        return f"127.0.{1 + self._domain % 250}.{1 + self.robots.index(name)}"
+
+
+def _profile(name: str) -> str:
+    kind = kind_of(name)
+    return "sim-drone" if kind == "sim" else kind
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def _python_for(name: str) -> str:
+    """An interpreter that has the vendor's library.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    package = VENDOR.get(kind_of(name))
+    if package is None or importlib.util.find_spec(package) is not None:
+        return sys.executable
+    other = Path(sys.prefix).parent / ".venv-robots" / "bin" / "python"
+    if not other.exists():
+        raise Unsupported(f"needs {package}: `make robots` installs it", where="bench faults")
+    return str(other)

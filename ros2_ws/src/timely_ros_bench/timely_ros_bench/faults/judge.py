@@ -1,0 +1,146 @@
+"""Judges what robots did against what they were sent: pure functions over logs, for ``timely bench faults``."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from timely_bridge.error_codes import NAMES
+from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import ErrorCode, RobotState
+
+VIOLATIONS = ("repeated", "out_of_limits", "out_of_order", "late_hold", "untyped")
+HOLD_WITHIN_S = 1.0
+SETTLED_S = 0.5
+"""A driver's word and its robot's log are this far apart at most."""
+OUTCOMES = tuple(getattr(ExecuteTask.Result, name) for name in ("COMPLETE", "CANCELLED", "FAILED", "REFUSED"))
+DEFECTS = (ErrorCode.BRIDGE_INTERNAL, ErrorCode.DRIVER_INTERNAL, ErrorCode.SERVER_ERROR)
+"""Codes that say no more than that something is broken: no type of outcome."""
+LIMITS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(
+        ("forward", "back", "left", "right", "up", "down", "mf", "mb", "ml", "mr", "mu", "md"), (20, 500)
+    ),
+    **dict.fromkeys(("cw", "ccw", "tc", "tu"), (1, 360)),
+}
+"""Of the motions in the plans, cm and degrees; an arm's places are checked as places."""
+NUMBER = re.compile(r"([a-z]+)[ (]([-+]?\d+(?:\.\d+)?)")
+
+
+@dataclass(slots=True)
+class Violations:
+    """How often each promise was broken, with a line for each case."""
+
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VIOLATIONS, 0))
+    cases: list[str] = field(default_factory=list)
+
+    def add(self, kind: str, case: str) -> None:
+        """One more."""
+        self.counts[kind] += 1
+        self.cases.append(f"{kind}: {case}")
+
+    @property
+    def total(self) -> int:
+        """Of all kinds."""
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A motion out of a robot's own log; seconds on the monotonic clock."""
+
+    what: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A ``RobotState`` as it was heard; ``heard_s`` on the monotonic clock, ``stamp_s`` the driver's own."""
+
+    mode: int
+    session: int
+    stamp_s: float
+    heard_s: float
+    task_id: str = ""
+    segment: int = 0
+    battery: float = math.nan
+    detail: str = ""
+
+    @property
+    def executing(self) -> bool:
+        """It says that it executes."""
+        return bool(self.mode == RobotState.EXECUTING)
+
+
+def judge_motions(sent: Sequence[str], moved: Sequence[str], found: Violations, who: str) -> None:
+    """Every motion was sent, at most once, in order: ``moved`` is ``sent`` up to some point.
+
+    The motions of ``sent`` differ from each other.
+    """
+    position = 0
+    for what in moved:
+        parsed = NUMBER.match(what)
+        low, high = LIMITS.get(parsed[1] if parsed else "", (-math.inf, math.inf))
+        if parsed and not low <= float(parsed[2]) <= high:
+            found.add("out_of_limits", f"{who}: {what}")
+        if what in sent[:position]:
+            found.add("repeated", f"{who}: {what} of {list(sent)}, moved {list(moved)}")
+        elif what in sent[position:]:
+            place = sent.index(what, position)
+            if place != position:
+                found.add("out_of_order", f"{who}: {what} before {sent[position]}")
+            position = place + 1
+        else:
+            found.add("out_of_order", f"{who}: {what} was never sent; sent {list(sent)}")
+
+
+def judge_holding(
+    said: Sequence[Said], moved: Sequence[Moved], sent: Sequence[str], found: Violations, who: str
+) -> int:
+    """Within a second of a segment's end the robot no longer says that it executes it, and it moves only when it does.
+
+    Whether a segment has ended is the robot's own log; one segment of ``sent`` is one motion.
+
+    Returns:
+        How often the next segment was late and the robot said HOLDING.
+    """
+    limit_s = HOLD_WITHIN_S + SETTLED_S
+    for before, after in itertools.pairwise(said):
+        silent_s = after.stamp_s - before.stamp_s
+        if before.session == after.session and before.executing and silent_s > limit_s:
+            found.add("late_hold", f"{who}: said nothing for {silent_s:.1f} s after EXECUTING")
+    held = 0
+    for position, motion in enumerate(moved):
+        following = moved[position + 1].start_s if position + 1 < len(moved) else motion.end_s + 2.0 * limit_s
+        between = [one for one in said if motion.end_s < one.heard_s < following]
+        index = sent.index(motion.what) if motion.what in sent else -1
+        stale = [one for one in between if one.executing and one.segment == index]
+        if stale and stale[-1].heard_s > motion.end_s + limit_s:
+            late_s = stale[-1].heard_s - motion.end_s
+            found.add(
+                "late_hold", f"{who}: still said EXECUTING {late_s:.1f} s after the end of {motion.what}"
+            )
+        waited = any(one.mode == RobotState.HOLDING for one in between)
+        held += waited
+        late = following > motion.end_s + limit_s and position + 1 < len(moved)
+        if late and between and not waited and not any(one.executing for one in between):
+            found.add("late_hold", f"{who}: waited after {motion.what} and never said HOLDING")
+        around = [one for one in said if abs(one.heard_s - motion.start_s) <= SETTLED_S]
+        earlier = next((one for one in reversed(said) if one.heard_s < motion.start_s - SETTLED_S), None)
+        if earlier is not None and around and not any(one.executing for one in [earlier, *around]):
+            found.add("late_hold", f"{who}: {motion.what} began while it said mode {earlier.mode}")
+    return held
+
+
+def judge_outcome(outcome: str, code: int, found: Violations, who: str) -> None:
+    """A task's end says what became of it and why."""
+    if outcome not in OUTCOMES:
+        found.add("untyped", f"{who}: outcome {outcome!r}")
+    elif outcome == ExecuteTask.Result.COMPLETE:
+        if code != ErrorCode.NONE:
+            found.add("untyped", f"{who}: complete with code {code}")
+    elif code not in NAMES or code == ErrorCode.NONE or code in DEFECTS:
+        found.add("untyped", f"{who}: {outcome} with code {NAMES.get(code, code)}")

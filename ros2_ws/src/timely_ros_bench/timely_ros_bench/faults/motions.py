@@ -1,0 +1,72 @@
+"""Plans for each round, and what the robots' own logs say was done of them, in the same words."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from timely_ros_bench.faults.judge import Moved
+from timely_ros_bench.faults.rounds import SEGMENTS, kind_of
+
+TOKENS, TOKEN_S, STALL_TOKENS = 3, 0.05, 110
+"""A segment takes a sixth of a second to write, one that stalls five and a half."""
+TELLO_WORDS = {"mf": "forward", "mb": "back", "tc": "cw", "tu": "ccw"}
+SPOTS = {
+    "apple": (0.45, -0.1, 0.12),
+    "bowl": (0.4, 0.2, 0.12),
+    "cup": (0.5, 0.05, 0.12),
+    "plate": (0.42, -0.25, 0.12),
+}
+
+
+def plan_of(robot: str, round_number: int, rng: random.Random) -> list[str]:
+    """A plan whose motions differ from each other and from those of the rounds before."""
+    if kind_of(robot) == "indy7":
+        return [f"move_to('{name}');" for name in rng.sample(sorted(SPOTS), SEGMENTS)]
+    amount = 20 + 4 * (round_number % 12)
+    return [f"mf({amount});", f"tc({amount + 1});", f"mb({amount + 2});", f"tu({amount + 3});"]
+
+
+def motions_of(robot: str, plan: Sequence[str]) -> list[str]:
+    """The plan in the words of the robot's own log."""
+    calls = [text.rstrip(";") for text in plan]
+    if kind_of(robot) == "tello":
+        parts = [re.match(r"(\w+)\((\d+)\)", call) for call in calls]
+        return [f"{TELLO_WORDS[part[1]]} {part[2]}" for part in parts if part]
+    return calls
+
+
+def log_motions(robot: str, files: Sequence[Path], since_s: float) -> list[Moved]:
+    """What the robot did, out of its own logs, without what a driver does for safety (takeoff, landing, home)."""
+    moved = []
+    for file in files:
+        if not file.exists():
+            continue
+        for line in file.read_text().splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue  # the last line of a program that was killed
+            if record["event"] != "motion" or record["start_s"] < since_s:
+                continue
+            what = _canonical(robot, record["command"])
+            if what:
+                moved.append(Moved(what, record["start_s"], record["end_s"]))
+    return sorted(moved, key=lambda motion: motion.start_s)
+
+
+def _canonical(robot: str, command: str) -> str:
+    if kind_of(robot) == "tello":
+        return "" if command.split(maxsplit=1)[0] in ("takeoff", "land") else command
+    if kind_of(robot) == "indy7":
+        numbers = re.match(r"MoveL\((-?[\d.]+),(-?[\d.]+)", command)
+        if numbers is None:
+            return ""
+        x, y = 0.001 * float(numbers[1]), 0.001 * float(numbers[2])
+        name = min(SPOTS, key=lambda one: (SPOTS[one][0] - x) ** 2 + (SPOTS[one][1] - y) ** 2)
+        near = abs(SPOTS[name][0] - x) + abs(SPOTS[name][1] - y) < 0.02
+        return f"move_to('{name}')" if near else command
+    return command

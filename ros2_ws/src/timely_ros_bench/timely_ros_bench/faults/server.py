@@ -1,0 +1,52 @@
+"""The server of ``timely bench faults``, in a process of its own: it plans what a task spells out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from timely.core.errors import TimelyError
+from timely.engines.base import GenerationRequest
+from timely.engines.scripted import ScriptedEngine, ScriptedSegment
+from timely.plans import segment_execution_s
+from timely.plans.profiles import find_profile
+from timely.plans.skill_library import find_skill_set
+from timely.server.app import create_app
+from timely.server.run import ServerThread
+from timely_ros_bench.child_process import put, stop_event
+from timely_ros_bench.faults.motions import TOKEN_S, TOKENS
+
+
+def _planner(request: GenerationRequest) -> list[ScriptedSegment]:
+    """``mf(20);|tc(21);@110``: two segments, the second of 110 tokens."""
+    skill_set = find_skill_set(request.skill_set)
+    profile = find_profile(request.robot or skill_set.profile)
+    segments = []
+    for part in str(request.extra["task"]).split("|"):
+        text, _, tokens = part.partition("@")
+        try:
+            seconds = segment_execution_s(text, skill_set, profile)
+        except TimelyError:
+            seconds = 1.0  # what no robot may do has no time; the server will not let it out
+        segments.append(ScriptedSegment(text, seconds, int(tokens or TOKENS)))
+    return segments
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until told to stop; the file ``ready`` gets the server's URL."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--ready", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    stop = stop_event()
+    engine = ScriptedEngine(planner=_planner, token_s=TOKEN_S)
+    with ServerThread(create_app(engine), port=options.port) as server:
+        put(options.ready, server.url)
+        stop.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

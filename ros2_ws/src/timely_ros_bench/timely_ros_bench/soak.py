@@ -1,0 +1,259 @@
+"""Lets two robots work for a long time, accelerated, and looks whether anything grows: ``timely bench soak``.
+
+Server (a scripted model), fleet and this program are a process each. From the outside their memory, open files and
+sockets, threads and children are read once a simulated minute; at the end no task may be left in the bridge.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.action import ActionClient
+from timely_interfaces.action import ExecuteTask
+from timely_robots.ros.rclpy_utils import Spinner, isolated_context, send_goal
+
+from timely.core.errors import EngineFailed
+
+ROBOTS = {"drone1": ("sim-drone", "drone"), "arm1": ("sim-arm", "arm")}
+TASKS = {
+    "drone1": ("Look for the chair", "Go up and take a picture", "Is there a cat?"),
+    "arm1": ("Put the apple on the plate", "Clean the desk", "Show me the bottle"),
+}
+START_S, END_S = 60.0, 20.0
+WARM = 0.25
+"""Share of the run that does not count: imports, caches, the first of everything."""
+GROWTH_MB, GROWTH = 3.0, 0.02
+"""Memory is flat if the median of the last quarter exceeds that of the second by no more than this."""
+
+
+def measure(
+    minutes: float = 24.0,
+    speed: float = 40.0,
+    *,
+    seed: int = 1,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Two robots for ``minutes`` of their own time, which goes ``speed`` times as fast as ours.
+
+    Returns per process ``rss_mb`` (second and last quarter), ``files``, ``threads`` and ``children`` (first and last
+    look after warming up), what the tasks came to, what is left, and ``flat``: nothing grew, nothing is left.
+
+    Raises:
+        EngineFailed: a part did not start, or ended.
+    """
+    with tempfile.TemporaryDirectory(prefix="timely-soak-") as name, ExitStack() as parts:
+        folder = Path(name)
+        port = _free_port()
+        url = f"http://127.0.0.1:{port}"
+        server = ["-m", "timely.cli.main", "serve", "--engine", "scripted", "--port", str(port)]
+        pids = {"server": parts.enter_context(_part("server", server, folder / "server.log"))}
+        _until(lambda: _healthy(url), "the server did not start", folder / "server.log")
+        robots = {
+            robot: {"driver": "sim", "profile": profile, "skill_set": skills, "parameters": {"speed": speed}}
+            for robot, (profile, skills) in ROBOTS.items()
+        }
+        (folder / "fleet.yaml").write_text(json.dumps({"robots": robots}))
+        log = folder / "fleet.log"
+        fleet = ["-m", "timely_bridge.run_fleet", "--fleet", str(folder / "fleet.yaml"), "--server-url", url]
+        fleet += ["--record", str(folder / "soak.mcap"), "--record-mb", "1", "--record-files", "2"]
+        pids["fleet"] = parts.enter_context(_part("fleet", fleet, log))
+        _until(lambda: "fleet ready" in log.read_text(), "the fleet did not start", log)
+        pids["program"] = os.getpid()
+        worker = _Worker(seed)
+        try:
+            looks = worker.run(60.0 * minutes / speed, minutes, pids, say)
+            left = worker.left()
+        finally:
+            worker.close()
+        recorded_mb = sum(file.stat().st_size for file in folder.glob("soak*.mcap")) / 1e6
+    return _judge(looks, worker, left, minutes, speed, recorded_mb)
+
+
+def _judge(
+    looks: list[dict[str, dict[str, float]]],
+    worker: _Worker,
+    left: int,
+    minutes: float,
+    speed: float,
+    mb: float,
+) -> dict[str, Any]:
+    counted = looks[int(WARM * len(looks)) :]
+    third = max(1, len(counted) // 3)
+    found: dict[str, Any] = {
+        "minutes": minutes,
+        "speed": speed,
+        "tasks": worker.tasks,
+        "outcomes": worker.outcomes,
+        "tasks_left": left,
+        "recorded_mb": round(mb, 2),
+        "processes": {},
+    }
+    flat = left == 0
+    for name in counted[0]:
+        rss = [look[name]["rss_mb"] for look in counted]
+        early, late = statistics.median(rss[:third]), statistics.median(rss[-third:])
+        process: dict[str, Any] = {"rss_mb": [round(early, 1), round(late, 1)]}
+        for what in ("files", "threads", "children"):
+            process[what] = [int(counted[0][name][what]), int(counted[-1][name][what])]
+        process["flat"] = late - early <= GROWTH_MB + GROWTH * early and all(
+            process[what][1] <= process[what][0] + 1 for what in ("files", "threads", "children")
+        )
+        flat = flat and process["flat"]
+        found["processes"][name] = process
+    return found | {"flat": flat}
+
+
+class _Worker:
+    """Gives each robot one task after the other."""
+
+    def __init__(self, seed: int) -> None:
+        self.tasks = 0
+        self.outcomes: dict[str, int] = {}
+        self._rng = random.Random(seed)
+        self._lock = threading.Lock()
+        self._open: set[str] = set()
+        self._at_bridge: dict[str, int] = {}
+        context = isolated_context()
+        node = rclpy.create_node("timely_soak", context=context)
+        self._clients = {robot: ActionClient(node, ExecuteTask, f"/{robot}/execute_task") for robot in ROBOTS}
+        node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
+        self._spinner = Spinner(context, [node], name="soak").start()
+
+    def run(
+        self, seconds: float, minutes: float, pids: dict[str, int], say: Callable[[str], None]
+    ) -> list[dict[str, dict[str, float]]]:
+        """Work for so long; a look at every process once a simulated minute."""
+        if not all(client.wait_for_server(START_S) for client in self._clients.values()):
+            raise EngineFailed("the bridge did not appear", where="bench soak")
+        looks: list[dict[str, dict[str, float]]] = []
+        begin_s = time.monotonic()
+        every_s = seconds / max(8.0, minutes)
+        while (passed_s := time.monotonic() - begin_s) < seconds:
+            for robot in ROBOTS:
+                if robot not in self._open:
+                    self._send(robot)
+            if passed_s >= every_s * len(looks):
+                looks.append({name: _look(pid) for name, pid in pids.items()})
+                say(f"{passed_s / seconds:.0%}: {self.tasks} tasks, {looks[-1]['fleet']['rss_mb']:.0f} MB")
+            time.sleep(0.005)
+        deadline = time.monotonic() + END_S
+        while self._open and time.monotonic() < deadline:
+            time.sleep(0.02)
+        looks.append({name: _look(pid) for name, pid in pids.items()})
+        return looks
+
+    def left(self) -> int:
+        """Tasks that the bridge still has, by its own word, and goals of ours without a result."""
+        self._at_bridge.clear()
+        deadline = time.monotonic() + END_S
+        while len(self._at_bridge) < len(ROBOTS) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        missing = len(ROBOTS) - len(self._at_bridge)
+        return len(self._open) + missing + sum(self._at_bridge.values())
+
+    def close(self) -> None:
+        """End."""
+        self._spinner.close()
+
+    def _send(self, robot: str) -> None:
+        goal = ExecuteTask.Goal(task=self._rng.choice(TASKS[robot]))
+        self._open.add(robot)
+
+        def settled(future: Any) -> None:
+            outcome = future.result().result.outcome
+            with self._lock:
+                self.tasks += 1
+                self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+            self._open.discard(robot)
+
+        def accepted(future: Any) -> None:
+            future.result().get_result_async().add_done_callback(settled)
+
+        self._spinner.call(lambda: send_goal(self._clients[robot], goal).add_done_callback(accepted))
+
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
+        for status in message.status:
+            if status.hardware_id in ROBOTS:
+                values = {value.key: value.value for value in status.values}
+                self._at_bridge[status.hardware_id] = int(values.get("tasks", 0))
+
+
+def _look(pid: int) -> dict[str, float]:
+    """Of a process: memory in MB, open files and sockets, threads, children."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        status = dict(
+            line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line
+        )
+        children = sum(
+            len((task / "children").read_text().split())
+            for task in (folder / "task").iterdir()
+            if task.exists()
+        )
+        files = len(list((folder / "fd").iterdir()))
+    except OSError as error:
+        raise EngineFailed(f"process {pid} is gone: {error}", where="bench soak") from error
+    return {
+        "rss_mb": int(status["VmRSS"].split()[0]) / 1024.0,
+        "threads": float(status["Threads"]),
+        "files": float(files),
+        "children": float(children),
+    }
+
+
+@contextmanager
+def _part(role: str, arguments: list[str], log: Path) -> Iterator[int]:
+    """A Python process until the block ends; its process id."""
+    with (
+        log.open("w") as out,
+        subprocess.Popen([sys.executable, *arguments], stdout=out, stderr=out) as process,
+    ):
+        try:
+            yield process.pid
+            if process.poll() is not None:
+                raise EngineFailed(f"the {role} has ended: {log.read_text()[-1000:]}", where="bench soak")
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _until(what: Callable[[], bool], complaint: str, log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while not what():
+        if time.monotonic() > deadline:
+            raise EngineFailed(f"{complaint}: {log.read_text()[-1000:]}", where="bench soak")
+        time.sleep(0.1)
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/healthz", timeout=2.0) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])

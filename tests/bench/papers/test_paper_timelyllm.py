@@ -1,0 +1,159 @@
+"""The reproduction of TimelyLLM: its parts by themselves, the bounds really bound, and one whole run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from timely.bench.bounds import MOST_TASKS, Alone, clairvoyant_utility, least_token_s
+from timely.bench.checkpoints import OutOfTime, Pieces
+from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.timelyllm import evaluation as paper
+from timely.bench.papers.timelyllm import runs
+from timely.cli import bench
+from timely.core.errors import InvalidInput
+from timely.core.utility import NORMAL, URGENT
+from timely.disciplines import registry
+from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.profile import load_profile
+
+PROFILE = load_profile("rtx4090-llama3-8b")
+
+
+def burst(count: int, new_tokens: int = 300) -> list[PlannedTask]:
+    return [
+        PlannedTask(
+            job=k, arrival_s=0.0, plan=(PlannedSegment("a", 4 + k % 3, 1.0), PlannedSegment("b", 5, 1.0)),
+            prompt_tokens=1200 + new_tokens, shared_prefix_tokens=1200, prefix="drone", network_s=0.008,
+            utility=URGENT if k % 3 == 0 else NORMAL,
+        )
+        for k in range(count)
+    ]  # fmt: skip
+
+
+def reached(tasks: Sequence[PlannedTask], discipline: str) -> float:
+    options = ReplayOptions(discipline=discipline, journal=False, warm_prefixes=True)
+    run = Simulator(options, PROFILE).run(tasks)
+    return sum(record.utility(run.end_s) for record in run.records)
+
+
+def test_alone_is_a_bound_for_every_task() -> None:
+    tasks, alone = burst(6), Alone(PROFILE)
+    options = ReplayOptions(discipline="timely", journal=False, warm_prefixes=True)
+    for record in Simulator(options, PROFILE).run(tasks).records:
+        assert record.response_time_s >= alone.response_s(record.task) - 1e-9
+
+
+@pytest.mark.paper
+def test_long_stories_fill_the_memory_and_nobody_waits_for_it() -> None:
+    """Parked readers hold the KV cache; those who come next need it, and who is evicted is computed again."""
+    records, _, _ = runs.run_records(
+        runs.OURS, "chat", 1, profile="timelyllm-4090-phi3", unit="sentence", longer=2.0
+    )
+    assert sum(record.waiting_time_s for record in records) / len(records) < 1.0
+    assert sum(record.preemptions for record in records) < 0.2 * len(records)
+
+
+@pytest.mark.parametrize("new_tokens", [50, 300, 600])
+@pytest.mark.parametrize("discipline", ["timely", "pud", "fcfs", "edf", "priority"])
+def test_no_discipline_beats_the_clairvoyant(discipline: str, new_tokens: int) -> None:
+    tasks = burst(9, new_tokens)
+    assert reached(tasks, discipline) <= clairvoyant_utility(tasks, PROFILE) + 1e-9
+
+
+def test_a_claim_s_interval_stands_beside_its_mean() -> None:
+    row = {"what": "x", "paper": 2.0, "ours": 1.0, "unit": "s", "holds": False, "note": ""}
+    assert bench._claim_row(row)[2] == "1"
+    told = bench._claim_row(row | {"ci95": [0.51234567, 1.5]})
+    assert told == ("x", "2", "1 (0.5123 to 1.5)", "s", "0.50", "**no**", "")
+
+
+def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:
+    # Two tasks so long that the second is late whatever comes first: the urgent one goes first.
+    tasks = burst(2, 2000)
+    alone, token_s = Alone(PROFILE), least_token_s(PROFILE)
+    tokens = [2000 + task.plan[0].tokens - 1 for task in tasks]
+    first = tasks[0].utility.value(alone.response_s(tasks[0]))
+    later = max(sum(tokens) * token_s + 0.008, alone.response_s(tasks[1]))
+    assert clairvoyant_utility(tasks, PROFILE) == pytest.approx(first + tasks[1].utility.value(later))
+
+
+def test_too_many_for_the_clairvoyant() -> None:
+    with pytest.raises(InvalidInput, match="at most"):
+        clairvoyant_utility(burst(MOST_TASKS + 1), PROFILE)
+
+
+def test_interval_is_seeded_and_holds_the_mean() -> None:
+    mean, low, high = runs.interval([1.0, 2.0, 3.0, 4.0])
+    assert (mean, runs.interval([1.0, 2.0, 3.0, 4.0])) == (2.5, (mean, low, high))
+    assert 1.0 <= low < mean < high <= 4.0
+    assert all(math.isnan(value) for value in runs.interval([]))
+
+
+def test_crossing() -> None:
+    assert runs.crossing([0, 10, 20], [1.0, 0.8, 0.4], 0.6) == pytest.approx(15.0)
+    assert math.isnan(runs.crossing([0, 10, 20], [1.0, math.nan, 0.4], 0.6))
+    assert runs.crossing([0, 10, 20], [1.0, 1.5, 2.5], 2.0) == pytest.approx(15.0)
+    assert math.isnan(runs.crossing([0, 10], [1.0, 0.9], 0.5))
+
+
+def test_an_outcome_comes_back_from_its_piece() -> None:
+    found = runs.Outcome.of(*runs.run_records(runs.VLLM, "wid3", 1))
+    again = runs.Outcome.from_piece(json.loads(json.dumps(found.to_piece())))
+    assert again.utility == pytest.approx(found.utility, abs=1e-8)
+    assert set(again.types) == {9, 10, 11}
+    assert math.isnan(again.share["urgent"])  # arms have no urgent tasks
+    assert again.types[9] == pytest.approx(found.types[9], abs=1e-8)
+
+
+@pytest.mark.paper
+def test_runs_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "pieces.jsonl"
+    first = runs.Runs(Pieces(path)).outcomes(runs.OURS, "wid3", [1, 2])
+    kept = path.read_text()
+    assert runs.Runs(Pieces(path)).outcomes(runs.OURS, "wid3", [1, 2]) == first
+    assert path.read_text() == kept
+    with pytest.raises(OutOfTime):
+        runs.Runs(Pieces(path, budget_s=0.0)).outcomes(runs.OURS, "wid3", [1, 2, 3])
+
+
+def test_longer_plans_repeat_their_segments() -> None:
+    task = burst(1)[0]
+    assert [segment.text for segment in runs.lengthened(task, 2.5).plan] == ["a", "b", "a", "b", "a"]
+    assert runs.lengthened(task, 1.0) is task
+
+
+def test_systems_are_what_they_say() -> None:
+    tasks = burst(6)
+    for system in runs.BY_NAME.values():
+        options = ReplayOptions(discipline="given", mode=system.mode, journal=False)
+        run = Simulator(options, PROFILE, discipline=system.make()).run(tasks)
+        assert all(record.outcome == "complete" for record in run.records), system.name
+    assert type(runs.OURS.make()) is registry.load("timely")
+
+
+def test_timely_beats_the_papers_algorithm_on_the_papers_workload() -> None:
+    ours = runs.Outcome.of(*runs.run_records(runs.OURS, "wid2", 3, new_tokens=300))
+    theirs = runs.Outcome.of(*runs.run_records(runs.PUD, "wid2", 3, new_tokens=300))
+    assert ours.share["urgent"] > theirs.share["urgent"] + 0.2
+    assert ours.share["normal"] >= theirs.share["normal"]
+
+
+@pytest.mark.paper
+def test_the_whole_reproduction_with_one_seed(tmp_path: Path) -> None:
+    claims = paper.run(Evaluation([1], tmp_path))
+    ids = [claim["id"] for claim in claims]
+    assert len(ids) == len(set(ids))
+    for claim in claims:
+        assert {"id", "what", "paper", "ours", "unit", "holds", "note"} <= set(claim)
+        assert claim["holds"] in (True, False, None)
+    found = {claim["id"]: claim for claim in claims}
+    for name in ("fig5a-timely", "fig5d-timely", "fig7-timely", "fig9-waiting", "fig10-order", "table5-8"):
+        assert found[name]["holds"] is True, found[name]
+    assert (tmp_path / "numbers.csv").read_text().count("\n") > 100
+    assert len(list(tmp_path.glob("*.png"))) >= 15

@@ -1,0 +1,162 @@
+"""The workloads of Justitia and SageSched: seeded, valid as traces, of the sizes and mixes their papers state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lrtrace.trace import Job
+from timely.bench.papers.justitia import workloads as apps
+from timely.bench.papers.sagesched import workloads as requests
+from timely.core.errors import InvalidInput
+from timely.disciplines.predictors.app_cost import kv_token_time
+from timely.replay.trace import planned
+
+
+def test_the_same_seed_gives_the_same_applications() -> None:
+    assert apps.workload(3, applications=20) == apps.workload(3, applications=20)
+    assert apps.workload(3, applications=20) != apps.workload(4, applications=20)
+
+
+def test_jobs_are_valid_and_in_order_and_wait_only_for_their_own_application() -> None:
+    jobs = apps.workload(1, applications=60, window_s=100.0)
+    of = {job["job"]: job["app"] for job in jobs}
+    counts = Counter(of.values())
+    before = 0.0
+    for job in jobs:
+        task = planned(Job.from_dict(job))
+        assert task.arrival_s >= before
+        before = task.arrival_s
+        assert all(of[other] == task.app and other < task.job for other in task.after)  # type: ignore[operator]
+        assert task.app_requests == counts[task.app or ""]
+        assert task.max_tokens is not None
+        assert task.max_tokens >= task.output_tokens
+        assert task.expected_tokens is not None
+    assert len(counts) == 60
+
+
+def test_the_mix_is_the_paper_s() -> None:
+    rng = np.random.default_rng(0)
+    drawn = Counter(apps.draw_kind(rng) for _ in range(20_000))
+    assert sum(drawn[kind] for kind in apps.SMALL) / 20_000 == pytest.approx(0.72, abs=0.01)
+    assert sum(drawn[kind] for kind in apps.MEDIUM) / 20_000 == pytest.approx(0.26, abs=0.01)
+    assert sum(drawn[kind] for kind in apps.LARGE) / 20_000 == pytest.approx(0.02, abs=0.005)
+    assert set(drawn) == set(apps.KINDS)
+
+
+def test_sizes_are_small_medium_and_large() -> None:
+    cost = {kind: np.mean([s.cost for s in apps.samples(kind, 60)]) for kind in apps.KINDS}
+    assert max(cost[k] for k in apps.SMALL) * 3 < min(cost[k] for k in apps.MEDIUM)
+    assert max(cost[k] for k in apps.MEDIUM) * 3 < min(cost[k] for k in apps.LARGE)
+
+
+def test_what_the_paper_shows_of_its_classes() -> None:
+    rng = np.random.default_rng(1)
+    fact = [apps.application("FV", rng) for _ in range(40)]
+    queries = [r for app in fact for r in app.requests[1::2]]
+    assert all(360 <= r.prompt_tokens <= 380 for r in queries), "Fig. 4b"
+    assert 10 <= np.median([r.output_tokens for r in queries]) <= 40
+    merging = [apps.application("DM", rng).cost() / (459 * 16) for _ in range(200)]
+    assert 800 < np.median(merging) < 3000, "steps that one DM fills the cache for: some 2,100 in Fig. 3"
+
+
+def test_an_application_s_cost_is_that_of_its_requests() -> None:
+    app = apps.application("SC", np.random.default_rng(2))
+    assert app.cost() == pytest.approx(
+        sum(kv_token_time(r.prompt_tokens, r.output_tokens) for r in app.requests)
+    )
+
+
+def test_the_starvation_trace_is_one_elephant_and_mice() -> None:
+    jobs = apps.starvation(1, 30, parts=6)
+    kinds = Counter(job["app"].split("/")[0] for job in {j["app"]: j for j in jobs}.values())
+    assert kinds["MRS"] == 1
+    assert sum(kinds[k] for k in ("KBQAV", "CC", "ALFWI")) == 30
+    assert [j["arrival_s"] for j in jobs if j["app"] == "MRS/0"] == [0.0] * 7
+
+
+def test_arrivals_may_come_from_a_production_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(f'{{"timestamp": {1000 * n}, "input_length": 5}}\n' for n in (0, 3, 3, 9, 12)))
+    assert apps.trace_arrivals(path, 4, 90.0) == [0.0, 30.0, 30.0, 90.0]
+    jobs = apps.workload(0, arrival_s=[5.0, 1.0])
+    assert sorted({job["arrival_s"] for job in jobs}) == [1.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "has 0 arrivals"),
+        ("{}\n" * 9, r":1: no JSON object"),
+        ("nonsense\n", ":1"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_trace_that_is_none_is_refused(tmp_path: Path, text: str | None, match: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InvalidInput, match=match):
+        apps.trace_arrivals(path, 3, 60.0)
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="known: EV"):
+        apps.application("chat", np.random.default_rng(0))
+    with pytest.raises(InvalidInput, match="known: sharegpt"):
+        requests.World(0, ["wiki"])
+
+
+# --------------------------------------------------------------------------- SageSched
+
+
+def test_the_same_world_and_seed_give_the_same_requests() -> None:
+    one, _ = requests.workload(requests.World(1), 5, 40, 8.0)
+    two, _ = requests.workload(requests.World(1), 5, 40, 8.0)
+    other, _ = requests.workload(requests.World(2), 5, 40, 8.0)
+    assert one == two != other
+    for job in one:
+        planned(Job.from_dict(job))
+
+
+def test_the_rate_and_the_datasets_are_as_asked() -> None:
+    jobs, drawn = requests.workload(requests.World(1), 5, 2000, 8.0)
+    assert jobs[-1]["arrival_s"] == pytest.approx(2000 / 8.0, rel=0.1)
+    prompts = {
+        name: np.mean([d.prompt_tokens for d in drawn if d.family.dataset == name])
+        for name in requests.DATASETS
+    }
+    outputs = {
+        name: np.mean([d.output_tokens for d in drawn if d.family.dataset == name])
+        for name in requests.DATASETS
+    }
+    assert prompts["alpaca"] > 4 * prompts["sharegpt"] > prompts["write"]
+    assert outputs["write"] > outputs["sharegpt"]
+
+
+def test_one_prompt_has_many_lengths_and_similar_prompts_share_them() -> None:
+    """Fig. 1a and 4: a family's own distribution is closer to itself than to that of all others."""
+    rng = np.random.default_rng(3)
+    drawn = requests.World(0).draw(1500, rng)
+    everything = np.log([d.output_tokens for d in drawn])
+    own = [np.log(d.family.lengths(200, rng)).std() for d in drawn[:60]]
+    assert 0.2 < np.median(own) < 0.8 * everything.std()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("app_requests", 0), ("app_requests", 10_001), ("app_requests", "many"), ("app_requests", 2.5),
+        ("app_requests", True), ("expected_tokens", -1), ("expected_tokens", "few"), ("max_tokens", 0),
+    ],
+)  # fmt: skip
+def test_a_trace_whose_own_fields_make_no_sense_is_told_by_job_and_field(field: str, value: object) -> None:
+    fields = {
+        "job": 7, "arrival_s": 0.0, "agent": "a", "robot": "", "skill_set": "", "task": "x", "prompt_tokens": 5,
+        "plan": [{"text": "x", "tokens": 3, "execution_s": 0.0}], field: value,
+    }  # fmt: skip
+    with pytest.raises(InvalidInput, match=rf"job 7: {field} must be"):
+        planned(Job.from_dict(fields))

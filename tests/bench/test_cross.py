@@ -1,0 +1,67 @@
+"""The cross table: every discipline runs on every workload, and the table says who is best where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from timely.bench import cross
+from timely.bench.checkpoints import Pieces
+from timely.cli.main import run
+
+pytest.importorskip("sklearn", reason="needs the extra 'predict'")
+
+
+def test_a_table_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross, "ROBOTS_S", 20.0)
+    names = ["fcfs", "timely"]
+    found = cross.table(names, ["wid2-400"], [1, 2], Pieces())
+    columns = cross.measures(["wid2-400"])
+    assert list(found) == names
+    assert all(set(row) == {column.name for column in columns} for row in found.values())
+    assert all(0.0 < value <= 100.0 for value in found["timely"].values())
+    assert cross.best(found, columns[0]) == max(row[columns[0].name] for row in found.values())
+
+
+def test_less_is_better_where_it_is_time() -> None:
+    measure = cross.Measure("s", "s", False, ())
+    assert cross.best({"a": {"s": 2.0}, "b": {"s": 1.0}}, measure) == 1.0
+
+
+@pytest.mark.process
+def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from timely.bench.papers.justitia import workloads
+    from timely.bench.papers.sagesched import setting
+    from timely.bench.papers.semantic import evaluation
+    from timely.disciplines import registry
+
+    real = workloads.workload
+    monkeypatch.setattr(cross, "ROBOTS_S", 15.0)
+    monkeypatch.setattr(cross, "SPIKE", (5, 0.1))
+    monkeypatch.setattr(evaluation, "POINTS", 3)
+    monkeypatch.setattr(setting, "REQUESTS", 30)
+    monkeypatch.setattr(setting, "PAST", 100)
+    monkeypatch.setattr(
+        workloads, "workload",
+        lambda seed, *, window_s: real(seed, applications=6, window_s=window_s / 50),
+    )  # fmt: skip
+    told, page = tmp_path / "cross.json", tmp_path / "cross.md"
+    assert run(["bench", "cross", "--seeds", "1", "--json", str(told), "--markdown", str(page)]) == 0
+    found = json.loads(told.read_text())["disciplines"]
+    assert set(found) == set(registry.names())
+    columns = {column.name for column in cross.measures(list(cross.WORKLOADS))}
+    for row in found.values():
+        assert set(row) == columns
+        assert all(isinstance(value, float) for value in row.values())
+    assert page.read_text().count("\n") == len(found) + 2
+
+
+def test_unknown_names_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "cross", "--workloads", "wid9"]) == 2
+    assert "unknown workload 'wid9'" in capsys.readouterr().err
+    assert run(["bench", "cross", "--disciplines", "fifo"]) == 2
+    assert "unknown discipline 'fifo'" in capsys.readouterr().err
+    assert run(["bench", "cross", "--budget", "10"]) == 2
+    assert "--resume FILE" in capsys.readouterr().err

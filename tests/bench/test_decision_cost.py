@@ -1,0 +1,31 @@
+"""The measurement of a scheduling point: it measures what it says, and a decision stays affordable."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from timely.bench.decision_cost import scheduling_point_us
+from timely.core.errors import UnknownName
+from timely.disciplines import registry
+
+
+@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("jobs", [1, 40, 300])
+def test_every_discipline_can_be_measured(name: str, jobs: int) -> None:
+    assert scheduling_point_us(name, jobs, points=12) > 0.0
+
+
+def test_it_is_the_time_of_the_discipline_alone() -> None:
+    """A clock that ticks at each look: four spans a point, whatever else happens in between."""
+    ticks = itertools.count()
+    assert scheduling_point_us("fcfs", 20, points=5, timer=lambda: next(ticks) * 1e-6) == pytest.approx(4.0)
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(UnknownName):
+        scheduling_point_us("nope", 5)
+    for jobs, points in ((0, 5), (5, 0)):
+        with pytest.raises(ValueError, match="at least 1"):
+            scheduling_point_us("fcfs", jobs, points=points)

@@ -1,0 +1,403 @@
+"""The live comparison on a fake engine: runs are kept and gone on with, turns rotate, predictions are judged."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timely.bench import live
+from timely.bench.live import SYSTEMS, LiveBench, Settings, closeness, noise_of, pairs, text
+from timely.cli.main import run as timely
+from timely.core.errors import EngineFailed, InvalidInput
+from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.fit import save_profile
+from timely.engines.step_time.learned import LearnedSpeed
+from timely.engines.step_time.profile import StepTime, load_profile
+
+SETTINGS = Settings({"wid1": 20.0, "wid3": 20.0}, ("timely", "fcfs", "vllm"))
+PROFILE = "cpu-smollm2"
+
+
+class Machine:
+    """Takes the place of the real engine: the simulator, ``factor`` times as slow in answering the robot."""
+
+    def __init__(self, factor: float = 1.0, stop_after: int = 10_000) -> None:
+        self.factor = factor
+        self.stop_after = stop_after
+        self.ran: list[tuple[str, str]] = []
+        self.closed = 0
+
+    async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
+        if len(self.ran) == self.stop_after:
+            raise EngineFailed("out of luck")
+        self.ran.append((options.discipline, options.mode))
+        chosen = replace(options, profile=PROFILE)
+        # A warm engine has learned its step times.
+        speed = LearnedSpeed()
+        Simulator(chosen, speed=speed).run(tasks)
+        run = Simulator(chosen, speed=speed).run(tasks)
+        for record in run.records:
+            late = (record.start_s[0] - record.arrived_s) * (self.factor - 1.0)
+            record.start_s = [start + late for start in record.start_s]
+            record.end_s = [end + late for end in record.end_s]
+        return run
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+async def test_runs_are_kept_and_gone_on_with(tmp_path: Path) -> None:
+    machine = Machine(stop_after=4)
+    with pytest.raises(EngineFailed):
+        await LiveBench(tmp_path, SETTINGS).measure(machine, 2, say=quiet)
+    assert machine.closed == 1
+    bench, machine = LiveBench(tmp_path, SETTINGS), Machine()
+    assert await bench.measure(machine, 2, say=quiet) == 0
+    assert len(machine.ran) == 2 * 2 * 3 - 4
+    assert list(bench.missing(2)) == []
+    assert {name for name in os.listdir(tmp_path) if name.startswith("wid1-")} == {
+        f"wid1-{system}-{number}.json" for system in SETTINGS.systems for number in (1, 2)
+    }
+
+
+def test_each_repetition_begins_with_another_system(tmp_path: Path) -> None:
+    runs = list(LiveBench(tmp_path, SETTINGS).missing(2))
+    assert [system for workload, system, _ in runs if workload == "wid1"] == [
+        "timely", "fcfs", "vllm", "fcfs", "vllm", "timely",
+    ]  # fmt: skip
+
+
+async def test_no_run_begins_when_the_budget_is_spent(tmp_path: Path) -> None:
+    machine = Machine()
+    assert await LiveBench(tmp_path, SETTINGS).measure(machine, 1, budget_s=-1.0, say=quiet) == 6
+    assert machine.ran == []
+
+
+def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
+    LiveBench(tmp_path, SETTINGS)
+    with pytest.raises(InvalidInput, match="other settings"):
+        LiveBench(tmp_path, replace(SETTINGS, seed=8))
+
+
+async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> None:
+    good, slow = LiveBench(tmp_path / "a", SETTINGS), LiveBench(tmp_path / "b", SETTINGS)
+    await good.measure(Machine(), 1, say=quiet)
+    await slow.measure(Machine(factor=1.3), 1, say=quiet)
+    sure = load_profile(PROFILE).model_copy(update={"fit_error": {}})
+    file = tmp_path / "sure.yaml"
+    save_profile(file, sure)
+    exact, off = good.report(str(file)), slow.report(str(file))
+    assert all(row["holds"] and row["error"] == pytest.approx(0.0, abs=1e-6) for row in exact["close"])
+    assert len(exact["close"]) == 2 * 3 * 2
+    assert exact["pairs"]
+    assert all(row["holds"] for row in exact["pairs"])
+    assert all(row["inside"] for row in exact["close"])
+    assert all(row["error"] == pytest.approx(1 / 1.3 - 1.0, abs=1e-6) for row in off["close"])
+    assert not any(row["holds"] for row in off["close"])
+    told = text(off)
+    assert "| vllm | 1 |" in told
+    assert "0 of 12; the worst -23%" in told
+    assert "0 within the range of its simulations" in told
+
+
+def test_a_fit_that_is_no_good_still_gives_a_prediction() -> None:
+    profile = load_profile(PROFILE).model_copy(
+        update={"fit_error": {"decode_median": 2.0, "decode_p90": 4.0}}
+    )
+    assert noise_of(profile) == (0.9, 0.0)
+
+
+async def test_a_profile_that_admits_errors_gives_a_mean_and_a_range(tmp_path: Path) -> None:
+    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}))
+    await bench.measure(Machine(), 1, say=quiet)
+    assert min(noise_of(load_profile(PROFILE))) > 0.02
+    row = bench.report(PROFILE)["workloads"]["wid1"]["timely"]
+    least, greatest = row["range"]["response mean"]
+    assert least < row["predicted"]["response mean"] < greatest
+    assert least < row["measured"]["response mean"] < greatest
+    assert bench.report(PROFILE)["workloads"]["wid1"]["timely"] == row  # drawn by the seed
+
+
+async def test_a_prediction_begins_with_what_the_engine_had_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the steps before the run, not from those in it; without any, from serving the tasks once."""
+    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("timely",)))
+    await bench.measure(Machine(), 1, say=quiet)
+    (tmp_path / "steps-1.jsonl").write_text(journal(3.0) + journal(1.0, 1000.0))
+    sizes = {"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024}
+    (tmp_path / "sizes.json").write_text(json.dumps(sizes))
+    kept = tmp_path / "wid1-timely-1.json"
+    run = json.loads(kept.read_text())
+    known: list[float] = []
+    observed: list[int] = []
+
+    class Noting(Simulator):
+        def __init__(self, *arguments: Any, speed: LearnedSpeed, **options: Any) -> None:
+            known.append(speed.step_s(2, 0))
+            observed.append(speed.observed)
+            super().__init__(*arguments, speed=speed, **options)
+
+    monkeypatch.setattr(live, "Simulator", Noting)
+    step_s = StepTime(load_profile(PROFILE).step_s)(2, 0, 0, 0.0, 1000)
+
+    def learned(since_s: float | None) -> list[float]:
+        known.clear()
+        run["steps"] = since_s and {"file": "steps-1.jsonl", "since_s": since_s, "until_s": since_s + 900.0}
+        kept.write_text(json.dumps(run))
+        bench.report("runs")
+        return known
+
+    nothing = LearnedSpeed().step_s(2, 0)
+    assert learned(1000.0)[0] == pytest.approx(3.0 * step_s, rel=0.2)
+    assert learned(0.001)[0] == pytest.approx(3.0 * step_s, rel=0.2)
+    assert observed[-1] == 1
+    with (tmp_path / "steps-1.jsonl").open("a") as file:
+        # Before the warm-up and after it, which is two steps; and that of another run.
+        for when_s in (0.002, 15.0, 2000.0):
+            file.write(json.dumps({"event": "switch", "t_s": when_s, "discipline": "timely"}) + "\n")
+    assert learned(0.001)[0] == pytest.approx(3.0 * step_s, rel=0.2)
+    assert observed[-1] == 2
+    first, *others = learned(None)
+    assert first == nothing
+    assert all(speed > 1.2 * nothing for speed in others)
+
+
+def test_utilities_differ_by_a_share_of_the_most_or_of_what_is_lost() -> None:
+    def row(value: float) -> dict[str, Any]:
+        name = "utility, urgent"
+        return {
+            "measured": {name: value}, "predicted": {name: value}, "by_repetition": {name: {0: value}},
+            "range": {name: (value, value)}, "most": {name: 2.0},
+        }  # fmt: skip
+
+    def compared(first: float, second: float) -> bool:
+        return bool(pairs("w", {"a": row(first), "b": row(second)}))
+
+    assert compared(0.1, -0.1)  # a tenth of the most
+    assert not compared(0.02, -0.02)
+    assert compared(-20.0, -22.0)
+    assert not compared(-20.0, -20.5)
+
+
+def test_pairs_tell_whether_their_repetitions_agree() -> None:
+    def row(values: dict[int, float]) -> dict[str, Any]:
+        name, mean = "response p50", sum(values.values()) / len(values)
+        return {
+            "measured": {name: mean}, "predicted": {name: mean}, "by_repetition": {name: values},
+            "range": {name: (mean, mean)}, "most": {},
+        }  # fmt: skip
+
+    rows = {"a": row({0: 1.0, 1: 3.0}), "b": row({0: 2.0, 1: 4.0}), "c": row({0: 3.0, 1: 2.0})}
+    agreed = {tuple(pair["systems"]): pair["agreed"] for pair in pairs("w", rows)}
+    assert agreed == {("a", "b"): True, ("a", "c"): False, ("b", "c"): False}
+
+
+def test_pairs_tell_who_should_have_won() -> None:
+    def row(measured: float, predicted: float) -> dict[str, Any]:
+        name = "response p50"
+        return {
+            "measured": {name: measured},
+            "predicted": {name: predicted},
+            "by_repetition": {name: {0: measured}},
+            "range": {name: (predicted, predicted)},
+            "most": {},
+        }
+
+    rows = {"a": row(1.0, 1.0), "b": row(1.04, 0.9), "c": row(1.2, 0.8)}
+    found = {tuple(pair["systems"]): pair["holds"] for pair in pairs("w", rows)}
+    assert found == {("a", "c"): False, ("b", "c"): False}  # a and b are within five per cent
+    assert [near["holds"] for near in closeness("w", rows)] == [True, False, False]
+
+
+async def test_a_task_that_did_not_end_fails_the_run(tmp_path: Path) -> None:
+    class Broken(Machine):
+        async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
+            run = await super().run(tasks, options)
+            run.records[0].outcome = "failed"
+            return run
+
+    with pytest.raises(EngineFailed, match="1 of "):
+        await LiveBench(tmp_path, SETTINGS).measure(Broken(), 1, say=quiet)
+    assert os.listdir(tmp_path) == [live.SETTINGS_FILE]
+
+
+def test_the_command_goes_on_until_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine()
+    monkeypatch.setattr(live, "VllmLive", lambda folder, settings: machine)
+    arguments = ["bench", "live", "--workloads", "wid1:20", "--systems", "timely,vllm", "--repetitions", "1"]
+    arguments += ["--out", str(tmp_path / "runs"), "--json", str(tmp_path / "live.json")]
+    assert timely([*arguments, "--budget", "0"]) == 75
+    assert "2 runs are left" in capsys.readouterr().err
+    assert timely(arguments) == 0
+    assert "wid1, 20 s" in capsys.readouterr().out
+    report = json.loads((tmp_path / "live.json").read_text())
+    assert set(report["workloads"]["wid1"]) == {"timely", "vllm"}
+    assert len(machine.ran) == 2
+
+
+def journal(factor: float, begin_s: float = 0.0) -> str:
+    """Sixty steps of a machine ``factor`` times as slow as the profile, every ten seconds from ``begin_s`` on."""
+    step_s = StepTime(load_profile(PROFILE).step_s)
+    lines = []
+    for number in range(60):
+        decodes, context = number % 6 + 1, 500 * (number % 6 + 1) + 7 * number
+        prompt = 100 * (number % 3)
+        counts = {"decodes": decodes, "prefills": min(prompt, 1), "prefill_tokens": prompt}
+        counts |= {"prefill_squares": prompt * prompt, "context_tokens": context}
+        begun_s = begin_s + 10.0 * number
+        time_s = factor * step_s(decodes, min(prompt, 1), prompt, prompt * prompt, context)
+        lines.append({"event": "timed", "t_s": begun_s, "end_s": begun_s + time_s, **counts})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
+    """The machine was three times as slow in the second run; what each was is told by its steps."""
+    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))
+    await bench.measure(Machine(), 2, say=quiet)
+    (tmp_path / "steps-1.jsonl").write_text(journal(1.0) + journal(3.0, 1000.0))
+    (tmp_path / "sizes.json").write_text(
+        json.dumps({"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024})
+    )
+    kept = tmp_path / "wid1-fcfs-2.json"
+
+    def predicted(since_s: float) -> float:
+        run = json.loads(kept.read_text())
+        run["steps"] = {"file": "steps-1.jsonl", "since_s": since_s, "until_s": since_s + 900.0}
+        kept.write_text(json.dumps(run))
+        return float(bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
+
+    other = tmp_path / "wid1-fcfs-1.json"
+    put_away = other.rename(tmp_path / "first.json")
+    as_calibrated = bench.report(PROFILE)["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+    assert predicted(0.0) == pytest.approx(as_calibrated, rel=0.05)
+    slow = predicted(1000.0)
+    assert slow > 2.0 * as_calibrated
+    other.write_text(put_away.read_text())
+    both = bench.report("runs")["workloads"]["wid1"]["fcfs"]
+    kept.unlink()
+    alone = bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+    assert both["predicted"]["response mean"] == pytest.approx((alone + slow) / 2.0)
+    assert set(both["by_repetition"]["response mean"]) == {0, 1}
+
+
+def test_each_repetition_has_tasks_of_its_own(tmp_path: Path) -> None:
+    """The same for all systems; what hangs on a millisecond in one trace does not in the next."""
+    bench = LiveBench(tmp_path, SETTINGS)
+    first, again, second = bench.tasks("wid1"), bench.tasks("wid1", 0), bench.tasks("wid1", 1)
+    assert first == again
+    assert [task.arrival_s for task in first] != [task.arrival_s for task in second]
+
+
+async def test_systems_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
+    """A repetition that one system lacks is left out of all; without a common one each has what there is."""
+    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs", "vllm")))
+    await bench.measure(Machine(), 2, say=quiet)
+    (tmp_path / "wid1-fcfs-2.json").unlink()
+
+    def runs() -> dict[str, set[int]]:
+        rows = bench.report(PROFILE)["workloads"]["wid1"]
+        return {system: set(row["by_repetition"]["response mean"]) for system, row in rows.items()}
+
+    assert runs() == {"fcfs": {0}, "vllm": {0}}
+    (tmp_path / "wid1-vllm-1.json").unlink()
+    assert runs() == {"fcfs": {0}, "vllm": {1}}
+
+
+async def test_each_task_is_predicted_with_the_door_it_had(tmp_path: Path) -> None:
+    """What the journal tells of a run's requests; their names are vLLM's."""
+    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))
+    await bench.measure(Machine(), 1, say=quiet)
+    first = bench.tasks("wid1")[0]
+    events = [
+        {"event": "arrive", "t_s": 5.0, "job": f"{first.job}-1.234-ab12"},
+        {"event": "step", "t_s": 5.4, "tokens": {}},
+    ]
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    (tmp_path / "steps-1.jsonl").write_text(lines + journal(1.0))
+    (tmp_path / "sizes.json").write_text(
+        json.dumps({"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024})
+    )
+    kept = tmp_path / "wid1-fcfs-1.json"
+    run = json.loads(kept.read_text())
+
+    def predicted(since_s: float) -> float:
+        run["steps"] = {"file": "steps-1.jsonl", "since_s": since_s, "until_s": 700.0}
+        kept.write_text(json.dumps(run))
+        return float(bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
+
+    # By these steps, ten seconds apart, a task takes 5 s at the door as a rule; the first one took 0.4 s.
+    assert predicted(6.0) - predicted(1.0) == pytest.approx(4.6, abs=0.1)
+
+
+def test_the_door_is_told_by_what_found_the_engine_asleep(tmp_path: Path) -> None:
+    bench = LiveBench(tmp_path, SETTINGS)
+    assert bench.door_s() == 0.0
+
+    def step(begin_s: float, end_s: float) -> str:
+        counts = dict.fromkeys(
+            ("decodes", "prefills", "prefill_tokens", "prefill_squares", "context_tokens"), 1
+        )
+        return json.dumps({"event": "timed", "t_s": begin_s, "end_s": end_s, **counts}) + "\n"
+
+    def arrive(when_s: float) -> str:
+        return json.dumps({"event": "arrive", "t_s": when_s, "job": "a"}) + "\n"
+
+    (tmp_path / "steps-1.jsonl").write_text(
+        # Asleep: 4 ms. In the middle of a step: does not count. Asleep: 6 ms, two at once. Never served: nothing.
+        arrive(1.0) + step(1.004, 1.5) + arrive(1.2) + step(1.5, 2.0)
+        + arrive(3.0) + arrive(3.0) + step(3.006, 3.1) + arrive(9.0)
+    )  # fmt: skip
+    assert bench.door_s() == pytest.approx(0.005)
+
+
+async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
+    bench = LiveBench(tmp_path, SETTINGS)
+    with pytest.raises(InvalidInput, match="no steps"):
+        bench.report("runs")
+    (tmp_path / "steps-1.jsonl").write_text(journal(2.0))
+    sizes = {"kv_blocks": 1000, "block_tokens": 32, "max_batch": 64, "token_budget": 512}
+    (tmp_path / "sizes.json").write_text(json.dumps(sizes))
+    found = bench.own_profile()
+    step_s = StepTime(load_profile(PROFILE).step_s)
+    assert found.kv.blocks == 1000
+    assert StepTime(found.step_s)(3, 1, 100, 1e4, 900) == pytest.approx(
+        2.0 * step_s(3, 1, 100, 1e4, 900), rel=0.02
+    )
+    await bench.measure(Machine(), 1, say=quiet)
+    assert bench.report("runs")["profile"] == "runs"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--workloads", "wid9"], "unknown workload 'wid9'"),
+        (["--workloads", "wid1:soon"], "'soon' is no number"),
+        (["--workloads", "wid1:0"], "at least 1 s"),
+        (["--systems", "best"], "unknown system 'best'"),
+    ],
+)
+def test_bad_input(more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert timely(["bench", "live", "--out", str(tmp_path), *more]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+
+
+def test_systems_are_the_papers() -> None:
+    assert SYSTEMS["vllm"] == ("fcfs", "whole")
+    assert SYSTEMS["vllm-stream"] == ("fcfs", "stream")
+    assert all(mode == "segmented" for name, (_, mode) in SYSTEMS.items() if not name.startswith("vllm"))

@@ -1,0 +1,63 @@
+"""The live comparison goes on discipline by discipline, and starts an engine that speculates only for who needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timely.bench import decisions
+from timely.bench.checkpoints import OutOfTime, Pieces
+
+
+class FakeBench:
+    """An engine that only says who was served by it."""
+
+    log: list[str] = []  # noqa: RUF012
+
+    def __init__(self, speculative: bool, folder: Path) -> None:
+        self.name = "speculative" if speculative else "plain"
+
+    def run(self, disciplines: Sequence[str], seconds: float, seed: int) -> dict[str, Any]:
+        self.log.append(f"{self.name} {'+'.join(disciplines)}")
+        return {"good": True, "verdict": {"steps": 1}}
+
+    def stop(self) -> None:
+        self.log.append(f"{self.name} stops")
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    FakeBench.log = []
+    monkeypatch.setattr(decisions, "Bench", FakeBench)
+    return FakeBench.log
+
+
+NAMES = ["timely", "laps-sd", "fcfs", "edf+laps-sd"]
+
+
+def compare(pieces: Pieces) -> dict[str, Any]:
+    return decisions.compare(NAMES, 60.0, 1, pieces, None, lambda line: None)
+
+
+def test_who_needs_drafts_comes_last_on_an_engine_of_its_own(log: list[str]) -> None:
+    assert set(compare(Pieces())) == set(NAMES)
+    assert log == [
+        "plain fcfs", "plain timely", "plain stops", "speculative edf+laps-sd", "speculative laps-sd",
+        "plain stops", "speculative stops",
+    ]  # fmt: skip
+
+
+def test_a_second_run_goes_on_with_the_next_discipline(log: list[str], tmp_path: Path) -> None:
+    ticks = iter(range(100))
+    with pytest.raises(OutOfTime):
+        compare(Pieces(tmp_path / "live.jsonl", budget_s=2.0, seconds=lambda: float(next(ticks))))
+    assert log == ["plain fcfs", "plain stops"]
+    log.clear()
+    assert set(compare(Pieces(tmp_path / "live.jsonl"))) == set(NAMES)
+    assert log[0] == "plain timely"
+    log.clear()
+    compare(Pieces(tmp_path / "live.jsonl"))
+    assert log == [], "all is kept: no engine is started"

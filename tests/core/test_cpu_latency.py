@@ -1,0 +1,62 @@
+"""Processors that are kept from deep sleep, on a file that stands for Linux's."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from timely.core import cpu_latency
+from timely.core.cpu_latency import AS_THEY_LIKE, Wakeful, awake, for_measurement
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Path:
+    path = tmp_path / "cpu_dma_latency"
+    path.touch()
+    return path
+
+
+def test_it_holds_its_request_while_there_is_work(device: Path) -> None:
+    awake = Wakeful(20, device)
+    assert not awake.held
+    assert device.read_bytes() == b""
+    awake.want(True)
+    awake.want(True)
+    assert awake.held
+    assert struct.unpack("=i", device.read_bytes()) == (20,)
+    awake.want(False)
+    awake.want(False)
+    assert not awake.held
+
+
+def test_it_asks_for_nothing_unless_told_to(device: Path) -> None:
+    awake = Wakeful(AS_THEY_LIKE, device)
+    awake.want(True)
+    assert not awake.held
+    assert not awake.problem
+    assert device.read_bytes() == b""
+
+
+def test_where_it_may_not_it_says_why_and_goes_on(tmp_path: Path) -> None:
+    awake = Wakeful(0, tmp_path / "none")
+    assert "none" in awake.problem
+    awake.want(True)
+    assert not awake.held
+    folder = Wakeful(0, tmp_path)  # it may be written, but not as a file
+    folder.want(True)
+    assert not folder.held
+    assert "directory" in folder.problem
+
+
+def test_a_measurement_keeps_them_awake_where_it_may(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_latency, "DEVICE", device)
+    assert for_measurement(default_system=False)[0] == 0
+    assert for_measurement(default_system=True)[0] == AS_THEY_LIKE
+    with awake(for_measurement(default_system=False)[0]):
+        assert struct.unpack("=i", device.read_bytes()) == (0,)
+    device.unlink()
+    latency_us, said = for_measurement(default_system=False)
+    assert latency_us == AS_THEY_LIKE
+    assert str(device) in said

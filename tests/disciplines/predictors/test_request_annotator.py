@@ -1,0 +1,168 @@
+"""Predictors at the server's door: files sorted by kind, requests filled in, every level on record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from timely.core.errors import InvalidInput
+from timely.disciplines import registry
+from timely.disciplines.predictors.classifier import TextClassifier
+from timely.disciplines.predictors.embedding import HashEmbedder
+from timely.disciplines.predictors.history import HistoryPredictor
+from timely.disciplines.predictors.length_bucket import LengthBucketPredictor
+from timely.disciplines.predictors.predictor_file import kind_of, write_arrays
+from timely.disciplines.predictors.request_annotator import Arrival, Door, Predictors
+from timely.disciplines.predictors.urgency import UrgencyPredictor
+from timely.disciplines.requirements import EXPECTED_TOKENS, URGENCY, reads
+
+WORDS = ("bleeding", "choking", "broken", "tired", "curious")
+TEXTS = [f"{word} {other}" for word in WORDS for other in ("man", "child", "dog", "robot")]
+LEVELS = [level for level in range(5) for _ in range(4)]
+LENGTHS = [50 * (1 + level) for level in LEVELS]
+ALL = (URGENCY, EXPECTED_TOKENS)
+
+
+def classifier() -> TextClassifier:
+    return TextClassifier.train(TEXTS, LEVELS, 5, embedder=HashEmbedder(128))
+
+
+def predictors() -> Predictors:
+    return Predictors(
+        UrgencyPredictor(classifier()),
+        LengthBucketPredictor.train(TEXTS, LENGTHS, embedder=HashEmbedder(128)),
+    )
+
+
+def files(folder: Path) -> dict[str, Path]:
+    found = {name: folder / f"{name}.npz" for name in ("urgency", "lengths", "history", "three", "array")}
+    classifier().save(found["urgency"])
+    LengthBucketPredictor.train(TEXTS, LENGTHS, embedder=HashEmbedder(128)).save(found["lengths"])
+    history = HistoryPredictor()
+    history.remember(None, 10, 20)
+    history.save(found["history"])
+    TextClassifier.train(TEXTS[:12], [0, 1, 2] * 4, 3).save(found["three"])
+    write_arrays(found["array"], "something-else", {}, {"x": np.zeros(3)})
+    return found
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_what_a_discipline_goes_by_is_named_in_its_needs(name: str) -> None:
+    known = {
+        "semantic": set(ALL), "semantic-mixed": set(ALL), "hpjf": {URGENCY}, "sjf": {EXPECTED_TOKENS},
+        "lp-sjf": {EXPECTED_TOKENS}, "laps-sd": {EXPECTED_TOKENS}, "laps-sd-prior": {EXPECTED_TOKENS},
+        "ssjf": {EXPECTED_TOKENS},
+        "ltr": {EXPECTED_TOKENS}, "trail": {EXPECTED_TOKENS}, "vllm-sjf": {EXPECTED_TOKENS},
+    }  # fmt: skip
+    assert reads(registry.load(name).info) == known.get(name, set())
+
+
+def test_files_are_sorted_by_what_they_say_they_are(tmp_path: Path) -> None:
+    found = files(tmp_path)
+    assert kind_of(found["urgency"]) == "timely-text-classifier"
+    read = Predictors.read([str(found[name]) for name in ("history", "lengths", "urgency")])
+    assert read.urgency is not None
+    assert read.lengths is not None
+    assert read.files == (found["history"],)
+    assert read.urgency.predict(["choking child"])[0].level == 1
+    assert read.lengths.predict(["curious dog"])[0].tokens == 250.0
+
+
+def test_without_any_file_urgency_is_told_by_the_examples_unless_not_wanted() -> None:
+    told = Predictors.read([])
+    assert told.urgency is not None
+    assert "examples that ship" in told.urgency.classifier.name
+    assert Predictors.read(["none"]) == Predictors()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["three"], "tells 3 classes apart; urgency has 5 levels"),
+        (["array"], "a something-else file is for no predictor here"),
+        (["urgency", "urgency"], "is a timely-text-classifier too"),
+        (["none", "urgency"], "'none' stands alone"),
+        (["missing"], "not a predictor file"),
+        (["pickle"], "not a predictor file"),
+        (["words"], "not a predictor file"),
+    ],
+)
+def test_files_that_cannot_be_used_are_told_by_name(tmp_path: Path, given: list[str], why: str) -> None:
+    found = files(tmp_path)
+    (tmp_path / "words.npz").write_text("level 3")
+    np.savez(tmp_path / "pickle.npz", meta=np.array([{"format": "timely-text-classifier"}], dtype=object))
+    found |= {name: tmp_path / f"{name}.npz" for name in ("missing", "pickle", "words")}
+    with pytest.raises(InvalidInput, match=why) as told:
+        Predictors.read([str(found.get(name, name)) for name in given])
+    if given[0] != "none":
+        assert f"{given[0]}.npz" in str(told.value)
+
+
+def test_a_discipline_takes_the_file_that_is_for_it(tmp_path: Path) -> None:
+    known = tuple(files(tmp_path).values())
+    history = [path for path in known if path.name == "history.npz"]
+    sage: Any = registry.create("sagesched", history)
+    assert len(sage.predictor) == 1
+    assert len(registry.create("sagesched").predictor) == 0  # type: ignore[attr-defined]
+    registry.create("justitia", history)
+    registry.create("fcfs", history)
+
+
+def test_only_what_is_missing_and_wanted_is_predicted() -> None:
+    door = Door(predictors())
+    asked = Arrival("a", "bleeding child")
+    assert door.missing(asked, ALL)
+    assert not door.missing(asked, ())
+    assert not door.missing(Arrival("b", "x", urgency=2, expected_tokens=7.0), ALL)
+    assert door.missing(Arrival("b", "x", urgency=2), ALL)
+    assert not door.missing(Arrival("b", "x", urgency=2), (URGENCY,))
+    assert not Door().missing(asked, ALL)
+
+
+def test_a_request_goes_on_with_level_and_length_and_both_are_recorded() -> None:
+    record: list[dict[str, Any]] = []
+    door = Door(predictors(), lambda line: record.append(dict(line)))
+    arrivals = [Arrival("a", "bleeding child"), Arrival("b", "curious dog", urgency=3, expected_tokens=9.0)]
+    first, second = door.annotate(arrivals, door.guess(arrivals, ALL), 5.0)
+    assert (first.urgency.level, first.urgency.source, first.expected_tokens) == (0, "predicted", 50.0)
+    assert 0.0 < first.urgency.confidence <= 1.0
+    assert (second.urgency.level, second.urgency.source, second.expected_tokens) == (3, "given", 9.0)
+    assert [(line["event"], line["job"]) for line in record] == [
+        ("urgency", "a"), ("urgency", "b"), ("length", "a"),
+    ]  # fmt: skip
+    assert {"level", "source", "confidence", "probabilities", "model", "text"} <= set(record[0])
+
+
+def test_an_operators_word_stands_above_all_predictions() -> None:
+    door = Door(predictors())
+    door.desk.override("a", 4, operator="jane", reason="a drill", now=0.0)
+    arrival = Arrival("a", "bleeding child", urgency=1)
+    assert not door.missing(arrival, (URGENCY,))
+    (found,) = door.annotate([arrival], door.guess([arrival], ALL), 1.0)
+    assert (found.urgency.level, found.urgency.source) == (4, "operator")
+
+
+def test_a_robot_in_a_hurry_is_not_rated_below_its_hurry() -> None:
+    record: list[dict[str, Any]] = []
+    door = Door(predictors(), lambda line: record.append(dict(line)))
+    arrivals = [Arrival("a", "curious robot", hurry=True), Arrival("b", "bleeding man", hurry=True)]
+    levels = [found.urgency.level for found in door.annotate(arrivals, door.guess(arrivals, (URGENCY,)), 0.0)]
+    assert levels == [1, 0]
+    assert record[0]["at_least_as_urgent_as"] == 1
+
+
+def test_nothing_is_recorded_where_nothing_is_said() -> None:
+    record: list[Any] = []
+    door = Door(record=record.append)
+    (found,) = door.annotate([Arrival("a", "curious robot")], door.guess([Arrival("a", "x")], ALL), 0.0)
+    assert (found.urgency.level, found.urgency.source, found.expected_tokens) == (None, "none", None)
+    assert not record
+
+
+def test_a_level_that_does_not_exist_is_refused() -> None:
+    door = Door(predictors())
+    with pytest.raises(InvalidInput, match="urgency must be 0"):
+        door.annotate([Arrival("a", "x", urgency=5)], door.guess([], ALL), 0.0)

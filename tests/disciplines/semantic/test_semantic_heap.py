@@ -1,0 +1,107 @@
+"""The scheduling heap with its buffer and the eviction heap, against plain sorting."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from timely.disciplines.semantic.heap import Key, ScheduleHeap, evictable
+
+BUFFERED = None
+
+
+class HeapAgainstSorting(RuleBasedStateMachine):
+    """Newcomers, merges, departures and changes of key in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heap = ScheduleHeap()
+        self.keys: dict[int, Key] = {}
+        self.buffer: list[int] = []
+        self.coming = 0
+
+    @rule(level=st.integers(0, 4), left=st.floats(0.0, 10.0))
+    def newcomer(self, level: int, left: float) -> None:
+        self.keys[self.coming] = (level, left, self.coming)
+        self.buffer.append(self.coming)
+        self.heap.append(self.coming)
+        self.coming += 1
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data(), level=st.integers(0, 4), left=st.floats(0.0, 10.0))
+    def changed(self, data: st.DataObject, level: int, left: float) -> None:
+        job = data.draw(st.sampled_from(sorted(self.keys)))
+        self.keys[job] = (level, left, job)
+        if job not in self.buffer:
+            self.buffer.append(job)
+        self.heap.append(job)
+
+    @precondition(lambda self: self.buffer)
+    @rule(count=st.integers(1, 6))
+    def merge(self, count: int) -> None:
+        moved, self.buffer = self.buffer[:count], self.buffer[count:]
+        self.heap.merge(moved, [self.keys[job] for job in moved])
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data())
+    def departs(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(sorted(self.keys)))
+        del self.keys[job]
+        if job in self.buffer:
+            self.buffer.remove(job)
+        self.heap.discard(job)
+        self.heap.discard(job)
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data(), count=st.integers(1, 5))
+    def no_longer_wanted(self, data: st.DataObject, count: int) -> None:
+        job = data.draw(st.sampled_from(sorted(self.keys)))
+        before = self.expected(count)
+        found = [name for _, name in self.heap.first(count, lambda other: other != job)]
+        if job in before:
+            del self.keys[job]
+            before = self.expected(count)
+        assert found == before
+
+    def expected(self, count: int) -> list[int]:
+        merged = [job for job in self.keys if job not in self.buffer]
+        return sorted(merged, key=lambda job: self.keys[job])[:count]
+
+    @invariant()
+    def order_is_that_of_sorting(self) -> None:
+        assert self.heap.buffered == self.buffer
+        assert len(self.heap) == len(self.keys)
+        for count in (1, 3, 100):
+            found = self.heap.first(count, lambda job: True)
+            assert [job for _, job in found] == self.expected(count)
+            assert all(key == self.keys[job] for key, job in found)
+
+
+TestHeapAgainstSorting = HeapAgainstSorting.TestCase
+TestHeapAgainstSorting.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+def test_departed_jobs_do_not_fill_the_heap() -> None:
+    heap = ScheduleHeap()
+    for job in range(10_000):
+        heap.append(job)
+        heap.merge([job], [(0, float(job), job)])
+        if job >= 10:
+            heap.discard(job - 10)
+    assert len(heap) == 10
+    assert len(heap._heap) < 200
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1), st.floats(0.0, 9.0)), max_size=60), st.randoms()
+)
+def test_the_eviction_heap_yields_the_largest_first(
+    ranks: list[tuple[int, int, float]], rng: random.Random
+) -> None:
+    ranked = [((*rank, row), row) for row, rank in enumerate(ranks)]
+    shuffled = list(ranked)
+    rng.shuffle(shuffled)
+    assert list(evictable(shuffled)) == [row for _, row in sorted(ranked, reverse=True)]

@@ -1,0 +1,154 @@
+"""Replay on the live engine against a fake one: prompts, forced plans, reports, and Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from timely.core.errors import EngineFailed, InvalidInput
+from timely.core.reports import ExecutionReport
+from timely.engines.base import EngineEvent, EngineStats, GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.vllm.replay import VllmBackend
+
+DEADLINE_S = 10.0
+
+
+class FakeEngine:
+    """Plays forced plans at once; waits for a value after a blocking segment; can die, can hang."""
+
+    def __init__(self, hang: str = "", dies: bool = False) -> None:
+        self.requests: list[GenerationRequest] = []
+        self.reports: list[tuple[str, ExecutionReport]] = []
+        self.switched: list[tuple[str, int]] = []
+        """To which discipline, and how many requests had come by then."""
+        self.waits: dict[str, asyncio.Event] = {}
+        self.hang = hang
+        self.dies = dies
+        self.hung = asyncio.Event()
+        self.over = asyncio.Event()
+        """A plan of two segments has been read to its end."""
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
+        self.requests.append(request)
+        for index, (text, tokens, execution_s, *more) in enumerate(request.forced):
+            if self.hang and request.task_id.startswith(self.hang):
+                self.hung.set()
+                await asyncio.Event().wait()
+            now = time.monotonic()
+            blocking = bool(more and more[0])
+            event = self.waits.setdefault(request.task_id, asyncio.Event())
+            yield SegmentReady(request.task_id, index, text, tokens, now, execution_s, now, blocking)
+            if blocking:
+                await asyncio.wait_for(event.wait(), DEADLINE_S)
+        yield GenerationDone(request.task_id, "complete", "", tokens=request.max_tokens)
+        if len(request.forced) == 2:
+            self.over.set()
+
+    async def report(self, task_id: str, report: ExecutionReport) -> None:
+        self.reports.append((task_id, report))
+        if report.kind == "value":
+            self.waits[task_id].set()
+
+    async def set_discipline(self, name: str) -> None:
+        self.switched.append((name, len(self.requests)))
+
+    async def stats(self) -> EngineStats:
+        if self.dies and self.hung.is_set():
+            raise EngineFailed("the process is gone", where="vllm")
+        return EngineStats(engine="fake", discipline="timely", mode="segmented", now_s=time.monotonic())
+
+
+def task(job: str, *plan: PlannedSegment, **more: Any) -> PlannedTask:
+    values: dict[str, Any] = {"prompt_tokens": 40, "shared_prefix_tokens": 30, "prefix": "drone"}
+    return PlannedTask(job=job, arrival_s=0.0, plan=plan, **(values | more))
+
+
+def backend(engine: FakeEngine) -> VllmBackend:
+    return VllmBackend(engine)  # type: ignore[arg-type]
+
+
+async def test_a_blocking_segment_is_answered_with_a_value() -> None:
+    engine = FakeEngine()
+    plan = (PlannedSegment("look", 4, 0.01, blocking=True), PlannedSegment("take", 5, 0.01))
+    run = await backend(engine).run([task("a", *plan)], ReplayOptions(closed_loop=False))
+    assert run.records[0].outcome == "complete"
+    assert not run.partial
+    assert engine.requests[-1].forced == (("look", 4, 0.01, True), ("take", 5, 0.01, False))
+    assert [(report.segment, report.kind) for _, report in engine.reports][-1] == (0, "value")
+
+
+async def test_two_runs_share_the_prefix_and_nothing_else() -> None:
+    engine = FakeEngine()
+    for _ in range(2):
+        await backend(engine).run([task("a", PlannedSegment("x", 3, 0.0))], ReplayOptions())
+    _, first, _, second = (request.extra["prompt_token_ids"] for request in engine.requests)
+    assert first[:30] == second[:30]
+    assert len(first) == len(second) == 40
+    assert first[30:] != second[30:]
+
+
+async def test_tasks_that_arrive_together_come_in_the_order_of_the_trace() -> None:
+    engine = FakeEngine()
+    tasks = [
+        replace(task(f"{index}", PlannedSegment("x", 3, 0.0)), arrival_s=0.02 * (index // 12))
+        for index in range(36)
+    ]
+    run = await backend(engine).run(tasks, ReplayOptions())
+    assert all(record.outcome == "complete" for record in run.records)
+    came = [request.task_id.split("-")[0] for request in engine.requests if "warm" not in request.task_id]
+    assert came == [f"{index}" for index in range(36)]
+
+
+async def test_what_the_warm_up_taught_is_forgotten() -> None:
+    engine = FakeEngine()
+    await backend(engine).run([task("a", PlannedSegment("look", 4, 0.01))], ReplayOptions(discipline="pud"))
+    assert engine.requests[0].task_id.startswith("warm-up")
+    assert engine.switched == [("pud", 1)]
+
+
+async def test_a_real_machine_has_noise_of_its_own() -> None:
+    with pytest.raises(InvalidInput, match="noise"):
+        await backend(FakeEngine()).run([], ReplayOptions(step_noise=0.1))
+
+
+async def test_a_real_server_has_a_door_of_its_own() -> None:
+    with pytest.raises(InvalidInput, match="door of its own"):
+        await backend(FakeEngine()).run([task("a", PlannedSegment("x", 3, 0.0))], ReplayOptions(door_s=0.01))
+
+
+async def test_the_longest_segment_of_the_skill_set_is_told() -> None:
+    engine = FakeEngine()
+    await backend(engine).run([task("a", PlannedSegment("x", 3, 0.0), segment_bound=12)], ReplayOptions())
+    assert engine.requests[-1].extra["segment_tokens"] == 12
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_ctrl_c_keeps_what_is_done(dies: bool) -> None:
+    """Ctrl-C cancels the run; the engine's process may have got it too and be gone."""
+    engine = FakeEngine(hang="b", dies=dies)
+    plan = (PlannedSegment("x", 3, 0.01), PlannedSegment("y", 3, 0.01))
+    tasks = [task("a", *plan), task("b", *plan), replace(task("c", *plan), arrival_s=60.0)]
+    done = asyncio.create_task(backend(engine).run(tasks, ReplayOptions()))
+    async with asyncio.timeout(DEADLINE_S):
+        await engine.hung.wait()
+        await engine.over.wait()
+        done.cancel()
+        run = await done
+    assert run.partial
+    assert [record.outcome for record in run.records] == ["complete", "unfinished"]
+    assert len(run.records[0].end_s) == 2
+    assert not run.records[1].start_s
+
+
+async def test_an_engine_that_dies_by_itself_is_an_error() -> None:
+    engine = FakeEngine(hang="b", dies=True)
+    tasks = [task("b", PlannedSegment("x", 3, 0.01))]
+    tasks = [task("a", PlannedSegment("x", 3, 0.01)), *tasks]
+    with pytest.raises(EngineFailed, match="gone"):
+        await asyncio.wait_for(backend(engine).run(tasks, ReplayOptions(until_s=0.1)), DEADLINE_S)

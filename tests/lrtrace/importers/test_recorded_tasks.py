@@ -1,0 +1,404 @@
+"""Recordings: a server's event log and a ROS 2 recording become traces and runs, with measured times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lrtrace.errors import BadInput
+from lrtrace.importers.event_log import read_event_log
+from lrtrace.importers.mcap_file import read_mcap
+from lrtrace.importers.recorded_tasks import Taken, to_samples, to_trace
+from lrtrace.profiles import find_profile
+from lrtrace.record.samples import Sample
+from lrtrace.trace import URGENT, Header, Job, Trace, write_trace
+
+OPENED = {"t_s": 0.0, "event": "opened", "timely_events": 1, "wall_time": "2025-01-31T10:00:00.000+00:00",
+          "engine": "vllm", "discipline": "timely", "mode": "segmented"}  # fmt: skip
+
+
+def task(t_s: float, task_id: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "t_s": t_s,
+        "event": "task",
+        "task_id": task_id,
+        "agent": "drone-1",
+        "app": None,
+        "robot": "tello",
+        "skill_set": "drone",
+        "task": "Go up.",
+        "scene": "table",
+        "history": "",
+        "tuf": {"ert_s": 0.2, "alpha": -6.67, "beta": 2.0},
+        "urgency": 1,
+        "priority": 0.0,
+        "network_s": 0.008,
+        **changes,
+    }
+
+
+def segment(t_s: float, task_id: str, index: int, text: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "t_s": t_s,
+        "event": "segment",
+        "task_id": task_id,
+        "index": index,
+        "text": text,
+        "tokens": 4,
+        "ready_s": t_s - 0.01,
+        "execution_s": 2.5,
+        "blocking": False,
+        **changes,
+    }
+
+
+def report(t_s: float, task_id: str, index: int, kind: str, **changes: Any) -> dict[str, Any]:
+    return {"t_s": t_s, "event": "report", "task_id": task_id, "segment": index, "kind": kind, **changes}
+
+
+def settled(t_s: float, task_id: str, outcome: str, *times: tuple[float, float, bool]) -> dict[str, Any]:
+    segments = [
+        {"index": index, "start_s": start, "end_s": end, "reported": reported}
+        for index, (start, end, reported) in enumerate(times)
+    ]
+    return {"t_s": t_s, "event": "settled", "task_id": task_id, "outcome": outcome, "segments": segments}
+
+
+LOG: list[dict[str, Any]] = [
+    OPENED,
+    task(1.0, "a"),
+    {"t_s": 1.1, "event": "generated_soon", "task_id": "a", "unknown": True},
+    segment(1.2, "a", 0, "mu(40);"),
+    report(1.3, "a", 0, "started"),
+    segment(2.0, "a", 1, "?iv('book')==True{", execution_s=0.001, blocking=True),
+    segment(2.1, "a", 2, "tp()}", execution_s=0.001),
+    task(2.5, "b", agent="drone-2", tuf={"ert_s": 1.0, "alpha": -2.0, "beta": 1.0}, urgency=3, app="house"),
+    {"t_s": 2.6, "event": "generated", "task_id": "a", "outcome": "complete", "prompt_tokens": 1310,
+     "cached_tokens": 1216, "tokens": 18},
+    report(3.9, "a", 0, "done", elapsed_s=2.61),
+    report(3.95, "a", 1, "value", value="True"),
+    report(3.951, "a", 2, "done"),
+    segment(4.0, "b", 0, "mf(100);tc(90);"),
+    settled(5.0, "a", "complete", (1.3, 3.9, True), (3.9, 3.95, True), (3.95, 3.951, True)),
+    report(6.0, "b", 0, "failed", reason="wind"),
+    settled(6.0, "b", "failed", (4.0, 6.0, True)),
+    {"t_s": 6.5, "event": "refused", "agent": "x", "code": "invalid_input", "detail": ""},
+    task(7.0, "c"),
+    settled(7.5, "c", "cancelled"),
+    {"t_s": 8.0, "event": "closed"},
+]  # fmt: skip
+
+
+def write(folder: Path, events: list[dict[str, Any]], *, end: str = "\n") -> Path:
+    path = folder / "events.jsonl"
+    path.write_text("\n".join(map(json.dumps, events)) + end)
+    return path
+
+
+def trace_of(path: Path, **options: Any) -> tuple[Header, list[Job], Taken]:
+    taken = Taken()
+    header, jobs = to_trace(read_event_log(path), "day", taken, **options)
+    return header, list(jobs), taken
+
+
+def samples_of(path: Path) -> tuple[list[Sample], Taken]:
+    taken = Taken()
+    return list(to_samples(read_event_log(path), {"tello": find_profile("tello")}, taken)), taken
+
+
+def test_event_log_to_trace(tmp_path: Path) -> None:
+    header, jobs, taken = trace_of(write(tmp_path, LOG))
+    assert header.network_s == 0.008
+    assert [(job.job, job.arrival_s, job.agent) for job in jobs] == [(0, 0.0, "drone-1"), (1, 1.5, "drone-2")]
+    first, second = jobs
+    assert first.tuf == URGENT
+    assert (first.urgency, first.robot, first.skill_set, first.scene) == (1, "tello", "drone", "table")
+    assert (first.prompt_tokens, first.shared_prefix_tokens) == (1310, 1216)
+    assert [piece.text for piece in first.plan] == ["mu(40);", "?iv('book')==True{", "tp()}"]
+    # The robot's stopwatch before the times at which its reports came.
+    assert [piece.execution_s for piece in first.plan] == pytest.approx([2.61, 0.05, 0.001])
+    assert first.plan[0].extra == {"estimate_s": 2.5}
+    assert first.plan[1].extra["blocking"] is True
+    assert first.extra == {"task_id": "a", "outcome": "complete"}
+    assert (second.app, second.prompt_tokens, second.shared_prefix_tokens) == ("house", 1300, 1216)
+    assert taken.summary() == {"made": 2, "left_out": {"task without a segment": 1}}
+    _, jobs, _ = trace_of(write(tmp_path, LOG), prompt_tokens=900, shared_prefix_tokens=1000)
+    assert (jobs[1].prompt_tokens, jobs[1].shared_prefix_tokens) == (900, 900)
+
+
+def test_a_converted_log_is_a_valid_trace(tmp_path: Path) -> None:
+    header, jobs, _ = trace_of(write(tmp_path, LOG))
+    path = tmp_path / "day.lrtrace.jsonl"
+    write_trace(path, header, jobs)
+    assert list(Trace(path)) == jobs
+
+
+def test_event_log_to_samples(tmp_path: Path) -> None:
+    samples, taken = samples_of(write(tmp_path, LOG))
+    assert [(sample.skill, sample.args, sample.units, sample.elapsed_s) for sample in samples] == [
+        ("move_up", {"distance": 40.0}, {"distance": "cm"}, 2.61),
+        ("is_visible", {"object": "book"}, {}, 0.05),
+    ]
+    assert {sample.robot for sample in samples} == {"tello"}
+    assert taken.left_out == {"call in a branch that seems not taken": 1, "segment failed": 1}
+
+
+def test_unmeasured_and_joint_segments_say_nothing(tmp_path: Path) -> None:
+    log = [
+        OPENED,
+        task(1.0, "a"),
+        segment(1.1, "a", 0, "mf(100);"),
+        segment(1.2, "a", 1, "mf(50);mf(60);"),
+        segment(1.3, "a", 2, "->True"),
+        *(report(6.0, "a", index, "done") for index in (1, 2)),
+        report(1.1, "a", 0, "started"),
+        settled(9.0, "a", "complete", (1.1, 3.0, True), (3.0, 6.0, True), (6.0, 6.0, True)),
+    ]
+    samples, taken = samples_of(write(tmp_path, log))
+    assert samples == []
+    assert taken.left_out == {
+        "segment not measured": 1,
+        "segment with several calls": 1,
+        "segment that ran no call": 1,
+    }
+
+
+def test_calls_inside_a_block_count_when_they_took_time(tmp_path: Path) -> None:
+    log = [
+        OPENED,
+        task(1.0, "a"),
+        segment(1.1, "a", 0, "?s('cat')==True{"),
+        segment(1.2, "a", 1, "g('cat')}"),
+        segment(1.3, "a", 2, "tp();"),
+        *(report(8.0, "a", index, "done") for index in range(3)),
+        settled(9.0, "a", "complete", (1.1, 3.0, True), (3.0, 5.6, True), (5.6, 5.601, True)),
+    ]
+    samples, _ = samples_of(write(tmp_path, log))
+    assert [sample.skill for sample in samples] == ["scan", "goto", "take_picture"]
+
+
+def test_restarts_continue_and_forget(tmp_path: Path) -> None:
+    log = [
+        OPENED,
+        task(1.0, "a"),
+        segment(5.0, "a", 0, "tp();"),
+        OPENED,
+        segment(0.5, "a", 1, "tp();"),
+        task(1.0, "a"),
+        segment(1.5, "a", 0, "mu(40);"),
+    ]
+    _, jobs, _ = trace_of(write(tmp_path, log))
+    assert [(job.arrival_s, len(job.plan)) for job in jobs] == [(0.0, 1), (6.0, 1)]
+
+
+def test_a_killed_server_leaves_a_readable_log(tmp_path: Path) -> None:
+    path = write(tmp_path, LOG[:5], end='\n{"t_s": 9.0, "event": "segm')
+    assert [len(found.segments) for found in read_event_log(path)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("events", "line", "reason"),
+    [
+        ([], 1, "empty"),
+        (LOG[1:], 1, "starts with the event 'opened'"),
+        ([OPENED | {"timely_events": 2}], 1, "timely_events: must be 1, got 2"),
+        ([OPENED, {"t_s": 1.0}], 2, "event: must be a name"),
+        ([OPENED, task(1.0, "a") | {"t_s": "x"}], 2, "t_s: must be a number of seconds"),
+        ([OPENED, task(1.0, "a") | {"task_id": 3}], 2, "task_id: must be text"),
+        ([OPENED, task(1.0, "a", tuf={"alpha": 1})], 2, "alpha: must be zero or negative"),
+        ([OPENED, task(1.0, "a"), segment(1.0, "a", -1, "x")], 3, "index: must be an integer"),
+        ([OPENED, task(1.0, "a"), segment(1.0, "a", 0, "x", tokens=None)], 3, "tokens: must be an integer"),
+    ],
+)
+def test_broken_logs_are_named(tmp_path: Path, events: list[dict[str, Any]], line: int, reason: str) -> None:
+    path = write(tmp_path, events)
+    with pytest.raises(BadInput) as caught:
+        read_event_log(path)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert reason in str(caught.value)
+
+
+def test_a_robot_without_a_profile_is_named(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, [LOG[0], task(1.0, "a", robot="ufo"), *LOG[3:4], report(3.9, "a", 0, "done", elapsed_s=2.0)]
+    )
+    with pytest.raises(BadInput, match=r"events\.jsonl:2: robot: no profile for 'ufo'"):
+        samples_of(path)
+    path = write(
+        tmp_path,
+        [
+            LOG[0],
+            task(1.0, "a"),
+            segment(1.2, "a", 0, "warp(9);"),
+            report(3.9, "a", 0, "done", elapsed_s=2.0),
+        ],
+    )
+    with pytest.raises(BadInput, match=r"events\.jsonl:2: segment 0: .*unknown skill 'warp'"):
+        samples_of(path)
+
+
+# ROS 2 recordings.
+
+TIME = "builtin_interfaces/Time stamp"
+TIME_DEFINITION = "=" * 80 + "\nMSG: builtin_interfaces/Time\nint32 sec\nuint32 nanosec\n"
+SEGMENT = f"""{TIME}
+string task_id
+uint32 index
+string text
+uint32 tokens
+float64 execution_s
+bool blocking
+"""
+REPORT = f"""uint8 STARTED=0
+uint8 DONE=2
+uint8 FAILED=3
+{TIME}
+string task_id
+uint32 segment
+uint8 kind
+float64 elapsed_s
+float64 remaining_s
+string value
+uint16 error_code
+string reason
+"""
+STATE = "string robot\nuint8 mode\n"
+TASK = """string task_id
+string task
+string scene
+string skill_set
+string robot
+timely_interfaces/TimeUtility tuf
+string agent
+string app
+int8 urgency
+"""
+TUF_DEFINITION = (
+    "=" * 80
+    + "\nMSG: timely_interfaces/TimeUtility\nfloat64 ert_s\nfloat64 alpha\nfloat64 beta\nfloat64 cutoff_s\n"
+)
+STAMP = SimpleNamespace(sec=0, nanosec=0)
+
+
+class Bag:
+    """Writes an MCAP file as ``ros2 bag record`` and the bridge do."""
+
+    def __init__(self, path: Path) -> None:
+        from mcap_ros2.writer import Writer
+
+        self.file = path.open("wb")
+        self.writer = Writer(self.file)
+        definitions = {
+            "msg/Segment": SEGMENT + TIME_DEFINITION,
+            "msg/SegmentReport": REPORT + TIME_DEFINITION,
+            "msg/RobotState": STATE,
+            "msg/Task": TASK + TUF_DEFINITION,
+        }
+        self.schemas = {
+            name.partition("/")[2]: self.writer.register_msgdef(f"timely_interfaces/{name}", text)
+            for name, text in definitions.items()
+        }
+        self.schemas["String"] = self.writer.register_msgdef("std_msgs/msg/String", "string data\n")
+
+    def add(self, topic: str, kind: str, at_s: float, /, **fields: Any) -> None:
+        self.writer.write_message(
+            topic, self.schemas[kind], SimpleNamespace(**fields), log_time=round(at_s * 1e9), publish_time=0
+        )
+
+    def segment(self, task_id: str, index: int, text: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            stamp=STAMP, task_id=task_id, index=index, text=text, tokens=4, execution_s=2.5, blocking=False
+        )
+
+    def close(self) -> None:
+        if self.file.closed:
+            return
+        self.writer.finish()
+        self.file.close()
+
+
+@pytest.fixture
+def bag(tmp_path: Path) -> Iterator[Bag]:
+    pytest.importorskip("mcap_ros2")
+    bag = Bag(tmp_path / "day.mcap")
+    yield bag
+    bag.close()
+
+
+def done(index: int, elapsed_s: float, kind: int = 2) -> dict[str, Any]:
+    return {"stamp": STAMP, "task_id": "a", "segment": index, "kind": kind, "elapsed_s": elapsed_s,
+            "remaining_s": 0.0, "value": "", "error_code": 0, "reason": ""}  # fmt: skip
+
+
+def test_mcap_with_tasks(bag: Bag, tmp_path: Path) -> None:
+    utility = SimpleNamespace(ert_s=0.2, alpha=0.0, beta=2.0, cutoff_s=0.5)
+    bag.add("/chatter", "String", 99.0, data="not ours")
+    bag.add("/drone_1/state", "RobotState", 99.5, robot="tello", mode=1)
+    bag.add("/tasks", "Task", 100.0, task_id="a", task="Go up.", scene="table", skill_set="drone", robot="tello",
+            tuf=utility, agent="drone-1", app="", urgency=-1)  # fmt: skip
+    bag.add("/drone_1/segments", "Segment", 100.2, **vars(bag.segment("a", 0, "mu(40);")))
+    bag.add("/drone_1/reports", "SegmentReport", 100.3, **done(0, 0.0, kind=0))
+    bag.add("/drone_1/segments", "Segment", 101.0, **vars(bag.segment("a", 1, "tp();")))
+    bag.add("/drone_1/reports", "SegmentReport", 102.9, **done(0, 2.61))
+    bag.add("/drone_1/reports", "SegmentReport", 103.0, **done(1, 0.002))
+    bag.close()
+    (found,) = read_mcap(tmp_path / "day.mcap")
+    assert (found.arrival_s, found.agent, found.robot, found.skill_set) == (
+        100.0,
+        "drone-1",
+        "tello",
+        "drone",
+    )
+    assert (found.app, found.urgency) == (None, None)
+    assert found.tuf.alpha == pytest.approx(-2 / 0.3)
+    taken = Taken()
+    header, jobs = to_trace([found], "day", taken)
+    (job,) = jobs
+    assert [(piece.text, piece.execution_s) for piece in job.plan] == [("mu(40);", 2.61), ("tp();", 0.002)]
+    samples = list(to_samples([found], {"tello": find_profile("tello")}, Taken()))
+    assert [(sample.skill, sample.elapsed_s) for sample in samples] == [
+        ("move_up", 2.61),
+        ("take_picture", 0.002),
+    ]
+    assert header.name == "day"
+
+
+def test_mcap_without_task_messages(bag: Bag, tmp_path: Path) -> None:
+    for index, at_s in enumerate((50.0, 53.0)):
+        bag.add("/arm_1/segments", "Segment", at_s, **vars(bag.segment("a", index, "home();")))
+        bag.add("/arm_1/report", "SegmentReport", at_s + 2, **done(index, 1.5 + index, kind=2 + index))
+    bag.add("/arm_1/state", "RobotState", 60.0, robot="indy7", mode=1)
+    bag.close()
+    (found,) = read_mcap(tmp_path / "day.mcap")
+    assert (found.arrival_s, found.agent, found.robot) == (50.0, "arm_1", "indy7")
+    taken = Taken()
+    samples = list(to_samples([found], {"indy7": find_profile("indy7")}, taken))
+    assert [(sample.skill, sample.elapsed_s) for sample in samples] == [("home", 1.5)]
+    assert taken.left_out == {"segment failed": 1}
+
+
+def test_mcap_that_was_cut_off(bag: Bag, tmp_path: Path) -> None:
+    for index in range(2000):
+        bag.add("/d/segments", "Segment", index, **vars(bag.segment(f"t{index}", 0, "tp();" * 200)))
+    bag.close()
+    path = tmp_path / "day.mcap"
+    whole = len(read_mcap(path))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    assert 0 < len(read_mcap(path)) < whole == 2000
+
+
+def test_files_that_are_no_recording(bag: Bag, tmp_path: Path) -> None:
+    bag.add("/chatter", "String", 1.0, data="not ours")
+    bag.close()
+    with pytest.raises(BadInput, match="no Segment or Task message"):
+        read_mcap(tmp_path / "day.mcap")
+    (tmp_path / "noise.mcap").write_bytes(b"this is not MCAP at all, not even a little")
+    with pytest.raises(BadInput, match=r"noise\.mcap: not a readable MCAP file"):
+        read_mcap(tmp_path / "noise.mcap")
+    with pytest.raises(BadInput, match="cannot read it"):
+        read_mcap(tmp_path / "none.mcap")

@@ -1,0 +1,180 @@
+"""The interpreter: what it does, in which order, and that a plan cut anywhere does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from timely.core.errors import Conflict, InvalidInput, UnknownName
+from timely.plans.language.interpreter import Interpreter, Invocation, Plain, SkillFailed, run_plan
+from timely.plans.language.segmenter import Segmenter
+from timely.plans.skill_library import find_skill_set
+
+DRONE = find_skill_set("drone")
+ARM = find_skill_set("arm")
+
+
+class Recorder:
+    """A world that answers from a table and writes down what it did."""
+
+    def __init__(self, **answers: Plain) -> None:
+        self.answers = answers
+        self.done: list[str] = []
+
+    def do(self, invocation: Invocation) -> Plain:
+        self.done.append(f"{invocation.skill}({', '.join(map(str, invocation.args))})")
+        return self.answers.get(invocation.skill)
+
+
+def done(plan: str, **answers: Plain) -> list[str]:
+    world = Recorder(**answers)
+    run_plan(plan, DRONE, world)
+    return world.done
+
+
+@pytest.mark.parametrize(
+    ("plan", "answers", "wanted"),
+    [
+        ("mf(100);tc(90);", {}, ["move_forward(100)", "turn_cw(90)"]),
+        ("?s('cat')==True{g('cat')};tp();", {"scan": True}, ["scan(cat)", "goto(cat)", "take_picture()"]),
+        ("?s('cat')==True{g('cat')};tp();", {"scan": False}, ["scan(cat)", "take_picture()"]),
+        ("?iv('a'){l('Yes');->True}l('No');", {"is_visible": True}, ["is_visible(a)", "log(Yes)"]),
+        ("?iv('a'){l('Yes');->True}l('No');", {"is_visible": False}, ["is_visible(a)", "log(No)"]),
+        ("?iv('a'){tp()}:?od('b')<50{mb(20)}:{mu(20)}", {"is_visible": False, "object_distance": 40.0},
+         ["is_visible(a)", "object_distance(b)", "move_backward(20)"]),
+        ("?iv('a'){tp()}:?od('b')<50{mb(20)}:{mu(20)}", {"is_visible": False, "object_distance": 60.0},
+         ["is_visible(a)", "object_distance(b)", "move_up(20)"]),
+        ("3{tp();d(1)}", {}, ["take_picture()", "delay(1)"] * 3),
+        ("2{2{tp()}mu(20)}", {}, ["take_picture()", "take_picture()", "move_up(20)"] * 2),
+        ("_1=sa('a tool');?_1!=False{g(_1)}", {"scan_abstract": "pen"}, ["scan_abstract(a tool)", "goto(pen)"]),
+        ("_1=sa('a tool');?_1!=False{g(_1)}", {"scan_abstract": False}, ["scan_abstract(a tool)"]),
+        ("_1=sa('a tool');?_1==True{g(_1)}", {"scan_abstract": "False"}, ["scan_abstract(a tool)"]),
+        ("9{?iv('a'){->True}mf(20);}", {"is_visible": True}, ["is_visible(a)"]),
+        ("l(p('what?'));", {"probe": "a cat"}, ["probe(what?)", "log(a cat)"]),
+        ("?ox('a')*2>1&oy('a')-1<0{tp()}", {"object_x": 0.6, "object_y": 0.5},
+         ["object_x(a)", "object_y(a)", "take_picture()"]),
+    ],
+)  # fmt: skip
+def test_what_a_plan_does(plan: str, answers: dict[str, Plain], wanted: list[str]) -> None:
+    assert done(plan, **answers) == wanted
+
+
+def test_and_and_or_look_right_only_if_they_must() -> None:
+    assert done("?iv('a')&s('b'){tp()}", is_visible=False) == ["is_visible(a)"]
+    assert done("?iv('a')|s('b'){tp()}", is_visible=True) == ["is_visible(a)", "take_picture()"]
+
+
+def test_the_value_of_a_plan() -> None:
+    assert run_plan("_1=p('x');->_1;", DRONE, Recorder(probe="blue")).returned == "blue"
+    assert run_plan("mf(20);", DRONE, Recorder()).returned is None
+
+
+def test_a_flat_list_of_calls() -> None:
+    world = Recorder()
+    run_plan("pick('cup');place('tray');", ARM, world)
+    assert world.done == ["pick(cup)", "place(tray)"]
+
+
+def segments(plan: str) -> Iterator[str]:
+    segmenter = Segmenter(DRONE)
+    for boundary in (*segmenter.feed(plan), *segmenter.close()):
+        yield boundary.text
+
+
+PLANS = (
+    "?s('cat')==True{g('cat');tp()}l('x');",
+    "2{?iv('a'){tp();}:{mu(20);d(1)}}tc(90);",
+    "?iv('a'){l('Yes');->True}l('No');",
+    "_1=sa('x');?_1!=False{g(_1);3{tp()}}mb(20);",
+)
+
+
+@given(plan=st.sampled_from(PLANS), yes=st.booleans())
+@settings(max_examples=30)
+def test_segment_by_segment_is_the_same_as_at_once(plan: str, yes: bool) -> None:
+    answers: dict[str, Plain] = {"scan": yes, "is_visible": yes, "scan_abstract": "pen" if yes else False}
+    whole, piecewise = Recorder(**answers), Recorder(**answers)
+    run_plan(plan, DRONE, whole)
+    interpreter = Interpreter(DRONE)
+    for segment in segments(plan):
+        interpreter.feed(segment)
+        interpreter.run(piecewise)
+    interpreter.end()
+    interpreter.run(piecewise)
+    assert piecewise.done == whole.done
+    assert interpreter.finished
+
+
+def test_it_acts_before_the_block_is_complete() -> None:
+    interpreter, world = Interpreter(DRONE), Recorder(scan=True)
+    interpreter.feed("?s('cat')==True{")
+    interpreter.run(world)
+    assert world.done == ["scan(cat)"]
+    interpreter.feed("g('cat');")
+    interpreter.run(world)
+    assert world.done == ["scan(cat)", "goto(cat)"]
+    assert not interpreter.finished
+    interpreter.feed("tp()}")
+    interpreter.end()
+    interpreter.run(world)
+    assert world.done[-1] == "take_picture()"
+    assert interpreter.finished
+
+
+def test_after_a_return_nothing_more_is_done() -> None:
+    interpreter, world = Interpreter(DRONE), Recorder(is_visible=True)
+    interpreter.feed("?iv('a'){->True}")
+    interpreter.run(world)
+    assert interpreter.finished
+    assert interpreter.returned is True
+    interpreter.feed("mf(100);")
+    interpreter.run(world)
+    assert world.done == ["is_visible(a)"]
+
+
+def test_each_invocation_is_answered_once() -> None:
+    interpreter = Interpreter(DRONE)
+    interpreter.feed("mf(20);")
+    with pytest.raises(Conflict):
+        interpreter.answer()
+    assert interpreter.next() == Invocation("move_forward", (20,), "mf(20)", 0)
+    with pytest.raises(Conflict):
+        interpreter.next()
+    interpreter.answer()
+    assert interpreter.next() is None
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        ("?iv('a'){_1=p('x');}l(_1);", "never assigned"),
+        ("?p('x')<3{tp()}", "is no number"),
+        ("?ox('a')/0>1{tp()}", "divides by zero"),
+        ("1000{2{tp()}}", "more than 1000"),
+    ],
+)
+def test_what_cannot_run_says_why(plan: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        done(plan, probe="blue", object_x=1.0, is_visible=False)
+
+
+def test_a_plan_that_is_none() -> None:
+    with pytest.raises(InvalidInput):
+        run_plan("?iv('a'){tp()", DRONE, Recorder())
+    with pytest.raises(UnknownName):
+        run_plan("fly(100);", DRONE, Recorder())
+
+
+def test_a_failing_skill_ends_the_plan() -> None:
+    class Stuck(Recorder):
+        def do(self, invocation: Invocation) -> Plain:
+            super().do(invocation)
+            raise SkillFailed("stuck", where=invocation.text)
+
+    world = Stuck()
+    with pytest.raises(SkillFailed, match="stuck"):
+        run_plan("mf(20);tp();", DRONE, world)
+    assert world.done == ["move_forward(20)"]

@@ -1,0 +1,212 @@
+"""Plans as trees: whole, segment by segment, and as fragments; and what does not parse."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from timely.core.errors import InvalidInput, TimelyError, UnknownName, Unsupported
+from timely.plans import Call, Segmenter, SegmentParser, calls_in, find_skill_set, parse
+from timely.plans.language.lexer import quote, unquote
+from timely.plans.language.syntax import Assign, Branch, If, Loop, Operation, Return, Variable, calls_of
+
+DRONE = find_skill_set("drone")
+ARM = find_skill_set("arm")
+
+
+def body(text: str, skill_set: object = DRONE) -> list[object]:
+    return list(parse(text, skill_set).body.statements)  # type: ignore[arg-type]
+
+
+def test_calls_are_named_in_full_and_know_where_they_stand() -> None:
+    (up, conditional) = body("mu(40);?iv('book')==True{tp()}")
+    assert up == Call("move_up", (40,))
+    assert isinstance(up, Call)
+    assert (up.text, up.at, up.depth, up.role) == ("mu(40)", 0, 0, "statement")
+    assert isinstance(conditional, If)
+    (photo,) = conditional.branches[0].body.statements
+    assert photo == Call("take_picture")
+    assert isinstance(photo, Call)
+    assert (photo.text, photo.at, photo.depth) == ("tp()", 25, 1)
+    assert conditional.branches[0].condition == Operation("==", Call("is_visible", ("book",)), True)
+
+
+def test_everything_the_language_has() -> None:
+    statements = body(
+        "_1=ox('cat');12{?_1>0.5+0.1*2&iv('a')|iv('b')!=True{->_1}:?_1<-3{tc(15)}:{tp;rp}}d(.5);->False;"
+    )
+    assign, loop, wait, end = statements
+    assert assign == Assign("_1", Call("object_x", ("cat",)))
+    assert isinstance(loop, Loop)
+    assert loop.count == 12
+    (conditional,) = loop.body.statements
+    assert isinstance(conditional, If)
+    assert conditional.closed
+    first, second, rest = conditional.branches
+    sum_ = Operation("+", 0.5, Operation("*", 0.1, 2))
+    assert first.condition == Operation(
+        "|",
+        Operation("&", Operation(">", Variable("_1"), sum_), Call("is_visible", ("a",))),
+        Operation("!=", Call("is_visible", ("b",)), True),
+    )
+    assert first.body.statements == [Return(Variable("_1"))]
+    assert second.condition == Operation("<", Variable("_1"), -3)
+    assert rest.condition is None
+    assert rest.body.statements == [Call("take_picture"), Call("re_plan")]
+    assert wait == Call("delay", (0.5,))
+    assert end == Return(False)
+
+
+@pytest.mark.parametrize(
+    "text", ["?iv('a')&&iv('b')->{tp()}", "?iv('a')&iv('b'){tp()};;", "?(iv('a')&iv('b')){tp}"]
+)
+def test_what_models_add_without_meaning_is_tolerated(text: str) -> None:
+    assert body(text) == body("?iv('a')&iv('b'){tp()}")
+
+
+def test_flat_lists_of_calls() -> None:
+    expected = [Call("pick", ("red_box",)), Call("place", ("blue box",)), Call("home")]
+    for text in ("pick('red_box');place('blue box');home();", "pick(red_box)->place('blue box')->home()"):
+        assert body(text, ARM) == expected
+    assert body("pick('red_box')\nplace(\"blue box\")\nhome", ARM) == expected
+
+
+BAD = [
+    ("fly(3);", "unknown skill 'fly'; known: a, d,"),
+    ("mf(50", "expected ',' after an argument"),
+    ("mf(50,);", "expected a value"),
+    ("mf 50;", "expected '(' after mf"),
+    ("mf(50cm);", "expected ',' after an argument"),
+    ("?iv('a')==True g('a');", "expected '{' after a condition"),
+    ("}", "closing brace without a block"),
+    ("{tp}", "expected a statement"),
+    ("?iv('a'){tp", "ends inside 1 open block"),
+    (":{tp}", "':' without a conditional"),
+    ("?iv('a'){tp};:{tp}", "':' without a conditional"),
+    ("g(_1);", "_1 has no value yet"),
+    ("0{tp}", "a loop runs 1 to 1000 times"),
+    ("1001{tp}", "a loop runs 1 to 1000 times"),
+    ("1.5{tp}", "a loop runs 1 to 1000 times"),
+    ("mf(1234567890123456);", "too many digits"),
+    ("l('open", "without its closing quote"),
+    ("l('a')$", "unexpected '$'"),
+    ("_1=;", "expected a value"),
+    ("_1=2 tp", "expected ';'"),
+    ("->True tp", "expected ';'"),
+    ("I think mf(50) is right", "unknown skill 'I'"),
+    ("1{" * 17 + "tp" + "}" * 17, "nested deeper than 16"),
+    ("l(" + "(" * 13 + "'a'" + ")" * 14, "nested deeper than 12"),
+    ("?1" + "+1" * 201 + "{tp}", "more than 200 operators"),
+    ("tp;" * 40_000, "longer than 100000 characters"),
+]
+
+
+@pytest.mark.parametrize(("text", "why"), BAD, ids=[why for _, why in BAD])
+def test_what_does_not_parse_says_what_and_where(text: str, why: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse(text, DRONE)
+    assert why in caught.value.message
+    assert caught.value.where
+
+
+def test_unknown_skills_are_unknown_names() -> None:
+    with pytest.raises(UnknownName, match="known: close, drop, home"):
+        parse("grab('a');", ARM)
+
+
+def test_the_place_of_an_error_is_exact() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse("mf(50);tc(90) = 3", DRONE)
+    assert caught.value.where == "character 14, at '= 3'"
+    parser = SegmentParser(DRONE)
+    parser.feed("mf(50);")
+    with pytest.raises(InvalidInput, match="in the segment from character 7"):
+        parser.feed("tc(;")
+
+
+def test_prose_is_not_parsed() -> None:
+    with pytest.raises(Unsupported):
+        SegmentParser(find_skill_set("chat"))
+    assert calls_in("Hello there.", find_skill_set("chat")) == []
+
+
+WHOLE = [
+    "?s('cat')==True{g('cat')};",
+    "?iv('keys')&iv('wallet')->{l('Yes');->True}l('No');->False",
+    "12{_1=p('Any animal?');?_1!=False{l(_1);->True}tc(30)}->False",
+    "2{?iv('a'){g('a')}:?iv('b'){g('b')}:{tc(90)}}tp;",
+    "mf(50)tc(90)",
+]
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_segment_by_segment_gives_the_tree_of_the_whole(text: str) -> None:
+    segmenter, parser = Segmenter(DRONE), SegmentParser(DRONE)
+    calls = []
+    for boundary in (*segmenter.feed(text), *segmenter.close()):
+        calls += parser.feed(boundary.text)
+        fragment = calls_in(boundary.text, DRONE)
+        assert fragment == calls[len(calls) - len(fragment) :]
+        assert tuple(call.skill for call in fragment) == boundary.skills
+    parser.feed(segmenter.finish())
+    whole = parse(text, DRONE)
+    assert parser.finish() == whole
+    assert calls == list(whole.calls())
+    assert [call.at for call in calls] == [call.at for call in whole.calls()]
+    assert all(text[call.at :].startswith(call.text) for call in calls)
+
+
+def test_the_tree_grows_in_place_while_blocks_are_open() -> None:
+    parser = SegmentParser(DRONE)
+    parser.feed("3{mf(20);")
+    (loop,) = parser.program.body.statements
+    assert isinstance(loop, Loop)
+    assert (parser.depth, parser.loops, loop.body.closed) == (1, 1, False)
+    parser.feed("?iv('a')==True{")
+    conditional = loop.body.statements[1]
+    assert isinstance(conditional, If)
+    parser.feed("tp()}")
+    assert (conditional.branches[0].body.closed, conditional.closed) == (True, False)
+    parser.feed(":{")
+    assert conditional.branches[1] == Branch(None, conditional.branches[1].body)
+    parser.feed("}}")
+    assert (parser.depth, loop.body.closed, conditional.closed) == (0, True, True)
+    assert parser.just_closed == [loop]
+    assert not parser.program.body.closed
+    assert parser.finish().body.closed
+
+
+def test_fragments_may_start_anywhere() -> None:
+    assert calls_in("->True}l('No');", DRONE) == [Call("log", ("No",))]
+    assert calls_in("}:{g(_3)}", DRONE) == [Call("goto", (Variable("_3"),))]
+    with pytest.raises(InvalidInput):
+        SegmentParser(DRONE).feed("->True}l('No');")
+
+
+def test_arguments_come_before_the_call_that_takes_them() -> None:
+    (call,) = body("l(ox('cat'));")
+    assert [found.skill for found in calls_of(call)] == ["object_x", "log"]  # type: ignore[arg-type]
+    assert [(found.skill, found.role) for found in calls_in("l(ox('cat'));", DRONE)] == [
+        ("object_x", "value"),
+        ("log", "statement"),
+    ]
+
+
+@given(st.text())
+def test_quoted_texts_come_back_unchanged(text: str) -> None:
+    assert unquote(quote(text)) == text
+    (call,) = calls_in(f"l({quote(text)});", DRONE)
+    assert call.args == (text,)
+
+
+@settings(max_examples=300)
+@given(st.text(alphabet="mftpg?s('at')=={};->1_ T,.&|:\n\\\"ü+", max_size=60) | st.text(max_size=60))
+def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
+    for skill_set in (DRONE, ARM):
+        problem = None
+        try:
+            parse(text, skill_set)
+        except TimelyError as error:
+            problem = error
+        assert problem is None or (isinstance(problem, InvalidInput) and problem.where)

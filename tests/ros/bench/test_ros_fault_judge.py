@@ -1,0 +1,155 @@
+"""The verdicts of ``timely bench faults``: each broken promise is seen, and a good run is not accused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from timely_interfaces.msg import ErrorCode, RobotState
+from timely_ros_bench.faults.judge import Moved, Said, Violations, judge_holding, judge_motions, judge_outcome
+from timely_ros_bench.faults.motions import log_motions, motions_of, plan_of
+from timely_ros_bench.faults.rounds import KINDS, kind_of, names_of, schedule
+from timely_ros_bench.stop import stop_delays
+
+from timely.core.errors import UnknownName
+from timely.emulators.command_log import Journal
+
+SENT = ["forward 20", "cw 21", "back 22", "ccw 23"]
+
+
+def broken(found: Violations) -> dict[str, int]:
+    return {kind: count for kind, count in found.counts.items() if count}
+
+
+@pytest.mark.parametrize(
+    ("moved", "wrong"),
+    [
+        ([], {}),
+        (SENT[:2], {}),
+        (SENT, {}),
+        (["forward 20", "forward 20"], {"repeated": 1}),
+        (["forward 20", "cw 21", "forward 20", "back 22"], {"repeated": 1}),
+        (["cw 21"], {"out_of_order": 1}),
+        (["cw 21", "forward 20"], {"out_of_order": 1, "repeated": 1}),
+        (["forward 20", "left 40"], {"out_of_order": 1}),
+        (["forward 20", "cw 400"], {"out_of_order": 1, "out_of_limits": 1}),
+        (["mf(900)"], {"out_of_order": 1, "out_of_limits": 1}),
+    ],
+)
+def test_motions_are_held_against_what_was_sent(moved: list[str], wrong: dict[str, int]) -> None:
+    found = Violations()
+    judge_motions(SENT, moved, found, "tello1")
+    assert broken(found) == wrong
+
+
+def said(*modes: tuple[float, int, int]) -> list[Said]:
+    """(when, mode, segment)"""
+    return [Said(mode, 1, when, when, "t", segment) for when, mode, segment in modes]
+
+
+BUSY, HOLDS, READY = int(RobotState.EXECUTING), int(RobotState.HOLDING), int(RobotState.READY)
+FIRST, SECOND = Moved("forward 20", 10.0, 12.0), Moved("cw 21", 16.0, 17.0)
+
+
+@pytest.mark.parametrize(
+    ("states", "wrong", "held"),
+    [
+        # At once HOLDING, then the next segment.
+        (
+            [(10.0, BUSY, 0), (11.0, BUSY, 0), (12.1, HOLDS, 0), (14.0, HOLDS, 0), (16.0, BUSY, 1), (17.1, READY, 1)],
+            {},
+            1,
+        ),
+        # Never a word of waiting.
+        (
+            [(10.0, BUSY, 0), (11.0, BUSY, 0), (12.1, READY, 0), (14.0, READY, 0), (16.0, BUSY, 1), (17.1, READY, 1)],
+            {"late_hold": 1},
+            0,
+        ),
+        # Long after the end it still says that it executes.
+        (
+            [(t * 0.5, BUSY, 0) for t in range(20, 30)] + [(15.0, HOLDS, 0), (16.0, BUSY, 1), (17.0, READY, 1)],
+            {"late_hold": 1},
+            1,
+        ),
+        # Silent for two seconds in the middle.
+        ([(10.0, BUSY, 0), (12.0, HOLDS, 0), (16.0, BUSY, 1), (17.1, READY, 1)], {"late_hold": 1}, 0),
+        # Moves on while it says that it holds.
+        (
+            [(10.0, BUSY, 0), (11.0, BUSY, 0), (12.1, HOLDS, 0), (15.0, HOLDS, 0), (16.1, HOLDS, 0), (17.1, READY, 1)],
+            {"late_hold": 1},
+            1,
+        ),
+    ],
+)  # fmt: skip
+def test_waiting_is_said_within_a_second_and_nothing_moves_meanwhile(
+    states: list[tuple[float, int, int]], wrong: dict[str, int], held: int
+) -> None:
+    found = Violations()
+    assert judge_holding(said(*states), [FIRST, SECOND], SENT, found, "tello1") == held
+    assert broken(found) == wrong, found.cases
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "typed"),
+    [
+        ("complete", ErrorCode.NONE, True),
+        ("failed", ErrorCode.DRIVER_LOST, True),
+        ("cancelled", ErrorCode.CANCELLED, True),
+        ("failed", ErrorCode.NONE, False),
+        ("failed", 4711, False),
+        ("failed", ErrorCode.BRIDGE_INTERNAL, False),
+        ("complete", ErrorCode.MOTION_FAILED, False),
+        ("", ErrorCode.NONE, False),
+    ],
+)
+def test_an_end_without_a_type_is_a_violation(outcome: str, code: int, typed: bool) -> None:
+    found = Violations()
+    judge_outcome(outcome, int(code), found, "tello1")
+    assert broken(found) == ({} if typed else {"untyped": 1})
+
+
+def test_a_schedule_is_seeded_and_has_every_kind_before_any_again() -> None:
+    robots = names_of(("tello", "indy7", "sim", "sim"))
+    assert robots == ["tello1", "arm1", "sim1", "sim2"]
+    assert [kind_of(name) for name in robots] == ["tello", "indy7", "sim", "sim"]
+    faults = schedule(20, 5, robots)
+    assert faults == schedule(20, 5, robots)
+    assert faults != schedule(20, 6, robots)
+    assert {fault.kind for fault in faults[: len(KINDS)]} == set(KINDS)
+    assert {fault.robot for fault in schedule(200, 5, robots)} == set(robots)
+    assert all(fault.robot == "tello1" for fault in faults if fault.kind == "battery")
+    assert {fault.kind for fault in schedule(50, 1, ["sim1"])} == set(KINDS) - {"battery", "emulator_dies"}
+    with pytest.raises(UnknownName, match="submarine"):
+        names_of(["submarine"])
+
+
+def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> None:
+    import random
+
+    files = [tmp_path / f"{n}.jsonl" for n in range(3)]
+    with Journal(files[0]) as journal:
+        journal.write(1.0, "motion", "takeoff", "done", start_s=0.5, end_s=1.0)
+        journal.write(2.0, "command", "forward 20", "ok")
+        journal.write(4.0, "motion", "forward 20", "done", start_s=2.0, end_s=4.0)
+    files[1].write_text(
+        '{"t_s": 5.0, "event": "motion", "command": "cw 21", "outcome": "done", "start_s": 4.5, "end_s": 5.0}\n{"t_s"'
+    )
+    moved = log_motions("tello1", files, 1.5)
+    assert moved == [Moved("forward 20", 2.0, 4.0), Moved("cw 21", 4.5, 5.0)]
+    plan = plan_of("tello1", 0, random.Random(0))
+    assert motions_of("tello1", plan) == ["forward 20", "cw 21", "back 22", "ccw 23"]
+    with Journal(files[2]) as journal:
+        journal.write(9.0, "motion", "MoveL(450.0,-100.0,270.0)", "done", start_s=8.0, end_s=9.0)
+    assert log_motions("arm1", [files[2]], 0.0)[0].what == "move_to('apple')"
+
+
+def test_stop_delays_are_those_of_robots_that_were_busy() -> None:
+    commands = {
+        "late": [9.95, 9.99, 10.01, 10.02, 20.0],
+        "prompt": [9.98],
+        "idle": [5.0, 10.5],
+    }
+    stops = {"late": [10.015], "prompt": [9.0, 10.004, 11.5], "idle": [10.1]}
+    assert stop_delays([(10.0, 11.0)], commands, stops) == [pytest.approx(0.02), pytest.approx(0.004)]
+    assert stop_delays([(10.0, 11.0)], commands, {}) == [pytest.approx(0.02), 0.0]

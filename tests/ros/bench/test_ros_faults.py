@@ -1,0 +1,107 @@
+"""Short runs of ``timely bench faults`` and ``timely bench stop``: real processes, broken and stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emulated_robots import need
+from timely_ros_bench import faults, stop
+from timely_ros_bench.faults.dds_cut import DdsCut, build, udp_only
+from timely_ros_bench.faults.judge import VIOLATIONS
+from timely_ros_bench.faults.rounds import names_of, schedule
+
+from timely.cli import main as shell
+from timely.core.errors import EngineFailed, Unsupported
+
+SEED = 191
+"""Four faults, each of another kind."""
+
+
+@pytest.mark.ros
+@pytest.mark.timeout(400)
+def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_does(domain_id: int) -> None:
+    need("djitellopy")
+    lines: list[str] = []
+    fleet = ("tello", "sim")
+    struck = {fault.kind for fault in schedule(4, SEED, names_of(fleet))}
+    assert struck == {"emulator_dies", "dds_cut", "bridge_killed", "driver_killed"}
+    found = faults.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append)
+    assert found["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
+    assert found["lost_tasks"] == 0, lines
+    assert (found["faults"], found["tasks"]) == (4, 8)
+    assert sum(found["outcomes"].values()) == found["tasks"]
+    assert any(not label.startswith("complete") for label in found["outcomes"]), "nothing was broken"
+    assert found["restarts"] >= 3
+    assert len([line for line in lines if "/4 " in line]) == 4
+
+
+@pytest.mark.ros
+@pytest.mark.timeout(180)
+def test_busy_robots_stop_at_once(domain_id: int) -> None:
+    found = stop.measure_stop(4, 3, domain_id=domain_id)
+    assert found["samples"] >= 8
+    assert 0.0 <= found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
+    assert found["p50_ms"] < 100.0
+
+
+def test_the_cut_is_a_switch_for_the_ports_of_one_domain(tmp_path: Path) -> None:
+    library = build(tmp_path)
+    assert library.exists()
+    cut = DdsCut(library, tmp_path / "switch", 7)
+    assert (cut.environment["TIMELY_CUT_LOW"], cut.environment["TIMELY_CUT_HIGH"]) == ("9150", "9400")
+    for on, byte in ((True, b"1"), (False, b"0")):
+        cut.set(on)
+        assert (tmp_path / "switch").read_bytes() == byte
+    assert "127.0.0.1" in Path(udp_only(tmp_path)["FASTDDS_DEFAULT_PROFILES_FILE"]).read_text()
+
+
+def test_without_a_compiler_the_cut_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(Unsupported, match="C compiler"):
+        build(tmp_path)
+
+
+def test_a_broken_promise_is_exit_code_1_and_in_the_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[Any] = []
+
+    def measured(count: int, seed: int, **options: Any) -> dict[str, Any]:
+        given.append((count, seed, options["fleet"]))
+        violations = dict.fromkeys(VIOLATIONS, 0)
+        return {
+            "faults": count,
+            "violations": {**violations, "repeated": seed},
+            "lost_tasks": 0,
+            "tasks": 2,
+            "outcomes": {},
+        }
+
+    monkeypatch.setattr(faults, "measure_faults", measured)
+    assert shell.run(["bench", "faults", "--count", "3", "--robots", "sim, sim", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["violations"]["repeated"] == 0
+    assert shell.run(["bench", "faults", "--count", "3", "--seed", "1", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["violations"]["repeated"] == 1
+    assert given == [(3, 0, ["sim", "sim"]), (3, 1, ["tello", "indy7", "sim", "sim"])]
+    assert shell.run(["bench", "faults", "--count", "0"]) == 2
+
+
+def test_a_stop_is_measured_and_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {"p50_ms": 1.0, "p99_ms": 7.5, "max_ms": 8.0, "samples": 200}
+    monkeypatch.setattr(stop, "measure_stop", lambda *args, **options: found)
+    assert shell.run(["bench", "stop", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+
+    def broken(*args: Any, **options: Any) -> Any:
+        raise EngineFailed("the fleet did not start", where="bench stop")
+
+    monkeypatch.setattr(stop, "measure_stop", broken)
+    assert shell.run(["bench", "stop"]) == 1
+    assert "did not start" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""Every error has a ROS 2 code, every code one meaning, and the ranges say who found out."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from timely_bridge.error_codes import CODES, NAMES, RANGES, code_of, name_of, owner_of
+from timely_interfaces.msg import ErrorCode
+
+from timely.core import errors
+from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
+from timely.server.http.problems import PROBLEMS
+
+
+def subclasses(kind: type[TimelyError]) -> list[type[TimelyError]]:
+    return [kind, *(found for child in kind.__subclasses__() for found in subclasses(child))]
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in subclasses(TimelyError) if kind.__module__ == errors.__name__]
+)
+def test_every_error_of_the_tree_has_a_code(kind: type[TimelyError]) -> None:
+    assert kind.code in CODES
+
+
+@pytest.mark.parametrize("code", PROBLEMS)
+def test_every_problem_of_the_server_has_a_code(code: str) -> None:
+    assert code in CODES
+
+
+def test_codes_are_unique_and_in_a_range() -> None:
+    assert len(NAMES) == len(set(NAMES.values())) > 30
+    for code, name in NAMES.items():
+        assert (owner_of(code) == "") == (name == "NONE"), name
+    spans = sorted((span.start, span.stop) for span in RANGES.values())
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
+
+
+def test_owner_and_name() -> None:
+    assert owner_of(ErrorCode.OUT_OF_LIMITS) == "driver"
+    assert owner_of(ErrorCode.PREEMPTED) == "bridge"
+    assert owner_of(ErrorCode.OVERLOADED) == "server"
+    assert name_of(ErrorCode.TOO_LARGE) == "TOO_LARGE"
+    assert name_of(4711) == "4711"
+
+
+def test_an_unreachable_server_is_told_from_a_broken_engine() -> None:
+    url = "http://127.0.0.1:9"
+    assert code_of(EngineFailed("cannot connect", where=url), server_url=url) == ErrorCode.SERVER_UNREACHABLE
+    assert code_of(EngineFailed("out of memory", where="engine"), server_url=url) == ErrorCode.ENGINE_FAILED
+
+
+def test_more_special_errors_keep_their_own_code() -> None:
+    assert code_of(UnknownName("skill set", "x", [])) == ErrorCode.UNKNOWN_NAME
+    assert code_of(Overloaded("later")) == ErrorCode.OVERLOADED
+
+
+def test_a_code_nobody_knows_is_a_server_error() -> None:
+    error = TimelyError("?")
+    error.code = "from_the_future"
+    assert code_of(error) == ErrorCode.SERVER_ERROR

@@ -1,0 +1,164 @@
+"""A goal through several plans: failures and new scenes lead to other plans, in virtual time with fakes that behave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from test_ros_task_run import GENEROUS, PLAN, World, world
+from timely_bridge.goal_run import Mission
+from timely_bridge.goals import TaskGoal
+from timely_bridge.interfaces import Order
+from timely_bridge.plan_run import Replan, TaskEnd, TaskRun
+from timely_bridge.testing import FakeSegment, FakeServer
+from timely_interfaces.msg import ErrorCode
+
+from timely.core.errors import EngineFailed
+from timely.core.utility import NORMAL, URGENT
+
+DETOUR = (FakeSegment("ml(60);", 1.0), FakeSegment("mf(50);", 1.0))
+
+
+def start(here: World, attempts: int = 2, name: str = "t1") -> tuple[Mission, asyncio.Task[TaskEnd]]:
+    def announce(order: Order) -> Callable[[], None]:
+        return lambda: here.feedback.append(order)
+
+    def make_run(mission: Mission, task_id: str, what: Replan | None) -> TaskRun:
+        return TaskRun(
+            task_id=task_id,
+            goal=mission.goal,
+            client=here.server,
+            driver=here.driver,
+            turnstile=here.turnstile,
+            deadlines=GENEROUS,
+            clock=here.time,
+            announce=announce,
+            note=here.notes.append,
+            replaces=what,
+            turn=mission.turn,
+            timeline=mission.timeline,
+        )
+
+    goal = TaskGoal("go", "", "drone", "sim-drone", NORMAL, "drone1", None, None)
+    mission = Mission(name, goal, here.turnstile, make_run, attempts)
+    return mission, asyncio.create_task(mission.run())
+
+
+def server(**scripts: object) -> FakeServer:
+    return FakeServer({"go": PLAN, "replan": DETOUR} | scripts)  # type: ignore[arg-type]
+
+
+async def test_a_failed_motion_leads_to_an_urgent_plan_that_knows_what_was_done() -> None:
+    async with world(server(), fails=("tc(90);",)) as here:
+        _, task = start(here)
+        end = await here.end_of(task)
+        assert (end.outcome, end.code) == ("complete", 0)
+        assert end.plan == "mf(100);tc(90);mu(40);ml(60);mf(50);"
+        (asked,) = here.server.replans
+        assert (asked["task_id"], asked["id"], asked["executed"]) == ("t1", "t1-r1", "mf(100);")
+        assert asked["reason"] == "segment 1: stuck"
+        assert asked["utility"] == URGENT
+        assert [(name, index, what) for name, index, what in here.driver.log if what == "done"] == [
+            ("t1", 0, "done"),
+            ("t1-r1", 0, "done"),
+            ("t1-r1", 1, "done"),
+        ]
+        # The response is the first plan's; the time of all executions is no waiting.
+        assert end.response == pytest.approx(0.0, abs=0.06)
+        assert end.waiting == pytest.approx(0.0, abs=0.3)
+        assert not here.turnstile.busy
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 3])
+async def test_plans_that_keep_failing_come_to_an_end(attempts: int) -> None:
+    async with world(server(replan=PLAN), fails=("tc(90);",)) as here:
+        mission, task = start(here, attempts)
+        end = await here.end_of(task)
+        assert (end.outcome, end.code) == ("failed", ErrorCode.MOTION_FAILED)
+        assert mission.plans == len(here.server.replans) == attempts
+        assert not here.turnstile.busy
+
+
+async def test_a_new_scene_drops_the_rest_and_no_other_task_comes_in_between() -> None:
+    async with world(server()) as here:
+        mission, first = start(here)
+        await here.until(lambda: ("t1", 1, "started") in here.driver.log)
+        _, second = start(here, name="t2")
+        await here.time.run_for(0.1)
+        assert mission.replan("a dog came", "dog")
+        end = await here.end_of(first)
+        assert (end.outcome, end.plan) == ("complete", "mf(100);tc(90);mu(40);ml(60);mf(50);")
+        assert (here.server.replans[0]["scene"], here.server.replans[0]["executed"]) == ("dog", "mf(100);")
+        assert ("t1", 1, "cancelled") in here.driver.log
+        assert not mission.replan("too late", "x")
+        await here.end_of(second)
+        began = [name for name, _, what in here.driver.log if what == "started"]
+        assert began == ["t1", "t1", "t1-r1", "t1-r1", "t2", "t2", "t2"]
+
+
+async def test_another_plan_is_told_what_the_robot_holds_by_then() -> None:
+    async with world(server(), fails=("tc(90);",)) as here:
+        mission, task = start(here)
+        await here.until(lambda: ("t1", 1, "started") in here.driver.log)
+        here.driver.holding = "cup"
+        await here.until(lambda: ("t1-r1", 0, "started") in here.driver.log)
+        assert here.server.submitted[0]["scene"] == ""
+        assert here.server.replans[0]["scene"] == "cup in your gripper"
+        assert mission.replan("a dog came", "dog")
+        await here.until(lambda: len(here.server.replans) == 2)
+        assert here.server.replans[1]["scene"] == "dog, cup in your gripper"
+        here.driver.holding = ""
+        await here.until(lambda: ("t1-r2", 0, "started") in here.driver.log)
+        assert mission.replan("put down")
+        await here.until(lambda: len(here.server.replans) == 3)
+        assert here.server.replans[2]["scene"] == "dog", (
+            "the scene as it was said last, and nothing in the hand"
+        )
+        await here.end_of(task)
+
+
+async def test_what_ends_a_task_ends_all_its_plans() -> None:
+    async with world(server(), fails=("tc(90);",)) as here:
+        mission, task = start(here)
+        await here.until(lambda: ("t1-r1", 0, "started") in here.driver.log)
+        mission.cut(ErrorCode.CANCELLED, "enough")
+        end = await here.end_of(task)
+        assert (end.outcome, end.code, mission.plans) == ("cancelled", ErrorCode.CANCELLED, 1)
+        assert ("t1-r1", 1, "started") not in here.driver.log
+    async with world(server()) as here:
+        mission, task = start(here)
+        mission.cut(ErrorCode.FLEET_STOPPED, "stop")
+        assert (await here.end_of(task)).code == ErrorCode.FLEET_STOPPED
+        assert here.driver.log == []
+
+
+async def test_a_stop_during_a_new_scene_wins() -> None:
+    async with world(server()) as here:
+        mission, task = start(here)
+        await here.until(lambda: ("t1", 0, "started") in here.driver.log)
+        mission.replan("a dog came", "dog")
+        mission.cut(ErrorCode.FLEET_STOPPED, "stop")
+        end = await here.end_of(task)
+        assert (end.outcome, end.plan) == ("cancelled", "mf(100);tc(90);mu(40);")
+        assert here.server.replans == []
+
+
+async def test_without_another_plan_the_first_failure_is_the_result() -> None:
+    gone = EngineFailed("cannot plan", where="engine")
+    async with world(server(replan=(gone,)), fails=("tc(90);",)) as here:
+        _, task = start(here)
+        end = await here.end_of(task)
+        assert (end.outcome, end.code) == ("failed", ErrorCode.MOTION_FAILED)
+        assert "segment 1: stuck; no other plan: engine: cannot plan" in end.message
+        assert len(here.server.replans) == 1
+
+
+async def test_a_lost_driver_or_server_is_not_planned_around() -> None:
+    async with world(server()) as here:
+        _, task = start(here)
+        await here.until(lambda: ("t1", 0, "started") in here.driver.log)
+        here.driver.lose()
+        end = await here.end_of(task)
+        assert end.code == ErrorCode.DRIVER_LOST
+        assert here.server.replans == []

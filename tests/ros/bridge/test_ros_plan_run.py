@@ -1,0 +1,457 @@
+"""One task from goal to result, against a server and a driver that behave, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from timely_bridge.goals import TaskGoal, scene_with
+from timely_bridge.interfaces import Order
+from timely_bridge.plan_run import Deadlines, TaskEnd, TaskRun
+from timely_bridge.robot_lock import Turnstile
+from timely_bridge.testing import FakeDriver, FakeSegment, FakeServer
+from timely_interfaces.msg import ErrorCode, SegmentReport
+
+from timely.core.errors import EngineFailed, TimelyError, UnsafeSegment
+from timely.core.timing import ManualTime, settle
+from timely.core.utility import NORMAL, URGENT, TimeUtility
+
+PLAN = (FakeSegment("mf(100);", 2.0), FakeSegment("tc(90);", 3.0), FakeSegment("mu(40);", 1.0))
+TEXT = "mf(100);tc(90);mu(40);"
+GENEROUS = Deadlines(submit_s=20.0, segment_s=20.0, task_s=60.0, driver_s=20.0, cancel_s=20.0, report_s=20.0)
+"""Real seconds; no test comes near them."""
+
+
+class World:
+    """A robot, a server and time."""
+
+    def __init__(self, server: FakeServer, *, policy: str = "queue", **driver: Any) -> None:
+        self.time = ManualTime(100.0)
+        self.server = server
+        self.driver = FakeDriver(self.time.now, self.time.sleep, **driver)
+        self.turnstile = Turnstile(policy)
+        self.feedback: list[Order] = []
+        self.notes: list[SegmentReport] = []
+
+    def run(
+        self,
+        task: str = "go",
+        *,
+        utility: TimeUtility = NORMAL,
+        deadlines: Deadlines = GENEROUS,
+        name: str = "t1",
+        scene: str = "",
+    ) -> tuple[TaskRun, asyncio.Task[TaskEnd]]:
+        def announce(order: Order) -> Callable[[], None]:
+            return lambda: self.feedback.append(order)
+
+        run = TaskRun(
+            task_id=name,
+            goal=TaskGoal(task, scene, "drone", "sim-drone", utility, "drone1", None, None),
+            client=self.server,
+            driver=self.driver,
+            turnstile=self.turnstile,
+            deadlines=deadlines,
+            clock=self.time,
+            announce=announce,
+            note=self.notes.append,
+            server_url="http://server",
+        )
+        return run, asyncio.create_task(run.run())
+
+    async def until(self, what: Callable[[], bool], within_s: float = 120.0) -> None:
+        """Let virtual time pass until ``what`` holds."""
+        end = self.time.now() + within_s
+        while not what():
+            assert self.time.now() < end, "it never came to that"
+            await self.time.run_for(0.05)
+
+    async def end_of(self, task: asyncio.Task[TaskEnd]) -> TaskEnd:
+        await self.until(task.done)
+        return task.result()
+
+
+@asynccontextmanager
+async def world(server: FakeServer | None = None, **options: Any) -> AsyncIterator[World]:
+    made = World(server or FakeServer({"go": PLAN}), **options)
+    made.server("http://server")
+    try:
+        yield made
+    finally:
+        await made.driver.close()
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert not left, f"left behind: {left}"
+
+
+@pytest.mark.parametrize("ahead", [None, 0])
+async def test_a_plan_is_executed_once_in_order_and_reported(ahead: int | None) -> None:
+    async with world(FakeServer({"go": PLAN}, ahead=ahead)) as here:
+        run, task = here.run()
+        end = await here.end_of(task)
+        assert (end.outcome, end.code, end.plan) == ("complete", 0, TEXT)
+        assert [(order.index, order.text) for order in here.feedback] == [
+            (0, "mf(100);"),
+            (1, "tc(90);"),
+            (2, "mu(40);"),
+        ]
+        assert [entry[1:] for entry in here.driver.log] == [
+            (index, what) for index in range(3) for what in ("started", "done")
+        ]
+        assert here.server.kinds("t1") == [
+            (what, index) for index in range(3) for what in ("started", "done")
+        ]
+        assert run.executing == 0
+        assert here.server.submitted[0]["id"] == "t1"
+        assert here.server.submitted[0]["deadline_s"] == GENEROUS.task_s
+
+
+async def test_times_and_utility_follow_the_definitions() -> None:
+    async with world() as here:
+        _, task = here.run(utility=TimeUtility(0.0, -1.0, 1.0))
+        end = await here.end_of(task)
+        # Nothing takes time but the robot, which starts at once and is never idle.
+        assert end.response == pytest.approx(0.0, abs=0.06)
+        assert end.waiting == pytest.approx(0.0, abs=0.06)
+        assert end.utility == pytest.approx(1.0 - end.response)
+
+
+async def test_segments_sent_ahead_leave_no_gap() -> None:
+    async with world() as here:
+        begin = here.time.now()
+        _, task = here.run()
+        await here.end_of(task)
+        assert here.time.now() - begin == pytest.approx(6.0, abs=0.11)
+
+
+async def test_reports_are_published_too() -> None:
+    async with world() as here:
+        _, task = here.run()
+        await here.end_of(task)
+        kinds = [(note.segment, note.kind) for note in here.notes if note.kind != SegmentReport.PROGRESS]
+        assert kinds == [
+            (index, kind) for index in range(3) for kind in (SegmentReport.STARTED, SegmentReport.DONE)
+        ]
+        assert {note.task_id for note in here.notes} == {"t1"}
+        assert here.notes[-1].elapsed_s == pytest.approx(1.0, abs=0.06)
+
+
+async def test_progress_goes_to_the_server() -> None:
+    async with world() as here:
+        _, task = here.run()
+        await here.end_of(task)
+        progress = [report for report in here.server.reports if report.kind == "progress"]
+        assert [report.segment for report in progress] == [0, 1]  # the third is over before a report is due
+        assert progress[1].fields["remaining_s"] == pytest.approx(1.5)
+
+
+async def test_the_value_of_a_blocking_segment_reaches_the_server() -> None:
+    plan = (FakeSegment("rp();", 1.0, blocking=True), FakeSegment("mf(50);", 1.0))
+    async with world(FakeServer({"go": plan}), values={"rp();": "a cat"}) as here:
+        _, task = here.run()
+        end = await here.end_of(task)
+        assert end.outcome == "complete"
+        assert here.server.kinds("t1") == [("started", 0), ("value", 0), ("started", 1), ("done", 1)]
+        assert (
+            next(report for report in here.server.reports if report.kind == "value").fields["value"]
+            == "a cat"
+        )
+
+
+async def test_cancel_stops_robot_and_generation() -> None:
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        run, task = here.run()
+        await here.until(lambda: here.driver.log[-1:] == [("t1", 1, "started")])
+        run.cut(ErrorCode.CANCELLED, "the client said so")
+        await settle()
+        # No virtual time has passed since.
+        assert task.done()
+        end = task.result()
+        assert (end.outcome, end.code, end.plan) == ("cancelled", ErrorCode.CANCELLED, "mf(100);tc(90);")
+        assert here.driver.log[-1] == ("t1", 1, "cancelled")
+        assert here.server.cancelled == ["t1"]
+        assert not here.turnstile.busy
+
+
+async def test_cancel_before_the_server_has_answered() -> None:
+    server = FakeServer({"go": PLAN})
+    server.hangs = True
+    async with world(server) as here:
+        run, task = here.run()
+        await settle()
+        run.cut(ErrorCode.CANCELLED, "no longer wanted")
+        end = await here.end_of(task)
+        assert (end.outcome, end.code, end.plan) == ("cancelled", ErrorCode.CANCELLED, "")
+        assert math.isnan(end.response)
+        assert math.isnan(end.utility)
+
+
+async def test_cancel_before_it_even_ran() -> None:
+    async with world() as here:
+        run, task = here.run()
+        run.cut(ErrorCode.CANCELLED, "too late")
+        end = await here.end_of(task)
+        assert end.outcome == "cancelled"
+        assert here.driver.log == []
+
+
+async def test_the_first_reason_counts() -> None:
+    async with world() as here:
+        run, task = here.run()
+        await here.until(lambda: bool(here.driver.log))
+        run.cut(ErrorCode.PREEMPTED, "first")
+        run.cut(ErrorCode.CANCELLED, "second")
+        assert (await here.end_of(task)).code == ErrorCode.PREEMPTED
+
+
+async def test_a_failed_segment_ends_the_task_with_the_drivers_code() -> None:
+    async with world(FakeServer({"go": PLAN}, ahead=0), fails=["tc(90);"]) as here:
+        _, task = here.run()
+        end = await here.end_of(task)
+        assert (end.outcome, end.code) == ("failed", ErrorCode.MOTION_FAILED)
+        assert "segment 1" in end.message
+        assert "stuck" in end.message
+        assert here.server.kinds("t1")[-1] == ("failed", 1)
+        assert ("t1", 2, "started") not in here.driver.log
+
+
+async def test_what_was_sent_ahead_is_not_executed_after_a_failure() -> None:
+    async with world(fails=["mf(100);"]) as here:
+        _, task = here.run()
+        assert (await here.end_of(task)).code == ErrorCode.MOTION_FAILED
+        assert [entry[1] for entry in here.driver.log] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UnsafeSegment("mf(9999)"), ErrorCode.UNSAFE_SEGMENT),
+        (EngineFailed("died", where="engine"), ErrorCode.ENGINE_FAILED),
+        (EngineFailed("connection lost", where="http://server"), ErrorCode.SERVER_UNREACHABLE),
+    ],
+)
+async def test_when_the_plan_breaks_off_the_robot_finishes_what_it_has(error: TimelyError, code: int) -> None:
+    async with world(FakeServer({"go": (*PLAN[:2], error)})) as here:
+        _, task = here.run()
+        end = await here.end_of(task)
+        assert (end.outcome, end.code, end.plan) == ("failed", code, "mf(100);tc(90);")
+        assert here.driver.log[-1] == ("t1", 1, "done")
+
+
+async def test_a_goal_the_server_refuses_is_refused() -> None:
+    server = FakeServer({"go": PLAN}, skill_sets=["arm"])
+    async with world(server) as here:
+        _, task = here.run()
+        end = await here.end_of(task)
+        assert (end.outcome, end.code) == ("refused", ErrorCode.UNKNOWN_NAME)
+        assert "arm" in end.message
+
+
+async def test_a_server_that_does_not_answer_is_given_up() -> None:
+    server = FakeServer({"go": PLAN})
+    server.hangs = True
+    async with world(server) as here:
+        _, task = here.run(deadlines=Deadlines(submit_s=0.05))
+        async with asyncio.timeout(5):
+            end = await task
+        assert (end.outcome, end.code) == ("failed", ErrorCode.SERVER_TIMEOUT)
+
+
+async def test_a_server_that_is_down_says_so() -> None:
+    server = FakeServer({"go": PLAN})
+    server.down = True
+    async with world(server) as here:
+        _, task = here.run()
+        assert (await here.end_of(task)).code == ErrorCode.SERVER_UNREACHABLE
+
+
+async def test_silence_with_nothing_to_do_has_an_end() -> None:
+    class Silent(FakeServer):
+        async def submit(self, task: str, **fields: Any) -> Any:
+            stream = await super().submit(task, **fields)
+            stream._settled.clear()
+            return stream
+
+    never = (FakeSegment("mf(100);", 0.1, blocking=True), FakeSegment("tc(90);", 0.1))
+    async with world(Silent({"go": never})) as here:
+        # The value never arrives: the report is refused, so the plan waits for ever.
+        async def refuse(*args: Any, **kwargs: Any) -> None:
+            raise EngineFailed("lost")
+
+        run, task = here.run(deadlines=Deadlines(segment_s=0.1))
+        await settle()
+        run._stream.report = refuse  # type: ignore[union-attr, method-assign]
+        await here.until(lambda: here.driver.log[-1:] == [("t1", 0, "done")])
+        async with asyncio.timeout(5):
+            end = await task
+        assert (end.outcome, end.code) == ("failed", ErrorCode.SERVER_TIMEOUT)
+
+
+async def test_no_driver_no_motion() -> None:
+    async with world() as here:
+        here.driver.alive = False
+        _, task = here.run()
+        end = await here.end_of(task)
+        assert (end.outcome, end.code) == ("failed", ErrorCode.DRIVER_UNAVAILABLE)
+        assert here.feedback == []
+
+
+async def test_a_driver_that_comes_late_is_waited_for() -> None:
+    async with world() as here:
+        here.driver.alive = False
+        here.driver.appears_s = here.time.now() + 3.0
+        _, task = here.run()
+        end = await here.end_of(task)
+        assert end.outcome == "complete"
+        assert end.response == pytest.approx(3.0, abs=0.1)
+
+
+async def test_a_driver_that_vanishes_loses_the_task() -> None:
+    async with world() as here:
+        _, task = here.run()
+        await here.until(lambda: bool(here.driver.log))
+        here.driver.lose()
+        end = await here.end_of(task)
+        assert (end.outcome, end.code) == ("failed", ErrorCode.DRIVER_LOST)
+
+
+async def test_a_driver_that_never_begins_is_given_up() -> None:
+    async with world() as here:
+        here.driver.mute = True
+        _, task = here.run(deadlines=Deadlines(driver_s=0.05, cancel_s=0.05))
+        async with asyncio.timeout(5):
+            end = await task
+        assert end.code == ErrorCode.DRIVER_UNAVAILABLE
+
+
+async def test_a_motion_that_never_ends_is_given_up_and_cancelled() -> None:
+    tight = Deadlines(execution_factor=0.0, execution_margin_s=0.05)
+    async with world() as here:
+        _, task = here.run(deadlines=tight)
+        async with asyncio.timeout(5):
+            end = await task
+        assert (end.outcome, end.code) == ("failed", ErrorCode.SEGMENT_TIMEOUT)
+        assert here.driver.log[-1] == ("t1", 0, "cancelled")
+
+
+async def test_a_driver_that_ignores_cancel_does_not_hold_up_the_answer() -> None:
+    async with world() as here:
+        here.driver.stubborn = True
+        run, task = here.run(deadlines=Deadlines(cancel_s=0.05))
+        await here.until(lambda: bool(here.driver.log))
+        run.cut(ErrorCode.CANCELLED, "now")
+        async with asyncio.timeout(5):
+            end = await task
+        assert end.outcome == "cancelled"
+
+
+async def test_the_whole_task_has_a_deadline() -> None:
+    async with world() as here:
+        _, task = here.run(deadlines=Deadlines(task_s=0.05))
+        async with asyncio.timeout(5):
+            end = await task
+        assert (end.outcome, end.code) == ("failed", ErrorCode.EXPIRED)
+
+
+async def test_two_tasks_of_one_robot_are_not_mixed() -> None:
+    async with world(FakeServer({"go": PLAN, "come": PLAN}, ahead=0)) as here:
+        _, first = here.run("go", name="t1")
+        await here.until(lambda: bool(here.driver.log))
+        _, second = here.run("come", name="t2")
+        await here.end_of(first)
+        end = await here.end_of(second)
+        assert end.outcome == "complete"
+        assert [entry[0] for entry in here.driver.log] == ["t1"] * 6 + ["t2"] * 6
+        assert end.response > 4.0, "it was generated meanwhile and waited for the robot"
+
+
+async def test_an_urgent_task_takes_the_robot_under_preempt() -> None:
+    async with world(FakeServer({"go": PLAN, "dodge": PLAN[:1]}, ahead=0), policy="preempt") as here:
+        _, normal = here.run("go", name="t1")
+        await here.until(lambda: ("t1", 1, "started") in here.driver.log)
+        _, urgent = here.run("dodge", name="t2", utility=URGENT)
+        end = await here.end_of(urgent)
+        cut = normal.result()
+        assert (cut.outcome, cut.code) == ("cancelled", ErrorCode.PREEMPTED)
+        assert end.outcome == "complete"
+        assert end.response == pytest.approx(0.0, abs=0.1)
+
+
+async def test_a_second_task_is_refused_under_reject() -> None:
+    async with world(FakeServer({"go": PLAN, "come": PLAN}), policy="reject") as here:
+        _, first = here.run("go", name="t1")
+        await here.until(lambda: bool(here.driver.log))
+        _, second = here.run("come", name="t2")
+        end = await here.end_of(second)
+        assert (end.outcome, end.code) == ("refused", ErrorCode.ROBOT_BUSY)
+        assert len(here.server.submitted) == 1
+        assert (await here.end_of(first)).outcome == "complete"
+
+
+async def test_reports_that_the_server_refuses_do_not_stop_the_robot() -> None:
+    async with world() as here:
+        run, task = here.run()
+        await here.until(lambda: bool(here.driver.log))
+
+        async def refuse(*args: Any, **kwargs: Any) -> None:
+            raise EngineFailed("no")
+
+        for name in ("report_started", "report_done", "report_progress"):
+            setattr(run._stream, name, refuse)
+        assert (await here.end_of(task)).outcome == "complete"
+
+
+async def test_cancelling_the_coroutine_leaves_nothing() -> None:
+    async with world() as here:
+        _, task = here.run()
+        await here.until(lambda: bool(here.driver.log))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert not here.turnstile.busy
+
+
+# ---------------------------------------------------------------- what the robot holds
+
+
+async def test_a_plan_is_told_what_the_robot_holds() -> None:
+    async with world() as here:
+        here.driver.holding = "cup"
+        _, task = here.run(scene="plate, bin")
+        await here.end_of(task)
+        assert here.server.submitted[0]["scene"] == "plate, bin, cup in your gripper"
+        here.driver.holding = ""
+        _, task = here.run(scene="plate, bin", name="t2")
+        await here.end_of(task)
+        assert here.server.submitted[1]["scene"] == "plate, bin"
+
+
+async def test_what_another_task_holds_says_nothing_about_the_next() -> None:
+    """It will be put down by then; unless the next one takes the robot away from it."""
+    for policy, told in (("queue", "bin"), ("preempt", "bin, cup in your gripper")):
+        async with world(policy=policy) as here:
+            _, first = here.run()
+            await here.until(lambda: bool(here.driver.log))
+            here.driver.holding = "cup"
+            _, second = here.run(scene="bin", utility=URGENT, name="t2")
+            await here.until(lambda: len(here.server.submitted) == 2)
+            assert here.server.submitted[1]["scene"] == told
+            await here.end_of(first)
+            await here.end_of(second)
+
+
+@pytest.mark.parametrize(
+    ("scene", "told"),
+    [
+        ("", "cup in your gripper"),
+        ("  ", "cup in your gripper"),
+        ("plate, bin", "plate, bin, cup in your gripper"),
+        ("A plate and a bin.", "A plate and a bin, cup in your gripper"),
+        ("Cup, plate , cup holder", "plate, cup holder, cup in your gripper"),
+    ],
+)
+def test_how_it_is_said(scene: str, told: str) -> None:
+    assert scene_with(scene, "cup") == told
+    assert scene_with(scene, "") == scene

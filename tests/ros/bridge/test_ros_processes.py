@@ -1,0 +1,270 @@
+"""The programs as users start them: the fleet in one process, a driver in its own, the example, the set-up script."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+import yaml
+from ros_harness import LIMIT_S, Program, eventually
+from timely_bridge.node import BridgeNode
+from timely_bridge.testing import FakeSegment, FakeServer
+from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import ErrorCode
+from timely_robots.ros.rclpy_utils import Spinner, isolated_context
+
+from timely.engines.scripted import ScriptedEngine, ScriptedSegment
+from timely.server.app import create_app
+from timely.server.run import ServerThread
+
+pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).parents[3]
+START_S = 60.0
+
+
+class Child:
+    """A program under test; killed at the end whatever happens."""
+
+    def __init__(self, arguments: list[str], domain_id: int, log: IO[bytes]) -> None:
+        environment = {**os.environ, "ROS_DOMAIN_ID": str(domain_id), "PYTHONUNBUFFERED": "1"}
+        self._log = log
+        self.process = subprocess.Popen(
+            [sys.executable, *arguments],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd=ROOT,
+        )
+
+    def said(self) -> str:
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")
+
+    def wait_for(self, text: str) -> None:
+        def there() -> bool:
+            assert self.process.poll() is None, f"it ended: {self.said()}"
+            return text in self.said()
+
+        eventually(there, f"it never said {text!r}", START_S)
+
+    def end(self, timeout_s: float = LIMIT_S) -> int:
+        return self.process.wait(timeout_s)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self._log.close()
+
+
+@pytest.fixture
+def children(tmp_path: Path, domain_id: int) -> Iterator[list[Child]]:
+    made: list[Child] = []
+    yield made
+    for child in made:
+        child.close()
+
+
+@pytest.fixture
+def start(children: list[Child], tmp_path: Path, domain_id: int):  # type: ignore[no-untyped-def]
+    def begin(*arguments: str) -> Child:
+        log = (tmp_path / f"child{len(children)}.log").open("w+b")
+        children.append(Child(list(arguments), domain_id, log))
+        return children[-1]
+
+    return begin
+
+
+@pytest.fixture
+def fleet_file(tmp_path: Path) -> Path:
+    robot = {"profile": "sim-drone", "skill_set": "drone", "parameters": {"speed": 10.0, "times": "expected"}}
+    file = tmp_path / "fleet.yaml"
+    file.write_text(yaml.safe_dump({"robots": {"drone1": robot, "drone2": robot}}))
+    return file
+
+
+PLANS = {
+    "Go round": [
+        ScriptedSegment("mf(100);", 0.25),
+        ScriptedSegment("tc(90);", 0.23),
+        ScriptedSegment("mu(40);", 0.25),
+    ],
+    "Stay": [ScriptedSegment("d(60);", 6.0), ScriptedSegment("mf(100);", 0.25)],
+}
+
+
+@pytest.fixture
+def server() -> Iterator[ServerThread]:
+    with ServerThread(create_app(ScriptedEngine(PLANS, token_s=0.002))) as running:
+        yield running
+
+
+def test_the_example_flies_a_plan_of_the_real_server(start, server: ServerThread, fleet_file: Path) -> None:  # type: ignore[no-untyped-def]
+    fleet = start("-m", "timely_bridge.run_fleet", "--fleet", str(fleet_file), "--server-url", server.url)
+    fleet.wait_for("fleet ready: drone1, drone2")
+    example = start("examples/ros/send_task.py", "drone1", "Go round")
+    assert example.end() == 0, example.said()
+    lines = example.said().splitlines()
+    assert lines[:4] == [
+        "segment: mf(100);",
+        "segment: tc(90);",
+        "segment: mu(40);",
+        "complete: mf(100);tc(90);mu(40);",
+    ]
+    assert lines[4].startswith("response 0.")
+    refused = start("examples/ros/send_task.py", "drone2", "")
+    assert refused.end() == 1
+    assert f"error {ErrorCode.INVALID_INPUT}: task: is empty" in refused.said()
+    fleet.process.send_signal(signal.SIGINT)
+    assert fleet.end() == 0, fleet.said()
+
+
+def test_a_fleet_ends_cleanly_in_mid_flight(
+    start, server: ServerThread, fleet_file: Path, domain_id: int
+) -> None:  # type: ignore[no-untyped-def]
+    fleet = start("-m", "timely_bridge.run_fleet", "--fleet", str(fleet_file), "--server-url", server.url)
+    fleet.wait_for("fleet ready")
+    program = Program(domain_id)
+    try:
+        goal = program.send(ExecuteTask, "/drone1/execute_task", task="Stay")
+        eventually(lambda: goal.feedback, "it never began")
+        begin = time.monotonic()
+        fleet.process.send_signal(signal.SIGTERM)
+        assert fleet.end() == 0, fleet.said()
+        assert time.monotonic() - begin < 10.0
+        assert goal.result().error_code == ErrorCode.BRIDGE_INACTIVE
+    finally:
+        program.close()
+
+
+def test_a_fleet_ends_with_the_program_that_started_it(start, fleet_file: Path) -> None:  # type: ignore[no-untyped-def]
+    fleet = start("-m", "timely_bridge.run_fleet", "--fleet", str(fleet_file), "--until-stdin-closes")
+    fleet.wait_for("fleet ready")
+    assert fleet.process.stdin is not None
+    fleet.process.stdin.close()
+    assert fleet.end() == 0, fleet.said()
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        ("robots: {}", 2, "has no robots"),
+        ("robots: {drone1: {profile: sim-drone, skill_set: drone, driver: submarine}}", 2, "submarine"),
+        ("robots: {drone1: {profile: sim-drone, skill_set: drone, parameters: {speed: fast}}}", 2, "speed"),
+        ("robots: {drone1: {profile: no-such, skill_set: drone}}", 1, "did not start"),
+    ],
+)
+def test_a_fleet_that_cannot_start_says_why_in_one_line(  # type: ignore[no-untyped-def]
+    start, tmp_path: Path, text: str, status: int, message: str
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    fleet = start("-m", "timely_bridge.run_fleet", "--fleet", str(file))
+    assert fleet.end(START_S) == status
+    (line,) = [line for line in fleet.said().splitlines() if line.startswith("timely_fleet:")]
+    assert message in line
+    assert "Traceback" not in fleet.said()
+
+
+def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(start, domain_id: int) -> None:  # type: ignore[no-untyped-def]
+    plans = {"stay": [FakeSegment("d(60);", 60.0)], "go": [FakeSegment("mf(100);", 2.5)]}
+    server = FakeServer(plans)
+    context = isolated_context(domain_id)
+    settings = {"robots": ["drone1"], "drone1.profile": "sim-drone", "drone1.skill_set": "drone"}
+    bridge = BridgeNode(
+        context=context,
+        overrides={**settings, "driver_silence_s": 2.5, "driver_timeout_s": 2.0},
+        client_factory=server,
+    )
+    bridge.trigger_configure()
+    bridge.trigger_activate()
+    spinner = Spinner(context, [bridge], name="bridge").start()
+    program = Program(domain_id)
+    command = ["-m", "timely_robots.main", "--kind", "sim", "--ros-args", "-r", "__ns:=/drone1"]
+    command += [
+        "-p",
+        "profile:=sim-drone",
+        "-p",
+        "skill_set:=drone",
+        "-p",
+        "autostart:=true",
+        "-p",
+        "speed:=20.0",
+    ]
+
+    def served() -> bool:
+        return program.send(ExecuteTask, "/drone1/execute_task", task="go").result().outcome == "complete"
+
+    try:
+        driver = start(*command)
+        eventually(served, "the driver was never found", START_S)
+        goal = program.send(ExecuteTask, "/drone1/execute_task", task="stay")
+        eventually(lambda: goal.feedback, "it never began")
+        driver.process.kill()
+        begin = time.monotonic()
+        result = goal.result()
+        assert (result.outcome, result.error_code) == ("failed", ErrorCode.DRIVER_LOST)
+        assert time.monotonic() - begin < 5.0
+        result = program.send(ExecuteTask, "/drone1/execute_task", task="go").result()
+        assert result.error_code == ErrorCode.DRIVER_UNAVAILABLE
+        again = start(*command)
+        eventually(served, "the new driver was never found", START_S)
+        again.process.send_signal(signal.SIGINT)
+        assert again.end() == 0, again.said()
+    finally:
+        program.close()
+        bridge.settle(5.0)
+        assert spinner.close()
+
+
+def script() -> object:
+    spec = importlib.util.spec_from_file_location(
+        "build_interfaces", ROOT / "scripts" / "build_interfaces.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_set_up_script_has_nothing_to_do_here() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/build_interfaces.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "in place" in done.stdout
+
+
+def test_the_name_of_a_build_follows_from_the_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = script()
+    first = module.source_hash("3.11")  # type: ignore[attr-defined]
+    assert first == module.source_hash("3.11")  # type: ignore[attr-defined]
+    assert first != module.source_hash("3.12")  # type: ignore[attr-defined]
+    (tmp_path / "msg").mkdir()
+    (tmp_path / "msg" / "A.msg").write_text("uint8 a\n")
+    monkeypatch.setattr(module, "INTERFACES", tmp_path)
+    before = module.source_hash("3.11")  # type: ignore[attr-defined]
+    (tmp_path / "README.md").write_text("words")
+    assert module.source_hash("3.11") == before  # type: ignore[attr-defined]
+    (tmp_path / "msg" / "A.msg").write_text("uint8 b\n")
+    assert module.source_hash("3.11") != before  # type: ignore[attr-defined]

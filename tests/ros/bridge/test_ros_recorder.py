@@ -1,0 +1,191 @@
+"""A fleet's recording: everything is in it, whatever reads MCAP can read it, it stays bounded, and it replays."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ros_harness import AT_ONCE_S, Program, eventually
+from timely_bridge.fleet import fleet_of
+from timely_bridge.recorder import Bounds, McapFiles, bounds_of, definition
+from timely_bridge.run_fleet import start_fleet
+from timely_bridge.testing import FakeSegment, FakeServer
+from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
+
+from lrtrace.cli import run
+from lrtrace.importers.mcap_file import read_mcap
+from timely.cli.main import run as timely
+from timely.core.errors import InvalidInput
+
+pytest.importorskip("mcap_ros2")
+pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+
+SCRIPTS = {
+    "up and look": [
+        FakeSegment("mu(40);", 2.5),
+        FakeSegment("iv('cat');", 0.001),
+        FakeSegment("md(40);", 2.6),
+    ],
+    "tidy": [FakeSegment("pick('cup');", 3.5), FakeSegment("place('plate');", 3.5)],
+    "far": [FakeSegment("mf(9999);", 1.0)],
+}
+ROBOTS = {
+    "drone1": {"profile": "sim-drone", "skill_set": "drone", "parameters": {"speed": 20.0}},
+    "arm1": {"profile": "sim-arm", "skill_set": "arm", "parameters": {"speed": 20.0}},
+}
+
+
+def record(folder: Path, domain_id: int, tasks: list[tuple[str, str]], bounds: Bounds) -> McapFiles:
+    files = McapFiles(folder / "day.mcap", bounds)
+    fleet = start_fleet(
+        fleet_of({"server_url": "http://fake", "robots": ROBOTS}),
+        domain_id=domain_id,
+        client_factory=FakeServer(SCRIPTS, ahead=0),
+        recording=files,
+    )
+    program = Program(domain_id)
+    try:
+        for robot, task in tasks:
+            program.send(ExecuteTask, f"/{robot}/execute_task", task=task, scene="a room").result()
+        eventually(lambda: files.written > 8 * len(tasks))
+    finally:
+        program.close()
+        assert fleet.close()
+    assert (files.failure, files.dropped) == ("", 0)
+    return files
+
+
+def test_a_recorded_day_replays(tmp_path: Path, domain_id: int, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = [("drone1", "up and look"), ("arm1", "tidy"), ("drone1", "far"), ("drone1", "up and look")]
+    files = record(tmp_path, domain_id, tasks, Bounds())
+    (path,) = files.files
+    found = read_mcap(path)
+    assert [(task.agent, task.task, task.robot, task.outcome) for task in found] == [
+        ("drone1", "up and look", "sim-drone", "complete"),
+        ("arm1", "tidy", "sim-arm", "complete"),
+        ("drone1", "far", "sim-drone", "failed"),
+        ("drone1", "up and look", "sim-drone", "complete"),
+    ]
+    for task, (_, name) in zip(found, tasks, strict=True):
+        assert task.scene == "a room"
+        assert [segment.text for segment in task.segments.values()] == [part.text for part in SCRIPTS[name]]
+    first = found[0].segments
+    # A twentieth of the time of the profile, as the simulated robot took it.
+    assert 0.05 < first[0].elapsed_s < AT_ONCE_S
+    trace, result = tmp_path / "day.lrtrace.jsonl", tmp_path / "result.json"
+    assert run(["record", str(path), "-o", str(trace)]) == 0
+    assert timely(["replay", str(trace), "--json", str(result)]) == 0
+    jobs = json.loads(result.read_text())["jobs"]
+    assert [job["outcome"] for job in jobs] == ["complete"] * 4
+    assert [len(job["segments"]) for job in jobs] == [3, 2, 1, 3]
+
+
+def test_every_message_is_there_with_its_definition(tmp_path: Path, domain_id: int) -> None:
+    """As a reader sees it that knows MCAP and ROS 2 messages, and nothing of ours: Foxglove's way."""
+    from mcap.reader import make_reader
+    from mcap_ros2.decoder import DecoderFactory
+
+    files = record(tmp_path, domain_id, [("drone1", "up and look")], Bounds())
+    counts: dict[str, int] = {}
+    with files.files[0].open("rb") as file:
+        reader = make_reader(file, decoder_factories=[DecoderFactory()])
+        assert reader.get_header().profile == "ros2"
+        for schema, channel, _, message in reader.iter_decoded_messages():
+            assert schema.encoding == "ros2msg"
+            assert schema.name == f"timely_interfaces/msg/{schema.name.rpartition('/')[2]}"
+            counts[channel.topic] = counts.get(channel.topic, 0) + 1
+            if channel.topic == "/drone1/state":
+                assert message.driver == "sim"
+                assert message.pose.orientation.w == pytest.approx(1.0)
+    assert counts["/drone1/segments"] == 3
+    assert counts["/drone1/segment_reports"] >= 6
+    assert counts["/drone1/task"] >= 2
+    assert counts["/arm1/state"] >= 1
+    assert sum(counts.values()) == files.written
+    with files.files[0].open("rb") as file:
+        reader = make_reader(file)
+        summary = reader.get_summary()
+        assert summary is not None
+        assert summary.statistics is not None
+        topics = {channel.id: channel.topic for channel in summary.channels.values()}
+        told = {topics[number]: count for number, count in summary.statistics.channel_message_counts.items()}
+        assert told == counts
+        # A player that jumps to a time needs these, and that time goes forward.
+        assert len(summary.chunk_indexes) == summary.statistics.chunk_count >= 1
+        assert all(chunk.message_index_offsets for chunk in summary.chunk_indexes)
+        times = [
+            (kept.log_time, kept.publish_time) for _, _, kept in reader.iter_messages(log_time_order=False)
+        ]
+        assert times == sorted(times)
+        assert all(log == published for log, published in times)
+
+
+def message(text: str) -> bytes:
+    from rclpy.serialization import serialize_message
+
+    return bytes(serialize_message(Segment(task_id="a", index=0, text=text)))
+
+
+def test_a_full_recording_goes_on_in_the_next_file_and_forgets_the_oldest(tmp_path: Path) -> None:
+    files = McapFiles(tmp_path / "day.mcap", Bounds(file_bytes=200_000, files=3))
+    rng = random.Random(1)
+    for index in range(3000):
+        noise = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=400))
+        eventually(lambda: files._queue.qsize() < 5000)
+        files.write(
+            "/drone1/segments", "timely_interfaces/msg/Segment", definition(Segment), index, message(noise)
+        )
+    assert files.close()
+    assert files.written == 3000
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert len(left) == 3
+    assert "day_0.mcap" not in left
+    assert all(path.stat().st_size < 400_000 for path in tmp_path.iterdir())
+
+
+def test_the_files_of_one_recording_are_one_day(tmp_path: Path) -> None:
+    """A task that began in one file and ended in the next is one task."""
+    from rclpy.serialization import serialize_message
+
+    files = McapFiles(tmp_path / "day.mcap", Bounds(file_bytes=1, files=100))
+
+    def write(topic: str, value: Any, at_s: float) -> None:
+        kind = type(value)
+        data = bytes(serialize_message(value))
+        files.write(
+            f"/drone1/{topic}",
+            f"timely_interfaces/msg/{kind.__name__}",
+            definition(kind),
+            int(at_s * 1e9),
+            data,
+        )
+
+    def task(phase: int, **more: Any) -> Task:
+        return Task(task_id="t", robot="drone1", task="go", skill_set="drone", phase=phase, **more)
+
+    write("task", task(Task.PLANNING), 100.0)
+    write("state", RobotState(robot="tello", driver="tello"), 100.1)
+    write("segments", Segment(task_id="t", index=0, text="mu(40);", tokens=4, execution_s=2.5), 100.2)
+    write("task", task(Task.PLANNING), 101.0)
+    report = SegmentReport(task_id="t", segment=0, kind=SegmentReport.DONE, elapsed_s=2.75)
+    write("segment_reports", report, 103.0)
+    write("task", task(Task.ENDED, outcome="complete"), 103.1)
+    assert files.close()
+    assert len(files.files) > 3
+    (found,) = read_mcap(*files.files)
+    assert (found.arrival_s, found.outcome, found.robot) == (100.0, "complete", "tello")
+    assert found.segments[0].elapsed_s == 2.75
+    trace = tmp_path / "day.lrtrace.jsonl"
+    assert run(["record", *map(str, reversed(files.files)), "-o", str(trace)]) == 0
+    assert len(trace.read_text().splitlines()) == 2
+
+
+def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        McapFiles(tmp_path / "no" / "such" / "folder" / "day.mcap")
+    with pytest.raises(InvalidInput, match="at least"):
+        bounds_of(0.0, 4)

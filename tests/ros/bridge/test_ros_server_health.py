@@ -1,0 +1,64 @@
+"""The heartbeat to the server: what counts as lost, and as found again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+from timely_bridge.server_health import Heartbeat
+
+from timely.core.errors import EngineFailed
+
+
+class Server:
+    """Well, down or hanging."""
+
+    def __init__(self) -> None:
+        self.mood = "well"
+
+    async def health(self) -> object:
+        if self.mood == "down":
+            raise EngineFailed("nobody there", where="url")
+        if self.mood == "hanging":
+            await asyncio.Event().wait()
+        return {}
+
+
+async def test_a_server_is_lost_after_several_misses_and_found_at_once() -> None:
+    server = Server()
+    pulse = Heartbeat(server, period_s=5.0, misses=3)
+    assert not pulse.lost
+    assert math.isnan(pulse.round_trip_s)
+    assert await pulse.ask()
+    assert pulse.round_trip_s >= 0.0
+    server.mood = "down"
+    for misses in (1, 2, 3, 4):
+        assert not await pulse.ask()
+        assert pulse.lost == (misses >= 3)
+    assert "nobody there" in pulse.reason
+    server.mood = "well"
+    assert await pulse.ask()
+    assert not pulse.lost
+    assert pulse.reason == ""
+
+
+async def test_no_answer_is_a_miss() -> None:
+    server = Server()
+    server.mood = "hanging"
+    pulse = Heartbeat(server, period_s=0.02, misses=1)
+    async with asyncio.timeout(5):
+        assert not await pulse.ask()
+    assert pulse.lost
+    assert "no answer within 0.02 s" in pulse.reason
+
+
+async def test_it_asks_until_it_is_cancelled() -> None:
+    pulse = Heartbeat(Server(), period_s=0.01, misses=1)
+    asking = asyncio.create_task(pulse.run())
+    async with asyncio.timeout(5):
+        while pulse.asked < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking

@@ -1,0 +1,291 @@
+"""The segment executor: order, at most once, cancel, stop, honest reports; in virtual time, without ROS."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from timely_interfaces.msg import ErrorCode
+from timely_robots.clock import ManualPacer
+from timely_robots.execution import Motion, MotionError, SegmentDone, SegmentExecutor, SegmentOrder
+
+LIMIT_S = 5.0
+
+
+class Listener:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+        self.ended = threading.Event()
+        self.done: list[SegmentDone] = []
+        self.progress: list[tuple[float, float, float]] = []
+
+    def started(self) -> None:
+        self.began.set()
+
+    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
+        self.progress.append((fraction, elapsed_s, remaining_s))
+
+    def finished(self, done: SegmentDone) -> None:
+        self.done.append(done)
+        self.ended.set()
+
+    def result(self) -> SegmentDone:
+        assert self.ended.wait(LIMIT_S), "the segment never ended"
+        assert len(self.done) == 1, "more than one last word"
+        return self.done[0]
+
+
+class Body:
+    """A robot whose segments take 1 s for each letter of their text; ``!`` fails, ``?`` answers, ``#`` is refused."""
+
+    def __init__(self) -> None:
+        self.moved: list[str] = []
+        self.halts = 0
+
+    def check(self, order: SegmentOrder) -> None:
+        if "#" in order.text:
+            raise MotionError("not in the language", ErrorCode.SEGMENT_INVALID)
+
+    def execute(self, motion: Motion, executed: list[str]) -> str | None:
+        for letter in motion.order.text:
+            executed.append(letter)
+            if letter == "!":
+                raise MotionError("stuck")
+            if letter == "%":
+                raise RuntimeError("a defect")
+            motion.sleep(1.0)
+            self.moved.append(letter)
+        return "yes" if "?" in motion.order.text else None
+
+    def halt(self) -> None:
+        self.halts += 1
+
+
+class Bench:
+    """An executor on virtual time."""
+
+    def __init__(self, **options: Any) -> None:
+        self.pacer = ManualPacer(10.0)
+        self.body = Body()
+        self.work = SegmentExecutor(self.body, self.pacer, **options)
+
+    def send(self, index: int, text: str, task: str = "t") -> Listener:
+        listener = Listener()
+        self.work.submit(SegmentOrder(task, index, text, "drone", float(len(text))), listener)
+        return listener
+
+    def run_until(self, what: Callable[[], bool], step_s: float = 0.25) -> None:
+        for _ in range(10_000):
+            if what():
+                return
+            if not self.pacer.until_waiting(timeout_s=0.02) and what():
+                return
+            self.pacer.advance(step_s)
+        raise AssertionError("it never came to that")
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    assert made.work.close(LIMIT_S), "the motion thread did not end"
+
+
+def test_segments_are_executed_in_order_without_a_gap(bench: Bench) -> None:
+    listeners = [bench.send(index, text) for index, text in enumerate(["ab", "c", "def"])]
+    bench.run_until(listeners[-1].ended.is_set)
+    done = [listener.result() for listener in listeners]
+    assert "".join(bench.body.moved) == "abcdef"
+    assert [one.outcome for one in done] == ["done"] * 3
+    assert [one.executed for one in done] == ["a;b", "c", "d;e;f"]
+    # Virtual time moves in steps of 0.25 s, which is all the slack there is.
+    assert [one.elapsed_s for one in done] == pytest.approx([2.0, 1.0, 3.0], abs=0.5)
+    assert done[1].start_s - done[0].end_s <= 0.25
+    assert done[2].start_s - done[1].end_s <= 0.25
+
+
+def test_a_repeated_segment_moves_nothing(bench: Bench) -> None:
+    first = bench.send(0, "a")
+    bench.run_until(first.ended.is_set)
+    again = bench.send(0, "a").result()
+    assert (again.outcome, again.code) == ("refused", ErrorCode.DUPLICATE)
+    assert bench.body.moved == ["a"]
+
+
+def test_a_repeat_while_the_first_still_waits_is_refused_too(bench: Bench) -> None:
+    bench.send(0, "aaaa")
+    waiting = bench.send(1, "b")
+    assert bench.send(1, "b").result().code == ErrorCode.DUPLICATE
+    bench.run_until(waiting.ended.is_set)
+    assert "".join(bench.body.moved) == "aaaab"
+
+
+@pytest.mark.parametrize("index", [1, 7])
+def test_a_task_begins_at_zero(bench: Bench, index: int) -> None:
+    # As after a restart of the driver in the middle of a plan.
+    assert bench.send(index, "a").result().code == ErrorCode.OUT_OF_ORDER
+    assert bench.body.moved == []
+
+
+def test_a_gap_is_refused_and_the_task_may_go_on(bench: Bench) -> None:
+    bench.send(0, "a")
+    assert bench.send(2, "c").result().code == ErrorCode.OUT_OF_ORDER
+    last = bench.send(1, "b")
+    bench.run_until(last.ended.is_set)
+    assert bench.body.moved == ["a", "b"]
+
+
+def test_a_failure_ends_the_rest_of_the_task_only(bench: Bench) -> None:
+    failing, after = bench.send(0, "a!b"), bench.send(1, "c")
+    other = bench.send(0, "x", task="other")
+    bench.run_until(other.ended.is_set)
+    done = failing.result()
+    assert (done.outcome, done.code, done.executed) == ("failed", ErrorCode.MOTION_FAILED, "a;!")
+    assert after.result().code == ErrorCode.SEGMENT_CANCELLED
+    assert bench.send(2, "d").result().code == ErrorCode.SEGMENT_CANCELLED
+    assert other.result().outcome == "done"
+    assert bench.body.moved == ["a", "x"]
+
+
+def test_a_refused_segment_ends_the_rest_of_its_task(bench: Bench) -> None:
+    assert bench.send(0, "#").result().code == ErrorCode.SEGMENT_INVALID
+    assert bench.send(1, "a").result().code == ErrorCode.SEGMENT_INVALID
+    assert bench.body.moved == []
+
+
+def test_a_defect_of_the_driver_is_a_typed_failure_with_the_robot_halted(bench: Bench) -> None:
+    done = bench.send(0, "%").result()
+    assert (done.outcome, done.code) == ("failed", ErrorCode.DRIVER_INTERNAL)
+    assert "a defect" in done.message
+    assert bench.body.halts == 1
+    after = bench.send(0, "a", task="next")
+    bench.run_until(after.ended.is_set)
+    assert after.result().outcome == "done"
+
+
+def test_cancel_cuts_the_motion_at_once(bench: Bench) -> None:
+    moving, waiting = bench.send(0, "abc"), bench.send(1, "d")
+    assert moving.began.wait(LIMIT_S)
+    bench.pacer.until_waiting()
+    bench.work.cancel("t", 0)
+    done = moving.result()  # virtual time stands still: nothing but the cancellation can end it
+    assert (done.outcome, done.code, done.executed) == ("cancelled", ErrorCode.SEGMENT_CANCELLED, "a")
+    assert done.elapsed_s == 0.0
+    assert bench.body.halts == 1
+    assert waiting.result().outcome == "cancelled"
+    assert bench.body.moved == []
+
+
+def test_cancel_of_a_waiting_segment_lets_the_one_before_go_on(bench: Bench) -> None:
+    moving, second, third = bench.send(0, "ab"), bench.send(1, "c"), bench.send(2, "d")
+    assert moving.began.wait(LIMIT_S)
+    bench.work.cancel("t", 1)
+    assert second.result().outcome == third.result().outcome == "cancelled"
+    bench.run_until(moving.ended.is_set)
+    assert moving.result().outcome == "done"
+    assert bench.send(3, "e").result().outcome == "refused"
+    assert bench.body.moved == ["a", "b"]
+
+
+def test_cancel_of_something_unknown_does_nothing(bench: Bench) -> None:
+    bench.work.cancel("nobody", 3)
+    last = bench.send(0, "a")
+    bench.run_until(last.ended.is_set)
+    bench.work.cancel("t", 0)
+    assert last.result().outcome == "done"
+
+
+def test_stop_needs_a_reset_and_ends_the_tasks_for_good(bench: Bench) -> None:
+    moving, waiting = bench.send(0, "abc"), bench.send(0, "d", task="u")
+    assert moving.began.wait(LIMIT_S)
+    bench.work.stop("pressed")
+    for listener in (moving, waiting):
+        done = listener.result()
+        assert (done.outcome, done.code, done.message) == ("cancelled", ErrorCode.DRIVER_STOPPED, "pressed")
+    assert bench.work.snapshot().stopped
+    assert bench.send(0, "e", task="v").result().code == ErrorCode.DRIVER_STOPPED
+    bench.work.reset()
+    assert bench.send(1, "f").result().outcome == "refused", "its task was stopped"
+    fresh = bench.send(0, "g", task="w")
+    bench.run_until(fresh.ended.is_set)
+    assert bench.body.moved == ["g"]
+
+
+def test_stop_halts_a_robot_that_seems_to_be_at_rest(bench: Bench) -> None:
+    bench.work.stop()
+    assert bench.body.halts == 1
+
+
+def test_the_queue_has_a_limit() -> None:
+    bench = Bench(queue_limit=2)
+    try:
+        listeners = [bench.send(0, "aa")]
+        assert listeners[0].began.wait(LIMIT_S)
+        listeners += [bench.send(index, "b") for index in (1, 2)]
+        assert bench.send(3, "c").result().code == ErrorCode.QUEUE_FULL
+        bench.run_until(listeners[-1].ended.is_set)
+        again = bench.send(3, "c")
+        bench.run_until(again.ended.is_set)
+        assert again.result().outcome == "done", "a full queue is not the end of the task"
+    finally:
+        assert bench.work.close(LIMIT_S)
+
+
+def test_old_tasks_are_forgotten_and_live_ones_are_not() -> None:
+    bench = Bench(remembered_tasks=2)
+    try:
+        moving = bench.send(0, "aa", task="long")
+        assert moving.began.wait(LIMIT_S)
+        others = [bench.send(0, "b", task=f"t{index}") for index in range(5)]
+        assert bench.send(0, "aa", task="long").result().code == ErrorCode.DUPLICATE
+        bench.run_until(others[-1].ended.is_set)
+        assert len(bench.work._tasks) <= 7
+        last = bench.send(0, "b", task="last")
+        bench.run_until(last.ended.is_set)
+        assert len(bench.work._tasks) <= 3
+    finally:
+        assert bench.work.close(LIMIT_S)
+
+
+def test_a_value_comes_back(bench: Bench) -> None:
+    listener = bench.send(0, "?")
+    bench.run_until(listener.ended.is_set)
+    assert listener.result().value == "yes"
+
+
+def test_progress_is_told_now_and_then_and_adds_up(bench: Bench) -> None:
+    listener = bench.send(0, "abcd")
+    bench.run_until(listener.ended.is_set)
+    assert 3 <= len(listener.progress) <= 9
+    fractions = [part[0] for part in listener.progress]
+    assert fractions == sorted(fractions)
+    assert all(0.0 < fraction < 1.0 for fraction in fractions)
+    for fraction, elapsed_s, remaining_s in listener.progress:
+        assert elapsed_s / (elapsed_s + remaining_s) == pytest.approx(fraction)
+        assert elapsed_s + remaining_s == pytest.approx(4.0, abs=1.1)
+
+
+def test_snapshot_tells_what_goes_on(bench: Bench) -> None:
+    assert not bench.work.snapshot().executing
+    moving = bench.send(0, "abcd")
+    waiting = bench.send(1, "e")
+    assert moving.began.wait(LIMIT_S)
+    bench.run_until(lambda: len(bench.body.moved) == 2)
+    now = bench.work.snapshot()
+    assert (now.executing, now.task_id, now.segment, now.queued) == (True, "t", 0, 1)
+    assert now.progress == pytest.approx(0.5, abs=0.1)
+    bench.run_until(waiting.ended.is_set)
+    after = bench.work.snapshot()
+    assert (after.executing, after.task_id, after.segment, after.queued) == (False, "t", 1, 0)
+
+
+def test_close_ends_a_motion_and_refuses_the_rest(bench: Bench) -> None:
+    moving = bench.send(0, "abc")
+    assert moving.began.wait(LIMIT_S)
+    assert bench.work.close(LIMIT_S)
+    assert moving.result().outcome == "cancelled"
+    assert bench.send(0, "x", task="late").result().code == ErrorCode.DRIVER_INACTIVE

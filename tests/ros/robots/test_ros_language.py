@@ -1,0 +1,197 @@
+"""Plans as a robot reads them: segment by segment, blocks left open, values computed, limits kept."""
+
+from __future__ import annotations
+
+import pytest
+from timely_interfaces.msg import ErrorCode
+from timely_robots import language
+from timely_robots.execution import MotionError, SegmentOrder, SkillCall
+from timely_robots.language import PlanInterpreter, Returned
+
+from lrtrace.profiles import load_profile
+from timely.plans.skill_library import load_skill_set
+
+DRONE = load_profile("sim-drone")
+ARM = load_profile("sim-arm")
+
+
+class Hands:
+    """Performs calls by writing them down; queries are answered from a table."""
+
+    def __init__(self, **answers: Returned) -> None:
+        self.calls: list[str] = []
+        self.args: list[tuple[object, ...]] = []
+        self.answers = answers
+
+    def __call__(self, call: SkillCall) -> Returned:
+        self.calls.append(call.text)
+        self.args.append(call.args)
+        return self.answers.get(call.skill)
+
+
+def run(
+    segments: list[str], skills: str = "drone", **answers: Returned
+) -> tuple[Hands, PlanInterpreter, list[Returned]]:
+    hands = Hands(**answers)
+    plan = PlanInterpreter(load_skill_set(skills), hands)
+    return hands, plan, [plan.run(segment) for segment in segments]
+
+
+CHOICE = ["?iv('a'){mf(20)}", ":?s('b'){mb(20)}", ":{mu(20)}", "md(20);"]
+BOTH = ["?iv('keys')&iv('wallet')->{l('Yes');->True}", "l('No');->False"]
+SIDE = ["_1=ox('cat');", "?_1>0.6{tc(15)}", ":?_1<0.4{tu(15)}"]
+
+
+@pytest.mark.parametrize(
+    ("segments", "answers", "calls"),
+    [
+        (["mf(100);", "tc(90);"], {}, ["mf(100)", "tc(90)"]),
+        (["?s('dog')==True{", "g('dog')}"], {"scan": True}, ["s('dog')", "g('dog')"]),
+        (["?s('dog')==True{", "g('dog')}"], {"scan": False}, ["s('dog')"]),
+        (["?s('dog')==True{g('dog')}", "mf(50);"], {"scan": False}, ["s('dog')", "mf(50)"]),
+        # Arms come in later segments; the first that holds is taken, and no condition after it is asked.
+        (CHOICE, {"scan": True}, ["iv('a')", "s('b')", "mb(20)", "md(20)"]),
+        (CHOICE, {"is_visible": True}, ["iv('a')", "mf(20)", "md(20)"]),
+        (CHOICE, {}, ["iv('a')", "s('b')", "mu(20)", "md(20)"]),
+        # A loop runs once as it arrives, and the rest when its brace has come.
+        (["3{mf(20);", "tc(30);", "}"], {}, ["mf(20)", "tc(30)"] * 3),
+        (["2{2{mf(20)}tc(30)}"], {}, ["mf(20)", "mf(20)", "tc(30)"] * 2),
+        # A return ends the plan, also out of a loop, and in later segments.
+        (["4{mf(20);->True}", "mu(40);"], {}, ["mf(20)"]),
+        (BOTH, {"is_visible": True}, ["iv('keys')", "iv('wallet')", "l('Yes')"]),
+        (BOTH, {}, ["iv('keys')", "l('No')"]),
+        # Either side of | is enough.
+        (["?iv('a')|s('b'){mf(20)}"], {"is_visible": True}, ["iv('a')", "mf(20)"]),
+        (SIDE, {"object_x": 0.7}, ["ox('cat')", "tc(15)"]),
+        (SIDE, {"object_x": 0.3}, ["ox('cat')", "tu(15)"]),
+        (["?od('cat')/2+10>=85{mf(20)}"], {"object_distance": 150.0}, ["od('cat')", "mf(20)"]),
+    ],
+)
+def test_plans_are_executed_as_written(
+    segments: list[str], answers: dict[str, Returned], calls: list[str]
+) -> None:
+    assert run(segments, **answers)[0].calls == calls
+
+
+def test_any_cut_into_segments_gives_the_same_calls() -> None:
+    cuts = [
+        ["?iv('a')==True{mf(20);2{tc(30);mu(20)}}:{md(20);}l('x');"],
+        ["?iv('a')==True{", "mf(20);", "2{", "tc(30);", "mu(20)}", "}", ":{", "md(20);}", "l('x');"],
+        ["?iv('a')==True{mf(20);2{tc(30);", "mu(20)}}:{md(20);", "}l('x');"],
+    ]
+    found = [run(cut, is_visible=True)[0].calls for cut in cuts]
+    assert found == [["iv('a')", "mf(20)", "tc(30)", "mu(20)", "tc(30)", "mu(20)", "l('x')"]] * 3
+
+
+def test_a_variable_reaches_the_call() -> None:
+    hands, _, _ = run(["_1=sa('a tool');", "g(_1);"], scan_abstract="pen")
+    assert hands.args == [("a tool",), ("pen",)]
+
+
+def test_the_value_of_a_segment_is_its_last_query() -> None:
+    assert run(["mf(20);", "?iv('a'){mf(20)}", "_1=ox('a');"], is_visible=False, object_x=0.25)[2] == [
+        None,
+        False,
+        0.25,
+    ]
+
+
+def test_what_a_plan_returns_is_kept() -> None:
+    _, plan, _ = run(["?iv('a'){->True}", "->False"], is_visible=False)
+    assert (plan.ended, plan.returned) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "segment",
+    ["zz(3);", "mf(;", "}", "_1=", "g(_7);", "?ox('a')<'b'{mf(20)}", "?ox('a')/0>1{mf(20)}"],
+)
+def test_what_cannot_be_executed_is_a_typed_error(segment: str) -> None:
+    with pytest.raises(MotionError) as caught:
+        run([segment], object_x=0.5)
+    assert caught.value.code == ErrorCode.SEGMENT_INVALID
+
+
+def test_a_plan_that_never_ends_is_ended() -> None:
+    with pytest.raises(MotionError, match="more than 10000 calls"):
+        run(["1000{1000{iv('a');}}"])
+
+
+def test_prose_is_read_out_in_one_piece() -> None:
+    hands = Hands()
+    reader = language.interpreter("chat", hands)
+    reader.run(" A short sentence. ")
+    assert hands.args == [("A short sentence.",)]
+
+
+def order(text: str, skill_set: str = "drone") -> SegmentOrder:
+    return SegmentOrder("t", 0, text, skill_set)
+
+
+@pytest.mark.parametrize(
+    "text", ["mf(100);", "?s('dog')==True{", "g('dog')}", "mu(40);?iv('vase')==True{tp()}"]
+)
+def test_good_segments_pass(text: str) -> None:
+    language.check(order(text), DRONE)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("mf(10);", ErrorCode.OUT_OF_LIMITS),
+        ("mf(501);", ErrorCode.OUT_OF_LIMITS),
+        ("mf(-20);", ErrorCode.OUT_OF_LIMITS),
+        ("tc(361);", ErrorCode.OUT_OF_LIMITS),
+        ("zz(1);", ErrorCode.SEGMENT_INVALID),
+        ("mf(100", ErrorCode.SEGMENT_INVALID),
+        ("", ErrorCode.OUT_OF_LIMITS),
+        ("g('\x1b[2J');", ErrorCode.OUT_OF_LIMITS),
+    ],
+)
+def test_bad_segments_are_refused_with_a_code(text: str, code: int) -> None:
+    with pytest.raises(MotionError) as caught:
+        language.check(order(text), DRONE)
+    assert caught.value.code == code
+
+
+def test_an_unknown_skill_set_is_refused() -> None:
+    with pytest.raises(MotionError) as caught:
+        language.check(order("mf(100);", "nope"), DRONE)
+    assert caught.value.code == ErrorCode.UNKNOWN_NAME
+
+
+def test_a_skill_the_robot_may_not_use_is_forbidden() -> None:
+    tame = DRONE.model_copy(update={"deny": ("move_up",)})
+    with pytest.raises(MotionError) as caught:
+        language.check(order("mu(40);"), tame)
+    assert caught.value.code == ErrorCode.SKILL_FORBIDDEN
+    language.check(order("mf(40);"), tame)
+
+
+def test_a_computed_argument_is_checked_when_it_is_known() -> None:
+    skills = load_skill_set("drone")
+    with pytest.raises(MotionError) as caught:
+        language.approve(SkillCall("move_forward", (9999,), "mf(_1)"), skills, DRONE)
+    assert caught.value.code == ErrorCode.OUT_OF_LIMITS
+    assert language.approve(SkillCall("move_forward", (100,), "mf(100)"), skills, DRONE).args == (100,)
+
+
+def test_arguments_arrive_in_the_units_of_the_profile() -> None:
+    skills = load_skill_set("drone")
+    data = DRONE.model_dump()
+    data["skills"]["move_forward"]["args"]["distance"] = {"unit": "m", "min": 0.2, "max": 5.0}
+    metric = type(DRONE).model_validate(data)
+    assert language.approve(SkillCall("move_forward", (150,), "mf(150)"), skills, metric).args == (1.5,)
+
+
+@pytest.mark.parametrize("name", ["drone", "arm"])
+def test_every_example_plan_runs_on_the_simulated_robot(name: str) -> None:
+    profile = DRONE if name == "drone" else ARM
+    skills = load_skill_set(name)
+    for example in skills.examples:
+        language.check(order(example.plan, name), profile)
+        for answer in (True, False):
+            hands = Hands(
+                scan=answer, is_visible=answer, scan_abstract="pen", look=answer, probe="yes", object_x=0.5
+            )
+            PlanInterpreter(skills, hands).run(example.plan)
+            assert hands.calls

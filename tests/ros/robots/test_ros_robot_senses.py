@@ -1,0 +1,89 @@
+"""What the drivers of real robots believe: the made-up room of a drone, the table of an arm."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from timely_interfaces.msg import ErrorCode
+from timely_robots.detector import Blind, Room, Where, make_eyes
+from timely_robots.execution import MotionError
+from timely_robots.indy7.table import Table
+
+
+def names(room: Room, where: Where) -> list[str]:
+    return [seen.name for seen in room.look(where)]
+
+
+def test_a_room_shows_what_is_ahead() -> None:
+    room = Room(["Chair:0:200", "bottle:90:150"])
+    assert names(room, Where()) == ["chair"]
+    (bottle,) = room.look(Where(yaw=-math.pi / 2))
+    assert (bottle.name, bottle.distance_m) == ("bottle", pytest.approx(1.5))
+    assert bottle.bearing == pytest.approx(0.0)
+    assert names(room, Where(yaw=math.pi)) == []
+
+
+def test_direction_and_distance_follow_the_drone() -> None:
+    (chair,) = Room(["chair:0:200"]).look(Where(x=1.0, y=0.5))
+    assert chair.distance_m == pytest.approx(math.hypot(1.0, 0.5))
+    assert chair.bearing == pytest.approx(-math.atan2(0.5, 1.0)), "to the right is negative"
+
+
+def test_what_is_high_is_seen_from_above_and_what_is_low_from_below() -> None:
+    room = Room(["vase:0:200:high", "shoe:0:200:low"])
+    assert [names(room, Where(z=z)) for z in (0.0, 0.4, -0.4)] == [[], ["vase"], ["shoe"]]
+
+
+def test_eyes_are_made_as_the_parameters_say() -> None:
+    assert isinstance(make_eyes("", ["cat:0:100"]), Room)
+    assert isinstance(make_eyes("timely_robots.detector:Blind", []), Blind)
+    with pytest.raises(MotionError, match="sees nothing"):
+        make_eyes("", []).look(Where())
+
+
+@pytest.mark.parametrize(
+    ("eyes", "things"),
+    [
+        ("no_such_module:Eyes", []),
+        ("math:Eyes", []),
+        ("", ["cat"]),
+        ("", ["cat:left:100"]),
+        ("", ["cat:0:-5"]),
+        ("", [":0:100"]),
+        ("", ["cat:0:100:sideways"]),
+    ],
+)
+def test_eyes_that_cannot_be_are_refused(eyes: str, things: list[str]) -> None:
+    with pytest.raises(MotionError) as caught:
+        make_eyes(eyes, things)
+    assert caught.value.code == ErrorCode.INVALID_INPUT
+
+
+def test_what_is_taken_moves_along() -> None:
+    table = Table(["Cup:0.4,0.1,0.05", "plate:0.3,-0.2,0.0"])
+    assert table.describe() == "cup, plate"
+    table.may_take("cup[0.4]")
+    table.take("cup[0.4]")
+    assert table.describe() == "plate"
+    with pytest.raises(MotionError, match="holds 'cup'"):
+        table.may_take("plate")
+    with pytest.raises(MotionError, match="on itself"):
+        table.may_put("cup")
+    table.may_put("plate")
+    table.put((0.3, -0.2, 0.04))
+    assert table.place("cup") == (0.3, -0.2, 0.04)
+    with pytest.raises(MotionError, match="holds nothing"):
+        table.may_put("plate")
+
+
+def test_what_nobody_told_of_lists_what_is_known() -> None:
+    with pytest.raises(MotionError, match="known: cup"):
+        Table(["cup:0,0,0"]).place("ghost")
+
+
+@pytest.mark.parametrize("text", ["cup", "cup:1,2", "cup:a,b,c", ":0,0,0", "cup:0,0,inf"])
+def test_a_thing_written_wrongly_is_refused(text: str) -> None:
+    with pytest.raises(MotionError) as caught:
+        Table([text])
+    assert caught.value.code == ErrorCode.INVALID_INPUT

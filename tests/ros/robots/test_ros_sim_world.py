@@ -1,0 +1,95 @@
+"""The simulated scene: where the robot is, what it sees and holds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from timely_interfaces.msg import ErrorCode
+from timely_robots.execution import MotionError, SkillCall
+from timely_robots.sim.world import SimWorld
+
+from timely.plans.skill_library import load_skill_set
+
+
+def call(skill: str, *args: object) -> SkillCall:
+    return SkillCall(skill, args, skill)
+
+
+def test_moves_and_turns_add_up_in_metres_and_radians() -> None:
+    world = SimWorld()
+    for step in (
+        call("move_up", 120),
+        call("move_forward", 200),
+        call("turn_ccw", 90),
+        call("move_forward", 100),
+    ):
+        world.apply(step)
+    assert world.position == pytest.approx([2.0, 1.0, 1.2])
+    assert world.yaw == pytest.approx(math.pi / 2)
+    world.apply(call("turn_cw", 270))
+    assert world.yaw == pytest.approx(-math.pi) or world.yaw == pytest.approx(math.pi)
+    assert sum(part * part for part in world.orientation) == pytest.approx(1.0)
+
+
+def test_a_motion_cut_short_moves_part_of_the_way() -> None:
+    world = SimWorld()
+    world.apply(call("move_left", 100), 0.25)
+    assert world.position == pytest.approx([0.0, 0.25, 0.0])
+    world.apply(call("pick", "cup"), 0.9)
+    assert world.holding == ""
+
+
+def test_the_ground_is_the_end_of_down() -> None:
+    world = SimWorld()
+    world.apply(call("move_down", 100))
+    assert world.position[2] == 0.0
+
+
+def test_without_a_list_of_things_everything_is_there() -> None:
+    world = SimWorld()
+    assert world.answer(call("scan", "unicorn")) is True
+    world.before(call("goto", "unicorn"))
+
+
+def test_with_a_list_only_those_are() -> None:
+    world = SimWorld(["Cat", "book"])
+    assert world.answer(call("is_visible", "cat[0.6]")) is True
+    assert world.answer(call("is_visible", "dog")) is False
+    with pytest.raises(MotionError) as caught:
+        world.before(call("goto", "dog"))
+    assert caught.value.code == ErrorCode.MOTION_FAILED
+    assert world.answer(call("probe", "Is the book open?")) == "yes"
+    assert world.answer(call("probe", "Is the window open?")) == "no"
+    assert world.answer(call("scan_abstract", "something like a book")) == "book"
+    assert world.answer(call("scan_abstract", "a tool")) in ("book", "cat")
+    assert world.answer(call("re_plan")) == "book, cat"
+
+
+def test_one_hand_holds_one_thing() -> None:
+    world = SimWorld()
+    world.apply(call("pick", "cup"))
+    with pytest.raises(MotionError, match="holds 'cup'"):
+        world.before(call("take", "plate"))
+    world.apply(call("place", "table"))
+    world.before(call("take", "plate"))
+
+
+def test_what_is_said_is_kept_and_bounded() -> None:
+    world = SimWorld()
+    for index in range(150):
+        world.apply(call("log", f"line {index}"))
+    assert len(world.log) == 100
+    assert world.log[-1] == "line 149"
+
+
+@pytest.mark.parametrize("name", ["drone", "arm"])
+def test_every_skill_that_returns_something_is_answered_in_kind(name: str) -> None:
+    kinds = {"bool": bool, "float": float, "str": str}
+    world = SimWorld(["cat"])
+    for skill in load_skill_set(name).skills:
+        answer = world.answer(call(skill.name, *("cat" for _ in skill.arguments)))
+        if skill.returns == "none":
+            assert answer is None, skill.name
+        else:
+            assert isinstance(answer, kinds[skill.returns]), skill.name

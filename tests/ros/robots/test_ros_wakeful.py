@@ -1,0 +1,53 @@
+"""Bridge and driver keep the processors awake while a task lives, on a file that stands for Linux's."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from ros_harness import LIMIT_S, Program, eventually
+from timely_bridge.fleet import fleet_of
+from timely_bridge.run_fleet import start_fleet
+from timely_bridge.testing import FakeSegment, FakeServer
+from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import Task
+
+from timely.core import cpu_latency
+from timely.core.cpu_latency import PARAMETER
+
+
+@pytest.mark.ros
+@pytest.mark.timeout(120)
+def test_bridge_and_driver_hold_it_from_a_tasks_beginning_to_its_end(
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path / "cpu_dma_latency"
+    device.touch()
+    monkeypatch.setattr(cpu_latency, "DEVICE", device)
+    drone = {
+        "profile": "sim-drone",
+        "skill_set": "drone",
+        "parameters": {"speed": 20.0, "seed": 1, PARAMETER: 5},
+    }
+    fleet = fleet_of({"server_url": "http://fake", "robots": {"drone1": drone}, "bridge": {PARAMETER: 0}})
+    server = FakeServer({"wait": (FakeSegment("d(60);", 60.0),)}, ahead=0)
+    running = start_fleet(fleet, domain_id=domain_id, client_factory=server)
+    program = Program(domain_id)
+    nodes = (running.bridge, running.drivers["drone1"])
+    try:
+        assert not any(node._wakeful.held for node in nodes)
+        goal = program.send(ExecuteTask, "/drone1/execute_task", task="wait")
+        eventually(lambda: all(node._wakeful.held for node in nodes), "the processors may sleep")
+        assert goal.result().outcome == "complete"
+        eventually(lambda: not any(node._wakeful.held for node in nodes), "they are never let go")
+        driver = running.drivers["drone1"]
+        hear = partial(driver._on_task, Task(task_id="of others", phase=Task.PLANNING))
+        running.spinner.call_and_wait(hear, LIMIT_S)
+        assert driver._wakeful.held
+        running.spinner.call_and_wait(driver.trigger_deactivate, LIMIT_S)
+        running.spinner.call_and_wait(hear, LIMIT_S)
+        assert not driver._wakeful.held
+    finally:
+        program.close()
+        assert running.close()

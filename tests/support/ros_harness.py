@@ -1,0 +1,151 @@
+"""What the ROS 2 tests share: a robot program's side of actions, topics and services, every wait with a deadline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import rclpy
+from rclpy.action import ActionClient
+from rclpy.qos import QoSProfile
+from timely_robots.ros.rclpy_utils import (
+    LATCHED,
+    Spinner,
+    assumed_handle,
+    isolated_context,
+    new_goal_id,
+    send_goal,
+)
+
+LIMIT_S = 20.0
+"""Longest wait for anything; a healthy run needs a fraction of a second."""
+
+AT_ONCE_S = 2.0
+"""What is at once in a test: a shared machine stands still for a second now and then; benchmarks have the timings."""
+
+
+def eventually(
+    what: Callable[[], Any], message: str = "it never came to that", timeout_s: float = LIMIT_S
+) -> Any:
+    """The first true value of ``what``."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = what()
+        if value:
+            return value
+        assert time.monotonic() < deadline, message
+        time.sleep(0.005)
+
+
+class Goal:
+    """A goal on its way."""
+
+    def __init__(self, program: Program, client: ActionClient, goal: Any) -> None:
+        self._program, self._client = program, client
+        self._goal_id = new_goal_id()
+        self._ended = threading.Event()
+        self._handle: Any = None
+        self._response: Any = None
+        self.sent_s = time.monotonic()
+        self.ended_s = 0.0
+        self.feedback: list[Any] = []
+        program.spinner.call(self._send, goal)
+
+    def _send(self, goal: Any) -> None:
+        hear = lambda message: self.feedback.append(message.feedback)  # noqa: E731
+        send_goal(self._client, goal, hear, self._goal_id).add_done_callback(
+            lambda future: self._follow(future.result())
+        )
+
+    def _follow(self, handle: Any) -> None:
+        if self._handle is None:
+            self._handle = handle
+            handle.get_result_async().add_done_callback(self._result)
+
+    def _result(self, future: Any) -> None:
+        self._response = future.result()
+        self.ended_s = time.monotonic()
+        self._ended.set()
+
+    def _insist(self) -> None:
+        """The acceptance of the very first goal may get lost in discovery: see ``assumed_handle``."""
+        patience = time.monotonic() + 2.0
+        while self._handle is None and time.monotonic() < patience:
+            time.sleep(0.005)
+        if self._handle is None:
+            self._program.spinner.call(lambda: self._follow(assumed_handle(self._client, self._goal_id)))
+
+    def cancel(self) -> float:
+        """Cancel it; when that was, on the monotonic clock."""
+        self._insist()
+        eventually(lambda: self._handle is not None, "the goal was never accepted")
+        now = time.monotonic()
+        self._program.spinner.call(self._handle.cancel_goal_async)
+        return now
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    def result(self, timeout_s: float = LIMIT_S) -> Any:
+        """Its result."""
+        self._insist()
+        assert self._ended.wait(timeout_s), "the goal never ended"
+        return self._response.result
+
+    @property
+    def status(self) -> int:
+        """Of the ended goal; see action_msgs/GoalStatus."""
+        assert self._ended.wait(LIMIT_S), "the goal never ended"
+        return int(self._response.status)
+
+
+class Program:
+    """A robot program: one node with its own context, in the domain of the test."""
+
+    def __init__(self, domain_id: int) -> None:
+        self.context = isolated_context(domain_id)
+        self.node = rclpy.create_node("program", context=self.context)
+        self.spinner = Spinner(self.context, [self.node], name="program").start()
+        self._clients: dict[str, ActionClient] = {}
+
+    def send(self, action: Any, name: str, **fields: Any) -> Goal:
+        """Send a goal, once its server is there."""
+        client = self._clients.get(name)
+        if client is None:
+            client = self.spinner.call_and_wait(lambda: ActionClient(self.node, action, name), LIMIT_S)
+            self._clients[name] = client
+            self.spinner.executor.wake()
+        eventually(client.server_is_ready, f"nobody serves {name}")
+        return Goal(self, client, action.Goal(**fields))
+
+    def listen(self, kind: Any, topic: str, *, latched: bool = False) -> list[Any]:
+        """All messages of a topic from now on."""
+        heard: list[Any] = []
+        qos = LATCHED if latched else QoSProfile(depth=200)
+        self.spinner.call_and_wait(
+            lambda: self.node.create_subscription(kind, topic, heard.append, qos), LIMIT_S
+        )
+        self.spinner.executor.wake()
+        return heard
+
+    def call(self, kind: Any, name: str, request: Any = None) -> Any:
+        """Call a service, once it is there."""
+        client = self.spinner.call_and_wait(lambda: self.node.create_client(kind, name), LIMIT_S)
+        self.spinner.executor.wake()
+        eventually(client.service_is_ready, f"nobody offers {name}")
+        answer: list[Any] = []
+
+        def ask() -> None:
+            client.call_async(request or kind.Request()).add_done_callback(
+                lambda future: answer.append(future.result())
+            )
+
+        self.spinner.call(ask)
+        eventually(lambda: answer, f"{name} never answered")
+        return answer[0]
+
+    def close(self) -> None:
+        assert self.spinner.close(), "the program's executor did not end"

@@ -1,0 +1,1 @@
+"""Benchmarks of the whole system and reproductions of the papers."""

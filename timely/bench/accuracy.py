@@ -1,0 +1,207 @@
+"""The simulator against a measured run of vLLM: the same requests, what they saw, and how far the simulator is off.
+
+The measurement is a folder with ``requests.jsonl`` (one request a line: ``input_toks``, ``output_toks``,
+``queued_ts``, ``first_token_ts``, ``last_token_ts``, seconds on one clock) and, if there, ``meta.json`` with the
+engine's limits (``engine_kwargs.max_num_seqs``, ``max_num_batched_tokens``; ``kv_cache.num_gpu_blocks``,
+``block_size``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timely.core.errors import InvalidInput
+from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.profile import KvCache, StepTimeProfile, load_profile
+
+STATISTICS = ("mean", "p50", "p90")
+FIELDS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One request of the measured run: token counts, and times in seconds from the first request's."""
+
+    prompt_tokens: int
+    output_tokens: int
+    queued_s: float
+    first_token_s: float
+    last_token_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Limits of the measured engine; None: not known, the profile's."""
+
+    max_batch: int | None = None
+    token_budget: int | None = None
+    kv_blocks: int | None = None
+    block_tokens: int | None = None
+
+
+def read_run(folder: Path) -> tuple[list[Measured], Engine]:
+    """A measured run.
+
+    Raises:
+        InvalidInput: a file is missing or a line is broken; names file, line and field.
+    """
+    path = folder / "requests.jsonl"
+    requests = list(_requests(path))
+    if not requests:
+        raise InvalidInput("holds no requests", where=str(path))
+    requests.sort(key=lambda request: request.queued_s)
+    origin = requests[0].queued_s
+    shifted = [
+        replace(
+            request,
+            queued_s=request.queued_s - origin,
+            first_token_s=request.first_token_s - origin,
+            last_token_s=request.last_token_s - origin,
+        )
+        for request in requests
+    ]
+    return shifted, _engine(folder / "meta.json")
+
+
+def _requests(path: Path) -> Iterator[Measured]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield _request(line, f"{path}:{number}")
+    except OSError as error:
+        raise InvalidInput(f"cannot read it: {error.strerror}", where=str(path)) from error
+
+
+def _request(line: str, where: str) -> Measured:
+    try:
+        raw = json.loads(line)
+        prompt, output, queued, first, last = (float(raw[name]) for name in FIELDS)
+    except KeyError as error:
+        raise InvalidInput(f"{error.args[0]} is missing", where=where) from error
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"not a request: {error}", where=where) from error
+    if prompt < 1 or output < 2 or not queued <= first <= last:
+        raise InvalidInput("needs a prompt, two tokens of output, and times in order", where=where)
+    return Measured(int(prompt), int(output), queued, first, last)
+
+
+def _engine(path: Path) -> Engine:
+    if not path.exists():
+        return Engine()
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        arguments, cache = meta.get("engine_kwargs", {}), meta.get("kv_cache", {})
+        return Engine(
+            arguments.get("max_num_seqs"),
+            arguments.get("max_num_batched_tokens"),
+            cache.get("num_gpu_blocks"),
+            cache.get("block_size"),
+        )
+    except (OSError, ValueError, AttributeError) as error:
+        raise InvalidInput(f"cannot use it: {error}", where=str(path)) from error
+
+
+def simulate(
+    requests: list[Measured], engine: Engine, profile: StepTimeProfile, discipline: str = "fcfs"
+) -> list[JobRecord]:
+    """The same requests on the simulator, as vLLM serves them: first come first served, never parked."""
+    if engine.block_tokens is not None:
+        kv = profile.kv
+        profile = profile.model_copy(
+            update={
+                "kv": KvCache(
+                    blocks=engine.kv_blocks or kv.blocks,
+                    block_tokens=engine.block_tokens,
+                    swap_s_per_token=kv.swap_s_per_token,
+                )
+            }
+        )
+    options = ReplayOptions(
+        discipline=discipline, mode="stream", max_batch=engine.max_batch, max_resident=engine.max_batch,
+        token_budget=engine.token_budget, kv_blocks=engine.kv_blocks, eviction="recompute", journal=False,
+    )  # fmt: skip
+    tasks = [
+        PlannedTask(
+            job=number,
+            arrival_s=request.queued_s,
+            plan=(PlannedSegment("", request.output_tokens, 0.0),),
+            prompt_tokens=request.prompt_tokens,
+        )
+        for number, request in enumerate(requests)
+    ]
+    return Simulator(options, profile).run(tasks).records
+
+
+def compare(folder: Path, profile_name: str, discipline: str = "fcfs") -> dict[str, Any]:
+    """Measured and simulated time to first token, time per output token and latency, and the simulator's error.
+
+    Returns ``{"requests", "profile", "metrics": {name: {statistic: {"measured", "simulated", "error"}}},
+    "worst_error"}``; times in seconds, errors as fractions.
+
+    Raises:
+        InvalidInput: see ``read_run``. UnknownName: no such profile.
+    """
+    requests, engine = read_run(folder)
+    records = simulate(requests, engine, load_profile(profile_name), discipline)
+    refused = sum(record.outcome != "complete" for record in records)
+    if refused:
+        raise InvalidInput(f"{refused} requests do not fit into the profile's KV cache", where=profile_name)
+    first = [
+        (r.first_token_s - r.queued_s, s.first_token_s - s.arrived_s) for r, s in _pairs(requests, records)
+    ]
+    each = [
+        (
+            (r.last_token_s - r.first_token_s) / (r.output_tokens - 1),
+            (s.last_token_s - s.first_token_s) / (r.output_tokens - 1),
+        )
+        for r, s in _pairs(requests, records)
+    ]
+    whole = [
+        (r.last_token_s - r.queued_s, s.last_token_s - s.arrived_s) for r, s in _pairs(requests, records)
+    ]
+    metrics = {
+        name: _statistics(np.array(values))
+        for name, values in (
+            ("time_to_first_token_s", first), ("time_per_output_token_s", each), ("latency_s", whole),
+        )
+    }  # fmt: skip
+    worst = max(abs(entry["error"]) for metric in metrics.values() for entry in metric.values())
+    return {"requests": len(requests), "profile": profile_name, "metrics": metrics, "worst_error": worst}
+
+
+def _pairs(requests: list[Measured], records: list[JobRecord]) -> Iterator[tuple[Measured, JobRecord]]:
+    return zip(requests, records, strict=True)
+
+
+def _statistics(pairs: NDArray[np.float64]) -> dict[str, dict[str, float]]:
+    result = {}
+    for name in STATISTICS:
+        measured, simulated = (
+            float(column.mean()) if name == "mean" else float(np.percentile(column, float(name[1:])))
+            for column in pairs.T
+        )
+        error = simulated / measured - 1.0 if measured > 0.0 else 0.0
+        result[name] = {"measured": measured, "simulated": simulated, "error": error}
+    return result
+
+
+def text(comparison: Mapping[str, Any]) -> str:
+    """The comparison as a table of lines."""
+    lines = [f"{comparison['requests']} requests, profile {comparison['profile']}"]
+    for metric, entries in comparison["metrics"].items():
+        for statistic, entry in entries.items():
+            lines.append(
+                f"  {metric:<26}{statistic:<6}measured {entry['measured']:10.4f} s"
+                f"  simulated {entry['simulated']:10.4f} s  {entry['error']:+7.2%}"
+            )
+    lines.append(f"  worst error {comparison['worst_error']:.2%}")
+    return "\n".join(lines)

@@ -1,0 +1,86 @@
+"""What no schedule can beat: every task alone on an idle engine, and a clairvoyant order of a burst of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from timely.core.errors import InvalidInput
+from timely.engines.replay_types import PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.profile import StepTime, StepTimeProfile
+
+MOST_TASKS = 14
+"""The clairvoyant order is found among all subsets: 2 to the number of tasks."""
+
+
+class Alone:
+    """Response time of each task on an engine that does nothing else, its prefix cached; seconds."""
+
+    def __init__(self, profile: StepTimeProfile) -> None:
+        self._profile = profile
+        self._known: dict[tuple[int, int, int, float], float] = {}
+
+    def response_s(self, task: PlannedTask) -> float:
+        """How soon its first segment can start."""
+        key = (task.prompt_tokens, task.shared_prefix_tokens, task.plan[0].tokens, task.network_s)
+        if key not in self._known:
+            options = ReplayOptions(discipline="fcfs", journal=False, warm_prefixes=True)
+            only = replace(task, arrival_s=0.0, plan=task.plan[:1])
+            self._known[key] = Simulator(options, self._profile).run([only]).records[0].response_time_s
+        return self._known[key]
+
+    def utility(self, task: PlannedTask) -> float:
+        """Its utility then."""
+        return task.utility.value(self.response_s(task))
+
+
+def clairvoyant_utility(tasks: Sequence[PlannedTask], profile: StepTimeProfile) -> float:
+    """An upper bound on the summed utility of tasks that arrive at one moment on an idle engine.
+
+    Whoever schedules knows everything and chooses the order in which first segments are complete. A segment is not
+    complete before its task would be alone, nor before the accelerator has computed its own tokens and those of all
+    that are complete before it, at the best rate any step has. No schedule of real steps does better. Exact by
+    dynamic programming over subsets (Held and Karp).
+
+    Raises:
+        InvalidInput: more than ``MOST_TASKS`` tasks.
+    """
+    count = len(tasks)
+    if count > MOST_TASKS:
+        raise InvalidInput(f"{count} tasks at once, at most {MOST_TASKS} can be ordered", where="tasks")
+    alone = Alone(profile)
+    token_s = least_token_s(profile)
+    work = [_new_tokens(task, profile) * token_s for task in tasks]
+    path = [alone.response_s(task) for task in tasks]
+    spent = np.zeros(1 << count)
+    for task in range(count):
+        spent[1 << task : 2 << task] = spent[: 1 << task] + work[task]
+    best = np.full(1 << count, -np.inf)
+    best[0] = 0.0
+    for size in range(1, count + 1):
+        for members in combinations(range(count), size):
+            chosen = sum(1 << member for member in members)
+            ready = spent[chosen]
+            best[chosen] = max(
+                best[chosen ^ (1 << last)]
+                + tasks[last].utility.value(max(ready + tasks[last].network_s, path[last]))
+                for last in members
+            )
+    return float(best[-1])
+
+
+def least_token_s(profile: StepTimeProfile) -> float:
+    """The least time any step takes per token in it, seconds."""
+    step = StepTime(profile.step_s)
+    return min(step(0, 1, tokens, 0.0, 0) / tokens for tokens in range(1, profile.limits.token_budget + 1))
+
+
+def _new_tokens(task: PlannedTask, profile: StepTimeProfile) -> int:
+    """Tokens to compute until the first segment is complete, the cached prefix left out."""
+    cached = min(task.shared_prefix_tokens, task.prompt_tokens - 1)
+    cached -= cached % profile.kv.block_tokens
+    return task.prompt_tokens - cached + task.plan[0].tokens - 1

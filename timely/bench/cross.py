@@ -1,0 +1,254 @@
+"""Every discipline on every paper's workload, by that paper's measure: what each is worth where it was not made for.
+
+Each workload is the one its paper's reproduction uses. A discipline gets what its own paper gives it where that paper's
+workload is served (a trained cost model, a filled history), and elsewhere starts as it is; requests bring the
+predictions of length, levels and applications that the workload has, and who does not read them ignores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lrtrace.compose.workload import compose
+from timely.bench.checkpoints import Pieces
+from timely.bench.papers.claims import mean
+from timely.bench.papers.justitia import setting as justitia_setting
+from timely.bench.papers.justitia import workloads as justitia_workloads
+from timely.bench.papers.laps_sd import evaluation as laps_sd
+from timely.bench.papers.sagesched import setting as sagesched_setting
+from timely.bench.papers.semantic import evaluation as semantic
+from timely.disciplines import registry
+from timely.disciplines.base import Discipline
+from timely.disciplines.requirements import EXPECTED_TOKENS, reads
+from timely.disciplines.sagesched.discipline import SageSched
+from timely.engines.replay_types import JobRecord, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.profile import load_profile
+from timely.replay.trace import planned
+
+Say = Callable[[str], None]
+Run = Callable[[str, int], list[float]]
+"""From a discipline's name and a seed to the values of a workload's measures."""
+
+ROBOTS = (("wid1", 100), ("wid2", 100), ("wid2", 400), ("wid3", 100))
+"""Workloads of TimelyLLM's Table 3, and tokens of each prompt that no prefix cache holds: the scene and the task."""
+
+ROBOTS_S = 300.0
+"""Of each robots' workload, seconds."""
+
+PREFIX_TOKENS = 1200
+
+SPIKE = (100, 0.1)
+"""Most requests at once, and time between spikes, seconds."""
+
+LOAD = "2x"
+
+DRAFTS = ("CP", 30)
+"""Dataset of LAPS-SD's evaluation, and how many requests at almost the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One column.
+
+    Attributes:
+        name: with its unit. short: for the head of a column. more: larger is better.
+        native: disciplines of its paper, its own proposal first.
+    """
+
+    name: str
+    short: str
+    more: bool
+    native: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A paper's workload and its measures."""
+
+    paper: str
+    measures: tuple[Measure, ...]
+    run: Run
+
+
+def _robots(workload: str, new_tokens: int) -> Run:
+    def run(name: str, seed: int) -> list[float]:
+        trace = compose(
+            workload, seed, duration_s=ROBOTS_S,
+            prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS,
+        )  # fmt: skip
+        network_s = trace.header.network_s
+        tasks = sorted((planned(job, network_s) for job in trace.jobs), key=lambda task: task.arrival_s)
+        options = ReplayOptions(seed=seed, journal=False)
+        done = Simulator(options, load_profile("rtx4090-llama3-8b"), discipline=registry.create(name)).run(
+            tasks
+        )
+        urgent = [record for record in done.records if record.task.utility.urgent]
+        return [_utility(chosen, done.end_s) for chosen in (done.records, urgent) if chosen]
+
+    return run
+
+
+def _utility(records: Sequence[JobRecord], end_s: float) -> float:
+    """Percent of the most that was to be had."""
+    most = sum(record.task.utility.beta for record in records)
+    return 100.0 * sum(record.utility(end_s) for record in records) / most
+
+
+def _spikes(name: str, seed: int) -> list[float]:
+    levels = semantic.waiting(semantic.spikes(seed, *SPIKE), registry.create(name))
+    return [levels[0], levels[semantic.LEVELS]]
+
+
+def _applications(name: str, seed: int) -> list[float]:
+    trace = justitia_workloads.workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
+    made = justitia_setting.make(name) if name in justitia_setting.NAMES else registry.create(name)
+    completion = justitia_setting.completion_s(trace, made, justitia_setting.MODELS["LLaMA-7B"])
+    return [mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
+
+
+def _lengths(name: str, seed: int) -> list[float]:
+    setting = sagesched_setting.setting(seed, sagesched_setting.MAIN_RATE)
+    found = registry.load(name)
+    told = (
+        name if name in ("ssjf", "ltr", "trail") else "ssjf" if EXPECTED_TOKENS in reads(found.info) else name
+    )
+    made: Discipline
+    if name in sagesched_setting.ORDER:
+        made = setting.make_discipline(name)
+    elif issubclass(found, SageSched):
+        made = found(setting.history())
+    else:
+        made = registry.create(name)
+    latency = sagesched_setting.measure(setting.told(told), made, sagesched_setting.PROFILES["Qwen3-32B"])
+    return [latency.ttlt_s, latency.ttft_s]
+
+
+def _drafts(name: str, seed: int) -> list[float]:
+    tasks = laps_sd.workload(laps_sd.DATASETS[DRAFTS[0]], DRAFTS[1], seed)
+    known = name in laps_sd.SYSTEMS
+    made = laps_sd.make(name, tasks) if known else registry.create(name)
+    return [laps_sd.latency_s(tasks, made, seed)]
+
+
+WORKLOADS: dict[str, Workload] = {
+    **{
+        f"{workload}-{new_tokens}": Workload(
+            "TimelyLLM",
+            (
+                Measure(
+                    f"{workload.upper()}, {new_tokens} new prompt tokens, % of the most utility",
+                    f"{workload.upper()}, {new_tokens}",
+                    True,
+                    ("pud", "timely", "edf", "fcfs"),
+                ),
+                # WID 3 has no urgent tasks.
+                *(
+                    (Measure(f"{workload.upper()}, {new_tokens}, urgent", "urgent", True, ()),)
+                    if workload != "wid3"
+                    else ()
+                ),
+            ),
+            _robots(workload, new_tokens),
+        )
+        for workload, new_tokens in ROBOTS
+    },
+    "spikes": Workload(
+        "Semantic Scheduling",
+        (
+            Measure(
+                "spikes up to 100, level 0, s a token",
+                "spikes, level 0",
+                False,
+                ("semantic", "hpjf", "sjf", "fcfs"),
+            ),
+            Measure("the same, all levels", "all", False, ()),
+        ),
+        _spikes,
+    ),
+    "applications": Workload(
+        "Justitia",
+        (
+            Measure(
+                "applications at 2x, average completion, s",
+                "applications",
+                False,
+                ("justitia", "vtc", "parrot", "srjf"),
+            ),
+            Measure("the same, 90th percentile", "p90", False, ()),
+        ),
+        _applications,
+    ),
+    "lengths": Workload(
+        "SageSched",
+        (
+            Measure(
+                "uncertain lengths at 8/s, TTLT, s",
+                "lengths, TTLT",
+                False,
+                ("sagesched", "trail", "ssjf", "ltr", "fastserve"),
+            ),
+            Measure("the same, TTFT", "TTFT", False, ()),
+        ),
+        _lengths,
+    ),
+    "drafts": Workload(
+        "LAPS-SD",
+        (
+            Measure(
+                "drafts accepted unevenly, 30 CP, latency, s",
+                "drafts",
+                False,
+                ("laps-sd", "lp-sjf", "las", "fcfs"),
+            ),
+        ),
+        _drafts,
+    ),
+}
+"""By name, in the order of the columns."""
+
+
+def _measured(workload: str, name: str, seed: int) -> list[float]:
+    return WORKLOADS[workload].run(name, seed)
+
+
+def table(
+    disciplines: Sequence[str],
+    workloads: Sequence[str],
+    seeds: Sequence[int],
+    pieces: Pieces,
+    say: Say = lambda line: None,
+) -> dict[str, dict[str, float]]:
+    """Mean over the seeds, by discipline and measure.
+
+    Raises:
+        OutOfTime: the budget of ``pieces`` is used up.
+    """
+    found: dict[str, dict[str, float]] = {name: {} for name in disciplines}
+    if pieces.jobs > 1 and "applications" in workloads:
+        justitia_setting.trained()  # before there are processes, each of which would do it again
+    # Seed by seed: a run that is stopped has a whole table of fewer seeds.
+    for seed in seeds:
+        for workload in workloads:
+            pieces.map("cross", _measured, [(workload, name, seed) for name in disciplines])
+    for workload in workloads:
+        for name in disciplines:
+            runs = pieces.map("cross", _measured, [(workload, name, seed) for seed in seeds])
+            for place, measure in enumerate(WORKLOADS[workload].measures):
+                found[name][measure.name] = mean([run[place] for run in runs])
+        say(f"{workload}: {len(disciplines)} disciplines")
+    return found
+
+
+def measures(workloads: Sequence[str]) -> list[Measure]:
+    """The columns of some workloads."""
+    return [measure for workload in workloads for measure in WORKLOADS[workload].measures]
+
+
+def best(found: dict[str, dict[str, float]], measure: Measure) -> float:
+    """The best value of a column."""
+    values = [row[measure.name] for row in found.values()]
+    return max(values) if measure.more else min(values)

@@ -1,0 +1,151 @@
+"""What a decision costs: the time of a scheduling point of any discipline with so many jobs in the table.
+
+``timely bench overhead`` prints it. It measures, so it looks at the machine's own clock; nothing decides by it.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+from timely.core.job import Job, JobSpec, JobTable
+from timely.core.utility import NORMAL, URGENT
+from timely.disciplines.base import Discipline, StepLimits
+from timely.disciplines.registry import create
+from timely.engines.step_time.learned import FixedSpeed
+
+MAX_BATCH = 32
+MAX_RESIDENT = 64
+CONTEXT_BLOCKS = 16
+BLOCK_TOKENS = 16
+STEP_S = 0.02
+
+
+def scheduling_point_us(
+    name: str, jobs: int, *, points: int = 100, seed: int = 0, timer: Callable[[], float] = time.perf_counter
+) -> float:
+    """Median time of a scheduling point, microseconds.
+
+    A point is what the discipline does for one step: composing it, and hearing of one arrival, one token for each
+    job that ran, a segment closed for one in ten of them and one job finished. The table holds ``jobs`` jobs
+    throughout, of which up to 64 have KV cache and up to 32 run; memory and slots are full, as under load.
+    ``maintain`` is never called, so its work is in the figure.
+
+    Args:
+        points: how many points are measured, after a tenth as many that are not.
+
+    Raises:
+        UnknownName: no such discipline.
+        ValueError: ``jobs`` or ``points`` is less than one.
+    """
+    if jobs < 1 or points < 1:
+        raise ValueError(f"jobs and points must be at least 1, got {jobs} and {points}")
+    bench = _Bench(create(name), jobs, random.Random(seed), timer)
+    warm_up = max(2, points // 10)
+    return statistics.median([bench.point() for _ in range(warm_up + points)][warm_up:]) * 1e6
+
+
+class _Bench:
+    def __init__(
+        self, discipline: Discipline, jobs: int, rng: random.Random, timer: Callable[[], float]
+    ) -> None:
+        self.discipline, self.rng, self.timer = discipline, rng, timer
+        self.table = JobTable(capacity=2 * jobs)
+        self.now = 0.0
+        self.arrivals = 0
+        self.speed = FixedSpeed(STEP_S, 0.0005, 0.0003)
+        for _ in range(jobs):
+            discipline.arrived(self._arrival(), self.now)
+
+    def _arrival(self) -> Job:
+        rng = self.rng
+        self.arrivals += 1
+        return self.table.add(
+            JobSpec(
+                job_id=self.arrivals,
+                arrival_s=self.now,
+                utility=URGENT if rng.random() < 0.3 else NORMAL,
+                prompt_tokens=CONTEXT_BLOCKS * BLOCK_TOKENS - rng.randrange(100),
+                segment_tokens=12,
+                urgency=rng.randrange(5),
+                app=f"app{self.arrivals // 5}",
+                app_requests=5,
+                expected_tokens=rng.uniform(10.0, 400.0),
+                acceptance=rng.random(),
+                text=f"bring object {rng.randrange(1000)} to room {rng.randrange(50)}",
+            )
+        )
+
+    def _limits(self) -> StepLimits:
+        return StepLimits(
+            now=self.now,
+            token_budget=2048,
+            max_batch=MAX_BATCH,
+            max_resident=MAX_RESIDENT,
+            prefill_chunk=512,
+            free_blocks=MAX_RESIDENT * CONTEXT_BLOCKS - int(self.table.blocks.sum()),
+            block_tokens=BLOCK_TOKENS,
+            speed=self.speed,
+        )
+
+    def point(self) -> float:
+        """One step; returns the seconds the discipline took of it."""
+        table, discipline, timer = self.table, self.discipline, self.timer
+        limits = self._limits()
+        started = timer()
+        plan = discipline.compose(table, limits)
+        spent = timer() - started
+        for job_id in plan.evict:
+            self._evict(table[job_id])
+        self.now += STEP_S
+        ran = [table[job_id] for job_id in plan.tokens]
+        for job, tokens in zip(ran, plan.tokens.values(), strict=True):
+            self._ran(job, tokens)
+        closed = [job for job in ran if self.rng.random() < 0.1]
+        for job in closed:
+            self._close(job)
+        started = timer()
+        for job in ran:
+            discipline.progressed(job, 1, self.now)
+        for job in closed:
+            discipline.parked(job, self.now)
+        spent += timer() - started
+        leaving = self.rng.choice(ran) if ran else table.jobs[0]
+        leaving.outcome = "complete"
+        started = timer()
+        discipline.finished(leaving, self.now)
+        spent += timer() - started
+        table.remove(leaving.job_id)
+        job = self._arrival()
+        started = timer()
+        discipline.arrived(job, self.now)
+        return spent + timer() - started
+
+    def _ran(self, job: Job, tokens: int) -> None:
+        table, row = self.table, job.row
+        table.active[row] = table.resident[row] = True
+        table.context_tokens[row] += tokens
+        table.blocks[row] = -(-int(table.context_tokens[row]) // BLOCK_TOKENS)
+        table.prefill_left[row] = max(0, int(table.prefill_left[row]) - tokens)
+        table.output_tokens[row] += 1
+        table.segment_tokens[row] += 1
+        table.attained_s[row] += STEP_S
+        table.resume_s[row] = -1.0
+
+    def _close(self, job: Job) -> None:
+        table, row = self.table, job.row
+        job.parked = True
+        table.active[row] = False
+        table.segment[row] += 1
+        table.segment_tokens[row] = 0
+        table.due_s[row] = self.now + self.rng.uniform(0.5, 3.0)
+        table.resume_s[row] = table.due_s[row] - 0.5
+
+    def _evict(self, job: Job) -> None:
+        table, row = self.table, job.row
+        table.active[row] = table.resident[row] = False
+        table.prefill_left[row] = table.context_tokens[row]
+        table.blocks[row] = table.context_tokens[row] = 0
+        self.discipline.evicted(job, self.now)

@@ -1,0 +1,1 @@
+"""Reproductions of the five papers, one folder a paper."""

@@ -1,0 +1,1 @@
+"""Justitia, its evaluation in the simulator."""

@@ -1,0 +1,201 @@
+"""Justitia's evaluation: its models and GPUs, the cost models it trains, and the disciplines it compares.
+
+Constants. LLaMA-7B on one A100-40GB: 459 KV blocks (section III-A) of 16 tokens, and 50 ms a step with a full cache,
+read off Fig. 3 (some 4,200 steps in 210 s). LLaMA-13B on four V100: the paper gives nothing but completion times twice
+as long (Fig. 9); taken as steps of twice the time on the same number of blocks. vLLM's swapping at 10 GB/s, 0.5 MB a
+token. The workload is that of ``workloads_justitia``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from lrtrace.trace import Job as TraceJob
+from timely.bench.papers.claims import simulate
+from timely.bench.papers.justitia.workloads import KINDS, samples
+from timely.core.job import Job, JobSpec
+from timely.disciplines.base import Discipline, DisciplineInfo
+from timely.disciplines.heap_queue import Group, QueueDiscipline
+from timely.disciplines.justitia.baselines import Parrot, Srjf, VllmSjf
+from timely.disciplines.justitia.discipline import Justitia, JustitiaC
+from timely.disciplines.justitia.vtc import Vtc
+from timely.disciplines.predictors.app_cost import (
+    AppCosts,
+    OnlineAppCosts,
+    TrainedAppCosts,
+    kv_token_time,
+    train,
+    weighted_tokens,
+)
+from timely.engines.replay_types import PlannedTask
+from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTimeProfile
+from timely.replay.trace import planned
+
+ORDER = ("justitia", "vllm", "vllm-sjf", "parrot", "vtc", "srjf")
+"""The bars of Fig. 8 and 9."""
+
+NAMES = (*ORDER, "justitia-c")
+
+Jobs = Sequence[Mapping[str, Any]]
+
+
+def _profile(name: str, slower: float) -> StepTimeProfile:
+    return StepTimeProfile(
+        name=name,
+        source="Justitia, section III-A and Fig. 3, 8, 9; swapping at PCIe 3 speed",
+        step_s=StepTerms(
+            base=0.040 * slower,
+            per_sequence=0.0005 * slower,
+            per_prefill_token=0.00012 * slower,
+            per_prefill_token_sq=0.0,
+            per_context_token=3.4e-7 * slower,
+        ),
+        kv=KvCache(blocks=459, block_tokens=16, swap_s_per_token=5e-5),
+        limits=Limits(max_batch=256, token_budget=4096),
+    )
+
+
+MODELS = {"LLaMA-7B": _profile("llama-7b-a100", 1.0), "LLaMA-13B": _profile("llama-13b-4xv100", 2.0)}
+
+
+class Exact:
+    """An oracle: the true cost of every application of a workload."""
+
+    def __init__(self, trace: Jobs) -> None:
+        self._costs: dict[str, float] = {}
+        for job in trace:
+            cost = kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"])
+            self._costs[job["app"]] = self._costs.get(job["app"], 0.0) + cost
+
+    def predict(self, kind: str, spec: JobSpec) -> float:
+        """See ``AppCosts.predict``."""
+        return self._costs[spec.app or ""]
+
+    def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
+        """Nothing to learn."""
+
+
+class Blurred:
+    """An oracle made wrong: the truth times a log-normal factor that errs by ``error`` on average.
+
+    Stands for the fine-tuned DistilBERT of Table II.
+    """
+
+    def __init__(self, exact: Exact, error: float, rng: np.random.Generator) -> None:
+        self._exact = exact
+        self._rng = rng
+        self._sigma = sigma_for(error)
+
+    def predict(self, kind: str, spec: JobSpec) -> float:
+        """See ``AppCosts.predict``."""
+        return self._exact.predict(kind, spec) * math.exp(self._sigma * self._rng.standard_normal())
+
+    def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
+        """Nothing to learn."""
+
+
+def sigma_for(error: float) -> float:
+    """Sigma of a log-normal factor of median 1 that errs by ``error`` of the truth on average."""
+    z = np.linspace(-6.0, 6.0, 4001)
+    density = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
+    low, high = 0.0, 5.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        if float(density @ np.abs(np.exp(middle * z) - 1.0)) < error:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@dataclass(frozen=True, slots=True)
+class Predictors:
+    """The trained cost models, one for each class, and the seconds that training Justitia's took."""
+
+    memory: TrainedAppCosts
+    compute: TrainedAppCosts
+    train_s: float
+
+    @classmethod
+    def make(cls) -> Predictors:
+        """Train on 100 instances of each class, as section IV-B does."""
+        begun = time.perf_counter()
+        memory = {kind: train(samples(kind)) for kind in KINDS}
+        train_s = time.perf_counter() - begun
+        compute = {kind: train(samples(kind, cost=weighted_tokens)) for kind in KINDS}
+        return cls(
+            TrainedAppCosts(memory, "kv", OnlineAppCosts(kv_token_time)),
+            TrainedAppCosts(compute, "weighted", OnlineAppCosts(weighted_tokens)),
+            train_s,
+        )
+
+
+@cache
+def trained() -> Predictors:
+    """The cost models, trained once a process."""
+    return Predictors.make()
+
+
+def make(name: str, costs: AppCosts | None = None) -> Discipline:
+    """A discipline of the comparison, set up as the paper has it; ``costs`` instead of the trained models."""
+    if name == "justitia":
+        return Justitia(costs or trained().memory)
+    if name == "justitia-c":
+        return JustitiaC(trained().compute)
+    if name == "srjf":
+        return Srjf(costs or trained().memory)
+    plain: dict[str, Callable[[], Discipline]] = {
+        "vllm": _VllmFcfs, "vllm-sjf": VllmSjf, "parrot": Parrot, "vtc": Vtc,
+    }  # fmt: skip
+    return plain[name]()
+
+
+class _VllmFcfs(QueueDiscipline):
+    """vLLM's default as the paper has it: requests by arrival, swapped ones first, nobody who runs interrupted."""
+
+    info = DisciplineInfo(name="vllm", summary="vLLM's own order", source="Justitia, section V-A")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._came: dict[Group, int] = {}
+
+    def group(self, job: Job) -> Group:
+        """Every request for itself."""
+        return job.job_id
+
+    def rank(self, group: Group) -> float:
+        """Order of arrival."""
+        return float(self._came[group])
+
+    def age(self, group: Group) -> int:
+        """Order of arrival."""
+        return self._came[group]
+
+    def arrived(self, job: Job, now: float) -> None:
+        """Note the order."""
+        self._came[job.job_id] = int(job.table.sequence[job.row])
+        super().arrived(job, now)
+
+
+def tasks(trace: Jobs) -> list[PlannedTask]:
+    """A workload as tasks of the simulator."""
+    return [planned(TraceJob.from_dict(dict(job))) for job in trace]
+
+
+def completion_s(trace: Jobs, discipline: Discipline, profile: StepTimeProfile) -> dict[str, float]:
+    """Completion time of every application: from its arrival to the end of its last request, seconds."""
+    run = simulate(tasks(trace), discipline, profile)
+    begin: dict[str, float] = {}
+    end: dict[str, float] = {}
+    for record in run.records:
+        app = record.task.app or ""
+        begin[app] = record.task.arrival_s
+        end[app] = max(end.get(app, 0.0), record.last_token_s)
+    return {app: end[app] - begin[app] for app in begin}

@@ -1,0 +1,332 @@
+"""LLM applications as Justitia evaluates them (section V-A): nine classes, their mix, and arrivals; seeded, numpy only.
+
+The paper names its classes, their size (small: under a minute, medium: one to ten, large: longer) and how often each
+size comes (72, 26 and 2%), and shows token counts of three of them (Fig. 3, 4). The rest is made here to fit that: the
+stages of an application as its reference describes them, and token counts such that a class has its size. A hidden
+difficulty shapes both the words and the token counts of an instance, so that its cost can be told from its text in
+part, as in the paper. (Its list of medium classes also has "CG", which it does not describe; it is left out.)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from timely.core.errors import InvalidInput
+from timely.disciplines.predictors.app_cost import CostModel, Sample, kv_token_time
+
+Rng = np.random.Generator
+
+SMALL = ("EV", "FV", "CC", "ALFWI", "KBQAV")
+MEDIUM = ("PE", "SC")
+LARGE = ("DM", "MRS")
+KINDS = (*SMALL, *MEDIUM, *LARGE)
+MIX = {"small": 0.72, "medium": 0.26, "large": 0.02}
+
+WINDOWS_S = {"1x": 1080.0, "2x": 540.0, "3x": 360.0}
+"""Submission windows of 300 applications: 18, 9 and 6 minutes."""
+
+MAX_TOKENS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One LLM request of an application.
+
+    Attributes:
+        after: places (in the application) of the requests whose answers it needs; after_s: time from the last of
+            them until it is sent, seconds: tools, an environment, glue code.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+    after: tuple[int, ...] = ()
+    after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """An instance of a class: its text and its requests, those others wait for first."""
+
+    kind: str
+    text: str
+    requests: tuple[Request, ...]
+
+    def cost(self, model: CostModel = kv_token_time) -> float:
+        """Cost of all its requests."""
+        return math.fsum(model(r.prompt_tokens, r.output_tokens) for r in self.requests)
+
+
+class _Draft:
+    """Builds an application request by request; ``z`` is its difficulty, standard normal."""
+
+    def __init__(self, rng: Rng, z: float) -> None:
+        self.rng = rng
+        self.z = z
+        self.requests: list[Request] = []
+
+    def count(self, low: int, high: int) -> int:
+        """A number of requests, larger for harder instances."""
+        place = 0.5 + 0.25 * self.z + 0.08 * self.rng.standard_normal()
+        return round(low + (high - low) * min(1.0, max(0.0, place)))
+
+    def tokens(self, low: float, high: float, pull: float = 0.5) -> int:
+        """Tokens, log-normal with 90% within ``low..high``; ``pull`` is how much the difficulty decides."""
+        middle, spread = math.sqrt(low * high), math.log(high / low) / 3.29
+        drawn = pull * self.z + math.sqrt(1.0 - pull * pull) * self.rng.standard_normal()
+        return max(1, min(MAX_TOKENS, round(middle * math.exp(spread * drawn))))
+
+    def ask(self, prompt: int, output: int, after: Sequence[int] = (), after_s: float = 0.0) -> int:
+        """Add a request; returns its place."""
+        self.requests.append(Request(max(1, prompt), max(1, output), tuple(after), after_s))
+        return len(self.requests) - 1
+
+
+def _equation_verification(d: _Draft) -> None:
+    first = d.ask(d.tokens(200, 400), d.tokens(40, 100))
+    for _ in range(d.count(2, 4)):
+        d.ask(d.tokens(180, 260, 0.0), d.tokens(30, 110), [first], 0.05)
+
+
+def _fact_verification(d: _Draft) -> None:
+    first = d.ask(d.tokens(300, 600), d.tokens(30, 90))
+    for _ in range(d.count(2, 4)):
+        query = d.ask(int(d.rng.integers(360, 381)), d.tokens(10, 40, 0.0), [first])
+        d.ask(d.tokens(600, 1200, 0.0), d.tokens(15, 50), [query], 0.5)
+
+
+def _code_checking(d: _Draft) -> None:
+    first = d.ask(d.tokens(300, 700), d.tokens(50, 140))
+    for _ in range(d.count(2, 4)):
+        d.ask(d.tokens(350, 700, 0.0), d.tokens(25, 85), [first], 0.2)
+
+
+def _alfworld(d: _Draft) -> None:
+    # Two worked examples stand in front of every step.
+    previous, context = -1, d.tokens(800, 1200, 0.0)
+    for _ in range(d.count(3, 9)):
+        output = d.tokens(10, 28, 0.2)
+        previous = d.ask(context, output, [previous] if previous >= 0 else [], 0.1 if previous >= 0 else 0.0)
+        context += output + d.tokens(15, 50, 0.0)
+
+
+def _knowledge_answering(d: _Draft) -> None:
+    first = d.ask(d.tokens(300, 600), d.tokens(30, 90))
+    for _ in range(d.count(2, 4)):
+        query = d.ask(int(d.rng.integers(360, 381)), d.tokens(10, 40, 0.0), [first])
+        d.ask(d.tokens(700, 1300, 0.0), d.tokens(15, 50), [query], 0.5)
+
+
+def _plan_and_execute(d: _Draft) -> None:
+    plan = d.ask(d.tokens(300, 600), d.tokens(150, 350))
+    steps: list[int] = []
+    for step in range(d.count(3, 7)):
+        # Every other step uses the result of the one before.
+        after = [steps[-1]] if step % 2 and steps else [plan]
+        steps.append(d.ask(d.tokens(250, 500, 0.0), d.tokens(150, 500), after, 0.3))
+    d.ask(d.tokens(700, 1200), d.tokens(200, 450), steps, 0.1)
+
+
+def _self_consistency(d: _Draft) -> None:
+    prompt = d.tokens(150, 350)
+    for _ in range(d.count(4, 11)):
+        d.ask(prompt, d.tokens(200, 650, 0.6))
+
+
+def _document_merging(d: _Draft) -> None:
+    prompt = d.tokens(1200, 1800)
+    for _ in range(d.count(6, 14)):
+        merged = d.ask(prompt, d.tokens(400, 750))
+        d.ask(min(2000, prompt + 300), d.tokens(20, 60, 0.0), [merged])
+
+
+def _map_reduce(d: _Draft, parts: int = 0) -> None:
+    count = parts or d.count(12, 36)
+    mapped = [d.ask(d.tokens(250, 600, 0.2), d.tokens(200, 900, 0.4)) for _ in range(count)]
+    d.ask(min(d.tokens(2500, 4000), 150 + 120 * count), d.tokens(400, 900), mapped, 0.1)
+
+
+_BUILDERS: dict[str, Callable[[_Draft], None]] = {
+    "EV": _equation_verification,
+    "FV": _fact_verification,
+    "CC": _code_checking,
+    "ALFWI": _alfworld,
+    "KBQAV": _knowledge_answering,
+    "PE": _plan_and_execute,
+    "SC": _self_consistency,
+    "DM": _document_merging,
+    "MRS": _map_reduce,
+}
+
+_TASKS = {
+    "EV": "verify each equation of this derivation",
+    "FV": "check the claims of this statement against the web",
+    "CC": "check this code and write tests for it",
+    "ALFWI": "act in the household environment until the goal is reached",
+    "KBQAV": "verify this answer against the knowledge base",
+    "PE": "plan the task and carry out every step with tools",
+    "SC": "solve the problem in several independent ways",
+    "DM": "merge these documents without losing information",
+    "MRS": "summarise this book part by part",
+}
+
+_LEVELS = ("plain", "brief", "single", "usual", "several", "detailed", "long", "intricate", "exhaustive")
+"""Words that tell of difficulty, from the easiest to the hardest."""
+
+
+def _text(kind: str, rng: Rng, z: float) -> str:
+    """A task in words: some about its difficulty, most about its topic."""
+    topic = int(rng.integers(40))
+    words = [f"topic{topic}x{int(rng.integers(12))}" for _ in range(int(rng.integers(12, 30)))]
+    for _ in range(6):
+        heard = z + 1.0 * rng.standard_normal()
+        level = round((heard + 2.0) / 4.0 * (len(_LEVELS) - 1))
+        words.append(_LEVELS[min(len(_LEVELS) - 1, max(0, level))])
+    rng.shuffle(words)
+    return f"{_TASKS[kind]}: {' '.join(words)}"
+
+
+def application(kind: str, rng: Rng) -> Application:
+    """A new instance of a class.
+
+    Raises:
+        InvalidInput: no such class.
+    """
+    if kind not in _BUILDERS:
+        raise InvalidInput(f"unknown application class {kind!r}; known: {', '.join(KINDS)}", where="kind")
+    z = float(np.clip(rng.standard_normal(), -2.5, 2.5))
+    text = _text(kind, rng, z)
+    draft = _Draft(rng, z)
+    _BUILDERS[kind](draft)
+    return Application(kind, text, tuple(draft.requests))
+
+
+def draw_kind(rng: Rng) -> str:
+    """A class, by the paper's mix of sizes; the classes of one size are equally likely."""
+    size = rng.choice(3, p=[MIX["small"], MIX["medium"], MIX["large"]])
+    kinds = (SMALL, MEDIUM, LARGE)[int(size)]
+    return kinds[int(rng.integers(len(kinds)))]
+
+
+def arrivals(count: int, window_s: float, rng: Rng) -> list[float]:
+    """Arrival times within ``0..window_s``: a Poisson process given its number.
+
+    Mooncake's conversation trace, which the paper scales to its windows, comes in batches of about ten every 3 s with
+    counts of variance 1.1 to 2.8 times their mean; 300 of its arrivals over minutes are as good as that.
+    ``trace_arrivals`` takes them from the trace itself.
+    """
+    return sorted(float(t) for t in rng.uniform(0.0, window_s, count))
+
+
+def trace_arrivals(path: Path, count: int, window_s: float) -> list[float]:
+    """The first ``count`` arrivals of a trace with a ``timestamp`` (ms) a line, as Mooncake's, scaled to the window.
+
+    Raises:
+        InvalidInput: unreadable, a line without a timestamp, or fewer lines.
+    """
+    times: list[float] = []
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if len(times) == count:
+                    break
+                try:
+                    times.append(float(json.loads(line)["timestamp"]))
+                except (ValueError, KeyError, TypeError) as error:
+                    raise InvalidInput("no JSON object with a timestamp", where=f"{path}:{number}") from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
+    if len(times) < count:
+        raise InvalidInput(f"has {len(times)} arrivals, {count} are asked for", where=str(path))
+    first, last = min(times), max(times)
+    scale = window_s / (last - first) if last > first else 0.0
+    return sorted((t - first) * scale for t in times)
+
+
+def workload(
+    seed: int,
+    *,
+    applications: int = 300,
+    window_s: float = WINDOWS_S["2x"],
+    arrival_s: Sequence[float] | None = None,
+    length_error: float = 0.6,
+) -> list[dict[str, Any]]:
+    """A mixed suite of applications as the jobs of a trace, in order of arrival.
+
+    Args:
+        arrival_s: of the applications; drawn by ``arrivals`` when left out.
+        length_error: sigma of the log-normal error of ``expected_tokens``, for disciplines that want a predicted
+            length with each request.
+    """
+    rng = np.random.default_rng(seed)
+    times = arrivals(applications, window_s, rng) if arrival_s is None else sorted(arrival_s)
+    apps = [(when, application(draw_kind(rng), rng)) for when in times]
+    return list(jobs(apps, rng, length_error))
+
+
+def elephant(parts: int, rng: Rng) -> Application:
+    """A map-reduce summarisation of a text of ``parts`` parts, of average difficulty."""
+    draft = _Draft(rng, 0.0)
+    _map_reduce(draft, parts)
+    return Application("MRS", _text("MRS", rng, 0.0), tuple(draft.requests))
+
+
+def starvation(
+    seed: int, mice: int, *, parts: int = 0, every_s: float = 1.0, length_error: float = 0.6
+) -> list[dict[str, Any]]:
+    """The micro-benchmark of section V-C: one MRS first, then ``mice`` small ones (KBQAV, CC, ALFWI), one a second.
+
+    Args:
+        parts: of the text that the MRS summarises; drawn like any other when left out.
+        every_s: time between two small ones, seconds.
+    """
+    rng = np.random.default_rng(seed)
+    apps = [(0.0, elephant(parts, rng) if parts else application("MRS", rng))]
+    for i in range(mice):
+        apps.append((every_s * (1 + i), application(("KBQAV", "CC", "ALFWI")[int(rng.integers(3))], rng)))
+    return list(jobs(apps, rng, length_error))
+
+
+def jobs(
+    apps: Sequence[tuple[float, Application]], rng: Rng, length_error: float
+) -> Iterator[dict[str, Any]]:
+    """The requests of applications as jobs of a trace; ``app`` is the class and the instance, ``MRS/17``."""
+    number = 0
+    for instance, (when, app) in enumerate(apps):
+        first = number
+        for request in app.requests:
+            error = math.exp(length_error * rng.standard_normal())
+            yield {
+                "job": number,
+                "arrival_s": round(when, 6),
+                "agent": f"user-{instance}",
+                "app": f"{app.kind}/{instance}",
+                "app_requests": len(app.requests),
+                "robot": "",
+                "skill_set": "",
+                "task": app.text,
+                "scene": "",
+                "prompt_tokens": request.prompt_tokens,
+                "shared_prefix_tokens": 0,
+                "max_tokens": MAX_TOKENS,
+                "expected_tokens": round(max(1.0, request.output_tokens * error), 1),
+                "after": [first + place for place in request.after],
+                "after_s": request.after_s,
+                "plan": [{"text": "", "tokens": request.output_tokens, "execution_s": 0.0}],
+            }
+            number += 1
+
+
+def samples(
+    kind: str, count: int = 100, seed: int = 1_000_003, cost: CostModel = kv_token_time
+) -> list[Sample]:
+    """Past instances of a class for training its cost model: the paper trains on 100."""
+    rng = np.random.default_rng([seed, KINDS.index(kind) if kind in KINDS else len(KINDS)])
+    past = (application(kind, rng) for _ in range(count))
+    return [Sample(app.text, app.requests[0].prompt_tokens, app.cost(cost)) for app in past]

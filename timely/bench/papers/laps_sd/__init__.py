@@ -1,0 +1,1 @@
+"""LAPS-SD, its evaluation in the simulator."""

@@ -1,0 +1,1 @@
+"""SageSched, its evaluation in the simulator."""

@@ -1,0 +1,1 @@
+"""Semantic scheduling, its evaluation in the simulator."""

@@ -1,0 +1,1 @@
+"""TimelyLLM, section 7, in the simulator."""

@@ -1,0 +1,342 @@
+"""The runs behind TimelyLLM's reproduction: the systems compared, one run in the simulator, its numbers as a piece.
+
+A run is a function of its arguments alone, so it is kept (``timely.bench.checkpoints``) and never done twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from lrtrace.compose.workload import Options, compose
+from timely.bench.bounds import MOST_TASKS, Alone, clairvoyant_utility
+from timely.bench.checkpoints import Pieces
+from timely.bench.papers.plots import Interval
+from timely.core.job import Job, JobTable
+from timely.disciplines.base import Discipline, Floats, Speed, StepLimits
+from timely.disciplines.registry import create
+from timely.disciplines.step_builder import StepBuilder
+from timely.disciplines.timely import ablations as parts
+from timely.disciplines.timely.discipline import Timely
+from timely.disciplines.timelyllm.pud import Pud
+from timely.engines.base import Mode
+from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.profile import load_profile
+from timely.replay.trace import planned
+
+PROFILE = "rtx4090-llama3-8b"
+PREFIX_TOKENS = 1200
+NEW_TOKENS = 100
+RESAMPLES = 2000
+
+
+# ---------------------------------------------------------------- systems
+
+
+class _FixedBatch(Pud):
+    """The paper's section 7.3.1: its priority, but a fixed batch instead of the latency-guided admission."""
+
+    def may_join(self, table: JobTable, limits: StepLimits, builder: StepBuilder, row: int) -> bool:
+        """Always."""
+        return True
+
+
+class _SegmentedFcfs(Pud):
+    """Section 7.3.2: everything of the paper's but the priority, which is the order of arrival."""
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """Earlier arrivals first."""
+        return -table.arrival_s
+
+    def lead_s(self, job: Job, speed: Speed) -> float:
+        """A suspended generation keeps its initial priority: runnable at once."""
+        return math.inf
+
+
+class _SegmentedEdf(_SegmentedFcfs):
+    """The same with the order of the tasks' deadlines."""
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """Earlier deadlines first."""
+        result: Floats = -(table.arrival_s + table.ert_s)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Something to compare: a discipline and a serving mode."""
+
+    name: str
+    make: Callable[[], Discipline]
+    mode: Mode = "segmented"
+
+
+def _named(name: str) -> Callable[[], Discipline]:
+    return lambda: create(name)
+
+
+VLLM = System("vLLM", _named("fcfs"), "whole")
+STREAM = System("vLLM-stream", _named("fcfs"), "stream")
+FCFS = System("segmented FCFS", _SegmentedFcfs)
+EDF = System("segmented EDF", _SegmentedEdf)
+PUD = System("TimelyLLM (pud)", Pud)
+OURS = System("timely", Timely)
+FIXED = System("TimelyLLM, fixed batch", _FixedBatch)
+SYSTEMS = (VLLM, STREAM, FCFS, EDF, PUD, OURS)
+ADDED = (
+    PUD,
+    System("index alone", parts.Index),
+    System("index + protect", parts.Protecting),
+    System("+ chunks", parts.Chunking),
+    System("+ early is better", parts.Hurrying),
+    System("+ ride along = timely", Timely),
+)
+"""Each idea of ``timely`` added to the one before."""
+ALONE = (
+    System("index + ride along", parts.Riding),
+    System("timely without protect", parts.WithoutProtection),
+    System("timely without chunks", parts.WithoutChunks),
+    System("timely without early", parts.WithoutHurry),
+    System("timely without ride along", parts.WithoutRiding),
+)
+"""Each idea alone: with the index only, or taken away from the whole. (Chunks and early act through protection.)"""
+BY_NAME = {system.name: system for system in (*SYSTEMS, FIXED, *ADDED, *ALONE)}
+
+
+# ---------------------------------------------------------------- one run
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to; nan for what had no task.
+
+    Attributes:
+        share: ``urgent`` and ``normal``: utility of the maximum.
+        utility: mean over all tasks.
+        served: share of the tasks that got their complete plan.
+        response_s: mean of ``urgent`` and of ``normal`` tasks, seconds.
+        waiting_s: mean over all tasks, seconds.
+        types: trace id -> mean utility, response and waiting.
+    """
+
+    share: dict[str, float]
+    utility: float
+    served: float
+    response_s: dict[str, float]
+    waiting_s: float
+    types: dict[int, tuple[float, float, float]]
+
+    @classmethod
+    def of(cls, records: Sequence[JobRecord], ids: Sequence[int], end_s: float) -> Outcome:
+        """From the records of a run, and the trace id of each."""
+        kinds = {"urgent": [r for r in records if r.task.utility.urgent]}
+        kinds["normal"] = [r for r in records if not r.task.utility.urgent]
+        types = {}
+        for number in sorted(set(ids)):
+            chosen = [record for record, own in zip(records, ids, strict=True) if own == number]
+            types[number] = (
+                _mean(record.utility(end_s) for record in chosen),
+                _mean(record.response_time_s for record in chosen),
+                _mean(record.waiting_time_s for record in chosen),
+            )
+        return cls(
+            {name: _share(chosen, end_s) for name, chosen in kinds.items()},
+            _mean(record.utility(end_s) for record in records),
+            _mean(record.outcome == "complete" for record in records),
+            {name: _mean(record.response_time_s for record in chosen) for name, chosen in kinds.items()},
+            _mean(record.waiting_time_s for record in records),
+            types,
+        )
+
+    @classmethod
+    def from_piece(cls, piece: dict[str, Any]) -> Outcome:
+        """The inverse of ``to_piece``."""
+        return cls(
+            {name: _back(value) for name, value in piece["share"].items()},
+            _back(piece["utility"]),
+            _back(piece["served"]),
+            {name: _back(value) for name, value in piece["response_s"].items()},
+            _back(piece["waiting_s"]),
+            {
+                int(number): (_back(values[0]), _back(values[1]), _back(values[2]))
+                for number, values in piece["types"].items()
+            },
+        )
+
+    def to_piece(self) -> dict[str, Any]:
+        """As JSON has it: null for nan."""
+        return {
+            "share": {name: _plain(value) for name, value in self.share.items()},
+            "utility": _plain(self.utility),
+            "served": _plain(self.served),
+            "response_s": {name: _plain(value) for name, value in self.response_s.items()},
+            "waiting_s": _plain(self.waiting_s),
+            "types": {str(n): [_plain(value) for value in values] for n, values in self.types.items()},
+        }
+
+
+def _plain(value: float) -> float | None:
+    return round(value, 9) if math.isfinite(value) else None
+
+
+def _back(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def _share(records: Sequence[JobRecord], end_s: float) -> float:
+    most = sum(record.task.utility.beta for record in records)
+    return sum(record.utility(end_s) for record in records) / most if records else math.nan
+
+
+@lru_cache(maxsize=64)
+def workload(
+    name: str, seed: int, new_tokens: int, unit: str = "", longer: float = 1.0
+) -> tuple[tuple[PlannedTask, ...], tuple[int, ...]]:
+    """A workload of Table 3 (or ``chat``) as tasks, and their trace ids; plans ``longer`` times as long."""
+    if name == "chat":
+        composed = compose("chat", seed, options=Options(unit=unit))  # type: ignore[arg-type]
+    else:
+        composed = compose(
+            name, seed, prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS
+        )
+    jobs = list(composed.jobs)
+    tasks = tuple(lengthened(planned(job, composed.header.network_s), longer) for job in jobs)
+    return tasks, tuple(int(job.extra.get("trace_id", 0)) for job in jobs)
+
+
+def lengthened(task: PlannedTask, factor: float) -> PlannedTask:
+    """The task with its segments repeated until the plan has ``factor`` times its segments (rounded)."""
+    count = max(1, round(factor * len(task.plan)))
+    if count == len(task.plan):
+        return task
+    return replace(task, plan=tuple(task.plan[index % len(task.plan)] for index in range(count)))
+
+
+def run_records(
+    system: System,
+    name: str,
+    seed: int,
+    *,
+    new_tokens: int = NEW_TOKENS,
+    profile: str = PROFILE,
+    max_batch: int | None = None,
+    unit: str = "",
+    longer: float = 1.0,
+) -> tuple[list[JobRecord], tuple[int, ...], float]:
+    """One system on one workload: records, the trace id of each, and the end of the run, seconds."""
+    tasks, ids = workload(name, seed, new_tokens, unit, longer)
+    options = ReplayOptions(
+        discipline="given", mode=system.mode, max_batch=max_batch, journal=False, warm_prefixes=True
+    )
+    run = Simulator(options, load_profile(profile), discipline=system.make()).run(tasks)
+    return run.records, ids, run.end_s
+
+
+def _run_piece(
+    system: str, name: str, seed: int, new_tokens: int, profile: str, max_batch: int, unit: str, longer: float
+) -> dict[str, Any]:
+    done = run_records(
+        BY_NAME[system], name, seed, new_tokens=new_tokens, profile=profile, max_batch=max_batch or None,
+        unit=unit, longer=longer,
+    )  # fmt: skip
+    return Outcome.of(*done).to_piece()
+
+
+class Runs:
+    """Outcomes of systems on workloads, kept as pieces.
+
+    Raises:
+        OutOfTime: (of every method) the pieces' budget is used up.
+    """
+
+    def __init__(self, pieces: Pieces | None = None) -> None:
+        self.pieces = Pieces() if pieces is None else pieces
+
+    def outcomes(
+        self,
+        system: System,
+        name: str,
+        seeds: Sequence[int],
+        *,
+        new_tokens: int = NEW_TOKENS,
+        profile: str = PROFILE,
+        max_batch: int = 0,
+        unit: str = "",
+        longer: float = 1.0,
+    ) -> list[Outcome]:
+        """One a seed; ``max_batch`` 0 is no limit."""
+        arguments = [
+            (system.name, name, seed, new_tokens, profile, max_batch, unit, longer) for seed in seeds
+        ]
+        return [Outcome.from_piece(piece) for piece in self.pieces.map("run", _run_piece, arguments)]
+
+    def alone(self, seeds: Sequence[int], new_tokens: int) -> list[float]:
+        """Mean utility of WID 2 where every task is alone on an idle engine, a seed each."""
+        return self.pieces.map("alone", _alone, [(seed, new_tokens) for seed in seeds])
+
+    def bursts(self, seeds: Sequence[int], new_tokens: int) -> list[tuple[float, float, float]]:
+        """Utility of single events of WID 2: possible (clairvoyant), ours, the paper's algorithm; a seed each."""
+        return [
+            (found[0], found[1], found[2])
+            for found in self.pieces.map("bursts", _bursts_piece, [(seed, new_tokens) for seed in seeds])
+        ]
+
+
+def _alone(seed: int, new_tokens: int) -> float:
+    alone = Alone(load_profile(PROFILE))
+    return _mean(alone.utility(task) for task in workload("wid2", seed, new_tokens)[0])
+
+
+def _bursts_piece(seed: int, new_tokens: int) -> list[float]:
+    profile = load_profile(PROFILE)
+    total = [0.0, 0.0, 0.0]
+    for burst in _bursts(workload("wid2", seed, new_tokens)[0]):
+        total[0] += clairvoyant_utility(burst, profile)
+        total[1] += _burst_utility(OURS, burst)
+        total[2] += _burst_utility(PUD, burst)
+    return [round(value, 9) for value in total]
+
+
+def _bursts(tasks: Sequence[PlannedTask]) -> list[list[PlannedTask]]:
+    """Tasks that arrive together, by event, small enough to be ordered exactly."""
+    events: dict[float, list[PlannedTask]] = {}
+    for task in tasks:
+        events.setdefault(task.arrival_s, []).append(task)
+    return [burst for burst in events.values() if 4 <= len(burst) <= min(12, MOST_TASKS)][:8]
+
+
+def _burst_utility(system: System, burst: Sequence[PlannedTask]) -> float:
+    options = ReplayOptions(discipline="given", mode=system.mode, journal=False, warm_prefixes=True)
+    run = Simulator(options, load_profile(PROFILE), discipline=system.make()).run(burst)
+    return sum(record.utility(run.end_s) for record in run.records)
+
+
+def interval(values: Sequence[float], seed: int = 0) -> Interval:
+    """Mean and 95% confidence interval by bootstrap over the seeds."""
+    sample = np.array([value for value in values if math.isfinite(value)])
+    if sample.size == 0:
+        return (math.nan, math.nan, math.nan)
+    rng = np.random.default_rng(seed)
+    means = rng.choice(sample, (RESAMPLES, sample.size)).mean(axis=1)
+    low, high = np.percentile(means, (2.5, 97.5))
+    return (float(sample.mean()), float(low), float(high))
+
+
+def crossing(x: Sequence[float], y: Sequence[float], level: float) -> float:
+    """Where a curve first passes a level, falling or rising; nan where it does not."""
+    for i in range(len(x) - 1):
+        a, b = y[i], y[i + 1]
+        if math.isfinite(a) and math.isfinite(b) and a != b and min(a, b) <= level <= max(a, b):
+            return x[i] + (x[i + 1] - x[i]) * (level - a) / (b - a)
+    return math.nan

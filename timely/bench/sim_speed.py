@@ -1,0 +1,125 @@
+"""How fast the simulator is, measured: WID 2 against real time, a thousand robots for an hour, cost of a step."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lrtrace.compose.workload import compose
+from lrtrace.trace import write_trace
+from timely.engines.replay_types import ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.replay.results import build
+from timely.replay.trace import Tasks
+
+FLEET_ROBOTS = 1000
+FLEET_S = 3600.0
+FLEET_EPS = 3.7
+"""Events a second of 1 to 8 tasks: each of the thousand robots gets a task a minute, some 60,000 in all."""
+
+REPETITIONS = 5
+CURVE_POINTS = 10
+
+
+def measure(
+    *,
+    discipline: str = "timely",
+    repetitions: int = REPETITIONS,
+    robots: int = FLEET_ROBOTS,
+    fleet_s: float = FLEET_S,
+    seed: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any]:
+    """Measure on this machine, one core; takes a minute or two.
+
+    ``wid2_times_real_time``: WID 2 (300 s) read from a file, simulated and summed up, best of ``repetitions``, over
+    the time it took. ``fleet_wall_s``: ``robots`` robots for ``fleet_s`` seconds likewise, once, and the process's peak
+    memory, MB. ``fleet_step_us``: wall time a step in each tenth of that run, microseconds. ``clock``: seconds, rising;
+    whatever else counts work, such as calls of functions, shows the same curve without a machine's noise.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        wid2 = Path(folder) / "wid2.lrtrace.jsonl"
+        composed = compose("wid2", seed)
+        write_trace(wid2, composed.header, composed.jobs)
+        best = min(_replay(wid2, discipline, clock)[0] for _ in range(repetitions))
+        fleet = Path(folder) / "fleet.lrtrace.jsonl"
+        eps = FLEET_EPS * robots / FLEET_ROBOTS
+        composed = compose("wid1", seed, agents=robots, eps=eps, duration_s=fleet_s)
+        write_trace(fleet, composed.header, composed.jobs)
+        wall_s, counters, curve = _replay(fleet, discipline, clock)
+    return {
+        "discipline": discipline,
+        "wid2_s": 300.0,
+        "wid2_wall_s": round(best, 4),
+        "wid2_times_real_time": round(300.0 / best, 1),
+        "fleet_robots": robots,
+        "fleet_s": fleet_s,
+        "fleet_jobs": counters["jobs"],
+        "fleet_steps": counters["steps"],
+        "fleet_wall_s": round(wall_s, 2),
+        "fleet_peak_mb": round(_peak_mb(), 1),
+        "fleet_step_us": [round(value, 1) for value in curve],
+    }
+
+
+def text(result: Mapping[str, Any]) -> str:
+    """The measurement in words, the cost of a step as a curve over the run."""
+    curve = result["fleet_step_us"]
+    most = max(curve, default=1.0)
+    lines = [
+        f"WID 2, {result['wid2_s']:.0f} s: {result['wid2_wall_s']:.3f} s,"
+        f" {result['wid2_times_real_time']:,.0f} times real time ({result['discipline']})",
+        f"{result['fleet_robots']:,} robots, {result['fleet_s']:,.0f} s, {result['fleet_jobs']:,} tasks,"
+        f" {result['fleet_steps']:,} steps: {result['fleet_wall_s']:.1f} s, at most {result['fleet_peak_mb']:,.0f} MB",
+        "cost of a step in each tenth of that run, microseconds:",
+    ]
+    lines += [
+        f"  {tenth * 10:3d}%  {cost:7.1f}  {'#' * round(40 * cost / most)}"
+        for tenth, cost in enumerate(curve, 1)
+    ]
+    return "\n".join(lines)
+
+
+def _replay(
+    path: Path, discipline: str, clock: Callable[[], float]
+) -> tuple[float, dict[str, Any], list[float]]:
+    options = ReplayOptions(discipline=discipline)
+    begun = clock()
+    simulator = Simulator(options)
+    samples = [(0, 0.0)]
+
+    def progress(now: float, arrived: int, finished: int) -> None:
+        samples.append((simulator.controller.steps, clock() - begun))
+
+    run = simulator.run(Tasks(path), progress)
+    build(run, options, engine="sim", trace=path.name, wall_s=0.0)
+    wall_s = clock() - begun
+    return wall_s, {"jobs": len(run.records), "steps": run.counters["steps"]}, _curve(samples)
+
+
+def _curve(samples: list[tuple[int, float]]) -> list[float]:
+    """Microseconds a step in each tenth of the steps."""
+    total = samples[-1][0]
+    if total == 0:
+        return []
+    marks = []
+    for tenth in range(CURVE_POINTS + 1):
+        wanted = total * tenth / CURVE_POINTS
+        marks.append(min(samples, key=lambda sample: abs(sample[0] - wanted)))
+    return [
+        1e6 * (later[1] - earlier[1]) / (later[0] - earlier[0])
+        for earlier, later in pairwise(marks)
+        if later[0] > earlier[0]
+    ]
+
+
+def _peak_mb() -> float:
+    """Most memory this process ever held, MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1024.0 * 1024.0) if sys.platform == "darwin" else peak / 1024.0

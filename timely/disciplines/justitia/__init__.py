@@ -1,0 +1,1 @@
+"""The paper Justitia, with its baselines."""

@@ -1,0 +1,1 @@
+"""The paper LAPS-SD, with its baselines."""

@@ -1,0 +1,64 @@
+"""The baselines of the LAPS-SD paper, section 5.1: least attained service, and shortest predicted length first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timely.core.job import Job, JobTable
+from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
+from timely.disciplines.output_length import Lengths
+from timely.disciplines.step_builder import KeyedDiscipline
+
+QUANTUM_S = 0.1
+"""Service counts as equal within this, seconds: without it two requests that need all memory between them would take
+it from each other after every token."""
+
+
+class Las(KeyedDiscipline):
+    """Least attained service, preemptive."""
+
+    pool_first = False
+    info = DisciplineInfo(
+        name="las",
+        summary="least attained service first, preemptive",
+        source="LAPS-SD section 5.1, baseline (Rai et al., SIGMETRICS 2003)",
+        good_at="mean latency when nothing is known of requests and their lengths differ widely",
+        starves="long generations under a steady stream of new ones",
+    )
+
+    def __init__(self, quantum_s: float = QUANTUM_S) -> None:
+        self._quantum_s = quantum_s
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """The less served first."""
+        result: Floats = -np.floor(table.attained_s / self._quantum_s)
+        return result
+
+
+class LpSjf(KeyedDiscipline):
+    """Shortest job first by predicted output length alone, non-preemptive."""
+
+    info = DisciplineInfo(
+        name="lp-sjf",
+        summary="shortest predicted output first, non-preemptive",
+        source="LAPS-SD section 5.1, baseline (Qiu et al., 2024)",
+        needs=("expected_tokens, or lengths learned while serving",),
+        good_at="mean latency without speculation, when lengths are predictable",
+        starves="long requests under a steady stream of short ones",
+    )
+
+    def __init__(self) -> None:
+        self._lengths = Lengths()
+
+    def arrived(self, job: Job, now: float) -> None:
+        """Form an expectation of its length."""
+        self._lengths.arrived(job)
+
+    def finished(self, job: Job, now: float) -> None:
+        """Learn from its length."""
+        self._lengths.finished(job)
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """The shorter first."""
+        result: Floats = -table.rank
+        return result

@@ -1,0 +1,288 @@
+"""LAPS-SD: least attained service until a request's draft acceptance is known, shortest job first from then on.
+
+Section 4 of the paper. Where it is vague or slips, this is decided here:
+
+* The text calls the drafting time per token T_LLM and the verification time T_SSM; Eq. 6 itself has them right:
+  the small model drafts, the large one verifies. ``execution_s`` follows Eq. 6. On a live engine one decoding step
+  is one round, drafting and verification together, so the measured time of a step stands for both.
+* A perceptible request moves to the queue whose range holds its *perceived* service, what it has had plus Eq. 6 for
+  what is left; a non-perceptible one lies by attained service alone and only ever moves down.
+* A request that becomes perceptible is put into its queue and competes there once more (the paper's event
+  "stabilized"); as soon as it is chosen as a perceptible one it is not preempted any more (section 4.1) but goes on
+  until it ends or parks. If it held on to the machine at once instead, the first to run would simply run to its
+  end. Non-perceptible ones are preempted whenever the order says so: their caches are small.
+* Neither the first threshold, nor M, nor gamma, nor delta is given. One second, 2, 6 rounds and 0.1 are ours: the
+  first queue should hold what a short request takes after it has become perceptible, or all are explored before any
+  is finished. K = 4 lies within the best values of the paper's Fig. 6.
+* Predicted length plays no part before a request is perceptible, as in the paper. So where lengths differ more than
+  acceptances and are predicted well, shortest predicted length first is the better discipline.
+* Acceptance is watched as the paper's Fig. 3 does, over all rounds so far. Rounds without a draft say nothing.
+  Once perceptible a request stays so, and its estimate follows later rounds.
+* Acceptance counts as it is seen, never as a trace gives it: a request that is not drafted for stays non-perceptible.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from timely.core.job import Job, JobId, JobSpec, JobTable
+from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
+from timely.disciplines.output_length import Lengths
+from timely.disciplines.requirements import SPECULATION, check_acceptance
+from timely.disciplines.step_builder import KeyedDiscipline
+
+DRAFTS = 4.0
+"""Draft tokens a round before any has been seen."""
+
+
+def execution_s(tokens: float, acceptance: float, drafts: float, draft_s: float, verify_s: float) -> float:
+    """Estimated time to generate ``tokens`` (Eq. 6), seconds.
+
+    Args:
+        acceptance: share of draft tokens that are right, 0..1 (``A_i``).
+        drafts: draft tokens in a round (``n``).
+        draft_s: time to draft one token (``T_SSM``), seconds.
+        verify_s: time to verify a round (``T_LLM``), seconds.
+    """
+    rounds = tokens / (drafts * acceptance + 1.0)
+    return drafts * rounds * draft_s + rounds * verify_s
+
+
+@dataclass(slots=True)
+class Rounds:
+    """What the rounds of one request have shown."""
+
+    recent: deque[float]
+    """Acceptance over all rounds so far, after each of the last gamma rounds."""
+    drafted: int = 0
+    accepted: int = 0
+    rounds: int = 0
+    rate: float | None = None
+    """Predicted acceptance; None while the request is non-perceptible."""
+    chosen: bool = False
+    """Has run since it is perceptible: it is not preempted."""
+
+    def note(self, rate: float, delta: float) -> None:
+        """Another round, after which the acceptance so far is ``rate``."""
+        self.recent.append(rate)
+        stable = len(self.recent) == self.recent.maxlen and max(self.recent) - min(self.recent) < delta
+        if stable or self.rate is not None:
+            self.rate = sum(self.recent) / len(self.recent)
+
+    @property
+    def drafts(self) -> float:
+        """Mean draft tokens a round."""
+        return self.drafted / self.rounds if self.rounds else DRAFTS
+
+
+class LapsSd(KeyedDiscipline):
+    """The paper's scheduler.
+
+    Args:
+        queues: number of priority queues (K).
+        first_s: most attained service in the first queue, seconds (S_1^up).
+        factor: ratio of successive thresholds (M).
+        rounds: consecutive rounds over which acceptance must hold still (gamma).
+        spread: most it may move over these rounds (delta).
+        draft_s, verify_s: Eq. 6's times, seconds; the measured step time stands for both unless given.
+
+    Raises:
+        ValueError: a parameter makes no sense.
+    """
+
+    pool_first = False
+    info = DisciplineInfo(
+        name="laps-sd",
+        summary="queues by attained service; by estimated execution time once draft acceptance is stable",
+        source="Semi-Clairvoyant Scheduling of Speculative Decoding Requests, section 4",
+        needs=(SPECULATION, "expected_tokens, or lengths learned while serving"),
+        good_at="mean latency with speculative decoding, when acceptance differs between requests",
+        starves="requests with much service behind or before them, under a steady stream of short ones",
+    )
+
+    def __init__(
+        self,
+        *,
+        queues: int = 4,
+        first_s: float = 1.0,
+        factor: float = 2.0,
+        rounds: int = 6,
+        spread: float = 0.1,
+        draft_s: float | None = None,
+        verify_s: float | None = None,
+    ) -> None:
+        if queues < 1 or rounds < 2 or first_s <= 0.0 or factor <= 1.0 or spread <= 0.0:
+            raise ValueError(
+                "need queues >= 1, rounds >= 2, first_s > 0, factor > 1 and spread > 0, got "
+                f"{queues}, {rounds}, {first_s}, {factor} and {spread}"
+            )
+        self.thresholds: Floats = np.array([first_s * factor**j for j in range(queues - 1)], dtype=np.float64)
+        """Upper ends of all queues but the last, seconds: S_j^up = M^(j-1) S_1^up."""
+        self._window, self._spread = rounds, spread
+        self._draft_s, self._verify_s = draft_s, verify_s
+        self._lengths = Lengths()
+        self._watched: dict[JobId, Rounds] = {}
+        self._perceptible: dict[JobId, Rounds] = {}
+
+    # ------------------------------------------------------------------ hooks
+
+    def check(self, spec: JobSpec) -> None:
+        """An acceptance outside 0..1 is refused."""
+        check_acceptance(spec)
+
+    def arrived(self, job: Job, now: float) -> None:
+        """Non-perceptible, in the first queue."""
+        self._lengths.arrived(job)
+        self._watched[job.job_id] = Rounds(deque(maxlen=self._window))
+
+    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+        """Watch the acceptance; perceptible once it holds still."""
+        if drafted <= 0:
+            return
+        seen = self._watched[job.job_id]
+        seen.rounds += 1
+        seen.drafted += drafted
+        seen.accepted += accepted
+        seen.note(seen.accepted / seen.drafted, self._spread)
+
+    def progressed(self, job: Job, tokens: int, now: float) -> None:
+        """A round is over: it may have become perceptible."""
+        seen = self._watched[job.job_id]
+        # A round in which it has only just become perceptible was still run as a blind one.
+        seen.chosen = job.job_id in self._perceptible
+        if seen.rate is not None:
+            self._perceptible[job.job_id] = seen
+
+    def parked(self, job: Job, now: float) -> None:
+        """Its next segment competes again."""
+        self._watched[job.job_id].chosen = False
+
+    def evicted(self, job: Job, now: float) -> None:
+        """It has to be chosen again."""
+        self._watched[job.job_id].chosen = False
+
+    def finished(self, job: Job, now: float) -> None:
+        """Forget it, but for its length."""
+        self._lengths.finished(job)
+        del self._watched[job.job_id]
+        self._perceptible.pop(job.job_id, None)
+
+    def state(self) -> dict[str, float | int | str]:
+        """How many requests are in which state."""
+        return {"requests": len(self._watched), "perceptible": len(self._perceptible)}
+
+    # ------------------------------------------------------------------ the order
+
+    def left_s(self, job: Job, limits: StepLimits) -> float | None:
+        """Estimated execution time left of a perceptible request (Eq. 6), seconds; None for others."""
+        seen = self._perceptible.get(job.job_id)
+        if seen is None or seen.rate is None:
+            return None
+        table, row = job.table, job.row
+        tokens = max(1.0, float(table.rank[row]) - int(table.output_tokens[row]))
+        if table.segmented[row]:
+            tokens = min(tokens, max(1.0, float(table.segment_bound[row] - table.segment_tokens[row])))
+        prompt_s = float(table.prefill_left[row]) * limits.speed.prefill_token_s
+        if self._draft_s is None and self._verify_s is None:
+            return prompt_s + execution_s(tokens, seen.rate, seen.drafts, 0.0, limits.speed.token_s)
+        return prompt_s + execution_s(
+            tokens, seen.rate, seen.drafts, self._draft_s or 0.0, self._verify_s or 0.0
+        )
+
+    def queue_of(self, service_s: Floats) -> Floats:
+        """Number of the queue, from 0, for so much service."""
+        result: Floats = np.searchsorted(self.thresholds, service_s, side="right").astype(np.float64)
+        return result
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """By place in the order: queue by queue, and in each the perceptible by time left, then the others."""
+        jobs = len(table)
+        service, blind, left = table.attained_s.copy(), np.ones(jobs), np.zeros(jobs)
+        chosen: list[int] = []
+        for job_id, seen in self._perceptible.items():
+            job = table[job_id]
+            left_s = self.left_s(job, limits)
+            if left_s is not None:
+                row = job.row
+                blind[row], left[row] = 0.0, left_s
+                service[row] += left_s
+                if seen.chosen and table.active[row]:
+                    chosen.append(row)
+        queue = self.queue_of(service)
+        queue[chosen] = -1.0  # ahead of all queues
+        keys: Floats = np.empty(jobs)
+        keys[np.lexsort((table.sequence, left, blind, queue))] = -np.arange(jobs, dtype=np.float64)
+        return keys
+
+
+PRIOR_ROUNDS = 4.0
+"""Rounds of a request that count as much as what is known of the others."""
+
+PRIOR_TOKENS_A_ROUND = 2.5
+"""Before any round has been seen: half of four drafts and the token that verification adds, rounded down."""
+
+OTHERS = 200.0
+"""Rounds of all requests after which the past counts half: acceptance drifts with what people ask for."""
+
+
+class LapsSdPrior(LapsSd):
+    """Our own: no exploring. A request has an estimate from the start, and its rounds correct it.
+
+    The paper runs a request blindly until its acceptance holds still, which pays where lengths tell little. Here the
+    tokens that a round gives, ``n A + 1`` of Eq. 6, begin as those of the other requests and become the request's own
+    as rounds go by. Who has the least estimated time left runs, and is displaced only by one that has less by more
+    than having its cache out and in again costs.
+    """
+
+    info = DisciplineInfo(
+        name="laps-sd-prior",
+        summary="least estimated time left, from the predicted length and the acceptance seen so far",
+        source="LAPS-SD's Eq. 6 without its blind phase; our own",
+        needs=("expected_tokens, or lengths learned while serving",),
+        good_at="mean latency, with speculative decoding too, whether lengths or acceptances differ more",
+        starves="requests with much left, under a steady stream of short ones",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tokens = PRIOR_TOKENS_A_ROUND * PRIOR_ROUNDS
+        self._rounds = PRIOR_ROUNDS
+        """Of all requests, the past fading."""
+        self._own: dict[JobId, tuple[float, float]] = {}
+        """Tokens and rounds of each request."""
+
+    def arrived(self, job: Job, now: float) -> None:
+        """Nothing of its own yet."""
+        super().arrived(job, now)
+        self._own[job.job_id] = (0.0, 0.0)
+
+    def progressed(self, job: Job, tokens: int, now: float) -> None:
+        """A round gave ``tokens``; the first token of all comes with the prompt and is none."""
+        super().progressed(job, tokens, now)
+        if tokens <= 0 or job.table.output_tokens[job.row] <= 1:
+            return
+        own, rounds = self._own[job.job_id]
+        self._own[job.job_id] = (own + tokens, rounds + 1.0)
+        fade = 1.0 - 1.0 / OTHERS
+        self._tokens = fade * self._tokens + tokens
+        self._rounds = fade * self._rounds + 1.0
+
+    def finished(self, job: Job, now: float) -> None:
+        """Forget it, but for its length."""
+        super().finished(job, now)
+        del self._own[job.job_id]
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """The less time left the better; who runs has what displacing it would cost to its credit."""
+        speed = limits.speed
+        others = PRIOR_ROUNDS * self._tokens / self._rounds
+        own = np.array([self._own[job.job_id] for job in table.jobs], dtype=np.float64)
+        a_round = (others + own[:, 0]) / (PRIOR_ROUNDS + own[:, 1])
+        rounds = Lengths.left(table, np.arange(len(table))) / a_round
+        left = rounds * speed.token_s + table.prefill_left * speed.prefill_token_s
+        again_s = min(2.0 * limits.swap_s_per_token, speed.prefill_token_s)
+        result: Floats = np.where(table.active, table.context_tokens * again_s, 0.0) - left
+        return result

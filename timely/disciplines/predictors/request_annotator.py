@@ -1,0 +1,218 @@
+"""What a server knows of requests before they queue: the predictor files it was given, and what they say of each.
+
+Two kinds of prediction are made at the server's door, in front of every queue: an urgency level and an output length,
+for requests that bring none. The two others need what has been served and stand inside their disciplines: what an
+application costs (``justitia``), and the lengths that similar prompts got (``sagesched``). ``Predictors`` sorts files
+into these, ``Door`` fills in a request. Pure: time is an argument; who calls, when, and in which thread is the server's
+affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from timely.core.errors import InvalidInput
+from timely.disciplines.predictors.app_cost import APP_COSTS
+from timely.disciplines.predictors.classifier import TEXT_CLASSIFIER, TextClassifier
+from timely.disciplines.predictors.history import LENGTH_HISTORY
+from timely.disciplines.predictors.length_bucket import LENGTH_BUCKETS, LengthBucketPredictor, LengthGuess
+from timely.disciplines.predictors.predictor_file import kind_of
+from timely.disciplines.predictors.urgency import (
+    Assignment,
+    Record,
+    UrgencyDesk,
+    UrgencyGuess,
+    UrgencyPredictor,
+    example_classifier,
+)
+from timely.disciplines.requirements import EXPECTED_TOKENS, LEVELS, URGENCY
+
+EXAMPLES = "examples"
+"""Instead of a file: the urgency classifier trained on the texts that ship."""
+
+NONE = "none"
+"""Instead of a file: nothing is predicted at the door."""
+
+HURRY_LEVEL = 1
+"""A robot in a hurry is never rated less urgent than this; the rule of ``semantic`` where nothing is predicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predictors:
+    """Predictor files by where they belong.
+
+    Attributes:
+        urgency, lengths: for the door, or None.
+        files: for disciplines: each takes those of its kind.
+    """
+
+    urgency: UrgencyPredictor | None = None
+    lengths: LengthBucketPredictor | None = None
+    files: tuple[Path, ...] = ()
+
+    @classmethod
+    def read(cls, given: Iterable[str]) -> Predictors:
+        """Sort predictor files by what they say they are.
+
+        Without any, urgency is told by ``examples``, which is better than nothing and no triage.
+
+        Args:
+            given: files, ``examples``, or ``none`` by itself.
+
+        Raises:
+            InvalidInput: a file is no predictor file or damaged, or two are of the same kind.
+            Unsupported: the embedder of one is not installed.
+        """
+        named = list(given)
+        if named == [NONE]:
+            return cls()
+        if NONE in named:
+            raise InvalidInput("'none' stands alone", where="predictor")
+        urgency: UrgencyPredictor | None = None
+        lengths: LengthBucketPredictor | None = None
+        files: list[Path] = []
+        seen: dict[str, str] = {}
+        for name in named:
+            kind = TEXT_CLASSIFIER if name == EXAMPLES else kind_of(Path(name))
+            if kind in seen:
+                raise InvalidInput(f"{seen[kind]} is a {kind} too; one is enough", where=name)
+            seen[kind] = name
+            if name == EXAMPLES:
+                urgency = _examples()
+            elif kind == TEXT_CLASSIFIER:
+                urgency = _urgency(Path(name))
+            elif kind == LENGTH_BUCKETS:
+                lengths = LengthBucketPredictor.load(Path(name))
+            elif kind == LENGTH_HISTORY or kind.partition(":")[0] == APP_COSTS:
+                files.append(Path(name))
+            else:
+                raise InvalidInput(f"a {kind} file is for no predictor here", where=name)
+        return cls(urgency or _examples(), lengths, tuple(files))
+
+
+def _examples() -> UrgencyPredictor:
+    return UrgencyPredictor(example_classifier("wordllama" if find_spec("wordllama") else "hash"))
+
+
+def _urgency(path: Path) -> UrgencyPredictor:
+    classifier = TextClassifier.load(path)
+    if classifier.classes != LEVELS:
+        raise InvalidInput(
+            f"tells {classifier.classes} classes apart; urgency has {LEVELS} levels", where=str(path)
+        )
+    return UrgencyPredictor(classifier)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request at the door: its name, what it says in words, and what it brings.
+
+    Attributes:
+        urgency, expected_tokens: as it brings them, or None. hurry: its robot is in a hurry.
+    """
+
+    name: Hashable
+    text: str
+    urgency: int | None = None
+    expected_tokens: float | None = None
+    hurry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What the request goes on with."""
+
+    urgency: Assignment
+    expected_tokens: float | None
+    length: LengthGuess | None = None
+
+
+@dataclass(slots=True)
+class Guesses:
+    """What the predictors said of some arrivals, by their place."""
+
+    urgency: dict[int, UrgencyGuess] = field(default_factory=dict)
+    lengths: dict[int, LengthGuess] = field(default_factory=dict)
+
+
+class Door:
+    """Fills in what requests do not bring, as far as the discipline in use reads it.
+
+    Args:
+        predictors: what there is to predict with.
+        record: receives every assignment and every override as plain data.
+    """
+
+    def __init__(
+        self, predictors: Predictors | None = None, record: Callable[[Record], None] | None = None
+    ) -> None:
+        self.predictors = predictors or Predictors()
+        self.desk = UrgencyDesk(self.predictors.urgency, record)
+        self._record = record
+
+    def missing(self, arrival: Arrival, reads: Collection[str]) -> bool:
+        """Whether a predictor has to be asked about it.
+
+        Args:
+            reads: what the discipline in use reads; see ``needs.reads``.
+        """
+        return self._level(arrival, reads) or self._length(arrival, reads)
+
+    def guess(self, arrivals: Sequence[Arrival], reads: Collection[str]) -> Guesses:
+        """Ask the predictors, in one batch each. Changes nothing, so it may run in a thread."""
+        guesses = Guesses()
+        levels = [i for i, arrival in enumerate(arrivals) if self._level(arrival, reads)]
+        if levels:
+            told = self.desk.guess([arrivals[i].text for i in levels])
+            guesses.urgency = dict(zip(levels, told, strict=True))
+        lengths = [i for i, arrival in enumerate(arrivals) if self._length(arrival, reads)]
+        if lengths and self.predictors.lengths is not None:
+            found = self.predictors.lengths.predict([arrivals[i].text for i in lengths])
+            guesses.lengths = dict(zip(lengths, found, strict=True))
+        return guesses
+
+    def annotate(self, arrivals: Sequence[Arrival], guesses: Guesses, now: float) -> list[Annotation]:
+        """What each goes on with; every level that somebody gave or guessed is recorded.
+
+        Raises:
+            InvalidInput: a level that was brought does not exist.
+        """
+        known = [
+            i for i, a in enumerate(arrivals)
+            if a.urgency is not None or i in guesses.urgency or not self.desk.unknown(a.name, None)
+        ]  # fmt: skip
+        assigned = self.desk.assign(
+            [(arrivals[i].name, arrivals[i].text, arrivals[i].urgency) for i in known],
+            now,
+            guesses={place: guesses.urgency[i] for place, i in enumerate(known) if i in guesses.urgency},
+            bounds={place: HURRY_LEVEL for place, i in enumerate(known) if arrivals[i].hurry},
+        )
+        levels = dict(zip(known, assigned, strict=True))
+        result = []
+        for i, arrival in enumerate(arrivals):
+            length = guesses.lengths.get(i)
+            tokens = arrival.expected_tokens if length is None else length.tokens
+            result.append(Annotation(levels.get(i, Assignment(None, "none")), tokens, length))
+            if length is not None and self._record is not None:
+                self._record(
+                    {
+                        "event": "length",
+                        "t_s": now,
+                        "job": arrival.name,
+                        "bucket": length.bucket,
+                        "expected_tokens": round(length.tokens, 1),
+                        "confidence": round(length.confidence, 4),
+                    }
+                )
+        return result
+
+    def _level(self, arrival: Arrival, reads: Collection[str]) -> bool:
+        wanted = URGENCY in reads and self.desk.predicts
+        return wanted and self.desk.unknown(arrival.name, arrival.urgency)
+
+    def _length(self, arrival: Arrival, reads: Collection[str]) -> bool:
+        wanted = EXPECTED_TOKENS in reads and self.predictors.lengths is not None
+        return wanted and arrival.expected_tokens is None

@@ -1,0 +1,1 @@
+"""The paper SageSched, with its baselines."""

@@ -1,0 +1,223 @@
+"""What SageSched is compared with among those that predict one number: SSJF, LTR and TRAIL.
+
+The originals fine-tune a language model each. Here the prediction is the request's ``expected_tokens`` where it brings
+one (that is where a fine-tuned predictor plugs in), else the mean of what similar past prompts got.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, cast
+
+from timely.core.job import Job, JobId, JobSpec, JobTable
+from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
+from timely.disciplines.justitia.baselines import ShortestRequest
+from timely.disciplines.output_length import COMPLETED
+from timely.disciplines.predictors.history import (
+    LENGTH_HISTORY,
+    HistoryPredictor,
+    LengthPredictor,
+    Prediction,
+)
+from timely.disciplines.sagesched.gittins import CostDistribution
+from timely.disciplines.step_builder import KeyedDiscipline
+
+CHECK_S = 0.5
+"""Time between two looks for starving requests, seconds."""
+
+
+class Ssjf(ShortestRequest):
+    """Speculative shortest job first (Qiu et al. 2024): by predicted output length, not interrupting."""
+
+    info = DisciplineInfo(
+        name="ssjf",
+        summary="shortest predicted output first, not interrupting",
+        source="SSJF, as in SageSched section 4.1",
+        needs=("a length predictor (learned while serving), or expected_tokens",),
+        good_at="requests whose length is certain",
+        starves="long requests under a steady stream of short ones",
+    )
+
+
+@dataclass(slots=True)
+class Guess:
+    """A point prediction and what became of it."""
+
+    tokens: float
+    prediction: Prediction | None
+    served_s: float
+    credit: float = 0.0
+    """Tokens left of a promotion (LTR)."""
+
+
+class _Guessing(KeyedDiscipline):
+    """Keeps one number per request."""
+
+    predictor_kind = LENGTH_HISTORY
+    pool_first = False
+
+    def __init__(self, predictor: LengthPredictor | None = None) -> None:
+        self.predictor: LengthPredictor = predictor if predictor is not None else HistoryPredictor()
+        self._guesses: dict[JobId, Guess] = {}
+
+    @classmethod
+    def with_predictor(cls, path: Path) -> Self:
+        """See ``Discipline.with_predictor``: a history of past prompts and output lengths."""
+        return cls(HistoryPredictor.from_file(path))
+
+    def knowledge(self) -> LengthPredictor:
+        """See ``Discipline.knowledge``: the predictor."""
+        return self.predictor
+
+    def recall(self, knowledge: object) -> None:
+        """See ``Discipline.recall``."""
+        self.predictor = cast(LengthPredictor, knowledge)
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """Smallest rank first."""
+        return -table.rank
+
+    def arrived(self, job: Job, now: float) -> None:
+        """Guess the output length."""
+        spec = job.spec
+        if spec.expected_tokens is not None:
+            guess = Guess(max(1.0, float(spec.expected_tokens)), None, now)
+        else:
+            prediction = self.predictor.predict(spec)
+            guess = Guess(prediction.mean, prediction, now)
+        self._guesses[job.job_id] = guess
+        job.table.rank[job.row] = guess.tokens
+
+    def finished(self, job: Job, now: float) -> None:
+        """Remember how long it got."""
+        guess = self._guesses.pop(job.job_id)
+        output = int(job.table.output_tokens[job.row])
+        if guess.prediction is not None and job.outcome in COMPLETED and output > 0:
+            self.predictor.learn(job.spec, guess.prediction, output)
+
+
+class Ltr(_Guessing):
+    """Learning to rank (Fu et al. 2024): waiting and running requests by predicted rank, at every step.
+
+    Only the order of the predictions counts. A request not served for ``starve_s`` seconds goes ahead of all
+    others for ``quantum_tokens`` tokens (the paper counts both in steps).
+    """
+
+    info = DisciplineInfo(
+        name="ltr",
+        summary="shortest predicted rank first, interrupting, starving requests promoted",
+        source="LTR (NeurIPS 2024), as in SageSched section 4.1",
+        needs=("a length predictor (learned while serving), or expected_tokens",),
+        good_at="requests whose relative length can be told",
+        starves="nobody for ever: a long request may wait starve_s (100 s) before each quantum",
+    )
+
+    def __init__(
+        self,
+        predictor: LengthPredictor | None = None,
+        *,
+        starve_s: float = 100.0,
+        quantum_tokens: float = 64.0,
+    ) -> None:
+        super().__init__(predictor)
+        self._starve_s = starve_s
+        self._quantum = quantum_tokens
+        self._looked_s = -math.inf
+
+    def progressed(self, job: Job, tokens: int, now: float) -> None:
+        """Note the service, end promotions, look for those that starve."""
+        guess = self._guesses[job.job_id]
+        guess.served_s = now
+        if guess.credit > 0.0:
+            guess.credit -= tokens
+            if guess.credit <= 0.0:
+                job.table.rank[job.row] = guess.tokens
+        if now - self._looked_s >= CHECK_S:
+            self._looked_s = now
+            self._promote(job.table, now)
+
+    def parked(self, job: Job, now: float) -> None:
+        """What a robot executes is no waiting."""
+        self._guesses[job.job_id].served_s = now
+
+    def _promote(self, table: JobTable, now: float) -> None:
+        for job in table:
+            guess = self._guesses[job.job_id]
+            since = max(guess.served_s, float(table.resume_s[job.row]))
+            if guess.credit <= 0.0 and now - since >= self._starve_s:
+                guess.credit = self._quantum
+                table.rank[job.row] = -1.0
+
+
+Refiner = Callable[[JobSpec, int], float]
+"""Predicted output tokens still to come of a request that has generated so many, better the longer it runs."""
+
+
+class Trail(_Guessing):
+    """TRAIL (Shahout et al. 2025): shortest predicted remaining length first, with limited preemption.
+
+    The prediction is renewed with every token. A request that has generated ``protect`` of its first prediction is
+    not interrupted any more.
+
+    Args:
+        refiner: predicts what is left. The original reads it from the model's inner layers, which a scheduler
+            outside of the model cannot; left out, it is what the distribution over similar past prompts leaves
+            beyond the tokens generated, or the first prediction less those.
+        protect: the paper's C.
+    """
+
+    info = DisciplineInfo(
+        name="trail",
+        summary="shortest predicted remaining output first, interrupting only early",
+        source="TRAIL (ICLR 2025), as in SageSched section 4.1",
+        needs=("a length predictor (learned while serving), or expected_tokens",),
+        good_at="requests whose remaining length gets clear while they run",
+        starves="requests believed long, under a steady stream of ones believed short",
+    )
+
+    def __init__(
+        self,
+        predictor: LengthPredictor | None = None,
+        *,
+        refiner: Refiner | None = None,
+        protect: float = 0.8,
+    ) -> None:
+        super().__init__(predictor)
+        self._refiner = refiner
+        self._protect = protect
+        self._lengths: dict[JobId, CostDistribution] = {}
+
+    def arrived(self, job: Job, now: float) -> None:
+        """Guess, and keep the distribution the guess came from."""
+        super().arrived(job, now)
+        guess = self._guesses[job.job_id]
+        if guess.prediction is not None:
+            prediction = guess.prediction
+            self._lengths[job.job_id] = CostDistribution(prediction.lengths, prediction.weights)
+        if job.table.output_tokens[job.row]:
+            self._rank(job, guess)
+
+    def progressed(self, job: Job, tokens: int, now: float) -> None:
+        """Renew the prediction."""
+        self._rank(job, self._guesses[job.job_id])
+
+    def finished(self, job: Job, now: float) -> None:
+        """Remember how long it got."""
+        super().finished(job, now)
+        self._lengths.pop(job.job_id, None)
+
+    def _rank(self, job: Job, guess: Guess) -> None:
+        output = int(job.table.output_tokens[job.row])
+        if output >= self._protect * guess.tokens:
+            job.table.rank[job.row] = -1.0
+            return
+        if self._refiner is not None:
+            left = self._refiner(job.spec, output)
+        elif job.job_id in self._lengths:
+            left = self._lengths[job.job_id].mean_left(output)
+        else:
+            left = guess.tokens - output
+        job.table.rank[job.row] = 0.0 if math.isnan(left) else max(0.0, left)

@@ -1,0 +1,1 @@
+"""The paper Semantic Scheduling for LLM Inference, with its baselines."""

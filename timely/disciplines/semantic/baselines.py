@@ -1,0 +1,68 @@
+"""The baselines of the semantic scheduling paper, section 4.1, beside ``fcfs``: shortest and most urgent job first.
+
+The paper only names them. Both are taken as non-preemptive, as the queues of serving engines are: they choose
+among those that wait, and who runs goes on until it ends or parks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timely.core.job import Job, JobSpec, JobTable
+from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
+from timely.disciplines.output_length import Lengths
+from timely.disciplines.requirements import check_urgency
+from timely.disciplines.semantic.discipline import levels
+from timely.disciplines.step_builder import KeyedDiscipline
+
+
+class Sjf(KeyedDiscipline):
+    """Shortest job first: prompt and predicted output, in seconds."""
+
+    info = DisciplineInfo(
+        name="sjf",
+        summary="least estimated time (prompt and predicted output) first, non-preemptive",
+        source="Semantic Scheduling for LLM Inference, section 4.1, baseline",
+        needs=("expected_tokens, or lengths learned while serving",),
+        good_at="mean latency of ordinary requests whose lengths are predictable",
+        starves="long jobs under a steady stream of short ones",
+    )
+
+    def __init__(self) -> None:
+        self._lengths = Lengths()
+
+    def arrived(self, job: Job, now: float) -> None:
+        """Form an expectation of its length."""
+        self._lengths.arrived(job)
+
+    def finished(self, job: Job, now: float) -> None:
+        """Learn from its length."""
+        self._lengths.finished(job)
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """The shorter first."""
+        left = np.maximum(1.0, table.rank - table.output_tokens)
+        result: Floats = -(table.prefill_left * limits.speed.prefill_token_s + left * limits.speed.token_s)
+        return result
+
+
+class Hpjf(KeyedDiscipline):
+    """Highest priority job first: by urgency level, first come first served within a level."""
+
+    info = DisciplineInfo(
+        name="hpjf",
+        summary="urgency level first, first come first served within a level, non-preemptive",
+        source="Semantic Scheduling for LLM Inference, section 4.1, baseline",
+        needs=("an urgency level, given or predicted at the door",),
+        good_at="few urgent requests among many of the same length",
+        starves="less urgent jobs under a steady stream of more urgent ones",
+    )
+
+    def check(self, spec: JobSpec) -> None:
+        """An urgency outside 0..4 is refused."""
+        check_urgency(spec.urgency)
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """The lower level first."""
+        result: Floats = -levels(table, np.arange(len(table))).astype(np.float64)
+        return result

@@ -1,0 +1,317 @@
+"""Semantic scheduling: the most urgent first, and within a level the one with the least time left.
+
+Section 3.3 of the paper, with the queue of Alg. 1, stage-aware batches (Alg. 2), eviction by priority (Alg. 3, 4) and
+what to save of an evicted cache (``semantic_cost``). Where the paper is silent, this is decided here:
+
+* Waiting jobs (without KV cache) stand in the heap; those that hold KV and are runnable are the paper's ongoing
+  requests, of which there are few, and are ordered anew at each step, since their remaining time shrinks.
+* The buffer is merged while the accelerator computes (``maintain``); where an engine leaves no time for that, at most
+  ``MERGE_PER_STEP`` are merged at a scheduling point and the others looked through, so a spike delays no step.
+* Alg. 2 keeps *newly selected* prefills out while the most important request decodes. With chunked prefill a
+  request can be half-way through its prompt: its next chunk is held back too, for the same reason. A generation
+  that resumes with its KV cache is decoding.
+* A parked generation is not runnable; with its due time its urgency returns. Its remaining time is that of its next
+  segment. Before its time comes it is evicted ahead of running jobs of its own level, not of more urgent ones;
+  only when nothing else could run does a less urgent job take the memory of a more urgent parked one.
+* Without an urgency: a robot's task in a hurry (an expected response time under half a second) counts as level 1,
+  other robots' tasks as 3, anything else as 4. Level 0 is never guessed. (A predictor at the door does better.)
+* Without a predicted length: the running mean of what has finished.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from timely.core.job import Job, JobId, JobSpec, JobTable
+from timely.disciplines.base import Discipline, DisciplineInfo, Floats, Rows, StepLimits, StepPlan
+from timely.disciplines.output_length import Lengths
+from timely.disciplines.requirements import LEVELS, check_urgency
+from timely.disciplines.semantic.cache_cost import CostModel
+from timely.disciplines.semantic.heap import Entry, Key, ScheduleHeap, evictable
+from timely.disciplines.step_builder import StepBuilder, next_wake
+
+MERGE_PER_STEP = 128
+"""Most newcomers put into the heap at a scheduling point."""
+
+HURRIED, ROBOT, PLAIN = 1, 3, 4
+"""Levels of jobs that come without one."""
+
+
+def levels(table: JobTable, rows: Rows) -> Rows:
+    """Urgency 0 (most) to 4 of each row, guessed where it is unknown, shape ``(len(rows),)``."""
+    known = table.urgency[rows]
+    guess = np.where(table.segmented[rows], np.where(table.ert_s[rows] < 0.5, HURRIED, ROBOT), PLAIN)
+    result: Rows = np.where(known < LEVELS, known, guess)
+    return result
+
+
+def remaining_s(table: JobTable, rows: Rows, limits: StepLimits) -> Floats:
+    """``f_t``: estimated computing time left of each row, seconds: prompt left and output left."""
+    speed = limits.speed
+    prompt = table.prefill_left[rows] * speed.prefill_token_s
+    result: Floats = prompt + Lengths.left(table, rows) * speed.token_s
+    return result
+
+
+class Semantic(Discipline):
+    """The paper's scheduler.
+
+    Args:
+        cost: decides what an evicted cache saves; what the engine has learned of itself unless given.
+        stage_aware: Alg. 2; without it, prompts and decoding mix freely.
+        one_by_one: evicted output is decoded again token by token, as Eq. 5 has it, not as part of the prompt.
+    """
+
+    clearly: ClassVar[float] = 0.5
+    """A time so much shorter than another stays shorter, whatever the learned speed does between two events."""
+
+    info = DisciplineInfo(
+        name="semantic",
+        summary="urgency level first, then least estimated time left; stage-aware batches; eviction by priority",
+        source="Semantic Scheduling for LLM Inference, section 3.3, Alg. 1 to 5",
+        needs=(
+            "an urgency level, given or predicted at the door",
+            "expected_tokens, or lengths learned while serving",
+        ),
+        good_at="a few requests that must not wait among many that can, and spikes of them",
+        starves="less urgent jobs, and long ones of a level, under a steady stream of more urgent or shorter ones",
+    )
+
+    def __init__(
+        self, cost: CostModel | None = None, *, stage_aware: bool = True, one_by_one: bool = False
+    ) -> None:
+        self._cost = cost
+        self._stage_aware = stage_aware
+        self._one_by_one = one_by_one
+        self._lengths = Lengths()
+        self._waiting = ScheduleHeap()
+        self._asleep: set[JobId] = set()
+        """Evicted while parked: they wait again when they are runnable."""
+
+    # ------------------------------------------------------------------ hooks
+
+    def check(self, spec: JobSpec) -> None:
+        """An urgency outside 0..4 is refused."""
+        check_urgency(spec.urgency)
+
+    def arrived(self, job: Job, now: float) -> None:
+        """Into the buffer, if it has to wait for memory."""
+        self._lengths.arrived(job)
+        self._place(job, now)
+
+    def due_changed(self, job: Job, now: float) -> None:
+        """It may have to wait again, or no longer; its urgency may have changed."""
+        self._place(job, now)
+
+    def evicted(self, job: Job, now: float) -> None:
+        """Back to those that wait, with its new remaining time (Alg. 4, lines 11 and 12)."""
+        self._place(job, now)
+
+    def finished(self, job: Job, now: float) -> None:
+        """Forget it, but for its length."""
+        self._lengths.finished(job)
+        self._waiting.discard(job.job_id)
+        self._asleep.discard(job.job_id)
+
+    def maintain(self, table: JobTable, limits: StepLimits) -> None:
+        """Alg. 1: the whole buffer into the heap."""
+        self._merge(table, limits, self._waiting.buffered)
+
+    def state(self) -> dict[str, float | int | str]:
+        """Queue lengths."""
+        return {"waiting": len(self._waiting), "unsorted": len(self._waiting.buffered)}
+
+    def _place(self, job: Job, now: float) -> None:
+        table, row = job.table, job.row
+        self._waiting.discard(job.job_id)
+        self._asleep.discard(job.job_id)
+        if table.resident[row]:
+            return
+        if table.resume_s[row] <= now:
+            self._waiting.append(job.job_id)
+        else:
+            self._asleep.add(job.job_id)
+
+    # ------------------------------------------------------------------ composing
+
+    def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
+        """Alg. 2, and Alg. 4 where memory is short."""
+        if len(table) == 0:
+            return StepPlan()
+        candidates = self._candidates(table, limits)
+        ongoing = self._entries(
+            table, limits, np.flatnonzero(table.resident & (table.resume_s <= limits.now))
+        )
+        order = list(heapq.merge(candidates, sorted(ongoing)))
+        if not order:
+            return StepPlan(wake_s=next_wake(table, limits.now))
+        rows = [table[job_id].row for _, job_id in order]
+        if self._stage_aware and table.prefill_left[rows[0]] == 0:
+            chosen = [row for row in rows if table.prefill_left[row] == 0]
+        else:
+            chosen = rows
+        keys = {row: key for row, (key, _) in zip(rows, order, strict=True)}
+        builder = StepBuilder(table, limits, lambda: self._victims(table, limits, keys, least=0))
+        self._fill(builder, chosen)
+        if not builder.rows:
+            # Memory is all with parked generations of more urgent jobs: better theirs than none.
+            builder = StepBuilder(table, limits, lambda: self._victims(table, limits, keys, least=LEVELS))
+            self._fill(builder, rows)
+        plan = builder.plan
+        self._save(table, limits, plan)
+        if not builder.rows:
+            plan.wake_s = next_wake(table, limits.now)
+        if len(plan.tokens) < int(np.count_nonzero(table.resume_s <= limits.now)):
+            plan.held = self._held(builder, len(chosen) < len(rows))
+            plan.steady = self._settled(builder, rows, keys)
+        else:
+            plan.steady = builder.prefill_tokens == 0 and not plan.evict
+        return plan
+
+    def _settled(self, builder: StepBuilder, rows: list[int], keys: dict[int, Key]) -> bool:
+        """Whether those in the step, who only decode, stay the choice: as they go on they only get more important.
+
+        Whoever else could come between is a clear step behind, so that no wobble of the learned speed brings it in.
+        """
+        plan = builder.plan
+        if not builder.rows or builder.prefill_tokens or plan.evict or self._waiting.buffered:
+            return False
+        members = set(builder.rows)
+        prefill_left = builder.table.prefill_left
+        if self._stage_aware:
+            # All decoders are in, and the most important is one: no prompt joins while it stays so.
+            outsiders = [row for row in rows if row not in members]
+            if rows[0] not in members or any(prefill_left[row] == 0 for row in outsiders):
+                return False
+            last = rows[0]
+        else:
+            if builder.slots > 0 or any(row not in members for row in rows[: len(members)]):
+                return False
+            outsiders, last = rows[len(members) :], rows[len(members) - 1]
+        if not outsiders:
+            return False
+        level, left, _ = keys[last]
+        ahead, other, _ = keys[outsiders[0]]
+        return level < ahead or (level == ahead and left < self.clearly * other)
+
+    @staticmethod
+    def _held(builder: StepBuilder, stages: bool) -> str:
+        if builder.slots <= 0:
+            return "batch"
+        if builder.budget <= 0:
+            return "tokens"
+        return "stage" if stages else "memory"
+
+    @staticmethod
+    def _fill(builder: StepBuilder, rows: list[int]) -> None:
+        """In order; who waits for memory is not overtaken by another that would need it too."""
+        resident = builder.table.resident
+        short = False
+        for row in rows:
+            if builder.full:
+                return
+            if short and not resident[row]:
+                continue
+            if not builder.add(row) and (not resident[row] or builder.lost(row)):
+                short = True
+
+    def _candidates(self, table: JobTable, limits: StepLimits) -> list[Entry]:
+        """``ExtractTopB(H, U, b)``: the most important of those that wait, in order."""
+        waiting, count = self._waiting, limits.max_batch
+        if self._asleep:
+            for job_id in [one for one in self._asleep if table.resume_s[table[one].row] <= limits.now]:
+                self._asleep.discard(job_id)
+                waiting.append(job_id)
+        buffered = waiting.buffered
+        self._merge(table, limits, buffered[:MERGE_PER_STEP])
+        rest = self._entries(table, limits, self._rows(table, buffered[MERGE_PER_STEP:]), count)
+
+        def still(job_id: JobId) -> bool:
+            row = table[job_id].row
+            return not table.resident[row] and bool(table.resume_s[row] <= limits.now)
+
+        found = waiting.first(count, still)
+        return list(heapq.merge(found, sorted(rest)))[:count] if rest else found
+
+    def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
+        """``(f_e, f_t)`` of some rows: urgency level, and estimated time left within it, seconds; smaller first."""
+        return levels(table, rows), remaining_s(table, rows, limits)
+
+    def _merge(self, table: JobTable, limits: StepLimits, job_ids: list[JobId]) -> None:
+        entries = self._entries(table, limits, self._rows(table, job_ids))
+        self._waiting.merge(job_ids, [key for key, _ in entries])
+
+    @staticmethod
+    def _rows(table: JobTable, job_ids: list[JobId]) -> Rows:
+        return np.fromiter((table[job_id].row for job_id in job_ids), dtype=np.int64, count=len(job_ids))
+
+    def _entries(
+        self, table: JobTable, limits: StepLimits, rows: Rows, most: int | None = None
+    ) -> list[Entry]:
+        """Keys and names of some rows, in their order; only the ``most`` most important if there are more."""
+        if rows.size == 0:
+            return []
+        level, left = self.order(table, rows, limits)
+        sequence = table.sequence[rows]
+        if most is not None and rows.size > most:
+            best = np.lexsort((sequence, left, level))[:most]
+            rows, level, left, sequence = rows[best], level[best], left[best], sequence[best]
+        keys: Iterator[Key] = zip(level.tolist(), left.tolist(), sequence.tolist(), strict=True)
+        jobs = table.jobs
+        return [(key, jobs[row].job_id) for key, row in zip(keys, rows.tolist(), strict=True)]
+
+    # ------------------------------------------------------------------ memory
+
+    def _victims(
+        self, table: JobTable, limits: StepLimits, keys: dict[int, Key], least: int
+    ) -> Iterator[int]:
+        """Alg. 3: who gives way first. Parked ones count as ``least`` or as their own level if that is less
+        urgent; the rows that ask stand among them, so that nobody takes from one above."""
+        parked = np.flatnonzero(table.resident & (table.resume_s > limits.now))
+        urgency, time_left = self.order(table, parked, limits)
+        level, left = np.maximum(urgency, least).tolist(), time_left.tolist()
+        sequence = table.sequence[parked].tolist()
+        ranked: list[tuple[tuple[float, ...], int]] = [
+            ((level[i], 1, left[i], sequence[i]), row) for i, row in enumerate(parked.tolist())
+        ]
+        ranked += [((key[0], 0, key[1], key[2]), row) for row, key in keys.items()]
+        return evictable(ranked)
+
+    def _save(self, table: JobTable, limits: StepLimits, plan: StepPlan) -> None:
+        """``ShouldRecompute`` (Alg. 4, lines 6 to 10)."""
+        cost = self._cost or CostModel.of(limits)
+        for job_id in plan.evict:
+            row = table[job_id].row
+            context = int(table.context_tokens[row])
+            if self._one_by_one:
+                prompt = min(context, int(table.prompt_tokens[row]))
+                kept = cost.keep_prompt(prompt) + cost.keep_decoded(prompt, context - prompt)
+            else:
+                kept = cost.keep_context(context)
+            if kept:
+                plan.keep[job_id] = kept
+
+
+class SemanticMixed(Semantic):
+    """Without Alg. 2: prompts and decoding share a step, as engines with chunked prefill let them.
+
+    On the paper's spikes (A100, Qwen1.5-4B, up to 100 requests at once) that keeps the most urgent as fast, within
+    20% either way, and takes 26 to 51% off everybody's mean: with Alg. 2 places in the batch stay empty until the most
+    important request has finished decoding.
+    """
+
+    info = DisciplineInfo(
+        name="semantic-mixed",
+        summary="as semantic, but prompts and decoding share a step",
+        source="Semantic Scheduling for LLM Inference without its Alg. 2; our own",
+        needs=Semantic.info.needs,
+        good_at="as semantic, with more throughput where prompts are cut into chunks",
+        starves=Semantic.info.starves,
+    )
+
+    def __init__(self, cost: CostModel | None = None, *, one_by_one: bool = False) -> None:
+        super().__init__(cost, stage_aware=False, one_by_one=one_by_one)

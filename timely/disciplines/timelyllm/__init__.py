@@ -1,0 +1,1 @@
+"""The paper TimelyLLM: potential utility density."""

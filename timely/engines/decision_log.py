@@ -1,0 +1,36 @@
+"""Who was left out of a step, and by what keys: plain data for journals and for ``timely explain``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from timely.core.job import JobTable
+from timely.disciplines.base import Discipline, StepLimits, StepPlan
+from timely.disciplines.step_builder import KeyedDiscipline
+
+MAX_LEFT_OUT = 8
+"""Jobs left out that are named, the most important first."""
+
+
+def choice(plan: StepPlan, table: JobTable, discipline: Discipline, limits: StepLimits) -> dict[str, Any]:
+    """``{"held", "left", "served", "out"}``: why jobs were left out, how many, and ``[job, key]`` pairs of those who
+    run and of the first who do not. The key is None where the discipline has none."""
+    runnable = np.flatnonzero(table.resume_s <= limits.now)
+    keys = discipline.keys(table, limits) if isinstance(discipline, KeyedDiscipline) else None
+    out = [row for row in runnable.tolist() if table.jobs[row].job_id not in plan.tokens]
+    if keys is not None:
+        out.sort(key=lambda row: (-keys[row], table.sequence[row]))
+    else:
+        out.sort(key=lambda row: table.sequence[row])
+
+    def pair(row: int) -> list[Any]:
+        return [table.jobs[row].job_id, None if keys is None else float(f"{keys[row]:.6g}")]
+
+    return {
+        "held": plan.held,
+        "left": len(out),
+        "served": [pair(table[job_id].row) for job_id in plan.tokens],
+        "out": [pair(row) for row in out[:MAX_LEFT_OUT]],
+    }

@@ -1,0 +1,392 @@
+"""The scheduling state machine both engines run: jobs, parking, due times, reports, and the discipline on top.
+
+It knows no engine: an engine tells it what happened (arrived, computed, closed a segment, evicted, finished)
+and asks it what to run next. So the simulator and the live vLLM scheduler take the same decisions from the
+same code, and a test can compare them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from timely.core.errors import Conflict
+from timely.core.execution import ExecutionTrack
+from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
+from timely.core.reports import ExecutionReport
+from timely.disciplines.base import Discipline, Speed, StepLimits, StepPlan
+from timely.disciplines.registry import create
+from timely.disciplines.requirements import check_urgency
+from timely.engines.decision_log import choice
+from timely.engines.robot_pace import Paces
+from timely.engines.step_time.learned import LearnedSpeed, StepLearner
+
+Journal = Callable[[Mapping[str, Any]], None]
+"""Receives every event and decision as plain data."""
+
+
+STEPS_IN_FLIGHT = 16
+"""Most composed steps remembered until their end is told; vLLM's pipeline holds fewer."""
+
+
+UNMOVED_S = 1e-6
+"""A report that moves the end of a robot's work by less repeats what was expected; the rest is rounding."""
+
+
+class LearningSpeed(Speed, Protocol):
+    """A speed that learns from finished steps."""
+
+    def observe(self, sequences: float, prefill_tokens: float, step_s: float) -> None:
+        """One step of ``sequences`` with ``prefill_tokens`` prompt tokens took ``step_s`` seconds."""
+        ...
+
+
+class Controller:
+    """State of all live generations and the decisions about them.
+
+    Args:
+        discipline: decides each step; can be switched at any time.
+        speed: step times; learned online unless given.
+        journal: receives events and decisions; None to keep none.
+        files: predictor files for the disciplines it is switched to.
+    """
+
+    def __init__(
+        self,
+        discipline: Discipline,
+        speed: LearningSpeed | None = None,
+        journal: Journal | None = None,
+        files: Sequence[Path] = (),
+    ) -> None:
+        self.table = JobTable()
+        self.discipline = discipline
+        self.speed: LearningSpeed = speed or LearnedSpeed()
+        self.journal = journal
+        self.paces = Paces()
+        """How much faster than its profile each robot has been."""
+        self._files = tuple(files)
+        self._knowledge: dict[str, object] = {}
+        """What disciplines have learned, by the kind of their predictors: a switch to and fro forgets nothing."""
+        self.steps = 0
+        self.tokens = 0
+        self.segments = 0
+        self.evictions = 0
+        self.recomputed_tokens = 0
+        self._learner = StepLearner(self.speed.observe)
+        self._tracks: dict[JobId, ExecutionTrack] = {}
+        """What each job's robot is doing."""
+        self._limits: StepLimits | None = None
+        self._steps: deque[list[JobId]] = deque(maxlen=STEPS_IN_FLIGHT)
+        """Who took part in each step that is composed and not over: more than one with asynchronous scheduling."""
+
+    # ------------------------------------------------------------------ what happened
+
+    def arrive(self, spec: JobSpec) -> Job:
+        """A generation joins.
+
+        Raises:
+            Conflict: a live job has that id.
+            InvalidInput: the discipline cannot take it; nothing has changed.
+        """
+        if spec.job_id in self.table:
+            raise Conflict(f"job {spec.job_id!r} is already being served", where="job_id")
+        self.discipline.check(spec)
+        job = self.table.add(spec)
+        track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.network_s)
+        job.segments = track.segments
+        self.discipline.arrived(job, spec.arrival_s)
+        if self.journal:
+            told = ("segmented", "urgency", "priority", "app", "expected_tokens")
+            brought = {name: getattr(spec, name) for name in told}
+            known = {name: value for name, value in brought.items() if value is not None}
+            self.journal({"event": "arrive", "t_s": spec.arrival_s, "job": spec.job_id, **known})
+        return job
+
+    def progress(self, job: Job, tokens: int, now: float) -> None:
+        """``tokens`` new output tokens exist (context, blocks and prefill are the engine's to set)."""
+        table, row = job.table, job.row
+        table.output_tokens[row] += tokens
+        table.segment_tokens[row] += tokens
+        self.tokens += tokens
+        self.discipline.progressed(job, tokens, now)
+
+    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+        """Speculative decoding verified ``drafted`` tokens of the job; tell it before ``progress``."""
+        self.discipline.accepted(job, drafted, accepted, now)
+
+    def close_segment(
+        self,
+        job: Job,
+        text: str,
+        execution_s: float,
+        now: float,
+        *,
+        blocking: bool = False,
+        surplus_tokens: int = 0,
+        last: bool = False,
+    ) -> Segment:
+        """A segment is complete: note its times and park the generation until the robot runs dry.
+
+        Args:
+            execution_s: execution time by the robot's profile, seconds; its pace makes the expected one of it.
+            surplus_tokens: tokens of the same step that already belong to the next segment.
+            last: nothing follows; the job is not parked, so that its end costs no wait.
+        """
+        table, row = job.table, job.row
+        segment = Segment(
+            index=len(job.segments),
+            text=text,
+            tokens=int(table.segment_tokens[row]) - surplus_tokens,
+            ready_s=now,
+            execution_s=execution_s,
+            blocking=blocking,
+            pace=self.paces.of(job.spec.agent, text),
+        )
+        self._tracks[job.job_id].release(segment)
+        self.segments += 1
+        table.segment[row] += 1
+        table.segment_tokens[row] = surplus_tokens
+        self._moved(job)
+        if job.spec.segmented:
+            if blocking and not last:
+                job.awaiting = segment.index
+                job.parked = True
+                table.resume_s[row] = NEVER
+                table.active[row] = False
+                self.discipline.parked(job, now)
+            elif not last:
+                self._park(job)
+                self.discipline.parked(job, now)
+        if self.journal:
+            paced = {} if segment.pace == 1.0 else {"pace": segment.pace}
+            self.journal(
+                {
+                    "event": "segment", "t_s": now, "job": job.job_id, "index": segment.index,
+                    "tokens": segment.tokens, "execution_s": execution_s, "due_s": float(table.due_s[row]),
+                    "resume_s": float(table.resume_s[row]), **paced,
+                }
+            )  # fmt: skip
+        return segment
+
+    def report(self, job_id: JobId, report: ExecutionReport, now: float) -> Job | None:
+        """What a robot did replaces the estimate; repeats and late-comers change nothing.
+
+        Returns the job, or None when it is not live (any more). A value report only checks and clears the
+        wait; appending the value to the context is the engine's.
+
+        Raises:
+            Conflict: that segment does not exist yet, or no value is awaited from it.
+        """
+        job = self.table.get(job_id)
+        if job is None:
+            return None
+        if report.segment >= len(job.segments):
+            raise Conflict(
+                f"segment {report.segment} has not been sent; {len(job.segments)} have", where="segment"
+            )
+        segment = job.segments[report.segment]
+        began = segment.started
+        if report.kind == "value":
+            self._value(job, segment, report, now)
+        elif self._tracks[job_id].report(report, now):
+            if report.kind == "done":
+                self._learn_pace(job, segment, report, began)
+            self._postpone(job, now)
+        if self.journal:
+            self.journal({"event": "report", "t_s": now, "job": job_id, **report.to_dict()})
+        return job
+
+    def _learn_pace(self, job: Job, segment: Segment, report: ExecutionReport, began: bool) -> None:
+        """One segment more is known of this robot; a blocking one also waits for what it asks about."""
+        if segment.blocking:
+            return
+        measured_s = report.elapsed_s
+        if measured_s is None and began:
+            measured_s = segment.end_s - segment.start_s
+        if measured_s is not None:
+            self.paces.learn(job.spec.agent, segment.text, segment.execution_s, measured_s)
+
+    def _value(self, job: Job, segment: Segment, report: ExecutionReport, now: float) -> None:
+        if job.awaiting != report.segment:
+            if segment.blocking:
+                return  # a repeat: the generation went past this segment, so its value has come
+            expected = "no value is awaited" if job.awaiting is None else f"awaited is that of {job.awaiting}"
+            raise Conflict(f"segment {report.segment} returns no value; {expected}", where="segment")
+        # The value is there: so the skill is over, unless a report of its end came first.
+        self._tracks[job.job_id].report(report, now)
+        job.awaiting = None
+        self._moved(job)
+        job.table.resume_s[job.row] = -math.inf
+        self.discipline.due_changed(job, now)
+
+    def set_urgency(self, job_id: JobId, urgency: int, now: float) -> Job | None:
+        """An operator's word on a live job replaces what it came with; None when it is not live.
+
+        Raises:
+            InvalidInput: no such level.
+        """
+        check_urgency(urgency)
+        job = self.table.get(job_id)
+        if job is None:
+            return None
+        self.table.urgency[job.row] = urgency
+        self.discipline.due_changed(job, now)
+        if self.journal:
+            self.journal({"event": "urgency", "t_s": now, "job": job_id, "urgency": urgency})
+        return job
+
+    def evict(self, job: Job, context_tokens: int, now: float) -> None:
+        """The job lost its KV cache; ``context_tokens`` are to be computed again before it can go on."""
+        table, row = job.table, job.row
+        job.preemptions += 1
+        self.evictions += 1
+        table.resident[row] = False
+        table.active[row] = False
+        table.blocks[row] = 0
+        table.context_tokens[row] = 0
+        table.prefill_left[row] = context_tokens
+        self.discipline.evicted(job, now)
+        if job.parked and job.awaiting is None:
+            # Computing its context again takes time: it has to be runnable earlier.
+            self._park(job)
+            self.discipline.due_changed(job, now)
+        if self.journal:
+            self.journal({"event": "evict", "t_s": now, "job": job.job_id, "context_tokens": context_tokens})
+
+    def recomputed(self, job: Job, tokens: int) -> None:
+        """``tokens`` were computed a second time."""
+        job.recomputed_tokens += tokens
+        self.recomputed_tokens += tokens
+
+    def finish(self, job_id: JobId, outcome: str, now: float) -> Job | None:
+        """The generation is over, for whatever reason; None when it is not live."""
+        job = self.table.get(job_id)
+        if job is None:
+            return None
+        job.outcome = outcome
+        self.discipline.finished(job, now)
+        self.table.remove(job_id)
+        del self._tracks[job_id]
+        if self.journal:
+            self.journal({"event": "finish", "t_s": now, "job": job_id, "outcome": outcome})
+        return job
+
+    def switch(self, name: str, now: float) -> None:
+        """Hand all live jobs to another discipline; nothing is lost or repeated.
+
+        Raises:
+            UnknownName: no such discipline; the current one stays.
+        """
+        fresh = create(name, self._files)
+        learned = self.discipline.knowledge()
+        if learned is not None and self.discipline.predictor_kind:
+            self._knowledge[self.discipline.predictor_kind] = learned
+        known = self._knowledge.get(fresh.predictor_kind)
+        if known is not None and "=" not in name:
+            fresh.recall(known)
+        jobs = sorted(self.table, key=lambda job: int(self.table.sequence[job.row]))
+        for job in jobs:
+            # The other discipline's number means nothing to this one.
+            self.table.rank[job.row] = 0.0
+            fresh.arrived(job, now)
+        self.discipline = fresh
+        for job in jobs:
+            # How early a parked generation becomes runnable is the discipline's choice.
+            if job.parked and job.awaiting is None:
+                self._park(job)
+                fresh.due_changed(job, now)
+        if self.journal:
+            self.journal({"event": "switch", "t_s": now, "discipline": name})
+
+    # ------------------------------------------------------------------ what to do
+
+    def compose(self, limits: StepLimits) -> StepPlan:
+        """The next step, from the discipline."""
+        self._limits = limits
+        if not self._steps or self._steps[-1]:
+            self._steps.append([])
+        plan = self.discipline.compose(self.table, limits)
+        if self.journal and (plan.tokens or plan.evict):
+            event = {
+                "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
+            }  # fmt: skip
+            if plan.held:
+                event["choice"] = choice(plan, self.table, self.discipline, limits)
+            self.journal(event)
+        return plan
+
+    def started(self, job: Job) -> None:
+        """The job takes part in the step just composed; from its first one it is in the pool until it parks."""
+        row = job.row
+        if self._steps:
+            self._steps[-1].append(job.job_id)
+        if not job.table.active[row]:
+            job.parked = False
+            job.table.active[row] = True
+            job.table.resident[row] = True
+            job.table.resume_s[row] = -math.inf
+
+    def ran(
+        self, sequences: int, prefill_tokens: int, step_s: float, *, prompts_follow: bool = False
+    ) -> None:
+        """The oldest step not over is: learn from its time, and charge it whole to each who took part.
+
+        Args:
+            prompts_follow: the next step was composed while this one ran, and has prompts; see ``StepLearner``.
+        """
+        self.steps += 1
+        self._learner.ran(sequences, prefill_tokens, step_s, prompts_follow=prompts_follow)
+        for job_id in self._steps.popleft() if self._steps else ():
+            job = self.table.get(job_id)
+            if job is not None:
+                self.table.attained_s[job.row] += step_s
+
+    def ran_again(self, job_ids: Sequence[JobId], step_s: float) -> None:
+        """One more step like the last is over, which was not composed because that one's plan is steady."""
+        self.steps += 1
+        self.speed.observe(len(job_ids), 0, step_s)
+        for job_id in job_ids:
+            job = self.table.get(job_id)
+            if job is not None:
+                self.table.attained_s[job.row] += step_s
+
+    def maintain(self) -> None:
+        """While the accelerator computes: let the discipline do what need not wait for the next step."""
+        if self._limits is not None:
+            self.discipline.maintain(self.table, self._limits)
+
+    def next_resume(self) -> float:
+        """The earliest time at which some job is runnable; ``-inf`` if one is now, ``inf`` if none by itself."""
+        column = self.table.resume_s
+        return float(column.min()) if column.size else NEVER
+
+    # ------------------------------------------------------------------ times
+
+    def _park(self, job: Job) -> None:
+        table, row = job.table, job.row
+        table.resume_s[row] = table.due_s[row] - self.discipline.lead_s(job, self.speed)
+        table.active[row] = False
+        job.parked = True
+
+    def _postpone(self, job: Job, now: float) -> None:
+        """A report moved the end of the robot's work: what is due moves with it, by as much.
+
+        How early a parked generation becomes runnable stays as it was found when it was parked, whether its robot
+        reports or not.
+        """
+        table, row = job.table, job.row
+        before = float(table.due_s[row])
+        self._moved(job)
+        later_s = float(table.due_s[row]) - before
+        if abs(later_s) < UNMOVED_S:
+            return
+        if job.parked and job.awaiting is None:
+            table.resume_s[row] += later_s
+        self.discipline.due_changed(job, now)
+
+    def _moved(self, job: Job) -> None:
+        """The robot needs the next segment when it has done those it has (TimelyLLM Fig. 3)."""
+        job.table.due_s[job.row] = self._tracks[job.job_id].end_s

@@ -1,0 +1,1 @@
+"""How long a step of the engine takes: profiles, learning, fitting."""

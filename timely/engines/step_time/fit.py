@@ -1,0 +1,214 @@
+"""From timed steps to a step-time profile: least squares, its errors, and the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from timely.core.errors import InvalidInput
+from timely.engines.step_time.journal import TimedStep
+from timely.engines.step_time.profile import Curve, KvCache, Limits, StepTerms, StepTime, StepTimeProfile
+
+LEAST_STEPS = 12
+"""Fewer timed steps than this say nothing about five coefficients."""
+
+OUTLIER = 3.0
+"""A step this many times farther off than the median one counts that much less (Huber): a machine does other things."""
+
+REFITS = 5
+
+
+KNOTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Numbers of sequences at which a step's time may bend: kernels are chosen by batch size."""
+
+KNOT_STEPS = 8
+"""Steps with that many sequences, or more than at the knot before, that a bend takes."""
+
+CURVE_GAIN = 0.8
+"""Bends have to bring the squared error below this share of a straight line's."""
+
+NEGLIGIBLE = 1e-6
+"""A mean squared relative error this small is none."""
+
+
+def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | str]]:
+    """A profile's form fitted to timed steps, coefficients not negative; and its relative errors, as fractions.
+
+    Least squares of the relative error, steps far off counting less; then all in proportion, so that the steps
+    together take as long as they did. By the number of sequences a straight line, or one with bends where that is
+    better.
+
+    Raises:
+        InvalidInput: fewer than ``LEAST_STEPS`` steps, or one that took no time.
+    """
+    if len(steps) < LEAST_STEPS:
+        raise InvalidInput(
+            f"{len(steps)} timed steps are too few to fit, {LEAST_STEPS} at least", where="steps"
+        )
+    time = np.array([step.step_s for step in steps])
+    if not np.all(np.isfinite(time) & (time > 0.0)):
+        raise InvalidInput("a timed step took no time", where="steps")
+    table = np.array(
+        [(s.decodes + s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens) for s in steps],
+        dtype=np.float64,
+    )
+    sequences, others = table[:, 0], table[:, 1:]
+    found, error = _least_squares(np.column_stack([np.ones(len(time)), others, sequences]), time)
+    terms = _terms(found[:4], per_sequence=found[4])
+    knots = _knots(sequences)
+    if len(knots) > 1:
+        widths = np.diff(knots).astype(np.float64)
+        widths[-1] = np.inf  # beyond the last knot as before it
+        bends = np.clip(sequences[:, None] - np.array(knots[:-1]), 0.0, widths)
+        found, bent = _least_squares(np.column_stack([np.ones(len(time)), others, bends]), time)
+        if error > NEGLIGIBLE and bent < CURVE_GAIN * error:
+            rises = np.concatenate([[0.0], np.cumsum(found[4:] * np.diff(knots))])
+            curve = Curve(at=tuple(map(float, knots)), s=tuple(float(f"{v:.4g}") for v in rises))
+            terms = _terms(found[:4], sequences=curve)
+    return terms, step_errors(terms, steps)
+
+
+def _terms(
+    found: NDArray[np.float64], per_sequence: float = 0.0, sequences: Curve | None = None
+) -> StepTerms:
+    base, token, square, context, sequence = (float(f"{v:.4g}") for v in (*found, per_sequence))
+    return StepTerms(
+        base=base,
+        per_sequence=sequence,
+        per_prefill_token=token,
+        per_prefill_token_sq=square,
+        per_context_token=context,
+        sequences=sequences,
+    )
+
+
+def _knots(sequences: NDArray[np.float64]) -> list[int]:
+    """Those numbers of sequences at which there are steps enough to tell a bend."""
+    kept: list[int] = []
+    for knot in KNOTS:
+        since = kept[-1] if kept else 0
+        if np.count_nonzero((sequences > since) & (sequences <= knot)) >= KNOT_STEPS:
+            kept.append(knot)
+    return kept
+
+
+def _least_squares(
+    columns: NDArray[np.float64], time: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """Coefficients of the columns, and the mean squared relative error with those far off counting less."""
+    # Relative errors count, and columns of very different size must not hide each other.
+    x = columns / time[:, None]
+    scale = np.abs(x).max(axis=0)
+    scale[scale == 0.0] = 1.0
+    x = x / scale
+    found = _not_negative(x, np.ones(len(time)))
+    for _ in range(REFITS):
+        off = np.abs(x @ found - 1.0)
+        tolerated = max(OUTLIER * float(np.median(off)), 1e-9)
+        found = _not_negative(x, np.sqrt(np.minimum(1.0, tolerated / np.maximum(off, 1e-12))))
+    off = np.abs(x @ found - 1.0)
+    error = float(np.mean(np.minimum(off, OUTLIER * max(float(np.median(off)), 1e-9)) ** 2))
+    # What a robot waits for is a sum of steps, and relative errors favour the short ones: the sum has to be right.
+    found *= float(time.sum() / ((x @ found) @ time))
+    return found / scale, error
+
+
+def _not_negative(x: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weighted least squares of ``x @ c = 1``; coefficients that would be negative are zero, the others fitted anew."""
+    active = [index for index in range(x.shape[1]) if x[:, index].any()]
+    found = np.zeros(x.shape[1])
+    while active:
+        values = np.linalg.lstsq(x[:, active] * weight[:, None], weight, rcond=None)[0]
+        if values.min() >= 0.0:
+            found[active] = values
+            break
+        active.pop(int(values.argmin()))
+    return found
+
+
+def step_errors(terms: StepTerms, steps: Iterable[TimedStep]) -> dict[str, float | str]:
+    """Relative errors of a profile on timed steps, as fractions: median and 90th percentile by kind of step."""
+    model = StepTime(terms)
+    errors: dict[str, list[float]] = {"decode": [], "prefill": [], "mixed": []}
+    for s in steps:
+        predicted = model(s.decodes, s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens)
+        kind = "mixed" if s.decodes and s.prefill_tokens else "prefill" if s.prefill_tokens else "decode"
+        errors[kind].append(abs(predicted / s.step_s - 1.0))
+    return {
+        f"{kind}_{name}": round(float(np.percentile(values, q)), 4)
+        for kind, values in errors.items()
+        if values
+        for name, q in (("median", 50), ("p90", 90))
+    }
+
+
+def make_profile(
+    name: str,
+    source: str,
+    terms: StepTerms,
+    errors: dict[str, float | str],
+    kv: KvCache,
+    limits: Limits,
+    *,
+    date: str = "",
+    notes: str = "",
+) -> StepTimeProfile:
+    """A profile out of its parts."""
+    return StepTimeProfile(
+        name=name, source=source, date=date, fit_error=errors, notes=notes, step_s=terms, kv=kv, limits=limits
+    )
+
+
+def measured_profile(
+    name: str,
+    source: str,
+    steps: Sequence[TimedStep],
+    sizes: Mapping[str, Any],
+    launches: tuple[float, float],
+    date: str = "",
+) -> StepTimeProfile:
+    """A profile fitted to an engine's steps.
+
+    Args:
+        sizes: of the engine, by the names of ``EngineSizes``.
+        launches: see ``timed_steps.launches``.
+
+    Raises:
+        InvalidInput: see ``fit_steps``.
+    """
+    terms, errors = fit_steps(steps)
+    kv = KvCache(blocks=sizes["kv_blocks"], block_tokens=sizes["block_tokens"], swap_s_per_token=0.0)
+    limits = Limits(
+        max_batch=sizes["max_batch"],
+        token_budget=sizes["token_budget"],
+        asynchronous=sizes.get("asynchronous", False),
+        launch_s=launches[0],
+        launch_prompts_s=launches[1],
+    )
+    return make_profile(name, source, terms, errors, kv, limits, date=date)
+
+
+def profile_text(profile: StepTimeProfile) -> str:
+    """The profile as YAML, fields in the order of the format, what is not set left out."""
+    data: dict[str, Any] = profile.model_dump(mode="json")
+    data["step_s"] = {key: value for key, value in data["step_s"].items() if value is not None}
+    for optional in [name for name, value in data.items() if value in (None, "", {})]:
+        del data[optional]
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+
+
+def save_profile(path: Path, profile: StepTimeProfile) -> None:
+    """Write the profile.
+
+    Raises:
+        InvalidInput: the file cannot be written.
+    """
+    try:
+        path.write_text(profile_text(profile), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write it: {error.strerror}", where=str(path)) from error

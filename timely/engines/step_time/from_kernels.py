@@ -1,0 +1,202 @@
+"""Step-time profiles out of kernel tables: microseconds per layer, as a profiler measured them, to coefficients.
+
+The tables are three CSV files of one machine and model: ``dense.csv`` (layer, tokens, time_us), ``attention.csv``
+(prefill_chunk, kv_prefill, n_decode, kv_decode, time_us) and ``per_sequence.csv`` (layer, sequences, time_us).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timely.core.errors import InvalidInput
+from timely.engines.step_time.profile import StepTerms, StepTime
+
+Floats = NDArray[np.float64]
+
+ONCE_A_MODEL = ("embedding", "final_layernorm")
+TWICE_A_LAYER = ("layernorm",)
+POINTWISE = ("act_fn", "rotary_emb", "layernorm", "final_layernorm", "embedding")
+"""Kernels a compiler fuses away in part; profilers time them one by one."""
+
+MAX_CONTEXT = 4096
+"""Attention is fitted up to here: robot prompts and chats, not books."""
+
+MAX_DECODES = 64
+
+CURVE_TOLERANCE = 0.02
+"""A curve keeps the points it needs to be this close to the table, relatively."""
+
+
+def fit_kernels(
+    folder: Path, layers: int, pointwise_share: float = 1.0
+) -> tuple[StepTerms, dict[str, float | str]]:
+    """Coefficients from the tables in ``folder`` for a model of ``layers`` layers, and the fit's errors.
+
+    ``pointwise_share`` is the share of the pointwise kernels' time that is left once the model is compiled.
+
+    Errors are relative errors of whole steps against the sum of the tables' kernels, over decode, prefill and mixed
+    steps of the tables' grid: median and 90th percentile, as fractions.
+
+    Raises:
+        InvalidInput: a file is missing, broken or too small; names the file and line.
+    """
+    if layers < 1:
+        raise InvalidInput(f"must be at least 1, got {layers}", where="layers")
+    if not 0.0 <= pointwise_share <= 1.0:
+        raise InvalidInput(f"must be from 0 to 1, got {pointwise_share}", where="pointwise_share")
+    dense = _dense_s(_rows(folder / "dense.csv", ("layer", "tokens", "time_us")), layers, pointwise_share)
+    heads = _heads_s(_rows(folder / "per_sequence.csv", ("layer", "sequences", "time_us")))
+    columns = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
+    attention = np.array(
+        [[float(row[name]) for name in columns] for row in _rows(folder / "attention.csv", columns)]
+    )
+    if len(attention) < 30:
+        raise InvalidInput(f"{len(attention)} rows are too few to fit", where=str(folder / "attention.csv"))
+    attention[:, 4] *= 1e-6 * layers
+    tokens, sequences = _curve(dense), _curve(heads)
+    terms = _attention_terms(attention, tokens, sequences)
+    return terms, _errors(terms, attention, dense, heads)
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in columns if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InvalidInput(f"no column {missing[0]!r}", where=f"{path}:1")
+            rows = []
+            for row in reader:
+                for name in columns:
+                    if name != "layer":
+                        _number(row[name], f"{path}:{reader.line_num}", name)
+                rows.append(row)
+            return rows
+    except OSError as error:
+        raise InvalidInput(f"cannot read it: {error.strerror}", where=str(path)) from error
+
+
+def _number(text: str | None, where: str, name: str) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        raise InvalidInput(f"{name} must be a number, got {text!r}", where=where) from None
+
+
+def _dense_s(rows: list[dict[str, str]], layers: int, pointwise_share: float) -> dict[float, float]:
+    """Seconds of everything but attention and heads, by tokens in the step."""
+    total: dict[float, float] = defaultdict(float)
+    for row in rows:
+        name = row["layer"]
+        times: float = 1 if name in ONCE_A_MODEL else layers * (2 if name in TWICE_A_LAYER else 1)
+        if name in POINTWISE:
+            times *= pointwise_share
+        total[float(row["tokens"])] += 1e-6 * times * float(row["time_us"])
+    return dict(sorted(total.items()))
+
+
+def _heads_s(rows: list[dict[str, str]]) -> dict[float, float]:
+    """Seconds of output layer and sampler, by sequences in the step."""
+    total: dict[float, float] = defaultdict(float)
+    for row in rows:
+        total[float(row["sequences"])] += 1e-6 * float(row["time_us"])
+    return dict(sorted(total.items()))
+
+
+def _curve(points: dict[float, float]) -> dict[str, list[float]]:
+    """A piecewise linear curve through few of the points that stays close to all (Douglas-Peucker, relative)."""
+    x, y = np.array(list(points)), np.array(list(points.values()))
+    kept = {0, len(x) - 1}
+    open_spans = [(0, len(x) - 1)]
+    while open_spans:
+        first, last = open_spans.pop()
+        if last - first < 2:
+            continue
+        line = np.interp(x[first : last + 1], x[[first, last]], y[[first, last]])
+        off = np.abs(line - y[first : last + 1]) / y[first : last + 1]
+        worst = first + int(off.argmax())
+        if off.max() > CURVE_TOLERANCE:
+            kept.add(worst)
+            open_spans += [(first, worst), (worst, last)]
+    chosen = sorted(kept)
+    # The knots are the tables' own abscissae; the ordinates are fitted to all of the table's points.
+    basis = np.array([np.interp(x, x[chosen], row) for row in np.eye(len(chosen))]).T
+    ordinates = np.linalg.lstsq(basis / y[:, None], np.ones_like(y), rcond=None)[0]
+    return {"at": [float(v) for v in x[chosen]], "s": [float(f"{v:.4g}") for v in ordinates]}
+
+
+def _attention_terms(attention: Floats, tokens: dict[str, Any], sequences: dict[str, Any]) -> StepTerms:
+    chunk, cached, n, kv, time = attention.T
+    squares = (chunk + cached) ** 2 - cached**2
+    small = (cached <= MAX_CONTEXT) & (kv <= MAX_CONTEXT) & (n <= MAX_DECODES)
+    one = np.ones_like(time)
+    base, per_sequence, per_context = _least_squares(small & (chunk == 0), (one, n, n * kv), time)
+    rest = time - base - per_sequence * (n + 1)
+    per_token, per_square = _least_squares(small & (n == 0), (chunk, squares), time, rest)
+    rest -= per_token * chunk + per_square * squares
+    mixed_base, mixed_context = _least_squares(small & (n > 0) & (chunk > 0), (one, n * kv), time, rest)
+    return StepTerms(
+        base=_short(base),
+        per_sequence=_short(per_sequence),
+        per_prefill_token=_short(per_token),
+        per_prefill_token_sq=_short(per_square),
+        per_context_token=_short(per_context),
+        mixed_base=_short(mixed_base),
+        mixed_per_context_token=_short(mixed_context),
+        tokens=tokens,  # type: ignore[arg-type]
+        sequences=sequences,  # type: ignore[arg-type]
+    )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _least_squares(
+    mask: NDArray[np.bool_], terms: tuple[Floats, ...], time: Floats, rest: Floats | None = None
+) -> list[float]:
+    """Non-negative coefficients of ``terms`` for ``rest`` (or ``time``), by relative error of ``time``."""
+    weight = 1.0 / np.maximum(time[mask], 0.2 * float(np.median(time)))
+    target = (time if rest is None else rest)[mask] * weight
+    x = np.stack([term[mask] * weight for term in terms], axis=1)
+    active = list(range(len(terms)))
+    found = [0.0] * len(terms)
+    while active:
+        values = np.linalg.lstsq(x[:, active], target, rcond=None)[0]
+        if values.min() >= 0.0:
+            for index, value in zip(active, values, strict=True):
+                found[index] = float(value)
+            break
+        active.pop(int(values.argmin()))
+    return found
+
+
+def _errors(
+    terms: StepTerms, attention: Floats, dense: dict[float, float], heads: dict[float, float]
+) -> dict[str, float | str]:
+    step = StepTime(terms)
+    relative: dict[str, list[float]] = {"decode": [], "prefill": [], "mixed": []}
+    most = max(dense)
+    for chunk, cached, n, kv, time in attention:
+        size = chunk + n
+        if not 0 < size <= most or max(cached, kv) > MAX_CONTEXT or n > MAX_DECODES:
+            continue
+        sequences = n + (chunk > 0)
+        table = time
+        table += float(np.interp(size, list(dense), list(dense.values())))
+        table += float(np.interp(sequences, list(heads), list(heads.values())))
+        fitted = step(int(n), int(chunk > 0), int(chunk), (chunk + cached) ** 2 - cached**2, int(n * kv))
+        kind = "mixed" if chunk and n else "prefill" if chunk else "decode"
+        relative[kind].append(abs(fitted / table - 1.0))
+    return {
+        f"{kind}_{name}": round(float(np.percentile(values, q)), 4)
+        for kind, values in relative.items()
+        if values
+        for name, q in (("median", 50), ("p90", 90))
+    }

@@ -1,0 +1,107 @@
+"""Keeps the object names of a planner's plans to those in its prompt, on the bits of vLLM's compiled grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from timely.engines.vllm.boundaries import skill_set_named
+from timely.engines.vllm.params import TimelyParams
+from timely.plans.name_mask import NameGuide, Vocabulary
+from timely.plans.object_names import allowed_names, names_in
+
+
+@dataclass(slots=True)
+class _Plan:
+    """One request: the names it may use (None: any), and the tokens of its plan so far."""
+
+    params: TimelyParams
+    names: set[str] | None
+    written: list[int] = field(default_factory=list)
+    guide: NameGuide | None = None
+
+
+class PromptNames:
+    """The names of the requests that have any.
+
+    Args:
+        scheduler: vLLM's, of which the vocabulary of its grammar compiler is read.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._plans: dict[str, _Plan] = {}
+        self._vocabulary: Vocabulary | None = None
+
+    def begin(self, request_id: str, params: TimelyParams) -> None:
+        """A request has come."""
+        if params.names is not None and params.skill_set:
+            self._plans[request_id] = _Plan(params, set(params.names))
+
+    def wrote(self, request_id: str, token_ids: Sequence[int]) -> None:
+        """The plan goes on."""
+        plan = self._plans.get(request_id)
+        if plan is not None:
+            plan.written.extend(token_ids)
+
+    def answered(self, request_id: str, value: str) -> None:
+        """A robot's answer has come into the context: its names may be used from now on."""
+        plan = self._plans.get(request_id)
+        if plan is None or plan.names is None:
+            return
+        said = names_in(value)
+        plan.names = None if said is None else plan.names | said
+        if said is not None and plan.guide is not None:
+            plan.guide.add(said)
+
+    def forget(self, request_id: str) -> None:
+        """The request is over."""
+        self._plans.pop(request_id, None)
+
+    def narrow(self, output: Any, drafted: Mapping[str, Sequence[int]]) -> None:
+        """Take other names away from the rows of a step's grammar bits, in place.
+
+        Args:
+            output: vLLM's ``GrammarOutput``: rows in the order of its request ids, one for each drafted token before
+                the row of the next token.
+        """
+        row = 0
+        for request_id in output.structured_output_request_ids:
+            drafts = list(drafted.get(request_id, ()))
+            guide = self._guide(request_id)
+            if guide is not None:
+                written = self._plans[request_id].written
+                for count in range(len(drafts) + 1):
+                    if -1 in drafts[:count]:
+                        break  # padding, not a draft
+                    text = guide.vocabulary.text([*written, *drafts[:count]])
+                    guide.narrow(text, output.grammar_bitmask[row + count])
+            row += len(drafts) + 1
+
+    def _guide(self, request_id: str) -> NameGuide | None:
+        plan = self._plans.get(request_id)
+        if plan is None or plan.names is None:
+            return None
+        if plan.guide is None:
+            vocabulary = self._tokens()
+            if vocabulary is None:
+                return None
+            plan.guide = NameGuide(plan.names, skill_set_named(plan.params.skill_set), vocabulary)
+        return plan.guide
+
+    def _tokens(self) -> Vocabulary | None:
+        """Those that xgrammar works with; None under another grammar backend: any name then."""
+        if self._vocabulary is None:
+            backend = self._scheduler.structured_output_manager.backend
+            info = getattr(getattr(backend, "compiler", None), "tokenizer_info", None)
+            if info is None:
+                return None
+            self._vocabulary = Vocabulary(info.decoded_vocab)
+        return self._vocabulary
+
+
+def names_for(prompt: str, brought: Sequence[str]) -> list[str] | None:
+    """What a request tells the scheduler: names of the prompt and those the planner brings along; None: any name."""
+    names = allowed_names(prompt, brought)
+    return None if names is None else sorted(names)

@@ -1,0 +1,1 @@
+"""Cases: tasks with plans and worlds in which plans are judged."""

@@ -1,0 +1,148 @@
+"""The card of an adapter: for which base model and skill sets it is, how it was made, how well it does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from timely.core.errors import InvalidInput
+from timely.plans.prompt import fixed_part
+from timely.plans.skill_set import SkillSet
+
+CARD = "card.json"
+WEIGHTS = "adapter_model.safetensors"
+SHIPPED = Path(__file__).resolve().parent / "adapters" / "smollm2-135m"
+"""The adapter that comes with Timely."""
+MAX_HEADER_BYTES = 100_000_000
+
+
+class Card(BaseModel):
+    """What is written beside an adapter.
+
+    Attributes:
+        base_model: its name, for people. base_sha256: of its weights (``weights_hash``).
+        adapter_sha256: of the adapter's weight file.
+        skill_sets: names, each with the SHA-256 of the prompt's fixed part that it was trained with.
+        loss: at the end of training, nats a plan token. scores: of ``timely planner eval``, by skill set.
+        names: by skill set, the names that plans bring along; every other name an object argument has must stand in
+            the scene, the task or the history (``timely.plans.object_names``). None: plans may name anything.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    timely_planner: int = 1
+    base_model: str
+    base_sha256: str
+    adapter_sha256: str
+    skill_sets: dict[str, str]
+    seed: int
+    steps: int
+    examples_seen: int
+    loss: float
+    names: dict[str, list[str]] | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    scores: dict[str, Any] = Field(default_factory=dict)
+
+
+def write_card(folder: Path, card: Card) -> None:
+    """Write it beside the adapter."""
+    temporary = folder / f".{CARD}.tmp"
+    temporary.write_text(json.dumps(card.model_dump(), indent=1, sort_keys=True) + "\n")
+    temporary.replace(folder / CARD)
+
+
+def read_card(folder: Path, *, weights: bool = True) -> Card:
+    """The card of the adapter in that folder.
+
+    Args:
+        weights: also compare the weight file with the card.
+
+    Raises:
+        InvalidInput: no adapter there, or it is not what its card says; says which file.
+    """
+    if not (folder / CARD).is_file():
+        raise InvalidInput(f"holds no planner: no {CARD} in it", where=str(folder))
+    try:
+        card = Card.model_validate_json((folder / CARD).read_text())
+    except (OSError, ValueError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise InvalidInput(f"is no card of a planner: {first}", where=str(folder / CARD)) from error
+    if weights:
+        file = folder / WEIGHTS
+        if not file.is_file():
+            raise InvalidInput("is missing", where=str(file))
+        if file_hash(file) != card.adapter_sha256:
+            raise InvalidInput("is corrupted: its contents are not those its card names", where=str(file))
+    return card
+
+
+def check_base(card: Card, base: Path, where: Path) -> None:
+    """Refuse an adapter that was trained on another model.
+
+    Raises:
+        InvalidInput: it was, or the model's weights cannot be read.
+    """
+    if weights_hash(base) != card.base_sha256:
+        raise InvalidInput(
+            f"was made for another base model ({card.base_model}), not for {base}", where=str(where)
+        )
+
+
+def prompt_hash(skills: SkillSet) -> str:
+    """SHA-256 of the fixed part that a trained model is asked with."""
+    return hashlib.sha256(fixed_part(skills, examples=False).encode()).hexdigest()
+
+
+def prompt_hashes(skill_sets: Iterable[SkillSet]) -> Mapping[str, str]:
+    """By name."""
+    return {skills.name: prompt_hash(skills) for skills in skill_sets}
+
+
+def weights_hash(folder: Path) -> str:
+    """SHA-256 over the tensors of a model folder by name: the same whatever wrote the files.
+
+    Raises:
+        InvalidInput: it holds no weights in safetensors, or a broken file.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise InvalidInput("holds no weights in safetensors", where=str(folder))
+    digests: dict[str, str] = {}
+    for path in files:
+        digests |= _tensor_hashes(path)
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+
+
+def _tensor_hashes(path: Path) -> dict[str, str]:
+    """Read by hand (8 bytes of length, a JSON header, the data), because this must not need torch."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= MAX_HEADER_BYTES:
+                raise ValueError("no header")
+            header = json.loads(file.read(length))
+            result = {}
+            for name, entry in header.items():
+                if name == "__metadata__":
+                    continue
+                start, end = entry["data_offsets"]
+                file.seek(8 + length + start)
+                data = file.read(end - start)
+                if len(data) != end - start:
+                    raise ValueError(f"{name} is cut off")
+                kind = f"{entry['dtype']} {entry['shape']}".encode()
+                result[name] = hashlib.sha256(kind + data).hexdigest()
+            return result
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"is corrupted: {error}", where=str(path)) from error
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,1 @@
+"""Training the planner's adapter."""

@@ -1,0 +1,263 @@
+"""Trains a LoRA adapter on generated cases: seeded, resumable, on two cores or a GPU."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from timely.core.errors import InvalidInput
+from timely.planner.cases.case import Case
+from timely.planner.training import lora
+from timely.planner.training.packing import Tokens, inputs, pack, register_attention, tokens_of
+from timely.plans.skill_set import SkillSet
+
+STATE = "state.pt"
+CHECKPOINT_STEPS = 25
+
+Progress = Callable[["StepDone"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptions:
+    """How to train.
+
+    Attributes:
+        steps: optimiser steps. examples: per skill set and step, in the order of the skill sets.
+        rate: peak learning rate, after ``warmup`` steps, falling to a tenth along a cosine.
+        rank, alpha: of the adapter. threads: of the CPU; 0 leaves it to torch. Steps are small: where other work
+            shares the cores, one thread is several times faster than two that wait for each other.
+    """
+
+    steps: int = 160
+    examples: tuple[int, ...] = (13, 9)
+    rate: float = 1e-3
+    warmup: int = 10
+    rank: int = 16
+    alpha: int = 32
+    seed: int = 0
+    threads: int = 1
+    device: str = "cpu"
+
+    def check(self, skill_sets: int) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            InvalidInput: says what.
+        """
+        if self.steps < 1 or self.rank < 1 or self.rate <= 0:
+            raise InvalidInput("steps, rank and rate must be positive", where="train")
+        if len(self.examples) != skill_sets or min(self.examples, default=0) < 1:
+            raise InvalidInput(
+                f"needs one positive number of examples for each of {skill_sets}", where="examples"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """Progress after a step. ``loss``: nats a plan token."""
+
+    step: int
+    steps: int
+    loss: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where one skill set's examples come from: endless, seeded."""
+
+    skills: SkillSet
+    cases: Iterator[Case]
+
+
+def train(
+    base: Path,
+    sources: Sequence[Source],
+    out: Path,
+    options: TrainOptions,
+    *,
+    start: Path | None = None,
+    progress: Progress | None = None,
+) -> float:
+    """Train an adapter for ``base`` into the folder ``out``; a training that was broken off there goes on.
+
+    Args:
+        start: an adapter to begin with.
+
+    Returns:
+        The mean loss of the last ten steps, nats a plan token.
+
+    Raises:
+        InvalidInput: impossible options, or ``out`` holds a training with other ones.
+    """
+    options.check(len(sources))
+    import torch
+    from transformers import AutoTokenizer
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    model = _loaded(base, options.device)
+    trained = lora.attach(model, options.rank, options.alpha, options.seed)
+    if start is not None:
+        lora.load(start, trained)
+    optimiser = _Optimiser(trained, options.rate)
+    out.mkdir(parents=True, exist_ok=True)
+    signature = _signature(options, sources, start)
+    done, losses = _resume(out, signature, optimiser)
+    for source, count in zip(sources, options.examples, strict=True):
+        for _ in range(done * count):
+            next(source.cases)
+    for step in range(done, options.steps):
+        began = time.perf_counter()
+        batches = [
+            [_tokens(tokenizer, source.skills, next(source.cases)) for _ in range(count)]
+            for source, count in zip(sources, options.examples, strict=True)
+        ]
+        losses.append(_step(model, batches, options.device))
+        optimiser.step(_schedule(step, options))
+        if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == options.steps:
+            lora.save(out, trained, options.rank, options.alpha)
+            _save(out, signature, step + 1, losses, optimiser)
+        if progress:
+            progress(StepDone(step + 1, options.steps, losses[-1], time.perf_counter() - began))
+    recent = losses[-10:]
+    return sum(recent) / len(recent)
+
+
+def repeated(cases: Sequence[Case], seed: int) -> Iterator[Case]:
+    """A fixed list of cases without end, in another order each round."""
+    rng = random.Random(f"repeat {seed}")
+    while True:
+        order = list(cases)
+        rng.shuffle(order)
+        yield from order
+
+
+def _tokens(tokenizer: Any, skills: SkillSet, case: Case) -> Tokens:
+    prompt = case.prompt(skills)
+    return tokens_of(tokenizer, prompt.system, prompt.user, case.plan)
+
+
+def _loaded(base: Path, device: str) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    name = register_attention()
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16, attn_implementation=name)
+    lora.quicken(model)
+    return model.to(device)
+
+
+def _step(model: Any, batches: Sequence[Sequence[Tokens]], device: str) -> float:
+    """Gradients of one step; the mean loss over all plan tokens."""
+    import torch
+
+    packs = [pack(batch) for batch in batches]
+    total = sum(len(packed.targets) for packed in packs)
+    loss_sum = 0.0
+    for packed in packs:
+        hidden = model.model(**inputs(packed, device), use_cache=False).last_hidden_state[0]
+        # Only where a plan's token comes next: the vocabulary is a fifth of the model.
+        logits = model.lm_head(hidden[torch.tensor(packed.predicts, device=device)])
+        targets = torch.tensor(packed.targets, device=device)
+        loss = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum") / total
+        loss.backward()
+        loss_sum += float(loss.detach())
+    return loss_sum
+
+
+class _Optimiser:
+    """AdamW on float32 copies of the trained tensors; B learns faster than A (LoRA+, arXiv 2402.12354)."""
+
+    B_FASTER = 2.0
+
+    def __init__(self, trained: Mapping[str, Any], rate: float) -> None:
+        import torch
+
+        self.trained = list(trained.values())
+        self.rate = rate
+        self.masters = [parameter.detach().float().clone() for parameter in self.trained]
+        halves: dict[float, list[Any]] = {1.0: [], self.B_FASTER: []}
+        for name, master in zip(trained, self.masters, strict=True):
+            halves[self.B_FASTER if ".lora_B." in name else 1.0].append(master)
+        groups = [{"params": tensors, "faster": faster} for faster, tensors in halves.items()]
+        self.adam = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.99), weight_decay=0.0, foreach=True)
+
+    def step(self, part: float) -> None:
+        """Take the gradients, at this part of the peak rate."""
+        import torch
+
+        for master, parameter in zip(self.masters, self.trained, strict=True):
+            master.grad = parameter.grad.float()
+            parameter.grad = None
+        torch.nn.utils.clip_grad_norm_(self.masters, 1.0)
+        for group in self.adam.param_groups:
+            group["lr"] = self.rate * part * group["faster"]
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+        self.copy()
+
+    def copy(self) -> None:
+        """The model computes with the float32 copies, rounded."""
+        import torch
+
+        with torch.no_grad():
+            for master, parameter in zip(self.masters, self.trained, strict=True):
+                parameter.copy_(master)
+
+
+def _schedule(step: int, options: TrainOptions) -> float:
+    if step < options.warmup:
+        return (step + 1) / options.warmup
+    part = (step - options.warmup) / max(1, options.steps - options.warmup)
+    return 0.1 + 0.45 * (1 + math.cos(math.pi * part))
+
+
+def _signature(options: TrainOptions, sources: Sequence[Source], start: Path | None) -> dict[str, Any]:
+    """What must be the same for a training to go on."""
+    given = asdict(options)
+    del given["threads"]
+    return {**given, "skill_sets": [source.skills.name for source in sources], "start": str(start or "")}
+
+
+def _resume(out: Path, signature: Mapping[str, Any], optimiser: _Optimiser) -> tuple[int, list[float]]:
+    import torch
+
+    path = out / STATE
+    if not path.is_file():
+        return 0, []
+    state = torch.load(path, weights_only=True)
+    if state["signature"] != json.dumps(signature, sort_keys=True):
+        raise InvalidInput(
+            "holds a training with other options; name another folder or remove it", where=str(out)
+        )
+    for master, saved in zip(optimiser.masters, state["weights"], strict=True):
+        master.copy_(saved)
+    optimiser.copy()
+    optimiser.adam.load_state_dict(state["adam"])
+    return int(state["step"]), list(state["losses"])
+
+
+def _save(
+    out: Path, signature: Mapping[str, Any], step: int, losses: list[float], optimiser: _Optimiser
+) -> None:
+    """The state to go on from; never half a file."""
+    import torch
+
+    temporary = out / f".{STATE}.tmp"
+    state = {
+        "signature": json.dumps(signature, sort_keys=True),
+        "step": step,
+        "losses": losses,
+        "weights": optimiser.masters,
+        "adam": optimiser.adam.state_dict(),
+    }
+    torch.save(state, temporary)
+    temporary.replace(out / STATE)

@@ -1,0 +1,1 @@
+"""The plan language: lexer, parser, syntax tree, segmenter and interpreter."""

@@ -1,0 +1,431 @@
+"""Parses plans, whole or segment by segment, into the tree of ``timely.plans.language.syntax``.
+
+The language ``minispec`` is TypeFly's (arXiv 2312.14950) as its model and TimelyLLM's write it::
+
+    plan      = { statement [";"] }
+    statement = call | variable "=" value | "->" [value] | number "{" plan "}"
+              | "?" value "{" plan "}" { ":" "?" value "{" plan "}" } [ ":" "{" plan "}" ]
+    call      = skill [ "(" [ value { "," value } ] ")" ]       the brackets may be left out without arguments
+    value     = number | text | True | False | variable | call | value operator value | "(" value ")"
+    operator  = | & == != < > <= >= + - * /                     loosest first; && and || are the same as & and |
+
+What models add without meaning is tolerated: a ``->`` between condition and brace, a missing ``;`` after a closing
+bracket, repeated ``;``. The language ``calls`` is flat: calls with literal arguments (bare words are texts),
+separated by ``;``, ``->``, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.plans.language.lexer import Token, place, tokens, unquote
+from timely.plans.language.syntax import (
+    Assign,
+    Block,
+    Branch,
+    Call,
+    If,
+    Loop,
+    Operation,
+    Operator,
+    Program,
+    Return,
+    Role,
+    Statement,
+    Value,
+    Variable,
+    calls_of,
+)
+from timely.plans.skill_set import SkillSet
+
+MAX_BLOCKS = 16
+MAX_NESTING = 12
+MAX_OPERATIONS = 200
+MAX_LOOP = 1000
+MAX_PLAN_CHARS = 100_000
+
+_LEVELS: tuple[tuple[str, ...], ...] = (
+    ("|", "||"),
+    ("&", "&&"),
+    ("==", "!=", "<", ">", "<=", ">="),
+    ("+", "-"),
+    ("*", "/"),
+)
+_LEVEL_OF = {written: level for level, together in enumerate(_LEVELS) for written in together}
+_SAME = {"||": "|", "&&": "&"}
+
+
+@dataclass(slots=True)
+class _Open:
+    """A block whose brace has not come. ``owner`` is what it belongs to; None for the plan itself."""
+
+    block: Block
+    owner: If | Loop | None
+
+
+class SegmentParser:
+    """Parses one plan as its segments arrive; each segment is understood in the blocks still open.
+
+    Args:
+        skill_set: gives language and skills.
+        fragment: the text starts at an unknown place, perhaps inside blocks: closing braces and ``:{`` without an
+            opening are allowed.
+
+    A segment that raises leaves the parser in an undefined state: the plan is over.
+    """
+
+    def __init__(self, skill_set: SkillSet, *, fragment: bool = False) -> None:
+        if skill_set.language == "text":
+            raise Unsupported("prose is not parsed", where=f"skill set {skill_set.name}")
+        self.skill_set = skill_set
+        self.program = Program()
+        self.variables: set[str] = set()
+        """Names assigned so far."""
+        self.statements = 0
+        """Statements so far, headers of blocks included."""
+        self.just_closed: list[Loop] = []
+        """Loops that the latest segment closed, inner ones first."""
+        self.fragment = fragment
+        self._open = [_Open(self.program.body, None)]
+        self._if: If | None = None
+        self._position = 0
+
+    @property
+    def depth(self) -> int:
+        """How many blocks are open."""
+        return len(self._open) - 1
+
+    @property
+    def loops(self) -> int:
+        """How many of the open blocks are loops."""
+        return sum(isinstance(entry.owner, Loop) for entry in self._open)
+
+    @property
+    def position(self) -> int:
+        """Characters of the plan parsed so far."""
+        return self._position
+
+    def feed(self, segment: str) -> list[Call]:
+        """Parse the next segment; its calls, in the order written (arguments before the call that takes them).
+
+        Raises:
+            InvalidInput: it does not parse; says what and where. UnknownName: a skill that does not exist.
+        """
+        if self._position + len(segment) > MAX_PLAN_CHARS:
+            raise InvalidInput(f"plan is longer than {MAX_PLAN_CHARS} characters", where="plan")
+        self.just_closed = []
+        reader = _Reader(self, segment, list(tokens(segment)))
+        calls = reader.statements()
+        self._position += len(segment)
+        return calls
+
+    def finish(self) -> Program:
+        """The whole plan.
+
+        Raises:
+            InvalidInput: a block is still open.
+        """
+        if self.depth and not self.fragment:
+            raise InvalidInput(f"ends inside {self.depth} open block(s)", where="end of the plan")
+        if self._if is not None:
+            self._if.closed = True
+            self._if = None
+        for entry in self._open:
+            entry.block.closed = True
+        return self.program
+
+    # What the reader does to the tree.
+
+    def _add(self, statement: Statement) -> None:
+        self._no_branch()
+        self._open[-1].block.statements.append(statement)
+        self.statements += 1
+
+    def _push(self, block: Block, owner: If | Loop) -> None:
+        if self.depth >= MAX_BLOCKS:
+            raise InvalidInput(f"blocks nested deeper than {MAX_BLOCKS}", where="plan")
+        self._open.append(_Open(block, owner))
+
+    def _pop(self) -> bool:
+        """Close the innermost block; False if none is open."""
+        self._no_branch()
+        if not self.depth:
+            return self.fragment
+        entry = self._open.pop()
+        entry.block.closed = True
+        if isinstance(entry.owner, If):
+            self._if = entry.owner
+        elif isinstance(entry.owner, Loop):
+            self.just_closed.append(entry.owner)
+        return True
+
+    def _branch(self, condition: Value | None) -> bool:
+        """Another arm of the conditional that has just closed; False if none has."""
+        owner = self._if
+        if owner is None:
+            if not self.fragment:
+                return False
+            owner = If([])
+            self._add(owner)
+        self._if = None
+        branch = Branch(condition, Block())
+        owner.branches.append(branch)
+        self._push(branch.body, owner)
+        return True
+
+    def _no_branch(self) -> None:
+        if self._if is not None:
+            self._if.closed = True
+            self._if = None
+
+
+class _Reader:
+    """Recursive descent over the tokens of one segment."""
+
+    def __init__(self, parser: SegmentParser, text: str, found: Sequence[Token]) -> None:
+        self.parser = parser
+        self.text = text
+        self.found = found
+        self.next = 0
+        self.nesting = 0
+        self.operations = 0
+        self.calls: list[Call] = []
+        self.blocks = parser.skill_set.language == "minispec"
+
+    def error(self, message: str) -> InvalidInput:
+        token = self.peek()
+        at = token.at if token else len(self.text)
+        where = place(self.text, at)
+        start = self.parser.position
+        return InvalidInput(
+            message, where=f"{where}, in the segment from character {start}" if start else where
+        )
+
+    def peek(self) -> Token | None:
+        return self.found[self.next] if self.next < len(self.found) else None
+
+    def sees(self, *symbols: str) -> bool:
+        token = self.peek()
+        return token is not None and token.kind == "symbol" and token.text in symbols
+
+    def takes(self, *symbols: str) -> bool:
+        if self.sees(*symbols):
+            self.next += 1
+            return True
+        return False
+
+    def needs(self, symbol: str, after: str) -> None:
+        if not self.takes(symbol):
+            raise self.error(f"expected {symbol!r} after {after}")
+
+    def statements(self) -> list[Call]:
+        parser = self.parser
+        separators = (";",) if self.blocks else (";", "->")
+        while (token := self.peek()) is not None:
+            if token.kind == "name":
+                parser._add(self.call("statement"))
+                self.end_of_statement()
+            elif self.takes(*separators):
+                parser._no_branch()
+            elif self.blocks and self.takes("}"):
+                if not parser._pop():
+                    self.next -= 1
+                    raise self.error("closing brace without a block")
+            elif self.blocks and self.takes(":"):
+                self.branch()
+            elif self.blocks and self.takes("?"):
+                condition = self.condition()
+                conditional = If([Branch(condition, Block())])
+                parser._add(conditional)
+                parser._push(conditional.branches[0].body, conditional)
+            elif self.blocks and self.takes("->"):
+                self.returns()
+            elif self.blocks and token.kind == "number":
+                self.loop()
+            elif self.blocks and token.kind == "variable":
+                self.assign()
+            else:
+                raise self.error("expected a statement")
+        return self.calls
+
+    def end_of_statement(self) -> None:
+        """A closing bracket ends a call by itself; anything else needs a separator, a brace or the end."""
+        previous = self.found[self.next - 1]
+        if self.peek() is None or previous.text == ")" or self.sees(";", "}"):
+            return
+        if not self.blocks and self.sees("->"):
+            return
+        raise self.error("expected ';'")
+
+    def condition(self) -> Value:
+        value = self.value("condition")
+        self.takes("->")
+        self.needs("{", "a condition")
+        return value
+
+    def branch(self) -> None:
+        condition = None
+        if self.takes("?"):
+            condition = self.condition()
+        else:
+            self.needs("{", "':'")
+        if not self.parser._branch(condition):
+            raise self.error("':' without a conditional before it")
+
+    def loop(self) -> None:
+        token = self.found[self.next]
+        if not token.text.isdecimal() or not 1 <= int(token.text) <= MAX_LOOP:
+            raise self.error(f"a loop runs 1 to {MAX_LOOP} times")
+        self.next += 1
+        self.needs("{", "a number")
+        loop = Loop(int(token.text), Block())
+        self.parser._add(loop)
+        self.parser._push(loop.body, loop)
+
+    def assign(self) -> None:
+        name = self.found[self.next].text
+        self.next += 1
+        self.needs("=", "a variable")
+        value = self.value("value")
+        self.parser._add(Assign(name, value))
+        self.parser.variables.add(name)
+        self.end_of_statement()
+
+    def returns(self) -> None:
+        value = None
+        if self.peek() is not None and not self.sees(";", "}"):
+            value = self.value("value")
+        self.parser._add(Return(value))
+        self.end_of_statement()
+
+    def value(self, role: Role, loosest: int = 0) -> Value:
+        """A value whose operators bind at least as tightly as level ``loosest``."""
+        left = self.primary(role)
+        while (level := self.operator()) >= loosest:
+            written = self.found[self.next].text
+            self.next += 1
+            self.operations += 1
+            if self.operations > MAX_OPERATIONS:
+                raise self.error(f"more than {MAX_OPERATIONS} operators in one segment")
+            op = cast(Operator, _SAME.get(written, written))
+            left = Operation(op, left, self.value(role, level + 1))
+        return left
+
+    def operator(self) -> int:
+        """The level of the operator that comes next; -1 if none does."""
+        token = self.peek()
+        return _LEVEL_OF.get(token.text, -1) if token is not None and token.kind == "symbol" else -1
+
+    def primary(self, role: Role) -> Value:
+        token = self.peek()
+        if token is None:
+            raise self.error("ends where a value should be")
+        if token.kind == "name" and token.text not in ("True", "False"):
+            return self.call(role)
+        self.next += 1
+        if token.kind == "number":
+            return _number(token.text)
+        if token.kind == "string":
+            return unquote(token.text)
+        if token.kind == "variable":
+            return self.variable(token)
+        if token.kind == "name":
+            return token.text == "True"
+        if token.text == "-" and (number := self.peek()) is not None and number.kind == "number":
+            self.next += 1
+            return -_number(number.text)
+        if token.text == "(":
+            self.deeper()
+            inside = self.value(role)
+            self.needs(")", "a value in brackets")
+            self.nesting -= 1
+            return inside
+        self.next -= 1
+        raise self.error("expected a value")
+
+    def variable(self, token: Token) -> Variable:
+        if not self.parser.fragment and token.text not in self.parser.variables:
+            self.next -= 1
+            raise self.error(f"{token.text} has no value yet")
+        return Variable(token.text)
+
+    def call(self, role: Role) -> Call:
+        token = self.found[self.next]
+        skill = self.parser.skill_set.find(token.text)
+        if skill is None:
+            known = (entry.word for entry in self.parser.skill_set.skills)
+            raise UnknownName("skill", token.text, known, where=self.error("").where)
+        self.next += 1
+        args: list[Value] = []
+        if self.takes("("):
+            self.deeper()
+            while not self.takes(")"):
+                if args:
+                    self.needs(",", "an argument")
+                args.append(self.argument())
+            self.nesting -= 1
+        elif skill.arguments:
+            raise self.error(f"expected '(' after {token.text}")
+        end = self.found[self.next - 1].end
+        call = Call(
+            skill.name,
+            tuple(args),
+            text=self.text[token.at : end],
+            at=self.parser.position + token.at,
+            depth=self.parser.depth,
+            loops=self.parser.loops,
+            role=role,
+        )
+        self.calls.append(call)
+        return call
+
+    def argument(self) -> Value:
+        token = self.peek()
+        if self.blocks or token is None or token.kind not in ("name", "variable"):
+            return self.value("value")
+        following = self.found[self.next + 1] if self.next + 1 < len(self.found) else None
+        if token.text in ("True", "False") or (following is not None and following.text == "("):
+            return self.value("value")
+        # Robot arm plans are often written pick(red_box).
+        self.next += 1
+        return token.text
+
+    def deeper(self) -> None:
+        self.nesting += 1
+        if self.nesting > MAX_NESTING:
+            raise self.error(f"brackets nested deeper than {MAX_NESTING}")
+
+
+def _number(text: str) -> int | float:
+    return float(text) if "." in text else int(text)
+
+
+def parse(text: str, skill_set: SkillSet) -> Program:
+    """Parse a whole plan.
+
+    Raises:
+        InvalidInput: it does not parse, or ends inside a block. UnknownName: a skill that does not exist.
+        Unsupported: the skill set's language is ``text``.
+    """
+    parser = SegmentParser(skill_set)
+    parser.feed(text)
+    return parser.finish()
+
+
+def calls_in(segment_text: str, skill_set: SkillSet) -> list[Call]:
+    """The calls of one segment, which may be a fragment of a block structure; none for prose.
+
+    Raises:
+        InvalidInput: it does not parse even as a fragment. UnknownName: a skill that does not exist.
+    """
+    if skill_set.language == "text":
+        return []
+    return SegmentParser(skill_set, fragment=True).feed(segment_text)
+
+
+def flatten(program: Program) -> list[Call]:
+    """Every call of a plan, in the order written."""
+    return list(calls_of(program.body))

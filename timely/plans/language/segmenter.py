@@ -1,0 +1,368 @@
+"""The stop-checker: finds, while text arrives, where an executable piece of a plan is complete.
+
+**The rule for plans** (``minispec`` and ``calls``). A segment ends with the statement in which a skill is complete:
+
+* after the ``;`` or line break that ends a statement with a call in it: ``mf(50);`` ``_1=ox('cat');``;
+* or after the ``}`` that ends it and closes its block: ``g('scissors')}``. One brace only: whether another brace,
+  a ``;``, a ``->False`` or an ``:{`` follows is not known without waiting, so they open the next segment (or are the
+  plan's tail);
+* or after the ``{`` of a condition with a call in it, since the robot can evaluate that now:
+  ``?s('scissors')==True{``. A condition without a call (``?_1!=False{``) and a loop's header (``4{``) execute
+  nothing and belong to the segment that follows;
+* or, where none of these follows, before the first character that cannot continue the call (``mf(50)tc(90)``,
+  ``mf(50)->True``): spaces after the bracket belong with the call;
+* in ``calls``, also after a ``->`` between two calls.
+
+So after the closing bracket of a call exactly one more character that is not a space is awaited, nothing longer.
+It costs at most one token, and it is worth it: with ``tc(90)`` alone the robot would not know that the loop body
+``4{mf(50);tc(90)}`` is complete, would run dry after the turn, and the missing brace would only come when the
+parked generation is due again. Waiting for more than one character would delay every last segment of a block.
+
+**The rule for prose** (``text``). A sentence ends after ``. ! ? …`` with any closing quotes or brackets, and the space
+behind them (so that ``3.14`` is no end), unless the word is a known abbreviation or an initial; after a line break;
+after ``。！？`` at once. A paragraph ends after an empty line. Pieces shorter than ``min_words`` are joined with
+the next; after ``max_words`` the next space ends the segment whatever it is.
+
+Segments concatenate to the text. Boundaries are a function of the text alone, however it is cut into tokens. The
+automaton looks at each character once and keeps a few scalars, so it is linear; RE2 is too, but it cannot be
+suspended: each token would mean matching the segment again from its start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from timely.plans.skill_set import SkillSet, TextRules
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A closed segment.
+
+    Attributes:
+        end: where it ends, characters from the start of everything fed.
+        text: the whole segment, since the previous boundary.
+        blocking: it uses a skill on whose value the generation waits.
+        skills: full names of the skills it uses, in order; unknown names as written.
+    """
+
+    end: int
+    text: str
+    blocking: bool
+    skills: tuple[str, ...]
+
+
+_Use = tuple[bool, tuple[str, ...]]
+"""Of a closed segment: blocking, skills."""
+
+
+class _Scanner(Protocol):
+    """Looks at each character once; keeps no text."""
+
+    def scan(self, text: str) -> list[tuple[int, _Use]]:
+        """Offsets in ``text`` (0..len) where segments end. Must be called with every piece, in order."""
+
+    def at_end(self) -> _Use | None:
+        """No more text comes: whether what has arrived since the last boundary is a segment, and of what."""
+
+
+class Segmenter:
+    """Finds the boundaries of one plan while it is generated.
+
+    Feed it the generated text as it comes, in pieces of any length. At the end call ``close`` (a complete call
+    whose ``;`` never came, or the rest of a prose text, is a segment too) and then ``finish``.
+    """
+
+    __slots__ = ("_parts", "_position", "_scanner")
+
+    def __init__(self, skill_set: SkillSet) -> None:
+        self._scanner: _Scanner
+        if skill_set.language == "text":
+            self._scanner = _TextScanner(skill_set.text_rules)
+        else:
+            self._scanner = _CallScanner(skill_set)
+        self._parts: list[str] = []
+        self._position = 0
+
+    @property
+    def position(self) -> int:
+        """Characters fed so far."""
+        return self._position
+
+    @property
+    def held(self) -> str:
+        """The text since the last boundary."""
+        return "".join(self._parts)
+
+    def feed(self, text: str) -> list[Boundary]:
+        """The next piece of text; the segments it closes, in order."""
+        ends = self._scanner.scan(text)
+        start = self._position
+        self._position = start + len(text)
+        if not ends:
+            self._parts.append(text)
+            return []
+        boundaries = []
+        previous = 0
+        for end, use in ends:
+            self._parts.append(text[previous:end])
+            boundaries.append(Boundary(start + end, "".join(self._parts), *use))
+            self._parts = []
+            previous = end
+        self._parts.append(text[previous:])
+        return boundaries
+
+    def close(self) -> list[Boundary]:
+        """No more text comes: the last segment, if what is held is one."""
+        text = self.held
+        use = self._scanner.at_end() if text else None
+        if use is None:
+            return []
+        last = Boundary(self._position, text, *use)
+        self._parts = []
+        return [last]
+
+    def finish(self) -> str:
+        """The tail: what followed the last segment.
+
+        Of a plan it executes nothing (``}``, ``->False``, a statement cut off) if ``close`` was called before; of
+        prose it is the last segment, unless ``close`` has returned that.
+        """
+        tail = "".join(self._parts)
+        self._parts = []
+        return tail
+
+
+# What a closing bracket at the end of a call leaves open.
+_NOTHING = 0
+_STATEMENT = 1  # the call is the statement: whatever cannot continue it ends the segment
+_VALUE = 2  # the call is a value of an assignment or a return: an operator may follow
+_ARROW = 3  # in the flat language: the "-" of "->" has come
+
+_CONTINUES = frozenset("=!<>&|+*/,.")
+"""After a call these do not start another statement. What they make of it does not parse, but it is one piece."""
+
+
+class _CallScanner:
+    """The rule for plans."""
+
+    def __init__(self, skill_set: SkillSet) -> None:
+        self._blocks = skill_set.language == "minispec"
+        self._names = {word: skill.name for word, skill in skill_set.by_word.items()}
+        self._blocking = frozenset(skill.name for skill in skill_set.skills if skill.blocks)
+        self._bare = frozenset(word for word, skill in skill_set.by_word.items() if not skill.arguments)
+        self._quote = ""
+        self._escaped = False
+        self._word = ""
+        self._in_word = False
+        self._calls: list[str] = []
+        self._brackets = 0
+        self._condition = False
+        self._value = False
+        self._open = _NOTHING
+
+    def _close(self) -> _Use:
+        names = tuple([self._names.get(word, word) for word in self._calls])
+        self._calls = []
+        self._restart()
+        return not self._blocking.isdisjoint(names), names
+
+    def _restart(self) -> None:
+        self._brackets = 0
+        self._condition = self._value = False
+        self._open = _NOTHING
+
+    def at_end(self) -> _Use | None:
+        """A call that is complete but for its ``;`` ends with the text."""
+        if self._quote or self._brackets or self._condition:
+            return None
+        if self._word in self._bare:
+            self._calls.append(self._word)
+        elif self._open == _NOTHING:
+            return None
+        return self._close()
+
+    def scan(self, text: str) -> list[tuple[int, _Use]]:
+        """See ``_Scanner``."""
+        ends: list[tuple[int, _Use]] = []
+        for offset, char in enumerate(text):
+            if self._quote:
+                if self._escaped:
+                    self._escaped = False
+                elif char == "\\":
+                    self._escaped = True
+                elif char == self._quote:
+                    self._quote = ""
+            elif char.isalnum() or char == "_":
+                if self._in_word:
+                    self._word += char
+                    continue
+                if self._open:
+                    if self._open != _VALUE:
+                        ends.append((offset, self._close()))
+                    self._open = _NOTHING
+                self._word = char
+                self._in_word = True
+            elif char.isspace():
+                self._in_word = False
+                if char == "\n" and self._open:
+                    ends.append((offset + 1, self._close()))
+            else:
+                self._in_word = False
+                self._symbol(char, offset, ends)
+                self._word = ""
+        return ends
+
+    def _symbol(self, char: str, offset: int, ends: list[tuple[int, _Use]]) -> None:
+        """Anything but words, spaces and what is quoted."""
+        if self._open == _ARROW:
+            if char == ">":
+                ends.append((offset + 1, self._close()))
+                return
+            ends.append((offset, self._close()))
+        if char == "(":
+            self._bracket(offset, ends)
+            return
+        if self._word in self._bare and (self._blocks or not self._brackets):
+            self._calls.append(self._word)
+        if char == ")":
+            self._brackets = max(0, self._brackets - 1)
+            if not self._brackets and not self._condition and self._calls:
+                self._open = _VALUE if self._value else _STATEMENT
+        elif char == ";" or (self._blocks and char in "{}"):
+            # These never stand inside brackets: a bracket left open must not swallow the rest of the plan.
+            if self._calls:
+                ends.append((offset + 1, self._close()))
+            else:
+                self._restart()
+        elif char == "-" and not self._blocks and self._open:
+            self._open = _ARROW
+        else:
+            if self._open == _STATEMENT and char not in _CONTINUES:
+                ends.append((offset, self._close()))
+            self._open = _NOTHING
+            if char in "'\"":
+                self._quote = char
+            elif self._blocks and not self._brackets:
+                self._condition = self._condition or char == "?"
+                self._value = self._value or char in "=-"
+
+    def _bracket(self, offset: int, ends: list[tuple[int, _Use]]) -> None:
+        if self._open == _STATEMENT:
+            ends.append((offset, self._close()))
+        self._open = _NOTHING
+        self._brackets += 1
+        if self._word and self._word[0].isalpha():
+            self._calls.append(self._word)
+
+
+_SENTENCE_ENDS = frozenset(".!?…")
+_WIDE_ENDS = frozenset("。！？")
+_CLOSERS = frozenset("\"')]}”’»*_")
+_ABBREVIATIONS = frozenset(
+    {
+        "mr",
+        "mrs",
+        "ms",
+        "dr",
+        "prof",
+        "st",
+        "sr",
+        "jr",
+        "gen",
+        "gov",
+        "sen",
+        "rep",
+        "inc",
+        "ltd",
+        "dept",
+        "est",
+    }
+    | {"vs", "etc", "cf", "approx", "no", "fig", "eq", "e.g", "i.e", "a.m", "p.m"}
+)
+_FIRST_WIDE = "\u2e80"
+"""From here on scripts that are written without spaces: each character counts as a word."""
+
+
+class _TextScanner:
+    """The rule for prose."""
+
+    def __init__(self, rules: TextRules) -> None:
+        self._sentences = rules.unit == "sentence"
+        self._min = rules.min_words
+        self._max = rules.max_words
+        self._words = 0
+        self._word = ""
+        self._ended = False
+        self._period = False
+        self._newline = False
+        self._something = False
+
+    def _close(self) -> _Use:
+        self._words = 0
+        self._word = ""
+        self._ended = self._newline = self._something = False
+        return False, ()
+
+    def at_end(self) -> _Use | None:
+        """Whatever is left is the last segment, unless it is only space."""
+        return self._close() if self._something else None
+
+    def scan(self, text: str) -> list[tuple[int, _Use]]:
+        """See ``_Scanner``."""
+        ends: list[tuple[int, _Use]] = []
+        for offset, char in enumerate(text):
+            if char.isspace():
+                if self._space(char):
+                    ends.append((offset + 1, self._close()))
+                continue
+            self._newline = False
+            self._something = True
+            if char in _SENTENCE_ENDS:
+                self._period = char == "." and not self._ended
+                self._ended = True
+            elif char in _WIDE_ENDS:
+                self._ended = True
+                self._period = False
+                if self._sentences and self._words >= self._min:
+                    ends.append((offset + 1, self._close()))
+            elif self._ended and char in _CLOSERS:
+                pass
+            else:
+                self._letter(char)
+        return ends
+
+    def _letter(self, char: str) -> None:
+        if self._ended and self._word:
+            # A full stop inside a word (3.14, e.g.) ends nothing.
+            self._word += "."
+        self._ended = False
+        if char >= _FIRST_WIDE and char.isalnum():
+            self._words += 1
+            self._word = ""
+        elif self._word:
+            self._word += char
+        elif char.isalnum():
+            self._words += 1
+            self._word = char
+
+    def _space(self, char: str) -> bool:
+        """Whether this space ends a segment."""
+        word, self._word = self._word, ""
+        ended, self._ended = self._ended, False
+        again, self._newline = self._newline, self._newline or char == "\n"
+        if self._words < self._min:
+            return False
+        if self._words >= self._max:
+            return True
+        if not self._sentences:
+            return char == "\n" and again
+        if char == "\n":
+            return True
+        return ended and not (self._period and _abbreviated(word))
+
+
+def _abbreviated(word: str) -> bool:
+    """The full stop after this word is part of it: an abbreviation or an initial."""
+    return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isalpha() and word != "I")

@@ -1,0 +1,126 @@
+"""Finds and loads skill sets: by name in the known folders, or (command line only) by path.
+
+Folders, first wins: those of ``TIMELY_SKILLS_PATH``, the ``skills`` folder of a checkout, the skill sets installed
+with the package. A file that is found is loaded whole: its examples are parsed, so a skill set that loads is one
+whose own plans are plans.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from lrtrace.errors import BadInput
+from lrtrace.yaml_file import YamlFile, read_yaml
+from timely.core.errors import InvalidInput, UnknownName
+from timely.plans.language.parser import parse
+from timely.plans.skill_set import NAME, SkillSet
+
+PATH_VARIABLE = "TIMELY_SKILLS_PATH"
+_NAME = re.compile(NAME)
+
+
+def skill_folders() -> list[Path]:
+    """Folders that are searched, first wins; only those that exist."""
+    given = [Path(part) for part in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
+    package = Path(__file__).resolve().parent.parent
+    checkout = [package.parent / "skills"] if (package.parent / "pyproject.toml").is_file() else []
+    return [folder for folder in (*given, *checkout, package / "_data" / "skills") if folder.is_dir()]
+
+
+def skill_set_names() -> list[str]:
+    """Names of all skill sets that can be found, sorted."""
+    stems = {file.stem for folder in skill_folders() for file in folder.glob("*.yaml")}
+    return sorted(stem for stem in stems if _NAME.fullmatch(stem))
+
+
+def find_skill_set(name: str) -> SkillSet:
+    """The skill set of that name. Never a path: safe for names that come over a network.
+
+    Raises:
+        UnknownName: there is none; lists the known ones. InvalidInput: its file is broken.
+    """
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        for folder in skill_folders():
+            file = folder / f"{name}.yaml"
+            if file.is_file():
+                skill_set = _load(file)
+                if skill_set.name != name:
+                    raise InvalidInput(
+                        f"name is {skill_set.name!r}, the file is {file.name}", where=f"{file}, name"
+                    )
+                return skill_set
+    raise UnknownName("skill set", name, skill_set_names(), where="skill_set")
+
+
+def load_skill_set(name_or_path: str | Path) -> SkillSet:
+    """The skill set of that name, or of that YAML file (anything with a slash or ending in .yaml or .yml).
+
+    Raises:
+        UnknownName: no such name. InvalidInput: the file is missing or broken; says which file, line and field.
+    """
+    text = os.fspath(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or os.sep in text or text.endswith((".yaml", ".yml")):
+        return _load(Path(text))
+    return find_skill_set(text)
+
+
+def _load(path: Path) -> SkillSet:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
+    return _build(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=64)
+def _build(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
+    """Read and validated once per content: a skill set is asked for with every request."""
+    try:
+        file = read_yaml(path)
+    except BadInput as error:
+        raise InvalidInput(error.message, where=error.where) from error
+    try:
+        skill_set = SkillSet.model_validate(file.value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InvalidInput(
+            _reason(first["msg"], first.get("input")), where=_where(file, first["loc"])
+        ) from error
+    if skill_set.language == "text":
+        return skill_set
+    plans = [(("examples", index, "plan"), example.plan) for index, example in enumerate(skill_set.examples)]
+    calls = [
+        (("skills", index, "example"), skill.example)
+        for index, skill in enumerate(skill_set.skills)
+        if skill.example
+    ]
+    for loc, plan in (*plans, *calls):
+        try:
+            parse(plan, skill_set)
+        except InvalidInput as error:
+            raise InvalidInput(str(error), where=_where(file, loc)) from error
+    return skill_set
+
+
+def _reason(message: str, value: object) -> str:
+    message = message.removeprefix("Value error, ")
+    if isinstance(value, (str, int, float, bool)):
+        hint = "; quote it to make it text" if isinstance(value, bool) and "string" in message else ""
+        return f"{message}, got {value!r}{hint}"
+    return message
+
+
+def _where(file: YamlFile, loc: tuple[str | int, ...]) -> str:
+    """File, line and field of a location."""
+    line = file.line(loc)
+    kinds = ("strict-", "int", "float", "str", "constrained-")  # pydantic names the arm of a union
+    parts = [str(part) for part in loc]
+    while len(parts) > 1 and parts[-1].startswith(kinds):
+        parts.pop()
+    field = ".".join(parts)
+    return f"{file.path}{f':{line}' if line else ''}{f', {field}' if field else ''}"

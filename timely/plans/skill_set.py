@@ -1,0 +1,293 @@
+"""What a robot can be asked to do: skills with typed arguments, plus the fixed parts of their prompt.
+
+A ``SkillSet`` is plain, frozen data (one YAML file each, see ``timely.plans.skill_library``). Prompt, grammar, segment
+boundaries and validation all follow from it; nothing here knows how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import re2
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+Language = Literal["minispec", "calls", "text"]
+"""``minispec``: TypeFly's plan language (calls, conditionals, loops, variables). ``calls``: a flat list of calls.
+``text``: prose for a reader."""
+
+ArgumentType = Literal["int", "float", "str", "object", "bool"]
+Returns = Literal["none", "bool", "float", "str"]
+
+WORD = r"[A-Za-z][A-Za-z0-9_]{0,63}"
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+
+OBJECT_SHAPE = r"[\pL\pN][\pL\pN ._-]*(?:\[[0-9]+(?:\.[0-9]+)?\])?"
+"""An object name: words, with an optional horizontal position as TypeFly writes it (``chair[0.6]``)."""
+
+DEFAULT_CHARS: Mapping[str, int] = {"object": 48, "str": 120}
+NUMERIC = ("int", "float")
+
+Number = StrictInt | StrictFloat
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Argument(_Part):
+    """One argument of a skill.
+
+    Attributes:
+        type: ``object`` is a text that names a thing in the scene.
+        unit: of ``min`` and ``max`` and of the value in a plan (cm, m, deg, rad, s, ...).
+        choices: the only values allowed, if given.
+        max_chars: longest text; 48 for objects and 120 for other texts unless given.
+    """
+
+    name: StrictStr = Field(pattern=rf"^{WORD}$")
+    type: ArgumentType
+    unit: StrictStr = ""
+    min: Number | None = None
+    max: Number | None = None
+    choices: tuple[StrictInt | StrictFloat | StrictStr, ...] | None = None
+    max_chars: StrictInt | None = Field(default=None, ge=1, le=2000)
+    description: StrictStr = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Argument:
+        if self.type in NUMERIC:
+            if self.max_chars is not None:
+                raise ValueError("max_chars is for texts")
+            for name in ("min", "max"):
+                bound = getattr(self, name)
+                if self.type == "int" and bound is not None and not isinstance(bound, int):
+                    raise ValueError(f"{name} of an int must be a whole number")
+            if self.min is not None and self.max is not None and self.min > self.max:
+                raise ValueError(f"min {self.min} is over max {self.max}")
+        elif self.min is not None or self.max is not None:
+            raise ValueError(f"min and max are for numbers, not for {self.type}")
+        if self.choices is not None:
+            self._check_choices(self.choices)
+        return self
+
+    def _check_choices(self, choices: tuple[int | float | str, ...]) -> None:
+        if not choices or len(set(choices)) != len(choices):
+            raise ValueError("choices must be one or more different values")
+        kind: tuple[type, ...] = {"int": (int,), "float": (int, float), "bool": ()}.get(self.type, (str,))
+        for value in choices:
+            if not isinstance(value, kind):
+                raise ValueError(f"choice {value!r} is no {self.type}")
+            low = isinstance(value, (int, float)) and self.min is not None and value < self.min
+            high = isinstance(value, (int, float)) and self.max is not None and value > self.max
+            if low or high:
+                raise ValueError(f"choice {value!r} is outside min and max")
+
+    @property
+    def chars(self) -> int:
+        """Longest text this argument takes, characters."""
+        return self.max_chars or DEFAULT_CHARS.get(self.type, 120)
+
+    @property
+    def pattern(self) -> str:
+        """RE2 pattern of the argument as written in a plan (a variable may stand for a text)."""
+        if self.type == "int":
+            return r"-?[0-9]+"
+        if self.type == "float":
+            return r"-?[0-9]*\.?[0-9]+"
+        if self.type == "bool":
+            return r"(?:True|False)"
+        return r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|_?[\pL\pN_]+)"""
+
+
+class Skill(_Part):
+    """One thing the robot can do.
+
+    Attributes:
+        name: full name, ``move_forward``; robot profiles go by it.
+        abbr: what plans call it, ``mf``; the name unless given. Plans may use either.
+        returns: what it gives back to the plan.
+        blocks: generation waits until the robot has reported its value, which then becomes part of the context.
+        pure: all it does is give a value, so the grammar never makes it a statement of its own.
+        in_a_row: how often the grammar lets it follow itself directly (small models like to repeat for ever).
+        pattern: RE2 pattern that a whole call must match, narrower than its arguments; empty for none.
+        description: a few words for the prompt.
+        example: one call.
+    """
+
+    name: StrictStr = Field(pattern=rf"^{WORD}$")
+    abbr: StrictStr = Field(default="", pattern=rf"^({WORD})?$")
+    arguments: tuple[Argument, ...] = ()
+    returns: Returns = "none"
+    blocks: StrictBool = False
+    pure: StrictBool = False
+    in_a_row: StrictInt = Field(default=1, ge=1, le=20)
+    pattern: StrictStr = ""
+    description: StrictStr = ""
+    example: StrictStr = ""
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        if value:
+            compile_pattern(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Skill:
+        names = [argument.name for argument in self.arguments]
+        if len(set(names)) != len(names):
+            raise ValueError("two arguments have the same name")
+        if self.returns == "none" and (self.pure or self.blocks):
+            raise ValueError("pure and blocks are for skills that return something")
+        return self
+
+    @property
+    def word(self) -> str:
+        """What plans call it."""
+        return self.abbr or self.name
+
+    @property
+    def call_pattern(self) -> str:
+        """RE2 pattern of a whole call: ``pattern``, or what follows from the arguments."""
+        if self.pattern:
+            return self.pattern
+        inside = r"\s*,\s*".join(argument.pattern for argument in self.arguments)
+        return rf"(?:{self.name}|{self.word})\s*\(\s*{inside}\s*\)"
+
+    def matches(self, call: str) -> bool:
+        """``call``, the source text of one call, matches ``call_pattern``. Linear in its length."""
+        return self._regex.fullmatch(call) is not None
+
+    @cached_property
+    def _regex(self) -> Any:
+        return compile_pattern(self.call_pattern)
+
+
+class Example(_Part):
+    """A worked case for the prompt."""
+
+    scene: StrictStr = ""
+    task: StrictStr
+    plan: StrictStr = Field(min_length=1)
+    history: StrictStr = ""
+
+
+class TextRules(_Part):
+    """Where prose is cut (TimelyLLM section 7.1).
+
+    Attributes:
+        unit: a segment is a ``sentence`` or a ``paragraph``.
+        min_words: a shorter piece is joined with the next, so that "Yes." is not a segment.
+        max_words: cut at the next space after so many words, sentence or not: bounds the segment.
+    """
+
+    unit: Literal["sentence", "paragraph"] = "sentence"
+    min_words: StrictInt = Field(default=3, ge=1, le=100)
+    max_words: StrictInt = Field(default=60, ge=1, le=2000)
+
+    @model_validator(mode="after")
+    def _check(self) -> TextRules:
+        if self.min_words > self.max_words:
+            raise ValueError("min_words is over max_words")
+        return self
+
+
+class SkillSet(_Part):
+    """Everything the server keeps about one kind of robot (or reader).
+
+    Attributes:
+        name: how requests ask for it.
+        version: counts changes of meaning.
+        language: of the plans.
+        description: one line for listings.
+        profile: robot profile that is meant unless a request names one.
+        role: first sentence of the prompt.
+        guidance: rest of the prompt's instructions.
+        max_statements: most statements of a plan under the grammar, those in blocks included.
+        max_tokens: default of a request's output limit, tokens.
+        network_s: one-way delay to the robot assumed when neither request nor profile gives one, seconds.
+        text: only with language ``text``.
+    """
+
+    name: StrictStr = Field(pattern=rf"^{NAME}$")
+    version: StrictInt = Field(default=1, ge=1)
+    language: Language
+    description: StrictStr = ""
+    profile: StrictStr = ""
+    role: StrictStr = ""
+    guidance: StrictStr = ""
+    skills: tuple[Skill, ...] = Field(default=(), validate_default=True)
+    examples: tuple[Example, ...] = ()
+    max_statements: StrictInt = Field(default=10, ge=1, le=200)
+    max_tokens: StrictInt = Field(default=256, ge=1, le=100_000)
+    network_s: Annotated[float, Field(ge=0, le=60)] = 0.008
+    text: TextRules | None = None
+
+    # Checked field by field, so that a mistake is told with its place in the file.
+
+    @field_validator("skills")
+    @classmethod
+    def _check_skills(cls, skills: tuple[Skill, ...], info: ValidationInfo) -> tuple[Skill, ...]:
+        if info.data.get("language") == "text":
+            if skills:
+                raise ValueError("a text skill set has no skills")
+        elif not skills:
+            raise ValueError("needs at least one skill")
+        taken: dict[str, str] = {"True": "the value True", "False": "the value False"}
+        for skill in skills:
+            for word in {skill.name, skill.word}:
+                if taken.setdefault(word, skill.name) != skill.name:
+                    raise ValueError(f"{word!r} names both {taken[word]} and {skill.name}")
+        return skills
+
+    @field_validator("text")
+    @classmethod
+    def _check_text(cls, text: TextRules | None, info: ValidationInfo) -> TextRules | None:
+        if text is not None and info.data.get("language") != "text":
+            raise ValueError("text rules are for language text")
+        return text
+
+    @cached_property
+    def by_word(self) -> Mapping[str, Skill]:
+        """Skills by name and by abbreviation."""
+        return {word: skill for skill in self.skills for word in (skill.word, skill.name)}
+
+    @cached_property
+    def text_rules(self) -> TextRules:
+        """Where prose is cut; the defaults unless the file says otherwise."""
+        return self.text or TextRules()
+
+    def find(self, word: str) -> Skill | None:
+        """The skill of that name or abbreviation, or None."""
+        return self.by_word.get(word)
+
+
+def compile_pattern(pattern: str) -> Any:
+    """Compile an RE2 pattern quietly (RE2 itself would also log the mistake).
+
+    Raises:
+        ValueError: it is not one; says why.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 20
+    try:
+        return re2.compile(pattern, options=options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        raise ValueError(
+            f"not an RE2 pattern: {reason.decode() if isinstance(reason, bytes) else reason}"
+        ) from error

@@ -1,0 +1,175 @@
+"""Decides whether a generated segment may go to a robot; whatever cannot be shown to be safe may not."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from lrtrace.errors import BadInput
+from lrtrace.profiles import RobotProfile
+from timely.core.errors import InvalidInput, UnsafeSegment
+from timely.plans.language.parser import SegmentParser
+from timely.plans.language.syntax import Call, Operation, Value, Variable
+from timely.plans.skill_set import NUMERIC, OBJECT_SHAPE, Argument, Skill, SkillSet, compile_pattern
+from timely.plans.units import convert
+
+MAX_SEGMENT_CHARS = 20_000
+_OBJECT = compile_pattern(OBJECT_SHAPE)
+
+
+def check_segment(
+    text: str, skill_set: SkillSet, profile: RobotProfile, *, parser_state: SegmentParser | None = None
+) -> list[Call]:
+    """Validate one segment before it is released.
+
+    Every skill must exist, be allowed on the robot, and stand where it may; every argument must have its type, lie
+    in the range of the skill set *and* of the profile (units converted), and name objects as objects are named. A
+    number that is only known when the plan runs (a variable) is refused where it would have a range to keep.
+
+    Args:
+        parser_state: the plan's parser, fed with the segments before this one; the segment is then understood in
+            the blocks still open, and the parser advances. Without it the segment is taken as a fragment.
+
+    Returns:
+        The calls in the order written (a call's arguments before it); none for prose.
+
+    Raises:
+        UnsafeSegment: it must not reach the robot; says what and where. The plan is over: the parser's state is
+            undefined afterwards.
+    """
+    if not text.strip():
+        raise UnsafeSegment("the segment is empty", where="segment")
+    if len(text) > MAX_SEGMENT_CHARS:
+        raise UnsafeSegment(f"the segment is longer than {MAX_SEGMENT_CHARS} characters", where="segment")
+    _check_characters(text)
+    if skill_set.language == "text":
+        return []
+    parser = parser_state or SegmentParser(skill_set, fragment=True)
+    try:
+        calls = parser.feed(text)
+    except InvalidInput as error:
+        raise UnsafeSegment(error.message, where=error.where or "segment") from error
+    for call in calls:
+        check_call(call, skill_set, profile)
+    return calls
+
+
+def check_call(call: Call, skill_set: SkillSet, profile: RobotProfile) -> None:
+    """Validate one call; see ``check_segment``.
+
+    Raises:
+        UnsafeSegment: it must not run.
+    """
+    where = f"character {call.at}, {call.text or call.skill}"
+    skill = skill_set.find(call.skill)
+    if skill is None:
+        raise UnsafeSegment(f"skill set {skill_set.name} has no skill {call.skill!r}", where=where)
+    problem = (
+        _misplaced(call, skill)
+        or _bad_count(call, skill)
+        or next((why for why in map(_bad_argument, skill.arguments, call.args) if why), None)
+        or _bad_pattern(call, skill)
+        or _forbidden(call, skill, profile)
+    )
+    if problem:
+        raise UnsafeSegment(problem, where=where)
+
+
+def is_object_name(name: str) -> bool:
+    """``name`` has the shape of an object name: words, perhaps with a position (``chair[0.6]``)."""
+    return _OBJECT.fullmatch(name) is not None
+
+
+def _check_characters(text: str) -> None:
+    if text.isascii() and text.isprintable():
+        return
+    for at, char in enumerate(text):
+        # Nothing that a terminal, a log or a robot's text protocol might act upon.
+        if unicodedata.category(char) in ("Cc", "Cs", "Co") and char not in "\n\t\r":
+            raise UnsafeSegment(f"control character U+{ord(char):04X}", where=f"character {at}")
+
+
+def _misplaced(call: Call, skill: Skill) -> str | None:
+    if skill.blocks and call.depth:
+        return f"{skill.name} returns a value that generation waits for; in a block it might never run"
+    if call.role != "statement" and skill.returns == "none":
+        return f"{skill.name} returns nothing that could be used as a value"
+    return None
+
+
+def _bad_count(call: Call, skill: Skill) -> str | None:
+    if len(call.args) == len(skill.arguments):
+        return None
+    names = ", ".join(argument.name for argument in skill.arguments)
+    return f"{skill.name} takes {len(skill.arguments)} argument(s) ({names}), got {len(call.args)}"
+
+
+def _bad_argument(argument: Argument, value: Value) -> str | None:
+    why = (
+        _bad_computed(argument, value)
+        if isinstance(value, (Variable, Call, Operation))
+        else _bad_value(argument, value)
+    )
+    return f"{argument.name} {why}" if why else None
+
+
+def _bad_computed(argument: Argument, value: Variable | Call | Operation) -> str | None:
+    """A value that only the robot will know."""
+    if argument.type in NUMERIC or argument.choices is not None:
+        return (
+            "must be a plain value: one computed while the plan runs cannot be checked before it is released"
+        )
+    if isinstance(value, Operation):
+        return "must not be computed"
+    return None
+
+
+def _bad_value(argument: Argument, value: int | float | bool | str) -> str | None:
+    kind = argument.type
+    if kind in NUMERIC:
+        if isinstance(value, (bool, str)) or (kind == "int" and not isinstance(value, int)):
+            return f"must be {'a whole number' if kind == 'int' else 'a number'}, got {value!r}"
+        low, high = argument.min, argument.max
+        if (low is not None and value < low) or (high is not None and value > high):
+            return f"must be {'' if low is None else low}..{'' if high is None else high} {argument.unit}, got {value}"
+    elif kind == "bool":
+        if not isinstance(value, bool):
+            return f"must be True or False, got {value!r}"
+    else:
+        if not isinstance(value, str):
+            return f"must be a text, got {value!r}"
+        if len(value) > argument.chars:
+            return f"must be at most {argument.chars} characters, got {len(value)}"
+        if kind == "object" and not is_object_name(value):
+            return f"must name an object, got {value!r}"
+    if argument.choices is not None and value not in argument.choices:
+        return f"must be one of {', '.join(map(str, argument.choices))}, got {value!r}"
+    return None
+
+
+def _bad_pattern(call: Call, skill: Skill) -> str | None:
+    if skill.pattern and not skill.matches(call.text):
+        return f"does not match the pattern of {skill.name}"
+    return None
+
+
+def _forbidden(call: Call, skill: Skill, profile: RobotProfile) -> str | None:
+    """What the robot's own profile says. A value it cannot see is judged by the other rules only."""
+    try:
+        limits = profile.limits(skill.name)
+        given: dict[str, object] = {}
+        for argument, value in zip(skill.arguments, call.args, strict=True):
+            limit = limits.get(argument.name)
+            if isinstance(value, (Variable, Call, Operation)):
+                if limit is not None and (limit.numeric or limit.choices is not None):
+                    return f"{argument.name} must be a plain value: the robot's limit on it cannot be checked before"
+                given[argument.name] = ""
+            elif limit is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
+                given[argument.name] = convert(value, argument.unit, limit.unit)
+                if given[argument.name] is None:
+                    return f"{argument.name} is in {argument.unit}, the robot's limit in {limit.unit}"
+            else:
+                given[argument.name] = value
+        problems = profile.violations(skill.name, given)
+    except BadInput as error:
+        return f"robot {profile.name}: {error}"
+    return f"robot {profile.name}: {'; '.join(problems)}" if problems else None

@@ -1,0 +1,1 @@
+"""Trains predictor files from traces and labelled texts."""

@@ -1,0 +1,125 @@
+"""Predictor files from traces: what applications cost, and how long answers to which prompts got."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lrtrace.trace import Job, Trace
+from timely.core.errors import InvalidInput
+from timely.disciplines.justitia.app_groups import app_type
+from timely.disciplines.predictors.app_cost import (
+    COSTS,
+    LEAST_SAMPLES,
+    OnlineAppCosts,
+    Sample,
+    TrainedAppCosts,
+    train,
+)
+from timely.disciplines.predictors.embedding import embedder
+from timely.disciplines.predictors.history import HistoryPredictor
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training an application type came to.
+
+    Attributes:
+        applications: instances in the traces; error: mean relative error on the fifth of them that was held back,
+            None when there were too few to hold any back. train_s: seconds.
+    """
+
+    kind: str
+    applications: int
+    error: float | None
+    train_s: float
+
+
+def _jobs(traces: Iterable[Path]) -> Iterable[tuple[int, Job]]:
+    for number, path in enumerate(traces):
+        for job in Trace(path).jobs_by_arrival():
+            yield number, job
+
+
+def application_samples(traces: Iterable[Path], unit: str) -> dict[str, list[Sample]]:
+    """Applications by type: the text and prompt of the first request, and the cost of all, in ``unit``.
+
+    Raises:
+        BadInput: a trace cannot be read.
+    """
+    cost = COSTS[unit]
+    first: dict[tuple[int, str], Job] = {}
+    total: dict[tuple[int, str], float] = {}
+    for number, job in _jobs(traces):
+        if job.app is None:
+            continue
+        key = (number, job.app)
+        first.setdefault(key, job)
+        total[key] = total.get(key, 0.0) + cost(job.prompt_tokens, job.tokens)
+    found: dict[str, list[Sample]] = {}
+    for key, job in first.items():
+        found.setdefault(app_type(key[1]), []).append(Sample(job.task, job.prompt_tokens, total[key]))
+    return found
+
+
+def train_costs(
+    traces: Iterable[Path], target: Path, *, unit: str = "kv", seed: int = 0
+) -> tuple[list[Trained], list[str]]:
+    """Train a cost model for every application type of some traces and write them to one file.
+
+    Returns: what was trained, and the types with too few instances.
+
+    Raises:
+        InvalidInput: no type has enough instances, or ``unit`` is unknown. BadInput: a trace cannot be read.
+        Unsupported: scikit-learn is not installed.
+    """
+    if unit not in COSTS:
+        raise InvalidInput(f"unknown cost {unit!r}; known: {', '.join(COSTS)}", where="cost")
+    samples = application_samples(traces, unit)
+    enough = {kind: found for kind, found in samples.items() if len(found) >= LEAST_SAMPLES}
+    if not enough:
+        counts = ", ".join(f"{kind or '-'}: {len(found)}" for kind, found in sorted(samples.items()))
+        raise InvalidInput(
+            f"no application type has {LEAST_SAMPLES} instances or more ({counts or 'no job has an app'})",
+            where="trace",
+        )
+    report, models = [], {}
+    for kind, found in sorted(enough.items()):
+        begun = time.perf_counter()
+        models[kind] = train(found, seed=seed)
+        spent = time.perf_counter() - begun
+        report.append(Trained(kind, len(found), _held_back_error(found, seed), spent))
+    TrainedAppCosts(models, unit, OnlineAppCosts(COSTS[unit])).save(target)
+    return report, sorted(set(samples) - set(enough))
+
+
+def _held_back_error(samples: list[Sample], seed: int) -> float | None:
+    order = np.random.default_rng(seed).permutation(len(samples))
+    held = len(samples) // 5
+    if len(samples) - held < LEAST_SAMPLES or held < 2:
+        return None
+    model = train([samples[i] for i in order[held:]], seed=seed)
+    judged = [samples[i] for i in order[:held]]
+    return float(np.mean([abs(model.predict(s.text, s.prompt_tokens) - s.cost) / s.cost for s in judged]))
+
+
+def build_history(traces: Iterable[Path], target: Path, *, space: str = "hash") -> int:
+    """Remember the latest requests of some traces, in their order, and write them; returns how many.
+
+    Raises:
+        InvalidInput: there is no request with a text. BadInput: a trace cannot be read.
+        UnknownName, Unsupported: no such embedder, or it is not installed.
+    """
+    history = HistoryPredictor(embedder(space))
+    for _, job in _jobs(traces):
+        if job.task:
+            vector = history.embedder.embed([job.task])[0]
+            history.remember(vector, job.prompt_tokens, job.tokens)
+    if not len(history):
+        raise InvalidInput("no job has a task in words", where="trace")
+    history.save(target)
+    return len(history)

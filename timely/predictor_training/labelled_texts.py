@@ -1,0 +1,166 @@
+"""Labelled texts: what predictors at the door are trained on, from CSV, JSON lines or traces, and how well they do."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lrtrace.trace import Trace
+from timely.core.errors import InvalidInput
+from timely.disciplines.predictors.classifier import TextClassifier
+from timely.disciplines.predictors.embedding import Embedder
+from timely.disciplines.predictors.length_bucket import LengthBucketPredictor
+from timely.disciplines.predictors.urgency import UrgencyPredictor
+from timely.disciplines.requirements import LEVELS
+
+TRACE_SUFFIX = ".lrtrace.jsonl"
+
+NAMES = {"urgency": ("urgency", "level", "label"), "output_tokens": ("output_tokens", "tokens", "label")}
+"""Columns or fields that a label may be called by, the first that is there counts."""
+
+MOST_CHARS = 100_000
+"""Of one text; more is no request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Texts and their labels: urgency levels, or output tokens."""
+
+    texts: list[str]
+    labels: list[int]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def split(self, seed: int, share: float = 0.2) -> tuple[Labelled, Labelled]:
+        """A part to train on and one to judge by, seeded."""
+        order = np.random.default_rng(seed).permutation(len(self)).tolist()
+        held = max(1, round(share * len(self)))
+        return self._those(order[held:]), self._those(order[:held])
+
+    def _those(self, places: Sequence[int]) -> Labelled:
+        return Labelled([self.texts[i] for i in places], [self.labels[i] for i in places])
+
+
+def read(paths: Iterable[Path], what: str) -> Labelled:
+    """The labelled texts of some files.
+
+    ``*.lrtrace.jsonl``: the tasks of a trace with their ``urgency``, or the tokens of their plans. ``*.csv`` with a
+    header, or JSON lines: ``text`` and ``urgency`` (``level``, ``label``) or ``output_tokens`` (``tokens``, ``label``).
+
+    Args:
+        what: ``urgency`` or ``output_tokens``.
+
+    Raises:
+        InvalidInput: a file cannot be read, a line has no text or no whole number in range; says which.
+        BadInput: a trace cannot be read.
+    """
+    found = Labelled([], [])
+    for path in paths:
+        for where, text, label in _lines(path, what):
+            if not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARS:
+                raise InvalidInput("no text, or one that is too long", where=where)
+            found.texts.append(text)
+            found.labels.append(_label(label, what, where))
+    if not len(found):
+        raise InvalidInput(f"not one text with its {what}", where=", ".join(str(path) for path in paths))
+    return found
+
+
+def _label(label: object, what: str, where: str) -> int:
+    try:
+        number = int(str(label))
+    except ValueError:
+        number = -1
+    good = 0 <= number < LEVELS if what == "urgency" else 1 <= number < 10**7
+    if not good:
+        wanted = f"0 to {LEVELS - 1}" if what == "urgency" else "a positive whole number"
+        raise InvalidInput(f"{what} must be {wanted}, got {str(label)[:40]!r}", where=where)
+    return number
+
+
+def _lines(path: Path, what: str) -> Iterator[tuple[str, Any, Any]]:
+    if path.name.endswith(TRACE_SUFFIX):
+        for job in Trace(path).jobs_by_arrival():
+            label = job.urgency if what == "urgency" else job.tokens
+            if job.task and label is not None:
+                yield f"{path}: job {job.job}", job.task, label
+        return
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows: Iterable[Any] = csv.DictReader(file) if path.suffix == ".csv" else map(_object, file)
+            for number, row in enumerate(rows, 2 if path.suffix == ".csv" else 1):
+                where = f"{path}:{number}"
+                if not isinstance(row, dict):
+                    raise InvalidInput("not a JSON object", where=where)
+                name = next((name for name in NAMES[what] if row.get(name) is not None), None)
+                if name is None:
+                    raise InvalidInput(f"no {what}", where=where)
+                yield where, row.get("text"), row[name]
+    except OSError as error:
+        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(f"no text file ({error})", where=str(path)) from error
+
+
+def _object(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+# ---------------------------------------------------------------------- training and judging
+
+
+def train_urgency(known: Labelled, embedder: Embedder | None = None) -> TextClassifier:
+    """A classifier of urgency levels.
+
+    Raises:
+        InvalidInput: a level has no text.
+    """
+    return TextClassifier.train(known.texts, known.labels, LEVELS, embedder=embedder)
+
+
+def train_lengths(known: Labelled, buckets: int, embedder: Embedder | None = None) -> LengthBucketPredictor:
+    """A predictor of length buckets.
+
+    Raises:
+        InvalidInput: too few or too uniform lengths for so many buckets.
+    """
+    return LengthBucketPredictor.train(known.texts, known.labels, buckets=buckets, embedder=embedder)
+
+
+def judge_urgency(predictor: UrgencyPredictor, known: Labelled) -> dict[str, float]:
+    """Shares of the texts whose level is right, at most one off, and rated too low (less urgent than it is)."""
+    told = np.array([guess.level for guess in predictor.predict(known.texts)])
+    truth = np.array(known.labels)
+    confidence = [guess.confidence for guess in predictor.predict(known.texts)]
+    return {
+        "texts": float(len(known)),
+        "right": float(np.mean(told == truth)),
+        "within_one": float(np.mean(np.abs(told - truth) <= 1)),
+        "too_low": float(np.mean(told > truth)),
+        "confidence": float(np.mean(confidence)),
+    }
+
+
+def judge_lengths(predictor: LengthBucketPredictor, known: Labelled) -> dict[str, float]:
+    """Share of the texts whose bucket is right, and the mean error in tokens beside that of one guess for all."""
+    guesses = predictor.predict(known.texts)
+    truth = np.array(known.labels, dtype=np.float64)
+    told = np.array([guess.tokens for guess in guesses])
+    buckets = np.array([guess.bucket for guess in guesses])
+    real = np.array([predictor.bucket_of(length) for length in known.labels])
+    return {
+        "texts": float(len(known)),
+        "right": float(np.mean(buckets == real)),
+        "error_tokens": float(np.mean(np.abs(told - truth))),
+        "error_of_one_guess_tokens": float(np.mean(np.abs(np.median(truth) - truth))),
+    }

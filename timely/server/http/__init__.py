@@ -1,0 +1,1 @@
+"""HTTP routes, schemas, event streams and problem details."""

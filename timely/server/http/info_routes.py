@@ -1,0 +1,111 @@
+"""What the server knows and how it is: skill sets, robot profiles, disciplines, status, metrics, health, live page."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.resources import files
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+
+from timely.core.errors import EngineFailed, UnknownName
+from timely.server.http import schemas
+from timely.server.http.problems import problem
+from timely.server.http.task_routes import json_body
+from timely.server.tasks.service import TaskService
+from timely.server.telemetry.metrics import CONTENT_TYPE
+from timely.server.telemetry.status import snapshot
+
+NO_FRAMES = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+
+
+def router(service: TaskService) -> APIRouter:
+    """The routes of one task service."""
+    routes = APIRouter(tags=["server"])
+    catalogue = service.catalogue
+    live_page = files("timely.server.http").joinpath("live.html").read_text(encoding="utf-8")
+
+    @routes.get("/v1/skill_sets")
+    async def skill_sets() -> JSONResponse:
+        """Names of the skill sets."""
+        return JSONResponse({"skill_sets": list(await catalogue.skill_set_names())})
+
+    @routes.get("/v1/skill_sets/{name}")
+    async def skill_set(name: str) -> JSONResponse:
+        """One skill set: skills, arguments, units, the fixed parts of its prompt."""
+        try:
+            found = await catalogue.skill_set(name)
+        except UnknownName as error:
+            error.where = "path.name"
+            raise
+        return JSONResponse(found.model_dump(mode="json"))
+
+    @routes.get("/v1/robot_profiles")
+    async def robot_profiles() -> JSONResponse:
+        """Names of the robot profiles."""
+        return JSONResponse({"robot_profiles": list(await catalogue.profile_names())})
+
+    @routes.get("/v1/robot_profiles/{name}")
+    async def robot_profile(name: str) -> JSONResponse:
+        """One robot profile: limits and execution times."""
+        try:
+            found = await catalogue.profile(name)
+        except UnknownName as error:
+            error.where = "path.name"
+            raise
+        return JSONResponse(found.model_dump(mode="json"))
+
+    async def discipline_list() -> JSONResponse:
+        known = await service.engine.disciplines()
+        return JSONResponse({"current": (await service.engine.stats()).discipline, "disciplines": known})
+
+    @routes.get("/v1/disciplines")
+    async def disciplines() -> JSONResponse:
+        """The queue disciplines and the one in use."""
+        return await discipline_list()
+
+    @routes.put("/v1/disciplines")
+    @routes.post("/v1/disciplines")
+    async def switch(request: Request) -> JSONResponse:
+        """Switch the discipline while serving; body ``{"name": ...}``. Nothing is lost or repeated."""
+        body = schemas.validate(schemas.DISCIPLINE, schemas.decode(await json_body(request)))
+        await service.set_discipline(body.name)
+        return await discipline_list()
+
+    @routes.get("/v1/status")
+    async def status() -> JSONResponse:
+        """What the live page shows, as data."""
+        return JSONResponse(await snapshot(service))
+
+    @routes.get("/metrics")
+    async def metrics() -> Response:
+        """For Prometheus. Without an engine, the server's own numbers."""
+        try:
+            stats = await service.engine.stats()
+        except EngineFailed:
+            stats = None
+        page = await asyncio.to_thread(service.metrics.page, stats)
+        return Response(page, media_type=CONTENT_TYPE)
+
+    @routes.get("/healthz")
+    async def health() -> JSONResponse:
+        """200 while tasks are taken and the engine answers, else 503."""
+        if service.stopping:
+            return problem("shutting_down", "the server is shutting down").response()
+        try:
+            stats = await service.engine.stats(fresh=True)
+        except EngineFailed as error:
+            failed = problem("engine_failed", error.message, error.where)
+            return failed.with_status(503).response()
+        return JSONResponse({"status": "ok", "engine": stats.engine, "uptime_s": round(service.uptime_s, 3)})
+
+    @routes.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def live() -> HTMLResponse:
+        """The live page."""
+        return HTMLResponse(live_page, headers=NO_FRAMES)
+
+    return routes

@@ -1,0 +1,1 @@
+"""Predictions of urgency and length, made before a request queues."""

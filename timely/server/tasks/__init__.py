@@ -1,0 +1,1 @@
+"""Tasks: their life from admission to result."""

@@ -1,0 +1,1 @@
+"""What the server tells about itself: event log, metrics, totals, status."""

@@ -1,0 +1,169 @@
+"""What an operator sees at a glance: per robot what it does and what its generation does, totals, recent tasks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import timely
+from timely.core.job import Segment
+from timely.engines.base import EngineStats, JobView
+from timely.server.tasks.service import TaskService
+from timely.server.tasks.task import Task
+
+MAX_TASK_CHARS = 160
+MAX_ROBOTS = 200
+MAX_RECENT = 50
+TIMELINE_S = 60.0
+MAX_TIMELINE_TASKS = 200
+
+
+async def snapshot(service: TaskService) -> dict[str, Any]:
+    """Plain data for the live page and for ``GET /v1/status``; times are seconds from now unless named otherwise.
+
+    Raises:
+        EngineFailed: the engine is gone.
+    """
+    stats = await service.engine.stats()
+    now = service.clock.now()
+    jobs = {job.task_id: job for job in stats.jobs}
+    open_tasks = service.open_tasks()
+    return {
+        "server": {
+            "version": timely.__version__,
+            "uptime_s": round(service.uptime_s, 1),
+            "stopping": service.stopping,
+            "arrived": service.arrived,
+            "generating": len(service.generating()),
+            "max_live_tasks": service.settings.max_live_tasks,
+        },
+        "engine": _engine(stats),
+        "robots": [
+            _robot(task, jobs.get(task.task_id), stats.paces.get(task.request.agent), now)
+            for task in open_tasks[-MAX_ROBOTS:]
+        ],
+        "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
+        "classes": _classes(service),
+        "recent": [_recent(task, now) for task in list(service.recent)[: -MAX_RECENT - 1 : -1]],
+        "timeline": _timeline(service, now),
+    }
+
+
+def _engine(stats: EngineStats) -> dict[str, Any]:
+    return {
+        "engine": stats.engine,
+        "discipline": stats.discipline,
+        "mode": stats.mode,
+        "waiting": stats.waiting,
+        "running": stats.running,
+        "parked": stats.parked,
+        "blocked": stats.blocked,
+        "kv_usage": stats.kv_usage,
+        "steps": stats.steps,
+        "tokens": stats.tokens,
+        "segments": stats.segments,
+        "evictions": stats.evictions,
+        "recomputed_tokens": stats.recomputed_tokens,
+        "step_s": stats.step_s,
+        "decide_s": stats.decide_s,
+    }
+
+
+def _robot(task: Task, job: JobView | None, pace: float | None, now: float) -> dict[str, Any]:
+    track = task.track
+    current = track.executing(now)
+    queued = [segment for segment in track.segments if not segment.done and segment.start_s > now]
+    return {
+        "agent": task.request.agent,
+        "robot": task.profile.name,
+        "pace": None if pace is None else round(pace, 3),
+        "task_id": task.task_id,
+        "task": _short(task.request.task),
+        "class": task.kind,
+        "urgency": task.annotation.urgency.level if task.annotation else task.request.urgency,
+        "urgency_source": task.annotation.urgency.source if task.annotation else "none",
+        "age_s": round(now - task.arrival_s, 2),
+        "state": task.state,
+        "generation": job.state if job else None,
+        "slack_s": round(job.slack_s, 2) if job and math.isfinite(job.slack_s) else None,
+        "output_tokens": job.output_tokens if job else None,
+        "segments": len(track.segments),
+        "executing": _segment(current, now) if current else None,
+        "queued": [_short(segment.text) for segment in queued],
+        "dry": bool(track.segments) and current is None and not queued and task.state == "generating",
+    }
+
+
+def _segment(segment: Segment, now: float) -> dict[str, Any]:
+    length_s = segment.end_s - segment.start_s
+    return {
+        "index": segment.index,
+        "text": _short(segment.text),
+        "elapsed_s": round(now - segment.start_s, 2),
+        "execution_s": round(length_s, 2),
+        "reported": segment.started,
+        "blocking": segment.blocking,
+    }
+
+
+def _classes(service: TaskService) -> dict[str, Any]:
+    return {name: totals.data() for name, totals in sorted(service.totals.items())}
+
+
+def _recent(task: Task, now: float) -> dict[str, Any]:
+    numbers = task.numbers(now)
+    return {
+        "task_id": task.task_id,
+        "agent": task.request.agent,
+        "task": _short(task.request.task),
+        "class": task.kind,
+        "outcome": task.outcome,
+        "detail": task.ending.detail if task.ending else "",
+        "ended_ago_s": round(now - task.settled_s, 1),
+        "segments": len(task.track.segments),
+        "response_time_s": numbers["response_time_s"],
+        "waiting_time_s": numbers["waiting_time_s"],
+        "utility": numbers["utility"],
+        "utility_max": task.request.utility.beta,
+        "measured": numbers["measured"],
+    }
+
+
+def _timeline(service: TaskService, now: float) -> list[dict[str, Any]]:
+    """What robots did in the last minute and are expected to do; all times are seconds from now."""
+    tasks = [task for task in (*service.recent, *service.open_tasks()) if _reaches(task, now - TIMELINE_S)]
+    return [
+        {
+            "agent": task.request.agent,
+            "class": task.kind,
+            "outcome": task.outcome if task.state == "ended" else None,
+            "arrival_s": round(task.arrival_s - now, 2),
+            "ended_s": round(task.settled_s - now, 2) if task.state == "ended" else None,
+            "segments": [
+                {
+                    "text": _short(segment.text),
+                    "ready_s": round(segment.ready_s - now, 2),
+                    "start_s": round(segment.start_s - now, 2),
+                    "end_s": round(segment.end_s - now, 2),
+                    "done": segment.done,
+                }
+                for segment in task.track.segments
+                if segment.end_s > now - TIMELINE_S and not _given_up(task, segment)
+            ],
+        }
+        for task in tasks[-MAX_TIMELINE_TASKS:]
+    ]
+
+
+def _given_up(task: Task, segment: Segment) -> bool:
+    """The segment was still to come when its plan ended early."""
+    return task.state == "ended" and task.outcome != "complete" and segment.start_s >= task.settled_s
+
+
+def _reaches(task: Task, since_s: float) -> bool:
+    """Something of the task happened after ``since_s``."""
+    return task.state != "ended" or max(task.settled_s, task.track.end_s) > since_s
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_TASK_CHARS else text[: MAX_TASK_CHARS - 1] + "…"
