@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.compose.workload import RESPONSE_S
 from lrtrace.plots import new_figure, save
-from lrtrace.trace import Header, Job, Trace
+from lrtrace.trace import RESPONSE_S, Header, Job, Trace
 
 
 def _doubles() -> array[float]:

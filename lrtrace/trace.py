@@ -55,6 +55,10 @@ def _text(name: str, value: object) -> None:
         _fail(name, "text that can be written as UTF-8", value)
 
 
+RESPONSE_S = 1.0
+"""How long a robot is taken to wait for its first action: the expected response time of a normal task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tuf:
     """A time-utility function ``U(t) = min(beta, alpha (t - ert_s) + beta)`` (TimelyLLM, Eq. 1).

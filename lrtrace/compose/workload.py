@@ -23,10 +23,7 @@ from lrtrace.errors import BadInput, UnknownName
 from lrtrace.plan_text import How, count_tokens
 from lrtrace.profiles import RobotProfile, find_profile
 from lrtrace.random_draws import Draw
-from lrtrace.trace import NORMAL, Header, Job
-
-RESPONSE_S = 1.0
-"""How long a robot is taken to wait for its first action: the expected response time of a normal task."""
+from lrtrace.trace import NORMAL, RESPONSE_S, Header, Job
 
 CHAT = 0
 """Trace id that stands for a chatbot request."""

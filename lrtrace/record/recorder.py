@@ -6,8 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -19,8 +18,8 @@ from lrtrace.record.grid import Grid, Unit
 from lrtrace.record.samples import Value
 from lrtrace.yaml_file import read_yaml
 
-ROBOTS = "timely_robots.ros.standalone"
-"""The module of the ROS 2 side that opens a driver; named only, so that nothing here needs ROS 2."""
+DRIVERS = "lrtrace.drivers"
+"""Entry-point group of the packages that open robot drivers; Timely's ROS 2 drivers are in it."""
 MAX_FAILURES = 3
 """So many failures in a row mean that the robot needs a human: a battery, a hand, a cable."""
 
@@ -86,12 +85,13 @@ def open_robot(fleet: str | Path, name: str, speed: float) -> Robot:
         name = next(iter(robots))
     if name not in robots:
         raise UnknownName("robot", name, robots, where=str(fleet))
-    if find_spec(ROBOTS.partition(".")[0]) is None:
+    openers = list(entry_points(group=DRIVERS))
+    if not openers:
         raise BadInput(
             "driving a robot needs the ROS 2 packages: `make setup` or `make robots`", where=str(fleet)
         )
     try:
-        return cast(Robot, import_module(ROBOTS).open_robot(name, robots[name] or {}, speed))
+        return cast(Robot, openers[0].load()(name, robots[name] or {}, speed))
     except (ValueError, TypeError, RuntimeError) as error:
         raise BadInput(" ".join(str(error).split()), where=f"{fleet}, robot {name}") from error
 

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from lrtrace.importers.event_log import read_event_log
 from timely.core.errors import EngineFailed
-from timely.server.http.problems import PROBLEMS
+from timely.server.problems import PROBLEMS
 
 
 def samples(served: Fleet) -> dict[tuple[str, str], float]:

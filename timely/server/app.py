@@ -11,8 +11,9 @@ import timely
 from timely.core.timing import AsyncClock, SystemTime
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.base import Engine
+from timely.server import problems
 from timely.server.catalogue import Catalogue, FileCatalogue
-from timely.server.http import info_routes, problems, task_routes
+from timely.server.http import info_routes, task_routes
 from timely.server.http.body_limit import BoundedBody
 from timely.server.http.openai import OpenAIDoor
 from timely.server.settings import ServerSettings

@@ -18,5 +18,9 @@ setup(
     maintainer_email="timely@users.noreply.github.com",
     description="Robot drivers of Timely: lifecycle nodes that execute plan segments.",
     license="Apache-2.0",
-    entry_points={"console_scripts": ["timely_driver = timely_robots.main:main"]},
+    entry_points={
+        "console_scripts": ["timely_driver = timely_robots.main:main"],
+        # `lrtrace record` finds the drivers by this name, so that it imports nothing of ROS 2.
+        "lrtrace.drivers": ["ros2 = timely_robots.standalone:open_robot"],
+    },
 )

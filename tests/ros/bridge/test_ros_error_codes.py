@@ -10,7 +10,7 @@ from timely_interfaces.msg import ErrorCode
 
 from timely.core import errors
 from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
-from timely.server.http.problems import PROBLEMS
+from timely.server.problems import PROBLEMS
 
 
 def subclasses(kind: type[TimelyError]) -> list[type[TimelyError]]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from test_ros_task_run import GENEROUS, PLAN, World, world
+from test_ros_plan_run import GENEROUS, PLAN, World, world
 from timely_bridge.goal_run import Mission
 from timely_bridge.goals import TaskGoal
 from timely_bridge.interfaces import Order

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emulated_robots import emulated_tello
-from timely_robots.ros.standalone import open_robot
+from timely_robots.standalone import open_robot
 
 from lrtrace.cli import run
 from lrtrace.record.samples import read_samples

@@ -7,7 +7,7 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from timely.core.errors import TooLarge
-from timely.server.http.problems import Problem, from_error
+from timely.server.problems import Problem, from_error
 from timely.server.settings import ServerSettings
 
 DRAIN_BYTES = 64 * 1024 * 1024

@@ -10,11 +10,11 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from timely.core.errors import EngineFailed, UnknownName
 from timely.server.http import schemas
-from timely.server.http.problems import problem
+from timely.server.http.status import snapshot
 from timely.server.http.task_routes import json_body
+from timely.server.problems import problem
 from timely.server.tasks.service import TaskService
 from timely.server.telemetry.metrics import CONTENT_TYPE
-from timely.server.telemetry.status import snapshot
 
 NO_FRAMES = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "

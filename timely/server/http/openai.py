@@ -20,8 +20,8 @@ from timely.core.errors import InvalidInput, Unsupported
 from timely.core.utility import NORMAL, TimeUtility
 from timely.disciplines.predictors.request_annotator import Arrival
 from timely.engines.base import Engine
-from timely.server.http.problems import from_error
 from timely.server.prediction.prediction_queue import PredictionQueue
+from timely.server.problems import from_error
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from timely.core.errors import InvalidInput, TooLarge
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
-from timely.server.http.problems import from_validation
+from timely.server.problems import from_validation
 from timely.server.settings import ServerSettings
 from timely.server.tasks.replanning import ReplanRequest
 from timely.server.tasks.task import TaskRequest

@@ -18,7 +18,7 @@ from timely.plans.language.syntax import Call, Operation, Value, Variable
 from timely.plans.profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.plans.validation import check_segment
-from timely.server.http.problems import problem
+from timely.server.problems import problem
 from timely.server.tasks.task_events import EventLog
 
 Outcome = Literal["complete", "cancelled", "failed", "unsafe_segment", "engine_failed", "refused", "expired"]
