@@ -14,12 +14,18 @@ import yaml
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "ros2_ws" / "src"
 PACKAGES = sorted(path.parent.name for path in SOURCES.glob("*/package.xml"))
-PYTHON = ("timely_bridge", "timely_robots")
+PYTHON = ("timely_bridge", "timely_robots", "timely_ros_bench")
 LAUNCH_FILES = sorted(SOURCES.glob("*/launch/*.launch.py"))
 
 
 def test_the_packages_are_there() -> None:
-    assert PACKAGES == ["timely_bridge", "timely_bringup", "timely_interfaces", "timely_robots"]
+    assert PACKAGES == [
+        "timely_bridge",
+        "timely_bringup",
+        "timely_interfaces",
+        "timely_robots",
+        "timely_ros_bench",
+    ]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -18,4 +18,5 @@ setup(
     maintainer_email="timely@users.noreply.github.com",
     description="Benchmarks of Timely's ROS 2 side: latency, stop, soak and faults.",
     license="Apache-2.0",
+    entry_points={"console_scripts": ["timely_latency = timely_ros_bench.latency:main"]},
 )

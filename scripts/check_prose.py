@@ -1,0 +1,168 @@
+"""Checks the prose and the names of this repository; CONTRIBUTING.md gives the rules.
+
+    python scripts/check_prose.py [PATH ...]     one line for each finding, and exit status 1 if there is any
+
+Prose is Markdown, docstrings and comments. A sentence has at most ``MAX_WORDS`` words and names its subject; a line of
+Markdown holds one sentence. A name is no participle and no riddle.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_WORDS = 25
+NAMES = {
+    *("found", "known", "told", "missing", "given", "wanted", "asked", "dressed"),
+    *("herald", "turnstile", "mission", "wakeful", "lifeline", "eyes"),
+}
+"""Names of variables, functions and parameters that say nothing of what they hold."""
+SUBJECTS = re.compile(
+    r"(?:Who|Whoever|Nobody|Everybody|Everyone|Anybody|No one|One who|All but)\b(?! Framework)"
+)
+PICTURES = re.compile(
+    r"\b(?:herald|turnstile|uninvited|rid(?:e|es|ing) along|rides? along|ride-along|at the door|behind its back)\b",
+    re.I,
+)
+CODE = re.compile(r"``[^`]*``|`[^`]*`")
+LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+SENTENCE_END = re.compile(r"(?<=[.!?])[\"')]?\s+(?=[A-Z`(\"*])")
+ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|Fig|Eq|Sec|Alg|Tab|al|approx|No)\.$")
+SECTIONS = re.compile(r"^(Args|Returns|Raises|Attributes|Yields|Note|Example):?\s*$")
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a paragraph; code counts as one word."""
+    plain = " ".join(LINK.sub(r"\1", CODE.sub("`x`", text)).split())
+    parts: list[str] = []
+    for part in SENTENCE_END.split(plain):
+        if parts and ABBREVIATION.search(parts[-1]):
+            parts[-1] += " " + part
+        elif part:
+            parts.append(part)
+    return parts
+
+
+def words(sentence: str) -> int:
+    """How many words; a colon or a semicolon does not end a sentence."""
+    return len([word for word in sentence.split() if re.search(r"\w", word)])
+
+
+def judge(paragraph: str) -> Iterator[str]:
+    """What is wrong with a paragraph."""
+    for sentence in sentences(paragraph):
+        count = words(sentence)
+        if count > MAX_WORDS:
+            yield f"{count} words: {sentence[:90]}"
+        if SUBJECTS.match(sentence):
+            yield f"subject without a name: {sentence[:90]}"
+        for match in PICTURES.finditer(sentence):
+            yield f"private word {match.group()!r}: {sentence[:90]}"
+
+
+def markdown(text: str) -> Iterator[tuple[int, str]]:
+    """Findings in a Markdown file; code blocks, tables and HTML are left out."""
+    fenced = False
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if line.startswith("```"):
+            fenced = not fenced
+        if fenced or not line or line.startswith(("```", "|", "<", "#", "[")):
+            continue
+        line = re.sub(r"^(?:[-*+>]|\d+\.)\s+", "", line)
+        if len(sentences(line)) > 1:
+            yield number, f"{len(sentences(line))} sentences in one line: {line[:70]}"
+        for finding in judge(line):
+            yield number, finding
+
+
+def paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """The paragraphs of a docstring with their first lines; lists item by item, literal blocks left out."""
+    block: list[str] = []
+    start, literal = 0, False
+    for number, raw in enumerate([*text.splitlines(), ""]):
+        line = raw.strip()
+        indented = raw.startswith("    ") and literal
+        new_item = re.match(r"(?:[-*]|\w[\w, ]*:)\s", line)
+        if not line or indented or new_item or SECTIONS.match(line) or line.startswith(("{", "|", ">>>")):
+            if block:
+                yield start, " ".join(block)
+                literal = literal or block[-1].endswith("::")
+            block = []
+        if line and not indented:
+            literal = False if not raw.startswith(" ") and not line.endswith("::") else literal
+            if not SECTIONS.match(line) and not line.startswith(("{", "|", ">>>")):
+                start = start if block else number
+                block.append(line)
+
+
+def python(text: str) -> Iterator[tuple[int, str]]:
+    """Findings in a Python file: docstrings, comments and names."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        for child in ast.iter_child_nodes(node):
+            if (
+                isinstance(child, ast.Expr)
+                and isinstance(child.value, ast.Constant)
+                and isinstance(child.value.value, str)
+            ):
+                for offset, paragraph in paragraphs(child.value.value):
+                    for finding in judge(paragraph):
+                        yield child.lineno + offset, finding
+        yield from _names(node)
+    comments: list[tuple[int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT or re.match(r"#\s*(noqa|type:|shellcheck|!|---)", token.string):
+            continue
+        line = token.string.lstrip("#").strip()
+        own_line = token.line.strip().startswith("#")
+        if comments and own_line and comments[-1][0] + comments[-1][1].count("\n") + 1 == token.start[0]:
+            comments[-1] = (comments[-1][0], comments[-1][1] + "\n" + line)
+        else:
+            comments.append((token.start[0], line))
+    for number, comment in comments:
+        for finding in judge(comment):
+            yield number, finding
+
+
+def _names(node: ast.AST) -> Iterator[tuple[int, str]]:
+    name = ""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        name = node.id
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        name = node.name
+    elif isinstance(node, ast.arg):
+        name = node.arg
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        name = node.attr
+    if name.strip("_") in NAMES:
+        yield getattr(node, "lineno", 0), f"name {name!r} says nothing of what it holds"
+
+
+def check(path: Path) -> list[str]:
+    """The findings in a file, each as one line."""
+    text = path.read_text(encoding="utf-8")
+    kinds = {".md": markdown, ".py": python}
+    return [f"{path}:{number}: {finding}" for number, finding in kinds[path.suffix](text)]
+
+
+def main(arguments: list[str]) -> int:
+    """Check the given files and folders, or everything that git tracks."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--", *arguments], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    files = [Path(name) for name in listed if name.endswith((".md", ".py")) and Path(name).is_file()]
+    findings = [finding for file in files for finding in check(file)]
+    print("\n".join(findings) if findings else f"prose: {len(files)} files, nothing to say", flush=True)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
