@@ -1,0 +1,25 @@
+"""``timely bench accuracy``: the simulator against a measured run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timely.cli.output import STDOUT, JsonFile, write_json
+
+
+def command(
+    run: Annotated[Path, typer.Argument(metavar="FOLDER", help="A measured run: requests.jsonl, meta.json.")],
+    profile: Annotated[str, typer.Option(metavar="NAME|FILE", help="Step times.")] = "rtx4090-llama3-8b",
+    discipline: Annotated[str, typer.Option(help="What served the run.")] = "fcfs",
+    json_file: JsonFile = None,
+) -> None:
+    """The simulator against a measured run of vLLM: time to first token, per output token, latency."""
+    from timely.bench.accuracy import compare, text
+
+    result = compare(run, profile, discipline)
+    write_json(json_file, result)
+    if json_file != STDOUT:
+        typer.echo(text(result))

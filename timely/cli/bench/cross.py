@@ -1,0 +1,52 @@
+"""``timely bench cross``: every discipline on every paper's workload."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from timely.cli.bench.options import Budget, Jobs, MarkdownFile, Resume, log, resumable, split_names
+from timely.cli.bench.tables import make_console, show_table
+from timely.cli.output import JsonFile, write_json
+from timely.core.errors import UnknownName
+
+NEAR = 0.01
+"""Values within this share of a column's best are set in bold."""
+
+
+def command(
+    disciplines: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
+    workloads: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
+    resume: Resume = None,
+    budget: Budget = None,
+    jobs: Jobs = 1,
+    json_file: JsonFile = None,
+    markdown: MarkdownFile = None,
+) -> None:
+    """Every discipline on every paper's workload, by that paper's measure, in the simulator."""
+    from timely.bench import cross
+    from timely.disciplines import registry
+
+    names = split_names(disciplines) or registry.names()
+    for name in names:
+        registry.load(name)
+    chosen = split_names(workloads) or list(cross.WORKLOADS)
+    for name in chosen:
+        if name not in cross.WORKLOADS:
+            raise UnknownName("workload", name, cross.WORKLOADS, where="--workloads")
+    console = make_console(json_file)
+    with resumable(resume, budget, jobs) as pieces:
+        values = cross.table(names, chosen, list(range(1, seeds + 1)), pieces, log)
+    write_json(json_file, {"seeds": seeds, "disciplines": values})
+    columns = cross.measures(chosen)
+    best = {column.name: cross.best(values, column) for column in columns}
+
+    def cell(name: str, column: str) -> str:
+        value = values[name][column]
+        near = abs(value - best[column]) <= NEAR * abs(best[column])
+        return f"**{value:.4g}**" if near else f"{value:.4g}"
+
+    rows = [(f"`{name}`", *(cell(name, column.name) for column in columns)) for name in names]
+    show_table(console, ("discipline", *(column.short for column in columns)), rows, markdown)

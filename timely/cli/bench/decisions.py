@@ -1,0 +1,42 @@
+"""``timely bench decisions``: the cost of a scheduling decision under each discipline."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from timely.cli.bench.options import MarkdownFile, log, split_names
+from timely.cli.bench.tables import make_console, show_table
+from timely.cli.output import JsonFile, write_json
+
+JOB_COUNTS = (8, 100, 1000, 10_000)
+
+
+def command(
+    disciplines: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
+    jobs: Annotated[
+        list[int] | None, typer.Option(min=1, help="How many are queued; may be repeated.")
+    ] = None,
+    points: Annotated[int, typer.Option(min=1, help="Scheduling points measured of each.")] = 40,
+    json_file: JsonFile = None,
+    markdown: MarkdownFile = None,
+) -> None:
+    """What a scheduling decision costs under each discipline, with 8 to 10,000 requests queued."""
+    from timely.bench.decision_cost import scheduling_point_us
+    from timely.disciplines import registry
+
+    names = split_names(disciplines) or registry.names()
+    counts = jobs or list(JOB_COUNTS)
+    console = make_console(json_file)
+    costs: dict[str, dict[str, float]] = {}
+    for name in names:
+        registry.load(name)
+        costs[name] = {
+            str(count): round(scheduling_point_us(name, count, points=points), 1) for count in counts
+        }
+        log(f"{name}: {costs[name]}")
+    write_json(json_file, {"scheduling_point_us": costs})
+    headings = ("discipline", *(f"{count:,} queued, µs" for count in counts))
+    rows = [(f"`{name}`", *(f"{cost:,.0f}" for cost in row.values())) for name, row in costs.items()]
+    show_table(console, headings, rows, markdown)

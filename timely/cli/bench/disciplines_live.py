@@ -1,0 +1,72 @@
+"""``timely bench disciplines-live``: every discipline on the real engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from timely.cli.bench.options import (
+    Budget,
+    MarkdownFile,
+    Resume,
+    log,
+    require_package,
+    resumable,
+    split_names,
+)
+from timely.cli.bench.tables import format_figure, make_console, show_table
+from timely.cli.output import JsonFile, write_json
+
+HEADINGS = (
+    "discipline", "plans", "segments", "requests", "lost", "steps", "as decided", "uninvited", "overtaken",
+    "against its rule", "evictions", "response p50, s", "latency p50, s", "good",
+)  # fmt: skip
+
+
+def command(
+    disciplines: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated; all unless given. a+b+c: in turn, switched while one load is served."
+        ),
+    ] = "",
+    seconds: Annotated[float, typer.Option(min=1, help="Of load under each.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the ordinary requests.")] = 1,
+    resume: Resume = None,
+    budget: Budget = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep journals and event logs there.")
+    ] = None,
+    json_file: JsonFile = None,
+    markdown: MarkdownFile = None,
+) -> None:
+    """Every discipline on the real engine under robots and ordinary load: decided is what happened, nothing lost."""
+    require_package("vllm")
+    from timely.bench.decisions import compare
+    from timely.disciplines import registry
+
+    names = split_names(disciplines) or registry.names()
+    for name in "+".join(names).split("+"):
+        registry.load(name)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+    console = make_console(json_file)
+    with resumable(resume, budget) as pieces:
+        results = compare(names, seconds, seed, pieces, keep, log)
+    write_json(json_file, {"seconds": seconds, "seed": seed, "disciplines": results})
+    show_table(console, HEADINGS, [_row(name, row) for name, row in sorted(results.items())], markdown)
+
+
+def _row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+    verdict = row["verdict"]
+    lost = row["unanswered"] + len(verdict["lost"]) + len(row["event_log"]["unsettled"])
+    rule = "" if verdict["out_of_rule"] is None else str(verdict["out_of_rule"])
+    return (
+        f"{name}, with drafts" if row["drafts"] else name,
+        str(row["plans"]), str(row["segments"]), str(row["requests"]), str(lost), str(verdict["steps"]),
+        f"{100 * verdict['as_asked'] / max(1, verdict['steps']):.1f}%", str(verdict["strangers"]),
+        str(verdict["overtaken"]), rule, str(verdict["evictions"]), format_figure(row["response_p50_s"]),
+        format_figure(row["latency_p50_s"]), "yes" if row["good"] else "**no**",
+    )  # fmt: skip

@@ -1,0 +1,89 @@
+"""``timely bench live``: the paper's comparison on the real engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timely.cli.bench.options import TRY_AGAIN, DefaultSystem, log, require_package, split_names
+from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.core.cpu_latency import awake, for_measurement
+from timely.core.errors import InvalidInput, UnknownName
+
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def command(
+    context: typer.Context,
+    workloads: Annotated[
+        str, typer.Option(help="Comma-separated; NAME or NAME:SECONDS of it.")
+    ] = "wid1,wid2,wid3",
+    systems: Annotated[
+        str, typer.Option(help="Comma-separated; timely, pud, edf, fcfs, vllm-stream, vllm.")
+    ] = "timely,pud,edf,fcfs,vllm-stream,vllm",
+    seed: Annotated[int, typer.Option(min=0, help="Of the first repetition's tasks; +1 for each more.")] = 7,
+    repetitions: Annotated[int, typer.Option(min=1, help="Each system so often, in turn.")] = 2,
+    profile: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Of the prediction; runs: each run's own steps.")
+    ] = "cpu-smollm2",
+    model: Annotated[str | None, typer.Option(metavar="DIR|NAME", help="To serve; the built-in one.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the runs; a later call goes on in it.")] = Path(
+        "out/live"
+    ),
+    budget: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="SECONDS", help="Begin no run after so long; 0 only reports."),
+    ] = None,
+    default_system: DefaultSystem = False,
+    json_file: JsonFile = None,
+) -> int:
+    """The paper's comparison on the real engine, in real time, the simulator's prediction beside it.
+
+    Arguments that it does not know go to vLLM.
+    """
+    from timely.bench.live import PARTS, SYSTEMS, WORKLOADS, LiveBench, Settings, VllmLive, text
+
+    names = split_names(systems)
+    for name in names:
+        if name not in SYSTEMS and name not in PARTS:
+            raise UnknownName("system", name, [*SYSTEMS, *PARTS], where="--systems")
+    durations_s = _parse_durations(workloads, WORKLOADS)
+    settings = Settings(durations_s, tuple(names), seed, model=model, arguments=tuple(context.args))
+    bench = LiveBench(out, settings)
+    left = len(list(bench.missing(repetitions)))
+    if left and budget != 0.0:
+        require_package("vllm")
+        budget_s = float("inf") if budget is None else budget
+        latency_us, how = for_measurement(default_system)
+        log(how)
+        with awake(latency_us):
+            left = asyncio.run(
+                bench.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=log)
+            )
+    report = bench.report(profile)
+    write_json(json_file, report)
+    if json_file != STDOUT:
+        typer.echo(text(report))
+    if left:
+        typer.echo(f"timely: {left} runs are left; the same command goes on.", err=True)
+    return TRY_AGAIN if left else 0
+
+
+def _parse_durations(text: str, defaults_s: Mapping[str, float]) -> dict[str, float]:
+    """``wid1,wid2:30`` as seconds by workload."""
+    durations_s: dict[str, float] = {}
+    for part in (part.strip() for part in text.split(",")):
+        name, _, seconds = part.partition(":")
+        if name not in defaults_s:
+            raise UnknownName("workload", name, defaults_s, where="--workloads")
+        try:
+            durations_s[name] = float(seconds) if seconds else defaults_s[name]
+        except ValueError:
+            raise InvalidInput(f"{seconds!r} is no number of seconds", where="--workloads") from None
+        if not 1.0 <= durations_s[name] < float("inf"):
+            raise InvalidInput(f"{name} for {seconds} s; at least 1 s", where="--workloads")
+    return durations_s

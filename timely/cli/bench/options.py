@@ -1,0 +1,71 @@
+"""Options that several benchmarks share, and what follows from them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timely.bench.checkpoints import OutOfTime, Pieces
+from timely.cli.output import check_target
+from timely.core.errors import InvalidInput, Unsupported
+
+TRY_AGAIN = 75
+"""Exit code of a run that its budget stopped; BSD's EX_TEMPFAIL."""
+
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Keep each piece of the run there, and begin with those that are there."
+    ),
+]
+DefaultSystem = Annotated[
+    bool, typer.Option("--default-system", help="Let the processors sleep as they like.")
+]
+Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Pieces computed at once, in processes.")]
+MarkdownFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write the table there too.")
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        min=1, metavar="SECONDS", help="With --resume: stop after so long; exit code 75, to be run again."
+    ),
+]
+
+
+@contextmanager
+def resumable(path: Path | None, budget_s: float | None, jobs: int = 1) -> Iterator[Pieces]:
+    """Pieces kept in ``path``; when the budget is used up the command says so and exits with 75 (try again)."""
+    if budget_s is not None and path is None:
+        raise InvalidInput("a budget needs a file to go on from: --resume FILE", where="--budget")
+    try:
+        yield Pieces(path, budget_s, jobs=jobs)
+    except OutOfTime as stopped:
+        typer.echo(f"timely: out of time; {stopped}. The same command goes on.", err=True)
+        raise typer.Exit(TRY_AGAIN) from None
+
+
+def require_package(package: str) -> None:
+    """Refuse to go on without a package of an optional part.
+
+    Raises:
+        Unsupported: it is not installed.
+    """
+    if find_spec(package) is None:
+        raise Unsupported(f"{package} is not installed; `make setup` installs it into .venv", where="bench")
+
+
+def split_names(text: str) -> list[str]:
+    """The names in a comma-separated list."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def log(line: str) -> None:
+    """Print a line of progress on stderr."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,44 @@
+"""``timely bench overhead``: what segmenting and deciding cost."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from timely.cli.bench.options import require_package
+from timely.cli.bench.tables import make_console, show_table
+from timely.cli.output import JsonFile, write_json
+
+JOB_COUNTS = (1, 8, 100, 1000)
+
+
+def command(
+    repetitions: Annotated[int, typer.Option(min=3, help="Counted pairs of runs.")] = 15,
+    batch: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 1,
+    discipline: Annotated[str, typer.Option(help="Whose scheduling point.")] = "timely",
+    engine: Annotated[
+        bool, typer.Option(help="Measure the real engine too; --no-engine only decides.")
+    ] = True,
+    json_file: JsonFile = None,
+) -> None:
+    """What segmenting and deciding cost: segmented over unsegmented on the real engine, and a scheduling point."""
+    from timely.bench.decision_cost import scheduling_point_us
+
+    console = make_console(json_file)
+    costs = {str(jobs): round(scheduling_point_us(discipline, jobs), 1) for jobs in JOB_COUNTS}
+    result: dict[str, Any] = {"discipline": discipline, "scheduling_point_us": costs}
+    if engine:
+        require_package("vllm")
+        from timely.engines.vllm.overhead import measure
+
+        result["segmented_over_unsegmented"] = measure(repetitions, batch)
+    write_json(json_file, result)
+    headings = ("jobs", "scheduling point, µs (TimelyLLM: 2030 at 8)")
+    show_table(console, headings, [(jobs, f"{cost:.0f}") for jobs, cost in costs.items()])
+    if engine:
+        ratio = result["segmented_over_unsegmented"]
+        console.print(
+            f"segmented over unsegmented, {ratio['pairs']} pairs in turn: median {ratio['median']:.3f} "
+            f"(p10 {ratio['p10']:.3f}, p90 {ratio['p90']:.3f}); TimelyLLM Table 4: 1.026 to 1.056"
+        )

@@ -1,0 +1,17 @@
+"""``timely bench sim-speed``: the simulator's speed."""
+
+from __future__ import annotations
+
+import typer
+
+from timely.cli.output import STDOUT, JsonFile, write_json
+
+
+def command(json_file: JsonFile = None) -> None:
+    """How fast the simulator is: WID 2 against real time, and a thousand robots for an hour."""
+    from timely.bench.sim_speed import measure, text
+
+    result = measure()
+    write_json(json_file, result)
+    if json_file != STDOUT:
+        typer.echo(text(result))

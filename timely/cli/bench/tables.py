@@ -1,0 +1,43 @@
+"""Results of benchmarks as tables: on the terminal and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from timely.cli.output import STDOUT
+
+FILE_WIDTH = 240
+"""Columns where output is no terminal: a file or a pipe is as wide as a table needs."""
+
+
+def make_console(json_file: Path | None) -> Console:
+    """A console on stdout, or on stderr when the JSON result goes to stdout."""
+    on_stderr = json_file == STDOUT
+    console = Console(stderr=on_stderr)
+    return console if console.is_terminal else Console(stderr=on_stderr, width=FILE_WIDTH)
+
+
+def show_table(
+    console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], markdown: Path | None = None
+) -> None:
+    """Print a table whose cells may hold Markdown, and write it to ``markdown`` too."""
+    if markdown is not None:
+        lines = [headings, ["---"] * len(headings), *rows]
+        markdown.write_text("".join(_markdown_line(line) for line in lines), encoding="utf-8")
+    table = Table(*headings)
+    for row in rows:
+        table.add_row(*(cell.strip("*`") for cell in row))
+    console.print(table)
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |\n"
+
+
+def format_figure(value: float | None) -> str:
+    """Four significant digits; nothing for None."""
+    return "" if value is None else f"{value:.4g}"
