@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -104,8 +106,39 @@ def test_every_parameter_of_the_shipped_file_is_one_of_the_bridge() -> None:
 
 def test_every_interface_is_built() -> None:
     made = (SOURCES / "timely_interfaces/CMakeLists.txt").read_text()
-    for file in [*SOURCES.glob("timely_interfaces/*/*.msg"), *SOURCES.glob("timely_interfaces/*/*.action")]:
+    files = [
+        file
+        for kind in ("msg", "srv", "action")
+        for file in SOURCES.glob(f"timely_interfaces/{kind}/*.{kind}")
+    ]
+    assert len(files) > 10
+    for file in files:
         assert f'"{file.parent.name}/{file.name}"' in made
+
+
+def test_the_stubs_and_the_error_codes_follow_the_interface_files() -> None:
+    command = [sys.executable, str(ROOT / "scripts/generate_ros_stubs.py"), "--check"]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0
+
+
+def test_the_stubs_name_the_fields_of_the_built_interfaces() -> None:
+    """The environment's interface package is the one that the sources describe."""
+    for kind in ("msg", "srv", "action"):
+        module = importlib.import_module(f"timely_interfaces.{kind}")
+        stub = ast.parse((ROOT / f"ros2_ws/stubs/timely_interfaces/{kind}.pyi").read_text())
+        for outer in (node for node in stub.body if isinstance(node, ast.ClassDef)):
+            inner = [node for node in outer.body if isinstance(node, ast.ClassDef)]
+            for declared in inner or [outer]:
+                built = getattr(module, outer.name)
+                built = getattr(built, declared.name) if inner else built
+                fields = {
+                    node.target.id
+                    for node in declared.body
+                    if isinstance(node, ast.AnnAssign)
+                    and isinstance(node.target, ast.Name)
+                    and node.value is None
+                }
+                assert fields - {"Impl"} == set(built.get_fields_and_field_types()), declared.name
 
 
 def test_the_example_is_short() -> None:

@@ -73,7 +73,6 @@ class Sensed:
     holding: str = ""
 
 
-# mypy: disallow-subclassing-any=False
 class RobotDriver(LifecycleNode):
     """A robot as a lifecycle node: action ``execute_segment``, topic ``state``, services ``~/stop`` and ``~/reset``.
 

@@ -27,7 +27,6 @@ STRAIGHT: Mapping[str, tuple[str, tuple[float, float, float]]] = {
 """Skill -> a drone's word for it, and the direction in its own frame (x ahead, y left, z up)."""
 
 
-# mypy: disallow-subclassing-any=False
 class DroneDriver(RobotDriver):
     """What drivers of drones share. A drone overrides ``fly``, ``turn`` and ``here``, beside what every driver does."""
 

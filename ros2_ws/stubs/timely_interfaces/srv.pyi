@@ -1,0 +1,51 @@
+# Written by scripts/generate_ros_stubs.py from the interface files; do not edit.
+from collections.abc import MutableSequence
+from typing import Final
+class AcquireLease:
+    class Request:
+        owner: str
+        take_over: bool
+        def __init__(self, *, owner: str = ..., take_over: bool = ...) -> None: ...
+        @classmethod
+        def get_fields_and_field_types(cls) -> dict[str, str]: ...
+    class Response:
+        granted: bool
+        epoch: int
+        owner: str
+        lapse_s: float
+        message: str
+        def __init__(self, *, granted: bool = ..., epoch: int = ..., owner: str = ..., lapse_s: float = ..., message: str = ...) -> None: ...
+        @classmethod
+        def get_fields_and_field_types(cls) -> dict[str, str]: ...
+class ConfirmSkill:
+    class Request:
+        task_id: str
+        segment: int
+        call: str
+        allow: bool
+        def __init__(self, *, task_id: str = ..., segment: int = ..., call: str = ..., allow: bool = ...) -> None: ...
+        @classmethod
+        def get_fields_and_field_types(cls) -> dict[str, str]: ...
+    class Response:
+        success: bool
+        message: str
+        def __init__(self, *, success: bool = ..., message: str = ...) -> None: ...
+        @classmethod
+        def get_fields_and_field_types(cls) -> dict[str, str]: ...
+class StopFleet:
+    class Request:
+        deadline_s: float
+        def __init__(self, *, deadline_s: float = ...) -> None: ...
+        @classmethod
+        def get_fields_and_field_types(cls) -> dict[str, str]: ...
+    class Response:
+        HALTED: Final = 'halted'
+        AT_REST: Final = 'at_rest'
+        UNKNOWN: Final = 'unknown'
+        success: bool
+        robots: MutableSequence[str]
+        states: MutableSequence[str]
+        message: str
+        def __init__(self, *, success: bool = ..., robots: MutableSequence[str] = ..., states: MutableSequence[str] = ..., message: str = ...) -> None: ...
+        @classmethod
+        def get_fields_and_field_types(cls) -> dict[str, str]: ...
