@@ -38,9 +38,10 @@ lint: setup ## Check style, formatting and types.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/mypy scripts/setup_env.py scripts/build_interfaces.py scripts/write_rooms.py scripts/generate_ros_stubs.py
+	@$(BIN)/mypy scripts/setup_env.py scripts/build_interfaces.py scripts/write_rooms.py scripts/generate_ros_stubs.py scripts/generate_sync_client.py
 	@$(BIN)/python scripts/write_rooms.py --check
 	@$(BIN)/python scripts/generate_ros_stubs.py --check
+	@$(BIN)/python scripts/generate_sync_client.py --check
 
 format: setup ## Format the code, and fix what can be fixed.
 	@$(BIN)/ruff check --fix .

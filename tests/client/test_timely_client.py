@@ -60,9 +60,9 @@ def test_a_failed_segment_and_the_plan_after_it(quick: ServerThread) -> None:
         first.report_failed(next(first), "the lamp is out")
         second = first.replan(scene="a dark room", task="short")
         assert [segment.text for segment in second] == ["mu(50);", "tc(90);"]
-        told = timely.task(second.task_id)
-        assert told["history"] == "plan lk('cat'); failed because the lamp is out; executed so far: nothing"
-        assert (told["scene"], told["replans"], told["tuf"]["beta"]) == ("a dark room", first.task_id, 2.0)
+        view = timely.task(second.task_id)
+        assert view["history"] == "plan lk('cat'); failed because the lamp is out; executed so far: nothing"
+        assert (view["scene"], view["replans"], view["tuf"]["beta"]) == ("a dark room", first.task_id, 2.0)
         with pytest.raises(Conflict, match="re-planned as"):
             first.replan()
 
@@ -84,8 +84,8 @@ async def test_the_same_with_asyncio(quick: ServerThread) -> None:
             texts.append(segment.text)
             await plan.report_started(segment)
             if segment.blocking:
-                told = await timely.set_urgency(plan.task_id, 0, operator="jane", reason="a drill")
-                assert (told["urgency"], told["operator"], told["before"]) == (0, "jane", None)
+                answer = await timely.set_urgency(plan.task_id, 0, operator="jane", reason="a drill")
+                assert (answer["urgency"], answer["operator"], answer["before"]) == (0, "jane", None)
                 await plan.report_value(segment, "True")
             else:
                 await plan.report_progress(segment, 0.001, elapsed_s=0.0)
@@ -110,7 +110,7 @@ async def test_as_many_plans_as_there_are_robots_and_reports_share_a_connection(
         for plan in plans[:5]:
             segment = await anext(plan)
             await plan.report_started(segment)
-        pool = timely._http._transport._pool  # type: ignore[attr-defined]
+        pool = timely._connection.http._transport._pool  # type: ignore[attr-defined]
         assert len(pool.connections) == robots + 1
         for plan in plans:
             await plan.close()
@@ -130,13 +130,13 @@ def test_what_the_server_knows(quick: ServerThread) -> None:
         assert timely.skill_sets() == ["tiny-chat", SKILLS]
         assert timely.robot_profile("tiny")["network_s"] == 0.01
         assert timely.health()["engine"] == "scripted"
-        for missing in (
+        for request in (
             lambda: timely.skill_set("nope"),
             lambda: timely.robot_profile("../x"),
             lambda: timely.task("x"),
         ):
             with pytest.raises((UnknownName, InvalidInput)):
-                missing()
+                request()
 
 
 def test_segments_carry_calls_and_times(quick: ServerThread) -> None:

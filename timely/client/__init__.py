@@ -1,6 +1,6 @@
-"""What a robot program imports: ask for a plan, execute its segments as they come, report what happened.
+"""The client library of robot programs: request a plan, execute its segments as they arrive, report the execution.
 
-Depends on httpx and ``timely.core`` only. A robot in 15 lines::
+It depends on httpx and ``timely.core`` only. A robot program in 15 lines::
 
     from timely.client import URGENT, TimelyClient
 
@@ -19,15 +19,18 @@ Depends on httpx and ``timely.core`` only. A robot in 15 lines::
                 plan.report_failed(segment, outcome.reason)
         print(plan.result.outcome, plan.result.response_time_s, plan.result.utility)
 
-``AsyncTimelyClient`` is the same with ``await`` and ``async for``. A dropped connection resumes by itself, each
-segment exactly once and in order. Every wait has a deadline; errors are those of ``timely.core.errors``.
+``AsyncTimelyClient`` is the same with ``await`` and ``async for``. A lost connection is opened again without the
+program's help; each segment comes exactly once and in order. Every wait has a deadline. The errors are those of
+``timely.core.errors``.
 """
 
 from __future__ import annotations
 
-from timely.client.async_client import AsyncTaskStream, AsyncTimelyClient
+from timely.client.async_client import AsyncTimelyClient
+from timely.client.async_stream import AsyncTaskStream
 from timely.client.protocol import Call, Segment, TaskResult
-from timely.client.sync_client import TaskStream, TimelyClient
+from timely.client.sync_client import TimelyClient
+from timely.client.sync_stream import TaskStream
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 

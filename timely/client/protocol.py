@@ -1,4 +1,4 @@
-"""The wire without the wires: bodies, events, results and errors as data, for the sync and the async client."""
+"""Request bodies, events, results and errors as data, without any input or output."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TaskResult:
         tail: text after the last segment that executes nothing (closing braces, a return).
         utility: of the response time, as far as known when the plan was complete.
         measured: the response time is from a report, not from an estimate.
-        data: everything the server said.
+        data: the whole event.
     """
 
     task_id: str
@@ -85,7 +85,7 @@ class ServerEvent:
 
 
 class EventDecoder:
-    """Server-sent events out of bytes, however they are cut."""
+    """Decodes server-sent events from a byte stream that may be split anywhere."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -94,7 +94,7 @@ class EventDecoder:
         """The events that ``data`` completes.
 
         Raises:
-            EngineFailed: it is no event stream.
+            EngineFailed: ``data`` is no event stream.
         """
         self._buffer += data
         if len(self._buffer) > MAX_EVENT_BYTES:
@@ -128,11 +128,11 @@ def _event(block: bytes) -> ServerEvent | None:
 
 
 class PlanState:
-    """What a reader of a plan has seen; repeats are dropped, so that segments come exactly once and in order.
+    """How far a plan has been read. Repeated events are dropped, so segments come exactly once and in order.
 
     Args:
-        after: the last event already seen.
-        next_index: index of the next segment; None takes whatever comes first.
+        after: id of the last event that was read.
+        next_index: index of the next segment; None accepts any.
     """
 
     def __init__(self, *, after: int = 0, next_index: int | None = 0) -> None:
@@ -202,10 +202,10 @@ def _result(data: Mapping[str, Any]) -> TaskResult:
 
 
 class Backoff:
-    """How long to wait before each attempt to get a lost connection back.
+    """The waits between attempts to open a lost connection again.
 
     Args:
-        limit_s: after so long without one it is given up, seconds.
+        limit_s: after so long without a connection the attempts end, seconds.
     """
 
     FIRST_S, LONGEST_S = 0.05, 2.0
@@ -215,7 +215,7 @@ class Backoff:
         self._since_s: float | None = None
         self._next_s = self.FIRST_S
 
-    def delay_s(self, now: float, why: object, where: str) -> float:
+    def delay_s(self, now: float, cause: object, where: str) -> float:
         """Seconds to wait before the next attempt.
 
         Raises:
@@ -225,18 +225,18 @@ class Backoff:
             self._since_s = now
         if now - self._since_s >= self._limit_s:
             raise EngineFailed(
-                f"connection lost for {self._limit_s:g} s: {type(why).__name__}: {why}", where=where
+                f"connection lost for {self._limit_s:g} s: {type(cause).__name__}: {cause}", where=where
             )
         delay, self._next_s = self._next_s, min(2 * self._next_s, self.LONGEST_S)
         return delay
 
     def reset(self) -> None:
-        """There is a connection again."""
+        """The connection works again."""
         self._since_s, self._next_s = None, self.FIRST_S
 
 
 def path(*parts: str) -> str:
-    """``/v1/...`` of parts that may hold anything."""
+    """The URL path ``/v1/...`` with every part quoted."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
@@ -253,7 +253,7 @@ def task_body(
     urgency: int | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The body of ``POST /v1/tasks``; id and report token are chosen here, so that asking twice is harmless."""
+    """The body of ``POST /v1/tasks``; id and report token are chosen here, so a repeated request is harmless."""
     body: dict[str, Any] = {"task": task, "skill_set": skill_set, "tuf": _tuf(utility), "agent": agent}
     body |= {"id": f"task-{secrets.token_hex(12)}", "report_token": secrets.token_urlsafe(24)}
     optional = {"robot": robot, "scene": scene, "history": history, "app": app, "urgency": urgency}
@@ -262,11 +262,11 @@ def task_body(
     return body
 
 
-def replan_body(agent: str, *, utility: Utility, **given: Any) -> dict[str, Any]:
-    """The body of ``POST /v1/tasks/{id}/replan``; the id is chosen here, so that asking twice is harmless."""
+def replan_body(agent: str, *, utility: Utility = "urgent", **fields: Any) -> dict[str, Any]:
+    """The body of ``POST /v1/tasks/{id}/replan``; the id is chosen here, so a repeated request is harmless."""
     body: dict[str, Any] = {"tuf": _tuf(utility), "agent": agent}
     body |= {"id": f"task-{secrets.token_hex(12)}", "report_token": secrets.token_urlsafe(24)}
-    return body | {name: value for name, value in given.items() if value not in (None, "")}
+    return body | {name: value for name, value in fields.items() if value not in (None, "")}
 
 
 def _tuf(utility: Utility) -> object:
@@ -296,27 +296,27 @@ def reports_body(
 ) -> list[dict[str, Any]]:
     """The body of ``POST /v1/tasks/{id}/reports``."""
     items: Sequence[ExecutionReport] = [reports] if isinstance(reports, ExecutionReport) else list(reports)
-    who = {} if agent is None else {"agent": agent}
-    return [{**report.to_dict(), **who} for report in items]
+    sender = {} if agent is None else {"agent": agent}
+    return [{**report.to_dict(), **sender} for report in items]
 
 
 def bearer(token: str | None) -> dict[str, str]:
-    """The header that proves whose task it is."""
+    """The header that carries a token."""
     return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
 def _by_code(kind: type[TimelyError]) -> dict[str, type[TimelyError]]:
-    found = {kind.code: kind}
+    classes = {kind.code: kind}
     for child in kind.__subclasses__():
-        found |= {code: cls for code, cls in _by_code(child).items() if cls.__module__ == errors.__name__}
-    return found
+        classes |= {code: cls for code, cls in _by_code(child).items() if cls.__module__ == errors.__name__}
+    return classes
 
 
 CODES: Mapping[str, type[TimelyError]] = _by_code(TimelyError)
 """Stable code -> class of ``timely.core.errors``."""
 
 TASK_ENDINGS = ("expired", "execution_failed", "truncated")
-"""Codes of tasks that ended without anybody's mistake: raised as plain ``TimelyError``."""
+"""Codes of tasks whose request and server were in order: raised as plain ``TimelyError``."""
 
 
 def error_from_problem(data: Mapping[str, Any], status: int) -> TimelyError:

@@ -1,36 +1,20 @@
-"""The client for programs with threads: see ``timely.client`` for an example."""
+# Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.
+"""The client of one server."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
 import httpx
 
-from timely.client.pool import CONNECTIONS
-from timely.client.protocol import (
-    Backoff,
-    EventDecoder,
-    PlanState,
-    Segment,
-    ServerEvent,
-    TaskResult,
-    Utility,
-    bearer,
-    error_from_response,
-    path,
-    replan_body,
-    report_of,
-    reports_body,
-    task_body,
-)
-from timely.core.clock import Clock, SystemClock
-from timely.core.errors import Conflict, EngineFailed
+from timely.client.protocol import PlanState, Utility, bearer, path, reports_body, task_body
+from timely.client.sync_connection import Connection
+from timely.client.sync_stream import TaskStream
+from timely.core.clock import Clock
 from timely.core.reports import ExecutionReport
-
-Headers = Mapping[str, str]
 
 
 class TimelyClient:
@@ -38,12 +22,12 @@ class TimelyClient:
 
     Args:
         url: of the server, ``http://HOST:PORT``.
-        agent: name of this robot, unless a task gives another.
-        timeout_s: longest wait for an answer, seconds.
-        silence_s: longest silence of an event stream before it is taken for lost, seconds; more than the server's
-            keep-alive interval.
-        reconnect_s: how long a lost connection is tried to be got back, seconds.
-        transport: for tests.
+        agent: name of this robot, unless a task names another.
+        timeout_s: longest wait for a response, seconds.
+        silence_s: longest silence of an event stream before the connection counts as lost, seconds; more than the
+            server's keep-alive interval.
+        reconnect_s: how long a stream tries to reconnect, seconds.
+        transport: replaces the network in tests.
     """
 
     def __init__(
@@ -60,11 +44,15 @@ class TimelyClient:
     ) -> None:
         self.agent = agent
         self.url = url
-        self._http = httpx.Client(base_url=url, timeout=timeout_s, transport=transport, limits=CONNECTIONS)
-        self._stream_timeout = httpx.Timeout(timeout_s, read=silence_s)
-        self._reconnect_s = reconnect_s
-        self._clock: Clock = clock or SystemClock()
-        self._sleep = sleep
+        self._connection = Connection(
+            url,
+            timeout_s=timeout_s,
+            silence_s=silence_s,
+            reconnect_s=reconnect_s,
+            transport=transport,
+            clock=clock,
+            sleep=sleep,
+        )
 
     def __enter__(self) -> TimelyClient:
         return self
@@ -75,8 +63,8 @@ class TimelyClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; plans in progress are given up by the server after a while."""
-        self._http.close()
+        """Close all connections; the server cancels unread plans after a few seconds."""
+        self._connection.close()
 
     # ------------------------------------------------------------------ plans
 
@@ -97,14 +85,14 @@ class TimelyClient:
         network_s: float | None = None,
         **options: Any,
     ) -> TaskStream:
-        """Ask for a plan; returns as soon as the server has accepted the task.
+        """Request a plan; returns as soon as the server has accepted the task.
 
         Args:
-            task: what is to be done, in words; ``scene`` what the robot sees; ``history`` what a re-plan follows.
-            skill_set, robot: names known to the server; the skill set may have a robot of its own.
+            task: what the robot is to do, in words; ``scene``: what it sees; ``history``: what a re-plan follows.
+            skill_set, robot: names on the server; the skill set may have a robot of its own.
             utility: how the value of the answer falls with time.
-            agent: name of the robot; urgency: 0 (most) to 4; app: the LLM application it belongs to.
-            deadline_s: give up after so long, seconds.
+            agent: name of the robot; urgency: 0 (most) to 4; app: the LLM application of the request.
+            deadline_s: the server gives up after so long, seconds.
             network_s: one-way delay between server and robot, seconds.
             options: further fields of ``POST /v1/tasks`` (``priority``, ``temperature``, ``seed``).
 
@@ -123,9 +111,10 @@ class TimelyClient:
             urgency=urgency,
             options={"deadline_s": deadline_s, "max_tokens": max_tokens, "network_s": network_s, **options},
         )
-        stream = TaskStream(self, str(body["id"]), str(body["agent"]), str(body["report_token"]), PlanState())
-        stream._begin(body)
-        return stream
+        stream = TaskStream(
+            self._connection, str(body["id"]), str(body["agent"]), str(body["report_token"]), PlanState()
+        )
+        return stream.submit(body)
 
     def replan(
         self,
@@ -141,47 +130,47 @@ class TimelyClient:
         token: str | None = None,
         id: str | None = None,
     ) -> TaskStream:
-        """Give up what is left of a plan and get another that knows what was planned and done.
+        """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
 
         Args:
-            reason: why, in words; left out, what the robot reported when it failed.
-            scene: what the robot sees now; task: what it is to do now; left out, they stay as they were.
-            executed: what the robot did; left out, the segments it reported done.
+            reason: why, in words; by default what the robot reported when it failed.
+            scene: what the robot sees now; task: what it is to do now; both stay as they were by default.
+            executed: what the robot did; by default the segments it reported done.
             utility: how the value of the new plan falls with time.
-            deadline_s: give up after so long, seconds.
-            agent, token: whose task it is, as for reports; id: of the new task.
+            deadline_s: the server gives up after so long, seconds.
+            agent, token: prove the ownership of the task, as for reports; id: of the new task.
 
         Raises:
-            UnknownName: no such task. NotAllowed: it is another's. Conflict: it was re-planned before, or ``id`` is in
-            use. Others: as ``submit``.
+            UnknownName: no such task. NotAllowed: it belongs to another robot.
+            Conflict: it was re-planned before, or ``id`` is in use. Others: as ``submit``.
         """
-        who = self.agent if agent is None else agent
-        body = replan_body(
-            who,
-            id=id,
-            reason=reason,
+        stream = TaskStream(
+            self._connection, task_id, self.agent if agent is None else agent, token, PlanState()
+        )
+        return stream.replan(
+            reason,
             scene=scene,
             task=task,
             executed=executed,
             utility=utility,
             deadline_s=deadline_s,
+            id=id,
         )
-        stream = TaskStream(self, str(body["id"]), who, str(body["report_token"]), PlanState())
-        stream._begin(body, path("tasks", task_id, "replan"), bearer(token))
-        return stream
 
     def resume(
         self, task_id: str, *, token: str | None = None, agent: str | None = None, after: int = 0
     ) -> TaskStream:
-        """Follow a task again, after a restart of this program, say: from event ``after`` (0: from the start).
+        """Follow a task again, for example after a restart of this program.
+
+        Args:
+            after: id of the last event that was read; 0 starts from the beginning.
 
         Raises:
-            UnknownName: the server does not know it (any more).
+            UnknownName: the server has no such task (any more).
         """
         state = PlanState(after=after, next_index=None if after else 0)
-        stream = TaskStream(self, task_id, self.agent if agent is None else agent, token, state)
-        stream._begin(None)
-        return stream
+        stream = TaskStream(self._connection, task_id, self.agent if agent is None else agent, token, state)
+        return stream.resume()
 
     def report(
         self,
@@ -191,14 +180,16 @@ class TimelyClient:
         agent: str | None = None,
         token: str | None = None,
     ) -> dict[str, Any]:
-        """Tell what the robot did; repeats are harmless, and a lost connection is tried once more.
+        """Report the execution; repeats are harmless, and a lost connection is retried once.
 
         Raises:
-            NotAllowed: the task is another's. Conflict: no such segment was sent. UnknownName: no such task.
+            NotAllowed: the task belongs to another robot. Conflict: no such segment was sent.
+            UnknownName: no such task.
         """
-        who = (self.agent if agent is None else agent) if token is None else None
-        body = reports_body(reports, who)
-        return self._again("POST", path("tasks", task_id, "reports"), json=body, headers=bearer(token))
+        sender = (self.agent if agent is None else agent) if token is None else None
+        url = path("tasks", task_id, "reports")
+        body = reports_body(reports, sender)
+        return self._connection.request("POST", url, json=body, headers=bearer(token))
 
     def cancel(self, task_id: str) -> dict[str, Any]:
         """Stop generating a plan; a second call changes nothing.
@@ -206,7 +197,7 @@ class TimelyClient:
         Raises:
             UnknownName: no such task.
         """
-        return self._again("DELETE", path("tasks", task_id))
+        return self._connection.request("DELETE", path("tasks", task_id))
 
     def task(self, task_id: str) -> dict[str, Any]:
         """State, segments with their times, and measures of a task.
@@ -214,26 +205,26 @@ class TimelyClient:
         Raises:
             UnknownName: no such task.
         """
-        return self._again("GET", path("tasks", task_id))
+        return self._connection.request("GET", path("tasks", task_id))
 
     # ------------------------------------------------------------------ the server
 
     def disciplines(self) -> dict[str, Any]:
         """``current``, and ``disciplines``: name, summary, source, needs ... of each."""
-        return self._again("GET", "/v1/disciplines")
+        return self._connection.request("GET", "/v1/disciplines")
 
     def set_urgency(self, task_id: str, urgency: int, *, operator: str, reason: str = "") -> dict[str, Any]:
-        """An operator's word on what is being generated: 0 (most urgent) to 4, signed, kept in the event log.
+        """An operator sets the urgency of a generation: 0 (most urgent) to 4, signed, kept in the event log.
 
         Args:
             task_id: of a task, or the ``id`` of a chat answer.
 
         Raises:
-            UnknownName: nothing of that name is being generated. Conflict: its plan is complete.
-            InvalidInput: no such level, or nobody signs for it.
+            UnknownName: no such generation. Conflict: its plan is complete.
+            InvalidInput: no such level, or no operator's name.
         """
-        word = {"urgency": urgency, "operator": operator, "reason": reason}
-        return self._again("PUT", path("tasks", task_id, "urgency"), json=word)
+        body = {"urgency": urgency, "operator": operator, "reason": reason}
+        return self._connection.request("PUT", path("tasks", task_id, "urgency"), json=body)
 
     def set_discipline(self, name: str) -> dict[str, Any]:
         """Switch the queue discipline while serving; returns what ``disciplines`` does.
@@ -241,15 +232,15 @@ class TimelyClient:
         Raises:
             UnknownName: no such discipline.
         """
-        return self._again("PUT", "/v1/disciplines", json={"name": name})
+        return self._connection.request("PUT", "/v1/disciplines", json={"name": name})
 
     def stats(self) -> dict[str, Any]:
         """What the live page shows: server, engine, robots, classes, recent tasks."""
-        return self._again("GET", "/v1/status")
+        return self._connection.request("GET", "/v1/status")
 
     def skill_sets(self) -> list[str]:
         """Names of the skill sets."""
-        return list(self._again("GET", "/v1/skill_sets")["skill_sets"])
+        return list((self._connection.request("GET", "/v1/skill_sets"))["skill_sets"])
 
     def skill_set(self, name: str) -> dict[str, Any]:
         """One skill set.
@@ -257,11 +248,11 @@ class TimelyClient:
         Raises:
             UnknownName: no such skill set.
         """
-        return self._again("GET", path("skill_sets", name))
+        return self._connection.request("GET", path("skill_sets", name))
 
     def robot_profiles(self) -> list[str]:
         """Names of the robot profiles."""
-        return list(self._again("GET", "/v1/robot_profiles")["robot_profiles"])
+        return list((self._connection.request("GET", "/v1/robot_profiles"))["robot_profiles"])
 
     def robot_profile(self, name: str) -> dict[str, Any]:
         """One robot profile.
@@ -269,257 +260,12 @@ class TimelyClient:
         Raises:
             UnknownName: no such profile.
         """
-        return self._again("GET", path("robot_profiles", name))
+        return self._connection.request("GET", path("robot_profiles", name))
 
     def health(self) -> dict[str, Any]:
-        """Whether tasks are taken.
+        """Whether tasks are admitted.
 
         Raises:
             Overloaded: the server is shutting down. EngineFailed: no server, or its engine is gone.
         """
-        return self._again("GET", "/healthz")
-
-    # ------------------------------------------------------------------ requests
-
-    def _again(
-        self, method: str, url: str, *, json: Any = None, headers: Headers | None = None
-    ) -> dict[str, Any]:
-        """A request that may be repeated without harm: tried once more when the connection breaks."""
-        try:
-            return self._request(method, url, json, headers)
-        except httpx.TransportError:
-            pass
-        try:
-            return self._request(method, url, json, headers)
-        except httpx.TransportError as error:
-            raise EngineFailed(f"{type(error).__name__}: {error}", where=self.url) from error
-
-    def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
-        response = self._http.request(method, url, json=json, headers=headers)
-        if not response.is_success:
-            raise error_from_response(response.status_code, response.content)
-        data = response.json()
-        return data if isinstance(data, dict) else {"data": data}
-
-    def _open(self, method: str, url: str, json: Any, headers: Headers) -> httpx.Response:
-        """A streamed response; an error response is raised."""
-        request = self._http.build_request(
-            method, url, json=json, headers=headers, timeout=self._stream_timeout
-        )
-        response = self._http.send(request, stream=True)
-        if response.is_success:
-            return response
-        try:
-            raise error_from_response(response.status_code, response.read())
-        finally:
-            response.close()
-
-
-class TaskStream:
-    """A plan on its way: iterate for its segments. Reports may be made from any thread.
-
-    Attributes:
-        task_id: how the server knows it.
-        token: proves that reports on it are ours; None: the agent name has to do.
-    """
-
-    def __init__(
-        self, client: TimelyClient, task_id: str, agent: str, token: str | None, state: PlanState
-    ) -> None:
-        self.task_id = task_id
-        self.token = token
-        self._client = client
-        self._agent = agent
-        self._state = state
-        self._backoff = Backoff(client._reconnect_s)
-        self._response: httpx.Response | None = None
-        self._events: Iterator[ServerEvent] = iter(())
-        self._ended = False
-
-    def _begin(
-        self, body: Mapping[str, Any] | None, url: str = "/v1/tasks", headers: Headers | None = None
-    ) -> None:
-        """Open the stream; a refusal is raised here."""
-        if body is None:
-            self._connect("GET", path("tasks", self.task_id, "events"), None)
-            return
-        try:
-            self._connect("POST", url, body, headers)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise EngineFailed(f"cannot connect: {error}", where=self._client.url) from error
-        except httpx.TransportError as error:
-            self._retry_submit(url, body, headers, error)
-
-    def _retry_submit(
-        self, url: str, body: Mapping[str, Any], headers: Headers | None, error: Exception
-    ) -> None:
-        """The connection broke before the answer: ask again; the id says whether the server has the task."""
-        while True:
-            self._pause(error)
-            try:
-                self._connect("POST", url, body, headers)
-            except Conflict:
-                return  # it arrived the first time: the iteration follows it by its id
-            except httpx.TransportError as again:
-                error = again
-            else:
-                return
-
-    def _connect(
-        self, method: str, url: str, body: Mapping[str, Any] | None, given: Headers | None = None
-    ) -> None:
-        headers = {"Accept": "text/event-stream", **(given or {})}
-        if body is None and self._state.last_id:
-            headers["Last-Event-ID"] = str(self._state.last_id)
-        self._drop()
-        response = self._client._open(method, url, body, headers)
-        self._response = response
-        self._events = _events(response)
-
-    def _pause(self, why: Exception) -> None:
-        self._client._sleep(self._backoff.delay_s(self._client._clock.now(), why, self._client.url))
-
-    def _drop(self) -> None:
-        response, self._response = self._response, None
-        self._events = iter(())
-        if response is not None:
-            response.close()
-
-    def __iter__(self) -> TaskStream:
-        return self
-
-    def __next__(self) -> Segment:
-        """The next segment, as soon as it is there; the connection is got back when it breaks.
-
-        Raises:
-            UnsafeSegment, EngineFailed, Overloaded, TimelyError: how the task ended, if not with a result.
-        """
-        while not self._ended:
-            try:
-                for event in self._events:
-                    self._backoff.reset()
-                    segment = self._take(event)
-                    if segment is not None:
-                        return segment
-                    if self._ended:
-                        raise StopIteration
-                lost: Exception = EngineFailed("the stream ended without a result", where=self._client.url)
-            except httpx.TransportError as error:
-                lost = error
-            self._reconnect(lost)
-        raise StopIteration
-
-    def _take(self, event: ServerEvent) -> Segment | None:
-        try:
-            segment = self._state.take(event)
-        except BaseException:
-            self._finish()
-            raise
-        if self._state.result is not None:
-            self._finish()
-        return segment
-
-    def _finish(self) -> None:
-        self._ended = True
-        self._drop()
-
-    def _reconnect(self, why: Exception) -> None:
-        self._pause(why)
-        try:
-            self._connect("GET", path("tasks", self.task_id, "events"), None)
-        except httpx.TransportError:
-            return  # the next turn sees an empty stream and waits longer
-        except BaseException:
-            self._finish()
-            raise
-
-    @property
-    def result(self) -> TaskResult:
-        """How the plan ended.
-
-        Raises:
-            Conflict: it has not; iterate to the end first.
-        """
-        if self._state.result is None:
-            raise Conflict("the plan has no result yet: iterate to its end", where=self.task_id)
-        return self._state.result
-
-    @property
-    def ended(self) -> bool:
-        """Nothing more will come."""
-        return self._ended
-
-    @property
-    def last_event_id(self) -> int:
-        """For ``TimelyClient.resume``."""
-        return self._state.last_id
-
-    def replan(self, reason: str = "", **changes: Any) -> TaskStream:
-        """Give up what is left of this plan and get another; see ``TimelyClient.replan``."""
-        return self._client.replan(self.task_id, reason, agent=self._agent, token=self.token, **changes)
-
-    # ------------------------------------------------------------------ reports
-
-    def report(self, *reports: ExecutionReport) -> dict[str, Any]:
-        """Any reports; see ``TimelyClient.report``."""
-        return self._client.report(self.task_id, reports, agent=self._agent, token=self.token)
-
-    def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> None:
-        """The robot has begun (``age_s`` seconds ago)."""
-        self.report(report_of("started", segment, age_s=age_s))
-
-    def report_progress(
-        self,
-        segment: Segment | int,
-        remaining_s: float,
-        *,
-        elapsed_s: float | None = None,
-        age_s: float = 0.0,
-    ) -> None:
-        """The robot thinks it needs ``remaining_s`` more seconds."""
-        self.report(report_of("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s))
-
-    def report_done(
-        self, segment: Segment | int, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        """The robot is through; ``elapsed_s`` is the measured execution time, seconds."""
-        self.report(report_of("done", segment, elapsed_s=elapsed_s, age_s=age_s))
-
-    def report_failed(
-        self, segment: Segment | int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        """The segment could not be executed: the server stops writing this plan."""
-        self.report(report_of("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s))
-
-    def report_value(
-        self, segment: Segment | int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        """What a blocking segment returned; the plan goes on with it."""
-        self.report(report_of("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s))
-
-    def cancel(self) -> None:
-        """Stop the generation; the iteration then ends with outcome ``cancelled``."""
-        self._client.cancel(self.task_id)
-
-    def close(self) -> None:
-        """Stop reading without cancelling; the server gives an unread plan up after a few seconds."""
-        self._finish()
-
-    def __enter__(self) -> TaskStream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leaving early cancels the plan."""
-        if not self._ended:
-            try:
-                self.cancel()
-            finally:
-                self.close()
-
-
-def _events(response: httpx.Response) -> Iterator[ServerEvent]:
-    decoder = EventDecoder()
-    for data in response.iter_raw():
-        yield from decoder.feed(data)
+        return self._connection.request("GET", "/healthz")

@@ -1,0 +1,236 @@
+"""A plan while it is generated: its segments, the reports on them, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from timely.client.async_connection import AsyncConnection, AsyncEventResponse, Headers
+from timely.client.protocol import (
+    Backoff,
+    PlanState,
+    Segment,
+    ServerEvent,
+    TaskResult,
+    bearer,
+    path,
+    replan_body,
+    report_of,
+    reports_body,
+)
+from timely.core.errors import Conflict, EngineFailed
+from timely.core.reports import ExecutionReport
+
+
+class AsyncTaskStream:
+    """A plan: iterate for its segments. Reports may be made from any task of the loop.
+
+    Attributes:
+        task_id: the id of the task on the server.
+        token: the task's token. It proves that reports come from the program that submitted the task.
+    """
+
+    def __init__(
+        self, connection: AsyncConnection, task_id: str, agent: str, token: str | None, state: PlanState
+    ) -> None:
+        self.task_id = task_id
+        self.token = token
+        self._connection = connection
+        self._agent = agent
+        self._state = state
+        self._backoff = Backoff(connection.reconnect_s)
+        self._events: AsyncEventResponse | None = None
+        self._ended = False
+
+    async def submit(
+        self, body: Mapping[str, Any], url: str = "/v1/tasks", headers: Headers | None = None
+    ) -> AsyncTaskStream:
+        """Send the request for the plan and open its stream; a refusal is raised here."""
+        try:
+            await self._connect("POST", url, body, headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
+        except httpx.TransportError as error:
+            await self._retry_submit(url, body, headers, error)
+        return self
+
+    async def resume(self) -> AsyncTaskStream:
+        """Open the stream of a task that was submitted before."""
+        await self._connect("GET", path("tasks", self.task_id, "events"), None)
+        return self
+
+    async def _retry_submit(
+        self, url: str, body: Mapping[str, Any], headers: Headers | None, error: Exception
+    ) -> None:
+        """Repeat a request whose response was lost; the id tells whether the server has the task."""
+        while True:
+            await self._pause(error)
+            try:
+                await self._connect("POST", url, body, headers)
+            except Conflict:
+                return  # The server has the task: the iteration follows it by its id.
+            except httpx.TransportError as again:
+                error = again
+            else:
+                return
+
+    async def _connect(
+        self, method: str, url: str, body: Mapping[str, Any] | None, extra: Headers | None = None
+    ) -> None:
+        headers = {"Accept": "text/event-stream", **(extra or {})}
+        if body is None and self._state.last_id:
+            headers["Last-Event-ID"] = str(self._state.last_id)
+        await self._disconnect()
+        self._events = await self._connection.open(method, url, body, headers)
+
+    async def _pause(self, cause: Exception) -> None:
+        connection = self._connection
+        await connection.sleep(self._backoff.delay_s(connection.clock.now(), cause, connection.url))
+
+    async def _disconnect(self) -> None:
+        events, self._events = self._events, None
+        if events is not None:
+            await events.close()
+
+    def __aiter__(self) -> AsyncTaskStream:
+        return self
+
+    async def __anext__(self) -> Segment:
+        """The next segment, as soon as it arrives; a broken connection is opened again.
+
+        Raises:
+            UnsafeSegment, EngineFailed, Overloaded, TimelyError: how the task ended, if not with a result.
+        """
+        while not self._ended:
+            cause: Exception = EngineFailed("the stream ended without a result", where=self._connection.url)
+            try:
+                if self._events is not None:
+                    async for event in self._events:
+                        self._backoff.reset()
+                        segment = await self._take(event)
+                        if segment is not None:
+                            return segment
+                        if self._ended:
+                            raise StopAsyncIteration
+            except httpx.TransportError as error:
+                cause = error
+            if not self._ended:
+                await self._reconnect(cause)
+        raise StopAsyncIteration
+
+    async def _take(self, event: ServerEvent) -> Segment | None:
+        try:
+            segment = self._state.take(event)
+        except BaseException:
+            await self.close()
+            raise
+        if self._state.result is not None:
+            await self.close()
+        return segment
+
+    async def _reconnect(self, cause: Exception) -> None:
+        await self._pause(cause)
+        try:
+            await self._connect("GET", path("tasks", self.task_id, "events"), None)
+        except httpx.TransportError:
+            return  # The next attempt waits longer.
+        except BaseException:
+            await self.close()
+            raise
+
+    @property
+    def result(self) -> TaskResult:
+        """How the plan ended.
+
+        Raises:
+            Conflict: it has not ended; iterate to the end first.
+        """
+        if self._state.result is None:
+            raise Conflict("the plan has no result yet: iterate to its end", where=self.task_id)
+        return self._state.result
+
+    @property
+    def ended(self) -> bool:
+        """No more segments follow."""
+        return self._ended
+
+    @property
+    def last_event_id(self) -> int:
+        """For ``AsyncTimelyClient.resume``."""
+        return self._state.last_id
+
+    async def replan(self, reason: str = "", **changes: Any) -> AsyncTaskStream:
+        """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
+        body = replan_body(self._agent, reason=reason, **changes)
+        stream = AsyncTaskStream(
+            self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
+        )
+        return await stream.submit(body, path("tasks", self.task_id, "replan"), bearer(self.token))
+
+    # ------------------------------------------------------------------ reports
+
+    async def report(self, *reports: ExecutionReport) -> dict[str, Any]:
+        """Send reports of any kind; see ``AsyncTimelyClient.report``."""
+        body = reports_body(reports, self._agent if self.token is None else None)
+        url = path("tasks", self.task_id, "reports")
+        return await self._connection.request("POST", url, json=body, headers=bearer(self.token))
+
+    async def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> None:
+        """The robot began the segment ``age_s`` seconds ago."""
+        await self.report(report_of("started", segment, age_s=age_s))
+
+    async def report_progress(
+        self,
+        segment: Segment | int,
+        remaining_s: float,
+        *,
+        elapsed_s: float | None = None,
+        age_s: float = 0.0,
+    ) -> None:
+        """The robot expects to need ``remaining_s`` more seconds."""
+        await self.report(
+            report_of("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s)
+        )
+
+    async def report_done(
+        self, segment: Segment | int, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        """The robot executed the segment; ``elapsed_s`` is the measured execution time, seconds."""
+        await self.report(report_of("done", segment, elapsed_s=elapsed_s, age_s=age_s))
+
+    async def report_failed(
+        self, segment: Segment | int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        """The segment could not be executed; the server stops generating this plan."""
+        await self.report(report_of("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s))
+
+    async def report_value(
+        self, segment: Segment | int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        """The value that a blocking segment returned; the generation continues with it."""
+        await self.report(report_of("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s))
+
+    async def cancel(self) -> None:
+        """Stop the generation; the iteration then ends with outcome ``cancelled``."""
+        await self._connection.request("DELETE", path("tasks", self.task_id))
+
+    async def close(self) -> None:
+        """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""
+        self._ended = True
+        await self._disconnect()
+
+    async def __aenter__(self) -> AsyncTaskStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaving early cancels the plan."""
+        if not self._ended:
+            try:
+                await self.cancel()
+            finally:
+                await self.close()

@@ -1,0 +1,115 @@
+# Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.
+"""HTTP requests to one server, with their deadlines and retries."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+
+from timely.client.pool import CONNECTIONS
+from timely.client.protocol import EventDecoder, ServerEvent, error_from_response
+from timely.core.clock import Clock, SystemClock
+from timely.core.errors import EngineFailed
+
+Headers = Mapping[str, str]
+
+
+class Connection:
+    """Sends requests to one server over a pool of connections.
+
+    Args:
+        url: of the server, ``http://HOST:PORT``.
+        timeout_s: longest wait for a response, seconds.
+        silence_s: longest silence of an event stream, seconds.
+        reconnect_s: how long a stream tries to reconnect, seconds.
+        transport: replaces the network in tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float,
+        silence_s: float,
+        reconnect_s: float,
+        transport: httpx.BaseTransport | None = None,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = url
+        self.http = httpx.Client(base_url=url, timeout=timeout_s, transport=transport, limits=CONNECTIONS)
+        self.reconnect_s = reconnect_s
+        self.clock: Clock = clock or SystemClock()
+        self.sleep = sleep
+        self._stream_timeout = httpx.Timeout(timeout_s, read=silence_s)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.http.close()
+
+    def request(
+        self, method: str, url: str, *, json: Any = None, headers: Headers | None = None
+    ) -> dict[str, Any]:
+        """Send a request that may be repeated without harm; a broken connection is retried once.
+
+        Raises:
+            TimelyError: the server refused the request. EngineFailed: there is no server.
+        """
+        try:
+            return self._request(method, url, json, headers)
+        except httpx.TransportError:
+            pass
+        try:
+            return self._request(method, url, json, headers)
+        except httpx.TransportError as error:
+            raise EngineFailed(f"{type(error).__name__}: {error}", where=self.url) from error
+
+    def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
+        response = self.http.request(method, url, json=json, headers=headers)
+        if not response.is_success:
+            raise error_from_response(response.status_code, response.content)
+        data = response.json()
+        return data if isinstance(data, dict) else {"data": data}
+
+    def open(self, method: str, url: str, json: Any, headers: Headers) -> EventResponse:
+        """Open an event stream.
+
+        Raises:
+            TimelyError: the server refused the request. httpx.TransportError: the connection broke.
+        """
+        request = self.http.build_request(
+            method, url, json=json, headers=headers, timeout=self._stream_timeout
+        )
+        response = self.http.send(request, stream=True)
+        if response.is_success:
+            return EventResponse(response)
+        try:
+            raise error_from_response(response.status_code, response.read())
+        finally:
+            response.close()
+
+
+class EventResponse:
+    """The server-sent events of one response."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._chunks = response.iter_raw()
+        self._decoder = EventDecoder()
+        self._events: deque[ServerEvent] = deque()
+
+    def __iter__(self) -> EventResponse:
+        return self
+
+    def __next__(self) -> ServerEvent:
+        while not self._events:
+            self._events.extend(self._decoder.feed(next(self._chunks)))
+        return self._events.popleft()
+
+    def close(self) -> None:
+        """Close the connection; further calls change nothing."""
+        self._response.close()

@@ -1,0 +1,235 @@
+# Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.
+"""A plan while it is generated: its segments, the reports on them, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from timely.client.protocol import (
+    Backoff,
+    PlanState,
+    Segment,
+    ServerEvent,
+    TaskResult,
+    bearer,
+    path,
+    replan_body,
+    report_of,
+    reports_body,
+)
+from timely.client.sync_connection import Connection, EventResponse, Headers
+from timely.core.errors import Conflict, EngineFailed
+from timely.core.reports import ExecutionReport
+
+
+class TaskStream:
+    """A plan: iterate for its segments. Reports may be made from any thread.
+
+    Attributes:
+        task_id: the id of the task on the server.
+        token: the task's token. It proves that reports come from the program that submitted the task.
+    """
+
+    def __init__(
+        self, connection: Connection, task_id: str, agent: str, token: str | None, state: PlanState
+    ) -> None:
+        self.task_id = task_id
+        self.token = token
+        self._connection = connection
+        self._agent = agent
+        self._state = state
+        self._backoff = Backoff(connection.reconnect_s)
+        self._events: EventResponse | None = None
+        self._ended = False
+
+    def submit(
+        self, body: Mapping[str, Any], url: str = "/v1/tasks", headers: Headers | None = None
+    ) -> TaskStream:
+        """Send the request for the plan and open its stream; a refusal is raised here."""
+        try:
+            self._connect("POST", url, body, headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
+        except httpx.TransportError as error:
+            self._retry_submit(url, body, headers, error)
+        return self
+
+    def resume(self) -> TaskStream:
+        """Open the stream of a task that was submitted before."""
+        self._connect("GET", path("tasks", self.task_id, "events"), None)
+        return self
+
+    def _retry_submit(
+        self, url: str, body: Mapping[str, Any], headers: Headers | None, error: Exception
+    ) -> None:
+        """Repeat a request whose response was lost; the id tells whether the server has the task."""
+        while True:
+            self._pause(error)
+            try:
+                self._connect("POST", url, body, headers)
+            except Conflict:
+                return  # The server has the task: the iteration follows it by its id.
+            except httpx.TransportError as again:
+                error = again
+            else:
+                return
+
+    def _connect(
+        self, method: str, url: str, body: Mapping[str, Any] | None, extra: Headers | None = None
+    ) -> None:
+        headers = {"Accept": "text/event-stream", **(extra or {})}
+        if body is None and self._state.last_id:
+            headers["Last-Event-ID"] = str(self._state.last_id)
+        self._disconnect()
+        self._events = self._connection.open(method, url, body, headers)
+
+    def _pause(self, cause: Exception) -> None:
+        connection = self._connection
+        connection.sleep(self._backoff.delay_s(connection.clock.now(), cause, connection.url))
+
+    def _disconnect(self) -> None:
+        events, self._events = self._events, None
+        if events is not None:
+            events.close()
+
+    def __iter__(self) -> TaskStream:
+        return self
+
+    def __next__(self) -> Segment:
+        """The next segment, as soon as it arrives; a broken connection is opened again.
+
+        Raises:
+            UnsafeSegment, EngineFailed, Overloaded, TimelyError: how the task ended, if not with a result.
+        """
+        while not self._ended:
+            cause: Exception = EngineFailed("the stream ended without a result", where=self._connection.url)
+            try:
+                if self._events is not None:
+                    for event in self._events:
+                        self._backoff.reset()
+                        segment = self._take(event)
+                        if segment is not None:
+                            return segment
+                        if self._ended:
+                            raise StopIteration
+            except httpx.TransportError as error:
+                cause = error
+            if not self._ended:
+                self._reconnect(cause)
+        raise StopIteration
+
+    def _take(self, event: ServerEvent) -> Segment | None:
+        try:
+            segment = self._state.take(event)
+        except BaseException:
+            self.close()
+            raise
+        if self._state.result is not None:
+            self.close()
+        return segment
+
+    def _reconnect(self, cause: Exception) -> None:
+        self._pause(cause)
+        try:
+            self._connect("GET", path("tasks", self.task_id, "events"), None)
+        except httpx.TransportError:
+            return  # The next attempt waits longer.
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def result(self) -> TaskResult:
+        """How the plan ended.
+
+        Raises:
+            Conflict: it has not ended; iterate to the end first.
+        """
+        if self._state.result is None:
+            raise Conflict("the plan has no result yet: iterate to its end", where=self.task_id)
+        return self._state.result
+
+    @property
+    def ended(self) -> bool:
+        """No more segments follow."""
+        return self._ended
+
+    @property
+    def last_event_id(self) -> int:
+        """For ``TimelyClient.resume``."""
+        return self._state.last_id
+
+    def replan(self, reason: str = "", **changes: Any) -> TaskStream:
+        """Give up the rest of this plan and request another; see ``TimelyClient.replan``."""
+        body = replan_body(self._agent, reason=reason, **changes)
+        stream = TaskStream(
+            self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
+        )
+        return stream.submit(body, path("tasks", self.task_id, "replan"), bearer(self.token))
+
+    # ------------------------------------------------------------------ reports
+
+    def report(self, *reports: ExecutionReport) -> dict[str, Any]:
+        """Send reports of any kind; see ``TimelyClient.report``."""
+        body = reports_body(reports, self._agent if self.token is None else None)
+        url = path("tasks", self.task_id, "reports")
+        return self._connection.request("POST", url, json=body, headers=bearer(self.token))
+
+    def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> None:
+        """The robot began the segment ``age_s`` seconds ago."""
+        self.report(report_of("started", segment, age_s=age_s))
+
+    def report_progress(
+        self,
+        segment: Segment | int,
+        remaining_s: float,
+        *,
+        elapsed_s: float | None = None,
+        age_s: float = 0.0,
+    ) -> None:
+        """The robot expects to need ``remaining_s`` more seconds."""
+        self.report(report_of("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s))
+
+    def report_done(
+        self, segment: Segment | int, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        """The robot executed the segment; ``elapsed_s`` is the measured execution time, seconds."""
+        self.report(report_of("done", segment, elapsed_s=elapsed_s, age_s=age_s))
+
+    def report_failed(
+        self, segment: Segment | int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        """The segment could not be executed; the server stops generating this plan."""
+        self.report(report_of("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s))
+
+    def report_value(
+        self, segment: Segment | int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        """The value that a blocking segment returned; the generation continues with it."""
+        self.report(report_of("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s))
+
+    def cancel(self) -> None:
+        """Stop the generation; the iteration then ends with outcome ``cancelled``."""
+        self._connection.request("DELETE", path("tasks", self.task_id))
+
+    def close(self) -> None:
+        """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""
+        self._ended = True
+        self._disconnect()
+
+    def __enter__(self) -> TaskStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaving early cancels the plan."""
+        if not self._ended:
+            try:
+                self.cancel()
+            finally:
+                self.close()
