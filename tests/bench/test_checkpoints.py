@@ -1,4 +1,4 @@
-"""A long evaluation stops and goes on: nothing is done twice, nothing that was cut off is believed."""
+"""A long evaluation stops and goes on: nothing is computed twice, no line that was cut off is used."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from timely.bench.checkpoints import OutOfTime, Pieces
+from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.core.errors import InvalidInput
 
 
 class Counting:
-    """A piece that knows how often it was computed."""
+    """A measurement that keeps its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int]] = []
@@ -21,74 +21,74 @@ class Counting:
         return [seed / 2.0, 1.0]
 
 
-ASKED = [("a", 1), ("b", 1), ("a", 2)]
+ARGUMENTS = [("a", 1), ("b", 1), ("a", 2)]
 
 
 def test_a_second_run_reads_what_the_first_computed(tmp_path: Path) -> None:
     first, second = Counting(), Counting()
-    path = tmp_path / "folder" / "pieces.jsonl"
-    results = Pieces(path).map("fig", first, ASKED)
+    path = tmp_path / "folder" / "checkpoints.jsonl"
+    results = Checkpoints(path).map("fig", first, ARGUMENTS)
     assert results == [[0.5, 1.0], [0.5, 1.0], [1.0, 1.0]]
-    again = Pieces(path)
-    assert again.map("fig", second, [*ASKED, ("c", 3)]) == [*results, [1.5, 1.0]]
-    assert first.calls == ASKED
+    assert Checkpoints(path).map("fig", second, [*ARGUMENTS, ("c", 3)]) == [*results, [1.5, 1.0]]
+    assert first.calls == ARGUMENTS
     assert second.calls == [("c", 3)]
 
 
-def test_experiments_do_not_share_pieces(tmp_path: Path) -> None:
+def test_experiments_do_not_share_results(tmp_path: Path) -> None:
     count = Counting()
-    pieces = Pieces(tmp_path / "p.jsonl")
-    pieces.map("one", count, ASKED)
-    pieces.map("two", count, ASKED)
+    checkpoints = Checkpoints(tmp_path / "c.jsonl")
+    checkpoints.map("one", count, ARGUMENTS)
+    checkpoints.map("two", count, ARGUMENTS)
     assert len(count.calls) == 6
-    assert len(pieces) == 6
+    assert len(checkpoints) == 6
 
 
 def test_out_of_time_keeps_what_is_done(tmp_path: Path) -> None:
     ticks = iter(range(100))
     count = Counting()
-    path = tmp_path / "p.jsonl"
-    with pytest.raises(OutOfTime) as told:
-        Pieces(path, budget_s=3.0, seconds=lambda: float(next(ticks))).map("fig", count, ASKED)
-    assert (told.value.done, told.value.left) == (2, 1)
-    Pieces(path).map("fig", count, ASKED)
-    assert count.calls == ASKED
+    path = tmp_path / "c.jsonl"
+    with pytest.raises(OutOfTime) as error:
+        Checkpoints(path, budget_s=3.0, seconds=lambda: float(next(ticks))).map("fig", count, ARGUMENTS)
+    assert (error.value.done, error.value.left) == (2, 1)
+    Checkpoints(path).map("fig", count, ARGUMENTS)
+    assert count.calls == ARGUMENTS
 
 
 def square(number: int) -> int:
     return number * number
 
 
-def test_pieces_side_by_side_are_the_same_pieces(tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
-    asked = [(n,) for n in range(7)]
-    assert Pieces(path, jobs=3).map("square", square, asked) == [n * n for n in range(7)]
-    assert Pieces(path, budget_s=0.0, jobs=3).map("square", square, asked)[-1] == 36, "all are kept"
-    with pytest.raises(OutOfTime) as told:
-        Pieces(path, budget_s=0.0, jobs=3).map("square", square, [(n,) for n in range(20)])
-    assert (told.value.done, told.value.left) == (7, 13)
+def test_processes_compute_the_same_results(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    arguments = [(n,) for n in range(7)]
+    assert Checkpoints(path, jobs=3).map("square", square, arguments) == [n * n for n in range(7)]
+    again = Checkpoints(path, budget_s=0.0, jobs=3).map("square", square, arguments)
+    assert again[-1] == 36, "all are kept"
+    with pytest.raises(OutOfTime) as error:
+        Checkpoints(path, budget_s=0.0, jobs=3).map("square", square, [(n,) for n in range(20)])
+    assert (error.value.done, error.value.left) == (7, 13)
 
 
-def test_a_line_cut_off_is_done_again(tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
-    Pieces(path).map("fig", Counting(), ASKED)
+def test_a_line_cut_off_is_computed_again(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    Checkpoints(path).map("fig", Counting(), ARGUMENTS)
     whole = path.read_text()
     path.write_text(whole[:-10])
     count = Counting()
-    assert Pieces(path).map("fig", count, ASKED)[2] == [1.0, 1.0]
+    assert Checkpoints(path).map("fig", count, ARGUMENTS)[2] == [1.0, 1.0]
     assert count.calls == [("a", 2)]
     assert path.read_text() == whole
 
 
 @pytest.mark.parametrize("content", ["", "[]\n", '{"timely_pieces": "0.0.0"}\n', "\x00\x01"])
-def test_a_file_that_is_none_is_told_and_left_alone(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "p.jsonl"
+def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "c.jsonl"
     path.write_text(content)
-    with pytest.raises(InvalidInput, match=r"p\.jsonl"):
-        Pieces(path)
+    with pytest.raises(InvalidInput, match=r"c\.jsonl"):
+        Checkpoints(path)
     assert path.read_text() == content
 
 
 def test_not_a_number_is_no_result() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        Pieces().map("fig", lambda seed: float("nan"), [(1,)])
+        Checkpoints().map("fig", lambda seed: float("nan"), [(1,)])

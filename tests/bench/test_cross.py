@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from timely.bench import cross
-from timely.bench.checkpoints import Pieces
+from timely.bench.checkpoints import Checkpoints
 from timely.cli.main import run
 
 pytest.importorskip("sklearn", reason="needs the extra 'predict'")
@@ -17,7 +17,7 @@ pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 def test_a_table_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross, "ROBOTS_S", 20.0)
     names = ["fcfs", "timely"]
-    found = cross.table(names, ["wid2-400"], [1, 2], Pieces())
+    found = cross.table(names, ["wid2-400"], [1, 2], Checkpoints())
     columns = cross.measures(["wid2-400"])
     assert list(found) == names
     assert all(set(row) == {column.name for column in columns} for row in found.values())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from timely.bench import decisions
-from timely.bench.checkpoints import OutOfTime, Pieces
+from timely.bench.checkpoints import Checkpoints, OutOfTime
 
 
 class FakeBench:
@@ -38,12 +38,12 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 NAMES = ["timely", "laps-sd", "fcfs", "edf+laps-sd"]
 
 
-def compare(pieces: Pieces) -> dict[str, Any]:
-    return decisions.compare(NAMES, 60.0, 1, pieces, None, lambda line: None)
+def compare(checkpoints: Checkpoints) -> dict[str, Any]:
+    return decisions.compare(NAMES, 60.0, 1, checkpoints, None, lambda line: None)
 
 
 def test_who_needs_drafts_comes_last_on_an_engine_of_its_own(log: list[str]) -> None:
-    assert set(compare(Pieces())) == set(NAMES)
+    assert set(compare(Checkpoints())) == set(NAMES)
     assert log == [
         "plain fcfs", "plain timely", "plain stops", "speculative edf+laps-sd", "speculative laps-sd",
         "plain stops", "speculative stops",
@@ -53,11 +53,11 @@ def test_who_needs_drafts_comes_last_on_an_engine_of_its_own(log: list[str]) -> 
 def test_a_second_run_goes_on_with_the_next_discipline(log: list[str], tmp_path: Path) -> None:
     ticks = iter(range(100))
     with pytest.raises(OutOfTime):
-        compare(Pieces(tmp_path / "live.jsonl", budget_s=2.0, seconds=lambda: float(next(ticks))))
+        compare(Checkpoints(tmp_path / "live.jsonl", budget_s=2.0, seconds=lambda: float(next(ticks))))
     assert log == ["plain fcfs", "plain stops"]
     log.clear()
-    assert set(compare(Pieces(tmp_path / "live.jsonl"))) == set(NAMES)
+    assert set(compare(Checkpoints(tmp_path / "live.jsonl"))) == set(NAMES)
     assert log[0] == "plain timely"
     log.clear()
-    compare(Pieces(tmp_path / "live.jsonl"))
+    compare(Checkpoints(tmp_path / "live.jsonl"))
     assert log == [], "all is kept: no engine is started"

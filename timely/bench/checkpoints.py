@@ -1,4 +1,4 @@
-"""Runs of a long evaluation as pieces that are kept in a file: it can stop after any of them and go on later."""
+"""Results of a long evaluation, kept in a file: it can stop after any measurement and go on later."""
 
 from __future__ import annotations
 
@@ -12,37 +12,40 @@ from typing import Any
 import timely
 from timely.core.errors import InvalidInput
 
-Piece = Callable[..., Any]
+Measurement = Callable[..., Any]
+"""A function of its arguments alone, seeds among them, whose result is JSON."""
 Arguments = tuple[str | int | float, ...]
+
+VERSION_KEY = "timely_pieces"
 
 
 class OutOfTime(Exception):
-    """The budget is used up; what is done is kept.
+    """The budget is used up; finished measurements are kept.
 
     Attributes:
-        done: pieces kept in all. left: pieces still to come of the experiment that was going on.
+        done: results kept in all.
+        left: measurements still to do in the experiment that was stopped.
     """
 
     def __init__(self, done: int, left: int) -> None:
-        super().__init__(f"{done} pieces are kept, {left} of this experiment are left")
+        super().__init__(f"{done} measurements are kept, {left} of this experiment are left")
         self.done = done
         self.left = left
 
 
-class Pieces:
+class Checkpoints:
     """Results by experiment and arguments.
 
-    A piece is a function of its arguments alone (seeds among them) whose result is JSON. Kept pieces are those of the
-    code that made them: after a change to a discipline begin a new file.
+    The file does not notice changed code: after a change to a discipline begin a new file.
 
     Args:
         path: JSON lines, appended to; None keeps everything in memory only.
-        budget_s: after so many seconds no new piece is begun; None: there is no limit.
+        budget_s: no measurement begins later than this, seconds; None sets no limit.
         seconds: the stopwatch.
-        jobs: pieces computed at once, in processes; more than one needs functions that a process can be given.
+        jobs: measurements computed at once, in processes; more than one needs functions that can be pickled.
 
     Raises:
-        InvalidInput: the file is not one of pieces, or of another version of this package.
+        InvalidInput: the file holds no checkpoints, or those of another version of this package.
     """
 
     def __init__(
@@ -56,57 +59,57 @@ class Pieces:
         self._budget_s = budget_s
         self._seconds = seconds
         self.jobs = jobs
-        self._begun_s = seconds()
-        self._kept: dict[str, Any] = {}
+        self._begin_s = seconds()
+        self._results: dict[str, Any] = {}
         if path is not None:
             self._read(path)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._results)
 
-    def map(self, experiment: str, function: Piece, arguments: Sequence[Arguments]) -> list[Any]:
-        """``function(*a)`` for all ``a``, computed where it is not kept yet.
+    def map(self, experiment: str, function: Measurement, arguments: Sequence[Arguments]) -> list[Any]:
+        """``function(*a)`` for all ``a``; only results that are not kept yet are computed.
 
         Raises:
-            OutOfTime: the budget ended before the last one was there.
+            OutOfTime: the budget ended before the last measurement began.
         """
-        missing = [a for a in dict.fromkeys(arguments) if _key(experiment, a) not in self._kept]
-        if self.jobs > 1 and len(missing) > 1:
-            left = self._side_by_side(experiment, function, missing)
+        todo = [a for a in dict.fromkeys(arguments) if _key(experiment, a) not in self._results]
+        if self.jobs > 1 and len(todo) > 1:
+            left = self._compute_in_processes(experiment, function, todo)
         else:
-            left = self._one_by_one(experiment, function, missing)
+            left = self._compute_in_turn(experiment, function, todo)
         if left:
-            raise OutOfTime(len(self._kept), left)
-        return [self._kept[_key(experiment, these)] for these in arguments]
+            raise OutOfTime(len(self), left)
+        return [self._results[_key(experiment, a)] for a in arguments]
 
     @property
     def _over(self) -> bool:
-        return self._budget_s is not None and self._seconds() - self._begun_s >= self._budget_s
+        return self._budget_s is not None and self._seconds() - self._begin_s >= self._budget_s
 
-    def _one_by_one(self, experiment: str, function: Piece, missing: Sequence[Arguments]) -> int:
-        for number, these in enumerate(missing):
+    def _compute_in_turn(self, experiment: str, function: Measurement, todo: Sequence[Arguments]) -> int:
+        for number, arguments in enumerate(todo):
             if self._over:
-                return len(missing) - number
-            self._keep(_key(experiment, these), function(*these))
+                return len(todo) - number
+            self._keep(_key(experiment, arguments), function(*arguments))
         return 0
 
-    def _side_by_side(self, experiment: str, function: Piece, missing: Sequence[Arguments]) -> int:
-        """In processes of their own; none is begun before a place is free, so that the budget is kept."""
-        waiting = list(reversed(missing))
+    def _compute_in_processes(self, experiment: str, function: Measurement, todo: Sequence[Arguments]) -> int:
+        """A measurement is submitted only when a process is free, so that the budget holds."""
+        waiting = list(reversed(todo))
         running: dict[Future[Any], Arguments] = {}
-        with ProcessPoolExecutor(min(self.jobs, len(missing))) as pool:
+        with ProcessPoolExecutor(min(self.jobs, len(todo))) as pool:
             while running or (waiting and not self._over):
                 while waiting and len(running) < self.jobs and not self._over:
-                    these = waiting.pop()
-                    running[pool.submit(function, *these)] = these
+                    arguments = waiting.pop()
+                    running[pool.submit(function, *arguments)] = arguments
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     self._keep(_key(experiment, running.pop(future)), future.result())
         return len(waiting)
 
     def _keep(self, key: str, value: Any) -> None:
-        # What comes back must be what a later run will read.
+        # The result passes through JSON, so that this run and one that reads the file return the same.
         text = json.dumps(value, allow_nan=False)
-        self._kept[key] = json.loads(text)
+        self._results[key] = json.loads(text)
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(f'{{"key": {json.dumps(key)}, "value": {text}}}\n')
@@ -114,30 +117,31 @@ class Pieces:
     def _read(self, path: Path) -> None:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"timely_pieces": timely.__version__}) + "\n", encoding="utf-8")
+            path.write_text(json.dumps({VERSION_KEY: timely.__version__}) + "\n", encoding="utf-8")
             return
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        version = _object(lines[0] if lines else "").get("timely_pieces")
+        version = _parse(lines[0] if lines else "").get(VERSION_KEY)
         if version != timely.__version__:
-            found = "not a file of pieces" if version is None else f"pieces of version {version}"
-            raise InvalidInput(f"{found}; this is {timely.__version__}: begin another", where=str(path))
-        good = len(lines[0])
+            content = "not a file of checkpoints" if version is None else f"checkpoints of version {version}"
+            raise InvalidInput(f"{content}; this is {timely.__version__}: begin another", where=str(path))
+        good_bytes = len(lines[0])
         for line in lines[1:]:
-            piece = _object(line)
-            if not line.endswith("\n") or not isinstance(piece.get("key"), str) or "value" not in piece:
-                break  # a run that was killed while it wrote: this piece and what follows is done again
-            self._kept[piece["key"]] = piece["value"]
-            good += len(line.encode())
+            entry = _parse(line)
+            if not line.endswith("\n") or not isinstance(entry.get("key"), str) or "value" not in entry:
+                break  # a run was killed while it wrote: this result and later ones are computed again
+            self._results[entry["key"]] = entry["value"]
+            good_bytes += len(line.encode())
         with path.open("rb+") as file:
-            file.truncate(good)
+            file.truncate(good_bytes)
 
 
-def _object(line: str) -> dict[str, Any]:
+def _parse(line: str) -> dict[str, Any]:
+    """The object in a line of JSON; empty if there is none."""
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _key(experiment: str, arguments: Arguments) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lrtrace.compose.workload import compose
-from timely.bench.checkpoints import Pieces
+from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.claims import mean
 from timely.bench.papers.justitia import setting as justitia_setting
 from timely.bench.papers.justitia import workloads as justitia_workloads
@@ -219,24 +219,24 @@ def table(
     disciplines: Sequence[str],
     workloads: Sequence[str],
     seeds: Sequence[int],
-    pieces: Pieces,
+    checkpoints: Checkpoints,
     say: Say = lambda line: None,
 ) -> dict[str, dict[str, float]]:
     """Mean over the seeds, by discipline and measure.
 
     Raises:
-        OutOfTime: the budget of ``pieces`` is used up.
+        OutOfTime: the budget of ``checkpoints`` is used up.
     """
     found: dict[str, dict[str, float]] = {name: {} for name in disciplines}
-    if pieces.jobs > 1 and "applications" in workloads:
+    if checkpoints.jobs > 1 and "applications" in workloads:
         justitia_setting.trained()  # before there are processes, each of which would do it again
     # Seed by seed: a run that is stopped has a whole table of fewer seeds.
     for seed in seeds:
         for workload in workloads:
-            pieces.map("cross", _measured, [(workload, name, seed) for name in disciplines])
+            checkpoints.map("cross", _measured, [(workload, name, seed) for name in disciplines])
     for workload in workloads:
         for name in disciplines:
-            runs = pieces.map("cross", _measured, [(workload, name, seed) for seed in seeds])
+            runs = checkpoints.map("cross", _measured, [(workload, name, seed) for seed in seeds])
             for place, measure in enumerate(WORKLOADS[workload].measures):
                 found[name][measure.name] = mean([run[place] for run in runs])
         say(f"{workload}: {len(disciplines)} disciplines")

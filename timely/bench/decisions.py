@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from timely.bench.checkpoints import Pieces
+from timely.bench.checkpoints import Checkpoints
 from timely.bench.journal_audit import RULES, account, judge, read
 from timely.bench.journal_audit import Account as Logged
 from timely.bench.mixed_load import Account, serve
@@ -152,7 +152,7 @@ def compare(
     disciplines: Sequence[str],
     seconds: float,
     seed: int,
-    pieces: Pieces,
+    checkpoints: Checkpoints,
     folder: Path | None,
     say: Callable[[str], None],
 ) -> dict[str, dict[str, Any]]:
@@ -163,7 +163,7 @@ def compare(
         folder: keeps journals and event logs there; None throws them away.
 
     Raises:
-        OutOfTime: the budget of ``pieces`` is used up.
+        OutOfTime: the budget of ``checkpoints`` is used up.
         EngineFailed: the engine does not start.
     """
     found = {}
@@ -171,7 +171,7 @@ def compare(
     ordered = sorted(disciplines, key=lambda names: (_speculates(names), names))
     with _benches(folder) as run:
         for name in ordered:
-            (found[name],) = pieces.map("live", run, [(name, seconds, seed)])
+            (found[name],) = checkpoints.map("live", run, [(name, seconds, seed)])
             row = found[name]
             say(f"{name}: {'good' if row['good'] else 'NOT GOOD'}, {row['verdict']['steps']} steps")
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from timely.bench.checkpoints import Pieces
+from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers import claims
 from timely.bench.papers.justitia import evaluation as justitia
 from timely.bench.papers.justitia import micro, workloads
@@ -142,13 +142,13 @@ def test_a_figure_is_measured_seed_by_seed_and_once(tmp_path: Path) -> None:
         asked.append((name, seed))
         return seed + len(name) / 10.0
 
-    given = Evaluation([1, 2], tmp_path, pieces=Pieces(tmp_path / "p.jsonl"))
+    given = Evaluation([1, 2], tmp_path, checkpoints=Checkpoints(tmp_path / "p.jsonl"))
     assert given.all("x", piece, [("a",), ("bb",)]) == [[1.1, 2.1], [1.2, 2.2]]
     assert asked == [("a", 1), ("bb", 1), ("a", 2), ("bb", 2)]
     assert given.each("x", piece, "bb") == [1.2, 2.2]
     assert given.once("x", piece, "a", 2) == 2.1
     assert len(asked) == 4
-    assert Evaluation([1], tmp_path).pieces is not Evaluation([1], tmp_path).pieces
+    assert Evaluation([1], tmp_path).checkpoints is not Evaluation([1], tmp_path).checkpoints
 
 
 @pytest.mark.paper

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from timely.bench.checkpoints import Pieces
+from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers import claims
 from timely.bench.papers.laps_sd import evaluation as laps
 from timely.bench.papers.run_context import Evaluation
@@ -102,8 +102,8 @@ def test_semantics_evaluation_runs_and_is_ahead_of_its_baselines(
     monkeypatch.setattr(semantic, "BATCHES", (4, 64))
     monkeypatch.setattr(semantic, "MOST", 20)
     told: list[str] = []
-    pieces = Pieces()
-    found = check(semantic.run(Evaluation([1, 2], tmp_path, told.append, pieces)))
+    checkpoints = Checkpoints()
+    found = check(semantic.run(Evaluation([1, 2], tmp_path, told.append, checkpoints)))
     for name in semantic.BASELINES:
         assert found[f"fig2c.{name}"]["ours"] > 1.0
         assert found[f"fig2c.{name}.equal"]["ours"] > 1.0
@@ -119,9 +119,9 @@ def test_semantics_evaluation_runs_and_is_ahead_of_its_baselines(
     ):
         assert (tmp_path / f"{figure}.png").stat().st_size > 5_000
     assert told
-    kept = len(pieces)
-    assert check(semantic.run(Evaluation([1, 2], tmp_path, pieces=pieces))) == found
-    assert len(pieces) == kept, "nothing is measured twice"
+    kept = len(checkpoints)
+    assert check(semantic.run(Evaluation([1, 2], tmp_path, checkpoints=checkpoints))) == found
+    assert len(checkpoints) == kept, "nothing is measured twice"
 
 
 # ---------------------------------------------------------------- LAPS-SD

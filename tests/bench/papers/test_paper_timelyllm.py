@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from timely.bench.bounds import MOST_TASKS, Alone, clairvoyant_utility, least_token_s
-from timely.bench.checkpoints import OutOfTime, Pieces
+from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.timelyllm import evaluation as paper
 from timely.bench.papers.timelyllm import runs
-from timely.cli import bench
 from timely.core.errors import InvalidInput
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines import registry
@@ -66,13 +65,6 @@ def test_no_discipline_beats_the_clairvoyant(discipline: str, new_tokens: int) -
     assert reached(tasks, discipline) <= clairvoyant_utility(tasks, PROFILE) + 1e-9
 
 
-def test_a_claim_s_interval_stands_beside_its_mean() -> None:
-    row = {"what": "x", "paper": 2.0, "ours": 1.0, "unit": "s", "holds": False, "note": ""}
-    assert bench._claim_row(row)[2] == "1"
-    told = bench._claim_row(row | {"ci95": [0.51234567, 1.5]})
-    assert told == ("x", "2", "1 (0.5123 to 1.5)", "s", "0.50", "**no**", "")
-
-
 def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:
     # Two tasks so long that the second is late whatever comes first: the urgent one goes first.
     tasks = burst(2, 2000)
@@ -102,9 +94,9 @@ def test_crossing() -> None:
     assert math.isnan(runs.crossing([0, 10], [1.0, 0.9], 0.5))
 
 
-def test_an_outcome_comes_back_from_its_piece() -> None:
+def test_an_outcome_comes_back_from_its_checkpoint() -> None:
     found = runs.Outcome.of(*runs.run_records(runs.VLLM, "wid3", 1))
-    again = runs.Outcome.from_piece(json.loads(json.dumps(found.to_piece())))
+    again = runs.Outcome.from_checkpoint(json.loads(json.dumps(found.to_checkpoint())))
     assert again.utility == pytest.approx(found.utility, abs=1e-8)
     assert set(again.types) == {9, 10, 11}
     assert math.isnan(again.share["urgent"])  # arms have no urgent tasks
@@ -113,13 +105,13 @@ def test_an_outcome_comes_back_from_its_piece() -> None:
 
 @pytest.mark.paper
 def test_runs_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "pieces.jsonl"
-    first = runs.Runs(Pieces(path)).outcomes(runs.OURS, "wid3", [1, 2])
+    path = tmp_path / "checkpoints.jsonl"
+    first = runs.Runs(Checkpoints(path)).outcomes(runs.OURS, "wid3", [1, 2])
     kept = path.read_text()
-    assert runs.Runs(Pieces(path)).outcomes(runs.OURS, "wid3", [1, 2]) == first
+    assert runs.Runs(Checkpoints(path)).outcomes(runs.OURS, "wid3", [1, 2]) == first
     assert path.read_text() == kept
     with pytest.raises(OutOfTime):
-        runs.Runs(Pieces(path, budget_s=0.0)).outcomes(runs.OURS, "wid3", [1, 2, 3])
+        runs.Runs(Checkpoints(path, budget_s=0.0)).outcomes(runs.OURS, "wid3", [1, 2, 3])
 
 
 def test_longer_plans_repeat_their_segments() -> None:

@@ -37,8 +37,8 @@ def command(
         if name not in cross.WORKLOADS:
             raise UnknownName("workload", name, cross.WORKLOADS, where="--workloads")
     console = make_console(json_file)
-    with resumable(resume, budget, jobs) as pieces:
-        values = cross.table(names, chosen, list(range(1, seeds + 1)), pieces, log)
+    with resumable(resume, budget, jobs) as checkpoints:
+        values = cross.table(names, chosen, list(range(1, seeds + 1)), checkpoints, log)
     write_json(json_file, {"seeds": seeds, "disciplines": values})
     columns = cross.measures(chosen)
     best = {column.name: cross.best(values, column) for column in columns}

@@ -53,8 +53,8 @@ def command(
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     console = make_console(json_file)
-    with resumable(resume, budget) as pieces:
-        results = compare(names, seconds, seed, pieces, keep, log)
+    with resumable(resume, budget) as checkpoints:
+        results = compare(names, seconds, seed, checkpoints, keep, log)
     write_json(json_file, {"seconds": seconds, "seed": seed, "disciplines": results})
     show_table(console, HEADINGS, [_row(name, row) for name, row in sorted(results.items())], markdown)
 

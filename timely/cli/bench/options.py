@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from timely.bench.checkpoints import OutOfTime, Pieces
+from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.cli.output import check_target
 from timely.core.errors import InvalidInput, Unsupported
 
@@ -21,13 +21,13 @@ TRY_AGAIN = 75
 Resume = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Keep each piece of the run there, and begin with those that are there."
+        metavar="FILE", help="Keep each finished measurement there; a later call with it skips those."
     ),
 ]
 DefaultSystem = Annotated[
     bool, typer.Option("--default-system", help="Let the processors sleep as they like.")
 ]
-Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Pieces computed at once, in processes.")]
+Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Measurements computed at once, in processes.")]
 MarkdownFile = Annotated[
     Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write the table there too.")
 ]
@@ -40,12 +40,12 @@ Budget = Annotated[
 
 
 @contextmanager
-def resumable(path: Path | None, budget_s: float | None, jobs: int = 1) -> Iterator[Pieces]:
-    """Pieces kept in ``path``; when the budget is used up the command says so and exits with 75 (try again)."""
+def resumable(path: Path | None, budget_s: float | None, jobs: int = 1) -> Iterator[Checkpoints]:
+    """Checkpoints in ``path``; a command whose budget is used up says so and exits with ``TRY_AGAIN``."""
     if budget_s is not None and path is None:
         raise InvalidInput("a budget needs a file to go on from: --resume FILE", where="--budget")
     try:
-        yield Pieces(path, budget_s, jobs=jobs)
+        yield Checkpoints(path, budget_s, jobs=jobs)
     except OutOfTime as stopped:
         typer.echo(f"timely: out of time; {stopped}. The same command goes on.", err=True)
         raise typer.Exit(TRY_AGAIN) from None

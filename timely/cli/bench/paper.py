@@ -40,16 +40,17 @@ def command(
     console = make_console(json_file)
     target = out / name
     target.mkdir(parents=True, exist_ok=True)
-    with resumable(resume, budget, jobs) as pieces:
-        claims = module.run(Evaluation(range(1, seeds + 1), target, log, pieces))
+    with resumable(resume, budget, jobs) as checkpoints:
+        claims = module.run(Evaluation(range(1, seeds + 1), target, log, checkpoints))
     write_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
     ours = "ours (95% interval)" if any(row.get("ci95") for row in claims) else "ours"
     headings = ("claim", "paper", ours, "unit", "ratio", "holds", "note")
-    show_table(console, headings, [_row(row) for row in claims], markdown)
+    show_table(console, headings, [claim_row(row) for row in claims], markdown)
     console.print(f"plots: {target}")
 
 
-def _row(row: dict[str, Any]) -> tuple[str, ...]:
+def claim_row(row: dict[str, Any]) -> tuple[str, ...]:
+    """The cells of a claim; ``ratio`` is ours over the paper's."""
     paper, ours = row["paper"], row["ours"]
     ratio = f"{ours / paper:.2f}" if paper and ours is not None else ""
     holds = {True: "yes", False: "**no**", None: ""}[row["holds"]]

@@ -43,7 +43,7 @@ def run(given: Evaluation) -> list[Claim]:
     Raises:
         Unsupported: scikit-learn is not installed.
     """
-    if given.pieces.jobs > 1:
+    if given.checkpoints.jobs > 1:
         trained()  # before there are processes, each of which would do it again
     results = end_to_end(given)
     return [

@@ -123,7 +123,7 @@ def run(given: Evaluation) -> list[Claim]:
 
     Each claim is ``{"id", "what", "paper", "ours", "ci95", "ratio", "unit", "holds", "note"}``.
     """
-    report = Report(given.out, Runs(given.pieces))
+    report = Report(given.out, Runs(given.checkpoints))
     for part in (
         table_1, comparison, sensitivity, figure_5, figure_6, figure_7, figure_8, figure_9, figure_10, tables_4_and_5,
         ablation, bounds,

@@ -15,7 +15,7 @@ import numpy as np
 
 from lrtrace.compose.workload import Options, compose
 from timely.bench.bounds import MOST_TASKS, Alone, clairvoyant_utility
-from timely.bench.checkpoints import Pieces
+from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.plots import Interval
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import Discipline, Floats, Speed, StepLimits
@@ -155,8 +155,8 @@ class Outcome:
         )
 
     @classmethod
-    def from_piece(cls, piece: dict[str, Any]) -> Outcome:
-        """The inverse of ``to_piece``."""
+    def from_checkpoint(cls, piece: dict[str, Any]) -> Outcome:
+        """The inverse of ``to_checkpoint``."""
         return cls(
             {name: _back(value) for name, value in piece["share"].items()},
             _back(piece["utility"]),
@@ -169,7 +169,7 @@ class Outcome:
             },
         )
 
-    def to_piece(self) -> dict[str, Any]:
+    def to_checkpoint(self) -> dict[str, Any]:
         """As JSON has it: null for nan."""
         return {
             "share": {name: _plain(value) for name, value in self.share.items()},
@@ -243,25 +243,25 @@ def run_records(
     return run.records, ids, run.end_s
 
 
-def _run_piece(
+def _measure_run(
     system: str, name: str, seed: int, new_tokens: int, profile: str, max_batch: int, unit: str, longer: float
 ) -> dict[str, Any]:
     done = run_records(
         BY_NAME[system], name, seed, new_tokens=new_tokens, profile=profile, max_batch=max_batch or None,
         unit=unit, longer=longer,
     )  # fmt: skip
-    return Outcome.of(*done).to_piece()
+    return Outcome.of(*done).to_checkpoint()
 
 
 class Runs:
-    """Outcomes of systems on workloads, kept as pieces.
+    """Outcomes of systems on workloads, kept as checkpoints.
 
     Raises:
-        OutOfTime: (of every method) the pieces' budget is used up.
+        OutOfTime: (of every method) the checkpoints' budget is used up.
     """
 
-    def __init__(self, pieces: Pieces | None = None) -> None:
-        self.pieces = Pieces() if pieces is None else pieces
+    def __init__(self, checkpoints: Checkpoints | None = None) -> None:
+        self.checkpoints = Checkpoints() if checkpoints is None else checkpoints
 
     def outcomes(
         self,
@@ -279,17 +279,21 @@ class Runs:
         arguments = [
             (system.name, name, seed, new_tokens, profile, max_batch, unit, longer) for seed in seeds
         ]
-        return [Outcome.from_piece(piece) for piece in self.pieces.map("run", _run_piece, arguments)]
+        return [
+            Outcome.from_checkpoint(piece) for piece in self.checkpoints.map("run", _measure_run, arguments)
+        ]
 
     def alone(self, seeds: Sequence[int], new_tokens: int) -> list[float]:
         """Mean utility of WID 2 where every task is alone on an idle engine, a seed each."""
-        return self.pieces.map("alone", _alone, [(seed, new_tokens) for seed in seeds])
+        return self.checkpoints.map("alone", _alone, [(seed, new_tokens) for seed in seeds])
 
     def bursts(self, seeds: Sequence[int], new_tokens: int) -> list[tuple[float, float, float]]:
         """Utility of single events of WID 2: possible (clairvoyant), ours, the paper's algorithm; a seed each."""
         return [
             (found[0], found[1], found[2])
-            for found in self.pieces.map("bursts", _bursts_piece, [(seed, new_tokens) for seed in seeds])
+            for found in self.checkpoints.map(
+                "bursts", _measure_bursts, [(seed, new_tokens) for seed in seeds]
+            )
         ]
 
 
@@ -298,7 +302,7 @@ def _alone(seed: int, new_tokens: int) -> float:
     return _mean(alone.utility(task) for task in workload("wid2", seed, new_tokens)[0])
 
 
-def _bursts_piece(seed: int, new_tokens: int) -> list[float]:
+def _measure_bursts(seed: int, new_tokens: int) -> list[float]:
     profile = load_profile(PROFILE)
     total = [0.0, 0.0, 0.0]
     for burst in _bursts(workload("wid2", seed, new_tokens)[0]):
