@@ -133,7 +133,9 @@ def train(
         )
         seed += 1  # other cases than before
     words = coinable(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
-    sources = [Source(skills, cases(skills, "train", seed, coin=COIN, coinable=words)) for skills in sets]
+    sources = [
+        Source(skills, cases(skills, "train", seed, coin_share=COIN, coinable=words)) for skills in sets
+    ]
     loss = run(folder, sources, out, options, start=start, progress=progress)
     card = Card(
         base_model=folder.name,
@@ -291,11 +293,11 @@ def latency(
 
 
 def cases(
-    skills: SkillSet, split: Split, seed: int, *, coin: float = 0.0, coinable: tuple[str, ...] = ()
+    skills: SkillSet, split: Split, seed: int, *, coin_share: float = 0.0, coinable: tuple[str, ...] = ()
 ) -> Iterator[Case]:
     """From the generator that comes with the skill set, or from its examples."""
     if skills.name in DRAWN:
-        return generate(skills.name, split, seed, coin=coin, coinable=coinable)
+        return generate(skills.name, split, seed, coin_share=coin_share, coinable=coinable)
     return cases_of(skills, split, seed)
 
 

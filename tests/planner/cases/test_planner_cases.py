@@ -13,30 +13,9 @@ import pytest
 
 from lrtrace.compose.tasks import TASKS
 from timely.core.errors import UnknownName
-from timely.planner.cases import vocabulary
 from timely.planner.cases.case import Case, failure, refused_by
 from timely.planner.cases.generate import DRAWN, generate
-from timely.planner.cases.vocabulary import (
-    ADJECTIVES,
-    ANIMALS,
-    ARM_OBJECTS,
-    ARM_PLACES,
-    DRONE_OBJECTS,
-    GROUPS,
-    LOOKED_AT,
-    MESSAGES,
-    MOVERS,
-    NEEDS,
-    NOUNS,
-    PEOPLE,
-    PHRASES,
-    QUESTIONS,
-    SORT_PLACES,
-    SURFACES,
-    UNDERS,
-    Split,
-    coinable,
-)
+from timely.planner.cases.vocabulary import PHRASES, WORDS, Split, SplitList, coinable
 from timely.planner.cases.wordings import expand
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
@@ -67,21 +46,25 @@ def test_the_same_seed_gives_the_same_cases(skill_set: str) -> None:
     assert first != [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50, seed=4)]
 
 
-SHOW = """
+PRINT_HASH = """
 import hashlib
-from itertools import islice
+from itertools import chain, islice
+from timely.planner.cases.from_examples import cases_of
 from timely.planner.cases.generate import DRAWN, generate
-made = [(c.task, c.scene, c.history, c.plan) for s in DRAWN for c in islice(generate(s, "train", 0, coin=0.3), 600)]
-print(hashlib.sha256(repr(made).encode()).hexdigest())
+from timely.plans.skill_library import find_skill_set
+sources = [islice(generate(s, "train", 0, coin_share=0.3), 600) for s in DRAWN]
+sources += [islice(cases_of(find_skill_set(s), "train", 0), 200) for s in DRAWN]
+cases = [(c.task, c.scene, c.history, c.plan) for c in chain(*sources)]
+print(hashlib.sha256(repr(cases).encode()).hexdigest())
 """
 
 
 @pytest.mark.process
 def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
-    """Whatever order Python's sets happen to have: texts hash differently in each process."""
+    """Texts hash differently in each process, and so the order of sets differs."""
     hashes = {
         subprocess.run(
-            [sys.executable, "-c", SHOW], env={**os.environ, "PYTHONHASHSEED": seed}, timeout=120, check=True,
+            [sys.executable, "-c", PRINT_HASH], env={**os.environ, "PYTHONHASHSEED": seed}, timeout=120, check=True,
             capture_output=True, text=True,
         ).stdout
         for seed in ("1", "2")
@@ -96,23 +79,23 @@ def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
 def test_the_held_out_test_is_still_the_one_scores_were_measured_on(
     skill_set: str, seed: int, begins: str
 ) -> None:
-    """Whoever changes what training draws must not move these; whoever means to, measures everything again."""
-    found = hashlib.sha256()
+    """A change to what training draws must not move these hashes. A change of the test needs new measurements."""
+    digest = hashlib.sha256()
     for case in made(skill_set, "test", 192, seed):
-        found.update(repr((case.task, case.scene, case.history, case.plan)).encode())
-    assert found.hexdigest().startswith(begins)
+        digest.update(repr((case.task, case.scene, case.history, case.plan)).encode())
+    assert digest.hexdigest().startswith(begins)
 
 
 @pytest.mark.parametrize("skill_set", sorted(DRAWN))
 def test_coined_names_are_names_of_no_table(skill_set: str) -> None:
     """And the plans that copy them are right; without a share of them nothing is drawn."""
-    coined = list(islice(generate(skill_set, "train", 3, coin=0.5), 200))
+    coined = list(islice(generate(skill_set, "train", 3, coin_share=0.5), 200))
     plain = made(skill_set, "train", 200)
     assert [case.task for case in coined] != [case.task for case in plain]
-    known = set(re.findall("[a-z]+", " ".join(map(str, vars(vocabulary).values()))))
+    table_words = set(re.findall("[a-z]+", f"{WORDS} {PHRASES}"))
 
     def unknown(cases: list[Case]) -> int:
-        return sum(bool(set(re.findall(r"'([a-z]+)'", case.plan)) - known) for case in cases)
+        return sum(bool(set(re.findall(r"'([a-z]+)'", case.plan)) - table_words) for case in cases)
 
     assert unknown(coined) > unknown(plain) + 20
 
@@ -127,22 +110,22 @@ def test_no_task_of_the_test_is_one_of_training(skill_set: str) -> None:
 @pytest.mark.parametrize(
     "table",
     [
-        ADJECTIVES, ANIMALS, ARM_PLACES, LOOKED_AT, MESSAGES, MOVERS, NEEDS, PEOPLE, QUESTIONS, SORT_PLACES,
-        SURFACES, UNDERS,
+        "adjectives", "animals", "arm_places", "looked_at", "messages", "movers", "needs", "people", "questions",
+        "sort_places", "surfaces", "unders",
     ],
 )  # fmt: skip
-def test_the_words_of_the_test_are_others(table: dict[Split, tuple[object, ...]]) -> None:
-    assert table["train"]
-    assert table["test"]
-    assert not set(table["train"]) & set(table["test"])
+def test_held_out_words_are_none_of_training(table: str) -> None:
+    words: SplitList[object] = getattr(WORDS, table)
+    assert words.test
+    assert not set(words.train) & set(words.test)
 
 
 def test_things_of_the_test_are_in_no_table_of_training() -> None:
-    """A thing may stand in several tables: names of the one half are in none of the other."""
-    tables = [DRONE_OBJECTS, NOUNS, ARM_OBJECTS, *GROUPS.values()]
-    trained = {name for table in tables for name in table["train"]}
+    """An object may stand in several tables: held-out names are in no table of training."""
+    tables = [WORDS.drone_objects, WORDS.nouns, WORDS.arm_objects, *WORDS.groups.values()]
+    trained = {name for table in tables for name in table.train}
     assert len(trained) > 1500
-    assert not trained & {name for table in tables for name in table["test"]}
+    assert not trained & {name for table in tables for name in table.test}
 
 
 def test_no_wording_of_the_test_is_one_of_training() -> None:
@@ -227,7 +210,7 @@ def test_words_of_a_vocabulary_that_may_be_names() -> None:
     assert coinable(given) == ("cathedral",)
     case = next(
         case
-        for case in generate("arm", "train", 0, coin=1.0, coinable=("cathedral",))
+        for case in generate("arm", "train", 0, coin_share=1.0, coinable=("cathedral",))
         if case.family == "put"
     )
     assert "cathedral" in case.plan

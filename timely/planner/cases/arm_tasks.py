@@ -1,23 +1,13 @@
-"""Tasks for the skill set ``arm``, family by family, each with a plan and tables on which to judge any plan."""
+"""Generates tasks for the skill set ``arm``, each with a plan and the tables that judge any plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from timely.planner.cases.case import Case, Draw, Judge, Scene, Trial, refused, same
-from timely.planner.cases.text_noise import dressed
-from timely.planner.cases.vocabulary import (
-    ADJECTIVES,
-    ARM_OBJECTS,
-    ARM_PLACES,
-    COLOURS,
-    GROUPS,
-    LOOKED_AT,
-    MESSAGES,
-    PEOPLE,
-    SHAPES,
-    SORT_PLACES,
-)
+from timely.planner.cases.case import Case, Judge, Scene, Trial, refused, same
+from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.text_noise import add_noise
+from timely.planner.cases.vocabulary import WORDS
 from timely.plans.worlds import ArmScene
 
 NAME = "arm"
@@ -26,20 +16,20 @@ UNABLE, UNSEEN = "say('Sorry, I cannot do that');", "say('Sorry, I do not see it
 
 
 MAX_CARRIED = 6
-"""Things that one plan may pick and place: twice as many statements."""
+"""Objects that one plan may pick and place; each takes two statements."""
 
 
-def draw_case(draw: Draw) -> Case:
-    """A task of any family, families as often as ``FAMILIES`` says; while finishing the hard ones more often."""
+def draw_case(sampler: Sampler) -> Case:
+    """A task of a random family, weighted by ``FAMILIES``. The second part of a training draws hard ones more often."""
     weights = [
-        weight * (MORE_WHILE_FINISHING.get(family, 1.0) if draw.coin and draw.training else 1.0)
+        weight * (FINISHING_FACTORS.get(family, 1.0) if sampler.coin_share and sampler.training else 1.0)
         for family, weight in FAMILIES.items()
     ]
-    return draw.rng.choices(list(FAMILIES), weights=weights)[0](draw)
+    return sampler.rng.choices(list(FAMILIES), weights=weights)[0](sampler)
 
 
 def case(
-    draw: Draw,
+    sampler: Sampler,
     family: str,
     task: str,
     plan: str,
@@ -54,7 +44,7 @@ def case(
     history: str = "",
     judge: Judge = same,
 ) -> Case:
-    """A finished case on a table with these things; ``scene`` lists them unless given."""
+    """A case on a table with these objects. ``scene`` lists them by default."""
     text = f"{task[0].upper()}{task[1:]}"
     if text[-1] not in ".?!":
         text += "."
@@ -62,96 +52,94 @@ def case(
     def world() -> Scene:
         return ArmScene(tuple(things), tuple(places), dict(on or {}), holding)
 
-    said = ", ".join(draw.placed(thing) for thing in things) if scene is None else scene
-    text = dressed(draw, text, plan, command=command) if not history else text
+    said = ", ".join(sampler.with_position(thing) for thing in things) if scene is None else scene
+    text = add_noise(sampler, text, plan, command=command) if not history else text
     return Case(
         NAME, family, text, plan, (Trial(world, refused if refusal else judge),), said, history, refusal
     )
 
 
-def table(draw: Draw, *names: str, without: Sequence[str] = (), least: int = 0) -> list[str]:
-    """These things among others, in any order."""
+def table(sampler: Sampler, *names: str, without: Sequence[str] = (), least: int = 0) -> list[str]:
+    """These objects among others, in random order."""
     taken = {*names, *without}
-    others = [name for name in _things(draw, 6) if not any(name in t or t in name for t in taken)]
-    others = others[: max(least, draw.one((0, 1, 2, 3, 4)))]
-    if draw.training and taken and draw.chance(0.3):
-        others += _alike(draw, sorted(taken))
+    others = [name for name in _objects(sampler, 6) if not any(name in t or t in name for t in taken)]
+    others = others[: max(least, sampler.choose((0, 1, 2, 3, 4)))]
+    if sampler.training and taken and sampler.chance(0.3):
+        others += _similar_object(sampler, sorted(taken))
     listed = [*names, *others]
-    draw.rng.shuffle(listed)
+    sampler.rng.shuffle(listed)
     return listed
 
 
-def _alike(draw: Draw, names: Sequence[str]) -> list[str]:
-    """Something that could be taken for one of these: of the same kind, or of the same colour."""
-    adjective, _, noun = draw.one(names).rpartition(" ")
-    if adjective and draw.chance(0.5):
-        noun = draw.of(ARM_OBJECTS).split()[-1]
+def _similar_object(sampler: Sampler, names: Sequence[str]) -> list[str]:
+    """An object that resembles one of these: of the same kind or of the same colour."""
+    adjective, _, noun = sampler.choose(names).rpartition(" ")
+    if adjective and sampler.chance(0.5):
+        noun = sampler.from_table(WORDS.arm_objects).split()[-1]
     else:
-        adjective = draw.of(ADJECTIVES)
-    made = f"{adjective} {noun}"
-    return [] if any(made in name or name in made for name in names) else [made]
+        adjective = sampler.from_table(WORDS.adjectives)
+    similar = f"{adjective} {noun}"
+    return [] if any(similar in name or name in similar for name in names) else [similar]
 
 
-def _things(draw: Draw, count: int) -> list[str]:
-    chosen: list[str] = []
-    while len(chosen) < count:
-        name = draw.thing(ARM_OBJECTS)
-        if not any(name in other or other in name for other in chosen):
-            chosen.append(name)
-    return chosen
+def _objects(sampler: Sampler, count: int) -> list[str]:
+    objects: list[str] = []
+    while len(objects) < count:
+        name = sampler.object_name(WORDS.arm_objects)
+        if not any(name in other or other in name for other in objects):
+            objects.append(name)
+    return objects
 
 
-def _place(draw: Draw, *names: str) -> str:
+def _place(sampler: Sampler, *names: str) -> str:
     while True:
-        place = draw.of(ARM_PLACES)
-        if draw.coins():
-            place = draw.qualified(place.split()[-1])
+        place = sampler.from_table(WORDS.arm_places)
+        if sampler.coins():
+            place = sampler.qualify(place.split()[-1])
         if not any(place in name or name in place for name in names):
             return place
 
 
-def _at(place: str, draw: Draw) -> str:
-    """In or on it."""
+def _in_or_on(place: str, sampler: Sampler) -> str:
+    """The place with its preposition."""
     if any(word in place for word in ("tray", "plate", "platter", "shelf", "mat", "saucer", "table", "rack")):
-        return f"{draw.one(('on', 'on', 'onto')) if draw.training else 'on'} the {place}"
-    return f"{draw.one(('in', 'into'))} the {place}"
+        return f"{sampler.choose(('on', 'on', 'onto')) if sampler.training else 'on'} the {place}"
+    return f"{sampler.choose(('in', 'into'))} the {place}"
 
 
 def carry(*moves: tuple[str, str]) -> str:
-    """Pick each and place it."""
+    """Statements that pick each object and place it."""
     return "".join(f"pick('{thing}');place('{place}');" for thing, place in moves)
 
 
 # ---------------------------------------------------------------------- families
 
 
-def put(draw: Draw) -> Case:
-    """One to three things, each to its place."""
-    count = draw.one((1, 1, 2, 2, 3))
-    names = _things(draw, count)
-    places = [_place(draw, *names) for _ in names]
-    if draw.chance(0.25):
+def put(sampler: Sampler) -> Case:
+    """Put one to three objects, each in its place."""
+    count = sampler.choose((1, 1, 2, 2, 3))
+    names = _objects(sampler, count)
+    places = [_place(sampler, *names) for _ in names]
+    if sampler.chance(0.25):
         places = [places[0]] * count
     moves = list(zip(names, places, strict=True))
-    clauses = [f"the {thing} {_at(place, draw)}" for thing, place in moves]
-    verb = draw.phrase("arm put, verb")
+    clauses = [f"the {thing} {_in_or_on(place, sampler)}" for thing, place in moves]
+    verb = sampler.phrase("arm put, verb")
     if len(set(places)) == 1 and count > 1:
         listed = ", ".join(f"the {name}" for name in names[:-1]) + f" and the {names[-1]}"
-        task = f"{verb} {listed} {_at(places[0], draw)}"
+        task = f"{verb} {listed} {_in_or_on(places[0], sampler)}"
     elif count == 1:
-        task = draw.phrase(
-            "arm put one",
-            v=verb,
-            c=clauses[0],
-            x=names[0],
-            p=_at(places[0], draw),
+        task = sampler.phrase(
+            "arm put one", v=verb, c=clauses[0], x=names[0], p=_in_or_on(places[0], sampler)
         )
     else:
-        task = draw.phrase("arm put two" if count == 2 else "arm put three", *clauses, v=verb)
-    tail, plan = ("", carry(*moves)) if task.endswith("?") else _tail(draw, carry(*moves))
-    listed_scene = table(draw, *names, *(dict.fromkeys(places) if draw.chance(0.6) else ()), without=places)
+        task = sampler.phrase("arm put two" if count == 2 else "arm put three", *clauses, v=verb)
+    tail, plan = ("", carry(*moves)) if task.endswith("?") else _with_final_step(sampler, carry(*moves))
+    listed_scene = table(
+        sampler, *names, *(dict.fromkeys(places) if sampler.chance(0.6) else ()), without=places
+    )
     return case(
-        draw,
+        sampler,
         "put",
         task + tail,
         plan,
@@ -161,243 +149,189 @@ def put(draw: Draw) -> Case:
     )
 
 
-def _tail(draw: Draw, plan: str) -> tuple[str, str]:
-    """Sometimes something to do at the end."""
-    if not draw.chance(0.25):
+def _with_final_step(sampler: Sampler, plan: str) -> tuple[str, str]:
+    """The plan, sometimes with a final step, and the words for that step."""
+    if not sampler.chance(0.25):
         return "", plan
-    kind = draw.one(("home", "say", "open"))
+    kind = sampler.choose(("home", "say", "open"))
     if kind == "home":
-        return draw.phrase(
-            "arm finally home",
-        ), plan + "home();"
+        return sampler.phrase("arm finally home"), plan + "home();"
     if kind == "say":
-        message = draw.of(MESSAGES)
-        return draw.phrase(
-            "arm finally say",
-            m=message,
-        ), f"{plan}say('{message}');"
-    return draw.phrase("arm finally open"), plan + "open();"
+        message = sampler.from_table(WORDS.messages)
+        return sampler.phrase("arm finally say", m=message), f"{plan}say('{message}');"
+    return sampler.phrase("arm finally open"), plan + "open();"
 
 
-def single(draw: Draw) -> Case:
-    """Pick it up, throw it away, show it."""
-    (name,) = _things(draw, 1)
-    kind = draw.one(("pick", "throw", "show", "show", "drop", "over"))
+def single(sampler: Sampler) -> Case:
+    """Pick up, throw away or show one object."""
+    (name,) = _objects(sampler, 1)
+    kind = sampler.choose(("pick", "throw", "show", "show", "drop", "over"))
     if kind == "pick":
-        task = draw.phrase(
-            "arm pick",
-            x=name,
-        )
-        return case(draw, "single", task, f"pick('{name}');", things=table(draw, name))
+        task = sampler.phrase("arm pick", x=name)
+        return case(sampler, "single", task, f"pick('{name}');", things=table(sampler, name))
     if kind == "throw":
-        task = draw.phrase(
-            "arm throw",
-            x=name,
-        )
-        things = table(draw, name)
+        task = sampler.phrase("arm throw", x=name)
+        things = table(sampler, name)
         return case(
-            draw,
+            sampler,
             "single",
             task,
             f"pick('{name}');drop('bin');",
             things=things,
             places=["bin"],
-            scene=", ".join([*things, "bin"]) if draw.chance(0.6) else None,
+            scene=", ".join([*things, "bin"]) if sampler.chance(0.6) else None,
         )
     if kind == "drop":
-        place = _place(draw, name)
-        task = draw.phrase(
-            "arm drop",
-            x=name,
-            p=_at(place, draw),
-        )
+        place = _place(sampler, name)
+        task = sampler.phrase("arm drop", x=name, p=_in_or_on(place, sampler))
         return case(
-            draw,
+            sampler,
             "single",
             task,
             f"pick('{name}');drop('{place}');",
-            things=table(draw, name, without=[place]),
+            things=table(sampler, name, without=[place]),
             places=[place],
         )
     if kind == "over":
-        task = draw.phrase(
-            "arm over",
-            x=name,
-        )
-        return case(draw, "single", task, f"move_to('{name}');", things=table(draw, name))
-    task = draw.phrase(
-        "arm show",
-        x=name,
-    )
-    return case(draw, "single", task, f"move_to('{name}');say('Here it is');", things=table(draw, name))
+        task = sampler.phrase("arm over", x=name)
+        return case(sampler, "single", task, f"move_to('{name}');", things=table(sampler, name))
+    task = sampler.phrase("arm show", x=name)
+    return case(sampler, "single", task, f"move_to('{name}');say('Here it is');", things=table(sampler, name))
 
 
-def simple(draw: Draw) -> Case:
-    """Gripper, rest position, words, looking."""
-    kind = draw.one(("open", "close", "home", "say", "look"))
-    things = table(draw)
+def simple(sampler: Sampler) -> Case:
+    """Use the gripper, go home, say something or look."""
+    kind = sampler.choose(("open", "close", "home", "say", "look"))
+    things = table(sampler)
     if kind == "open":
-        return case(
-            draw,
-            "simple",
-            draw.phrase(
-                "arm open",
-            ),
-            "open();",
-            things=things,
-        )
+        return case(sampler, "simple", sampler.phrase("arm open"), "open();", things=things)
     if kind == "close":
-        return case(
-            draw,
-            "simple",
-            draw.phrase(
-                "arm close",
-            ),
-            "close();",
-            things=things,
-        )
+        return case(sampler, "simple", sampler.phrase("arm close"), "close();", things=things)
     if kind == "home":
-        return case(
-            draw,
-            "simple",
-            draw.phrase(
-                "arm home",
-            ),
-            "home();",
-            things=things,
-        )
+        return case(sampler, "simple", sampler.phrase("arm home"), "home();", things=things)
     if kind == "say":
-        message = draw.of(MESSAGES)
+        message = sampler.from_table(WORDS.messages)
         return case(
-            draw,
-            "simple",
-            draw.phrase(
-                "arm say",
-                m=message,
-            ),
-            f"say('{message}');",
-            things=things,
+            sampler, "simple", sampler.phrase("arm say", m=message), f"say('{message}');", things=things
         )
-    place = draw.of(LOOKED_AT)
-    return case(
-        draw,
-        "simple",
-        draw.phrase(
-            "arm look",
-            p=place,
-        ),
-        f"look('{place}');",
-        things=things,
-    )
+    place = sampler.from_table(WORDS.looked_at)
+    return case(sampler, "simple", sampler.phrase("arm look", p=place), f"look('{place}');", things=things)
 
 
-def stack(draw: Draw) -> Case:
-    """Boxes on boxes; the colour alone often names them."""
-    shape = draw.of(SHAPES)
-    colours = draw.some(COLOURS[draw.split], draw.one((2, 3, 3, 4)))
-    colours = [draw.coined() if draw.coins() else colour for colour in colours]
+def stack(sampler: Sampler) -> Case:
+    """Stack boxes. Often only their colours name them."""
+    shape = sampler.from_table(WORDS.shapes)
+    colours = sampler.sample(WORDS.colours.of(sampler.split), sampler.choose((2, 3, 3, 4)))
+    colours = [sampler.coined_name() if sampler.coins() else colour for colour in colours]
     if any(a != b and a in b for a in colours for b in colours) or len(set(colours)) < len(colours):
-        return stack(draw)
+        return stack(sampler)
     names = [f"{colour} {shape}" for colour in colours]
     order = list(zip(names[1:], names, strict=False))  # each on the one before
-    if draw.chance(0.5):
+    if sampler.chance(0.5):
         clauses = [f"{thing.split()[0]} on {below.split()[0]}" for thing, below in order]
-        head = draw.phrase(
-            "arm stack",
-            s=f"{shape}s" if shape != "box" else "boxes",
-        )
-        joint = draw.one((", then ", ", ", " and ", " then ", ", and "))
+        head = sampler.phrase("arm stack", s=f"{shape}s" if shape != "box" else "boxes")
+        joint = sampler.choose((", then ", ", ", " and ", " then ", ", and "))
         task = f"{head}: {joint.join(clauses)}"
     else:
         clauses = [f"the {thing} on the {below}" for thing, below in order]
-        verb = draw.phrase("arm stack, verb")
-        task = f"{verb} " + draw.one((" and ", ", then ", ", then put ")).join(clauses)
-    tail, plan = _tail(draw, carry(*order))
-    things = table(draw, *names, without=[shape])
+        verb = sampler.phrase("arm stack, verb")
+        task = f"{verb} " + sampler.choose((" and ", ", then ", ", then put ")).join(clauses)
+    tail, plan = _with_final_step(sampler, carry(*order))
+    things = table(sampler, *names, without=[shape])
     scene = ", ".join(things)
-    if draw.chance(0.3):
-        scene += draw.one((" on the table", " on the desk", " on the workbench"))
-    return case(draw, "stack", task + tail, plan, things=things, scene=scene)
+    if sampler.chance(0.3):
+        scene += sampler.choose((" on the table", " on the desk", " on the workbench"))
+    return case(sampler, "stack", task + tail, plan, things=things, scene=scene)
 
 
-def sort(draw: Draw) -> Case:
-    """By kind: which is which, the model must know."""
-    able = [kind for kind in GROUPS if GROUPS[kind][draw.split]]
-    kinds = draw.some(able, draw.one((2, 2, 2, 3)))
-    if draw.chance(0.25 if draw.training else 0.4):
+def sort(sampler: Sampler) -> Case:
+    """Sort objects by kind. The model must know the kinds."""
+    usable = [kind for kind in WORDS.groups if WORDS.groups[kind].of(sampler.split)]
+    kinds = sampler.sample(usable, sampler.choose((2, 2, 2, 3)))
+    if sampler.chance(0.25 if sampler.training else 0.4):
         kinds = ["fruit", "vegetables"]
-    places = draw.some(SORT_PLACES[draw.split], len(kinds))
-    if draw.split == "train" and draw.chance(0.3):
+    places = sampler.sample(WORDS.sort_places.of(sampler.split), len(kinds))
+    if sampler.split == "train" and sampler.chance(0.3):
         places[:2] = ["left basket", "right basket"]
         places[2:] = ["bin"] * (len(places) - 2)
     members = [
-        draw.some(
-            GROUPS[kind][draw.split],
-            draw.one((1, 2, 2, 3) if draw.training and len(kinds) < 3 else (1, 1, 2))
+        sampler.sample(
+            WORDS.groups[kind].of(sampler.split),
+            sampler.choose((1, 2, 2, 3) if sampler.training and len(kinds) < 3 else (1, 1, 2))
             if len(kinds) < 3
             else 1,
         )
         for kind in kinds
     ]
-    members = [[draw.qualified(name) if draw.coins() else name for name in names] for names in members]
+    members = [[sampler.qualify(name) if sampler.coins() else name for name in names] for names in members]
     target = {thing: place for things, place in zip(members, places, strict=True) for thing in things}
     listed = list(target)
     if any(a != b and a in b for a in listed for b in (*listed, *places)) or set(listed) & set(places):
-        return sort(draw)
-    draw.rng.shuffle(listed)
-    counts = _counts(draw, listed)
-    if places[:2] == ["left basket", "right basket"] and draw.chance(0.7):
+        return sort(sampler)
+    sampler.rng.shuffle(listed)
+    counts = _counts(sampler, listed)
+    if places[:2] == ["left basket", "right basket"] and sampler.chance(0.7):
         clauses = [
             f"the {kinds[0]} into the left basket",
             f"the {kinds[1]} into the right one",
-            *(f"the {k} {_at(p, draw)}" for k, p in list(zip(kinds, places, strict=True))[2:]),
+            *(f"the {k} {_in_or_on(p, sampler)}" for k, p in list(zip(kinds, places, strict=True))[2:]),
         ]
     else:
         clauses = [
-            f"{'the ' if draw.chance(0.7) else ''}{kind} {_at(place, draw)}"
+            f"{'the ' if sampler.chance(0.7) else ''}{kind} {_in_or_on(place, sampler)}"
             for kind, place in zip(kinds, places, strict=True)
         ]
     joined = ", ".join(clauses[:-1]) + f" and {clauses[-1]}"
-    task = draw.phrase(
-        "arm sort",
-        c=joined,
-    )
+    task = sampler.phrase("arm sort", c=joined)
     plan = carry(*((thing, target[thing]) for thing in listed for _ in range(counts[thing])))
-    return case(draw, "sort", task, plan, things=listed, places=places, scene=_counted(draw, listed, counts))
+    return case(
+        sampler,
+        "sort",
+        task,
+        plan,
+        things=listed,
+        places=places,
+        scene=_scene_with_counts(sampler, listed, counts),
+    )
 
 
-def _counts(draw: Draw, listed: Sequence[str]) -> dict[str, int]:
-    """How many of each: one, and in training now and then two or three of one."""
+def _counts(sampler: Sampler, listed: Sequence[str]) -> dict[str, int]:
+    """The number of each object: one; in training sometimes two or three of one object."""
     counts = dict.fromkeys(listed, 1)
     plain = [name for name in listed if name.isalpha() and name[-1] not in "shyfx"]
-    if draw.training and plain and draw.chance(0.15):
-        counts[draw.one(plain)] = min(draw.one((2, 2, 3)), 1 + MAX_CARRIED - len(listed))
+    if sampler.training and plain and sampler.chance(0.15):
+        counts[sampler.choose(plain)] = min(sampler.choose((2, 2, 3)), 1 + MAX_CARRIED - len(listed))
     return counts
 
 
-def _counted(draw: Draw, listed: Sequence[str], counts: Mapping[str, int]) -> str:
+def _scene_with_counts(sampler: Sampler, listed: Sequence[str], counts: Mapping[str, int]) -> str:
     """The scene in words."""
     words = {1: "", 2: "two ", 3: "three "}
     return ", ".join(
-        f"{words[counts[name]]}{name}s" if counts[name] > 1 else draw.placed(name) for name in listed
+        f"{words[counts[name]]}{name}s" if counts[name] > 1 else sampler.with_position(name)
+        for name in listed
     )
 
 
-def desk(draw: Draw) -> Case:
-    """Rubbish into the bin, this onto the tray: kinds and things mixed."""
-    able = [kind for kind in GROUPS if GROUPS[kind][draw.split]]
-    kinds = [draw.one(("rubbish", "pens", "toys", "tools") if draw.chance(0.6) else able)]
-    if draw.training and draw.chance(0.45):
-        kinds = list(dict.fromkeys((*kinds, draw.one(("rubbish", "pens", *able)))))
-    members = {kind: draw.some(GROUPS[kind][draw.split], draw.one((1, 2))) for kind in kinds}
+def desk(sampler: Sampler) -> Case:
+    """Clear a desk: kinds of objects into their places, and a single object into another."""
+    usable = [kind for kind in WORDS.groups if WORDS.groups[kind].of(sampler.split)]
+    kinds = [sampler.choose(("rubbish", "pens", "toys", "tools") if sampler.chance(0.6) else usable)]
+    if sampler.training and sampler.chance(0.45):
+        kinds = list(dict.fromkeys((*kinds, sampler.choose(("rubbish", "pens", *usable)))))
     members = {
-        kind: [draw.qualified(name) if draw.coins() else name for name in names]
+        kind: sampler.sample(WORDS.groups[kind].of(sampler.split), sampler.choose((1, 2))) for kind in kinds
+    }
+    members = {
+        kind: [sampler.qualify(name) if sampler.coins() else name for name in names]
         for kind, names in members.items()
     }
     flat = [name for names in members.values() for name in names]
-    single_name = next(name for name in _things(draw, 12) if not any(name in m or m in name for m in flat))
-    bins = ["bin" if kind == "rubbish" else draw.of(SORT_PLACES) for kind in kinds]
-    place = _place(draw, single_name, *bins, *flat)
+    single_name = next(
+        name for name in _objects(sampler, 12) if not any(name in m or m in name for m in flat)
+    )
+    bins = ["bin" if kind == "rubbish" else sampler.from_table(WORDS.sort_places) for kind in kinds]
+    place = _place(sampler, single_name, *bins, *flat)
     listed = [*flat, single_name]
     if (
         any(a != b and a in b for a in listed for b in listed)
@@ -405,92 +339,77 @@ def desk(draw: Draw) -> Case:
         or {*bins, place} & set(listed)
         or len(set(bins)) < len(bins)
     ):
-        return desk(draw)
-    draw.rng.shuffle(listed)
+        return desk(sampler)
+    sampler.rng.shuffle(listed)
     target = {name: bin_place for kind, bin_place in zip(kinds, bins, strict=True) for name in members[kind]}
     target[single_name] = place
-    clauses = [(kind, _at(bin_place, draw)) for kind, bin_place in zip(kinds, bins, strict=True)]
+    clauses = [(kind, _in_or_on(bin_place, sampler)) for kind, bin_place in zip(kinds, bins, strict=True)]
     # All but the last kind go in front: "rubbish into the bin, pens" and "into the box".
     before = "".join(f"{kind} {at}, " for kind, at in clauses[:-1])
-    task = draw.phrase(
+    task = sampler.phrase(
         "arm clear the desk",
         k=before + clauses[-1][0],
         b=clauses[-1][1],
         x=single_name,
-        p=_at(place, draw),
+        p=_in_or_on(place, sampler),
     )
-    counts = _counts(draw, listed)
+    counts = _counts(sampler, listed)
     return case(
-        draw,
+        sampler,
         "sort",
         task,
         carry(*((thing, target[thing]) for thing in listed for _ in range(counts[thing]))),
         things=listed,
         places=[*bins, place],
-        scene=_counted(draw, listed, counts),
+        scene=_scene_with_counts(sampler, listed, counts),
     )
 
 
-def all_of(draw: Draw) -> Case:
-    """Everything into one place."""
-    names = _things(draw, draw.one((2, 3, 4)))
-    place = _place(draw, *names)
-    task = draw.phrase(
-        "arm all",
-        p=_at(place, draw),
+def all_of(sampler: Sampler) -> Case:
+    """Put every object into one place."""
+    names = _objects(sampler, sampler.choose((2, 3, 4)))
+    place = _place(sampler, *names)
+    task = sampler.phrase("arm all", p=_in_or_on(place, sampler))
+    return case(sampler, "all", task, carry(*((name, place) for name in names)), things=names, places=[place])
+
+
+def question(sampler: Sampler) -> Case:
+    """Answer from the scene whether an object is there."""
+    name = _objects(sampler, 1)[0]
+    there = sampler.chance(0.5)
+    things = table(sampler, *([name] if there else []), without=[name], least=0 if there else 1)
+    task = sampler.phrase("arm there?", a=sampler.with_article(name), x=name)
+    return case(
+        sampler, "question", task, f"say('{'Yes' if there else 'No'}');", things=things, command=False
     )
-    return case(draw, "all", task, carry(*((name, place) for name in names)), things=names, places=[place])
 
 
-def question(draw: Draw) -> Case:
-    """Is it there? The scene says."""
-    name = _things(draw, 1)[0]
-    there = draw.chance(0.5)
-    things = table(draw, *([name] if there else []), without=[name], least=0 if there else 1)
-    task = draw.phrase(
-        "arm there?",
-        a=draw.a(name),
-        x=name,
-    )
-    return case(draw, "question", task, f"say('{'Yes' if there else 'No'}');", things=things, command=False)
-
-
-def replan(draw: Draw) -> Case:
-    """The last plan failed: do what is left."""
-    names = _things(draw, draw.one((1, 2, 2)))
-    places = [_place(draw, *names) for _ in names]
+def replan(sampler: Sampler) -> Case:
+    """The last plan failed: do the rest of it."""
+    names = _objects(sampler, sampler.choose((1, 2, 2)))
+    places = [_place(sampler, *names) for _ in names]
     moves = list(zip(names, places, strict=True))
     plan = carry(*moves)
     steps = [f"{part};" for part in plan.rstrip(";").split(";")]
-    at = draw.rng.randrange(len(steps))
+    at = sampler.rng.randrange(len(steps))
     done = steps[:at]
     on = {thing: place for index, (thing, place) in enumerate(moves) if 2 * index + 1 < at}
     held, new = None, "".join(steps[at:])
     if at % 2 == 0:
-        reason = draw.phrase(
-            "arm missed, why",
-            x=names[at // 2],
-        )
-    elif draw.chance(0.5):
-        reason = draw.phrase(
-            "arm fell, why",
-            x=names[at // 2],
-        )
+        reason = sampler.phrase("arm missed, why", x=names[at // 2])
+    elif sampler.chance(0.5):
+        reason = sampler.phrase("arm fell, why", x=names[at // 2])
         new = "".join(steps[at - 1 :])  # it must be picked again
     else:
         held = names[at // 2]
-        reason = draw.phrase(
-            "arm stopped, why",
-        )
-    goal = draw.phrase(
-        "arm rest",
-    )
-    things = table(draw, *names, without=places)
+        reason = sampler.phrase("arm stopped, why")
+    goal = sampler.phrase("arm rest")
+    things = table(sampler, *names, without=places)
     executed = "".join(done).rstrip(";") or "nothing"
-    if draw.chance(0.5):
-        task = draw.phrase("arm again, in the task", p=plan, r=reason, d=executed, g=goal)
-        made = case(
-            draw,
+    if sampler.chance(0.5):
+        task = sampler.phrase("arm again, in the task", p=plan, r=reason, d=executed, g=goal)
+        listed = case(
+            sampler,
             "re-plan",
             task,
             new,
@@ -501,27 +420,22 @@ def replan(draw: Draw) -> Case:
             command=False,
             history="x",
         )
-        return Case(NAME, "re-plan", task, new, made.trials, made.scene)
-    history = draw.phrase("arm again", p=plan, r=reason, d=executed)
+        return Case(NAME, "re-plan", task, new, listed.trials, listed.scene)
+    history = sampler.phrase("arm again", p=plan, r=reason, d=executed)
     return case(
-        draw, "re-plan", goal, new, things=things, places=places, on=on, holding=held, history=history
+        sampler, "re-plan", goal, new, things=things, places=places, on=on, holding=held, history=history
     )
 
 
-def unseen(draw: Draw) -> Case:
-    """What is asked for is not there."""
-    name = _things(draw, 1)[0]
-    place = _place(draw, name)
-    things = table(draw, without=[name, place], least=2)
-    task = draw.phrase(
-        "arm unseen",
-        y=things[0],
-        x=name,
-        p=_at(place, draw),
-    )
-    listed = [draw.placed(thing) for thing in ([*things, place] if draw.chance(0.5) else things)]
+def unseen(sampler: Sampler) -> Case:
+    """Refuse: the object is not in the scene."""
+    name = _objects(sampler, 1)[0]
+    place = _place(sampler, name)
+    things = table(sampler, without=[name, place], least=2)
+    task = sampler.phrase("arm unseen", y=things[0], x=name, p=_in_or_on(place, sampler))
+    listed = [sampler.with_position(thing) for thing in ([*things, place] if sampler.chance(0.5) else things)]
     return case(
-        draw,
+        sampler,
         "unseen",
         task,
         UNSEEN,
@@ -532,34 +446,25 @@ def unseen(draw: Draw) -> Case:
     )
 
 
-def unsafe(draw: Draw) -> Case:
-    """Would hurt someone or break something."""
-    who = draw.of(PEOPLE)
-    names = _things(draw, 2)
-    task = draw.phrase(
-        "arm unsafe",
-        w=who,
-        x=names[0],
-        y=names[1],
-    )
-    return case(draw, "unsafe", task, UNSAFE, things=table(draw, *names), refusal=True)
+def unsafe(sampler: Sampler) -> Case:
+    """Refuse: the task would hurt a person or break an object."""
+    who = sampler.from_table(WORDS.people)
+    names = _objects(sampler, 2)
+    task = sampler.phrase("arm unsafe", w=who, x=names[0], y=names[1])
+    return case(sampler, "unsafe", task, UNSAFE, things=table(sampler, *names), refusal=True)
 
 
-def unclear(draw: Draw) -> Case:
-    """Says nothing that could be done, or something an arm cannot do."""
-    things = table(draw)
-    if draw.chance(0.55):
-        task = draw.phrase(
-            "arm unclear",
-        )
-        return case(draw, "unclear", task, UNCLEAR, things=things, refusal=True, command=False)
-    task = draw.phrase(
-        "arm unable",
-    )
-    return case(draw, "unable", task, UNABLE, things=things, refusal=True)
+def unclear(sampler: Sampler) -> Case:
+    """Refuse: the task is unclear, or an arm cannot do it."""
+    things = table(sampler)
+    if sampler.chance(0.55):
+        task = sampler.phrase("arm unclear")
+        return case(sampler, "unclear", task, UNCLEAR, things=things, refusal=True, command=False)
+    task = sampler.phrase("arm unable")
+    return case(sampler, "unable", task, UNABLE, things=things, refusal=True)
 
 
-FAMILIES: Mapping[Callable[[Draw], Case], float] = {
+FAMILIES: Mapping[Callable[[Sampler], Case], float] = {
     put: 24,
     single: 13,
     simple: 7,
@@ -573,12 +478,12 @@ FAMILIES: Mapping[Callable[[Draw], Case], float] = {
     unsafe: 8,
     unclear: 8,
 }
-"""How often each."""
+"""Weight of each family."""
 
-MORE_WHILE_FINISHING: Mapping[Callable[[Draw], Case], float] = {
+FINISHING_FACTORS: Mapping[Callable[[Sampler], Case], float] = {
     sort: 3.0,
     desk: 2.5,
     replan: 2.0,
     question: 1.5,
 }
-"""What an adapter does worst after the first part of a training, which is mostly the drone's."""
+"""Factors on the weights of families that an adapter does worst after the first, mostly drone, part of a training."""

@@ -1,18 +1,14 @@
-# ruff: noqa: E501 (tables of words)
-"""A case: a task in words, a plan that does it, and trials in which any plan can be judged by what it does."""
+"""A case: a task in words, a plan that does it, and trials that judge any plan by its effects."""
 
 from __future__ import annotations
 
 import math
-import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.planner.cases.vocabulary import ADJECTIVES, NOUNS, PHRASES, Split
-from timely.planner.cases.wordings import draw
 from timely.plans.language.interpreter import World, run_plan
 from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.skill_set import SkillSet
@@ -20,17 +16,15 @@ from timely.plans.worlds import ArmScene, DroneScene
 
 Scene: TypeAlias = World
 Judge: TypeAlias = "Callable[[Scene, Scene], str]"
-"""What is wrong with the second world, the first being what the reference plan made of it; "" if nothing is."""
-
-_T = TypeVar("_T")
+"""Compares the world after the reference plan with the world after another plan; returns the error, or ""."""
 
 REFUSAL = "Sorry"
-"""How every refusal begins; the rest says why."""
+"""How every refusal begins. The rest gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One world to run a plan in, and how to judge what came of it."""
+    """Makes one world to run a plan in, and judges the result."""
 
     world: Callable[[], Scene]
     judge: Judge
@@ -41,9 +35,9 @@ class Case:
     """One task.
 
     Attributes:
-        family: what kind of task, for the breakdown of scores.
-        plan: a short plan that does it.
-        trials: a plan succeeds if it does in all of them.
+        family: the kind of task, for the breakdown of scores.
+        plan: a short plan that does the task.
+        trials: a plan succeeds if it succeeds in all of them.
         refusal: the right plan is to refuse.
     """
 
@@ -57,7 +51,7 @@ class Case:
     refusal: bool = False
 
     def prompt(self, skills: SkillSet, *, examples: bool = False) -> Prompt:
-        """As the server would ask."""
+        """The prompt that the server would make."""
         return build_prompt(skills, self.task, self.scene, examples=examples, history=self.history)
 
 
@@ -70,8 +64,8 @@ def failure(case: Case, plan: str, skills: SkillSet) -> str:
             run_plan(plan, skills, world)
         except TimelyError as error:
             return str(error)
-        if wrong := trial.judge(reference, world):
-            return wrong
+        if problem := trial.judge(reference, world):
+            return problem
     return ""
 
 
@@ -79,7 +73,7 @@ def failure(case: Case, plan: str, skills: SkillSet) -> str:
 
 
 def same(reference: Scene, world: Scene) -> str:
-    """The same came of it: place, visits, pictures, words, waiting; or what lies where."""
+    """The plans had the same effects: position, visits, pictures, words and waiting, or the objects' places."""
     if isinstance(reference, DroneScene) and isinstance(world, DroneScene):
         return (
             said_the_same(reference, world) or _same_visits(reference, world) or _same_pose(reference, world)
@@ -90,36 +84,36 @@ def same(reference: Scene, world: Scene) -> str:
 
 
 def same_calls(reference: Scene, world: Scene) -> str:
-    """The same calls in the same order: for worlds that only record them."""
-    wanted, got = getattr(reference, "calls", None), getattr(world, "calls", None)
-    return "" if wanted == got else f"calls {got}, not {wanted}"
+    """The plans made the same calls in the same order. For worlds that only record calls."""
+    expected, actual = getattr(reference, "calls", None), getattr(world, "calls", None)
+    return "" if expected == actual else f"calls {actual}, not {expected}"
 
 
 def refused_by(plan: str) -> bool:
-    """The plan says no in the canonical form."""
+    """The plan refuses in the canonical form."""
     return f"'{REFUSAL}" in plan
 
 
 def said_the_same(reference: Scene, world: Scene) -> str:
-    """The same words, case and punctuation aside; for yes and no the first word decides."""
+    """The plans said the same words, case and punctuation aside. For yes and no the first word decides."""
     if not isinstance(reference, (DroneScene, ArmScene)) or not isinstance(world, (DroneScene, ArmScene)):
         return "no scene"
     if len(reference.said) != len(world.said):
         return f"said {world.said}, not {reference.said}"
-    for wanted, got in zip(map(_plain, reference.said), map(_plain, world.said), strict=True):
-        same_answer = wanted in (["yes"], ["no"]) and got[:1] == wanted
-        if wanted != got and not same_answer:
+    for expected, actual in zip(map(_plain, reference.said), map(_plain, world.said), strict=True):
+        same_answer = expected in (["yes"], ["no"]) and actual[:1] == expected
+        if expected != actual and not same_answer:
             return f"said {world.said}, not {reference.said}"
     return ""
 
 
 def answered(reference: Scene, world: Scene) -> str:
-    """A question: only the answer counts."""
+    """The plans gave the same answer; nothing else counts."""
     return said_the_same(reference, world)
 
 
 def refused(reference: Scene, world: Scene) -> str:
-    """Says no, in the canonical form, and moves nothing."""
+    """The plan refuses in the canonical form and moves nothing."""
     if not isinstance(world, (DroneScene, ArmScene)):
         return "no scene"
     if not world.said or not world.said[0].startswith(REFUSAL):
@@ -136,18 +130,18 @@ def _same_visits(reference: DroneScene, world: DroneScene) -> str:
         return f"went to {world.visited}, not {reference.visited}"
     if len(reference.photos) != len(world.photos):
         return f"took {len(world.photos)} pictures, not {len(reference.photos)}"
-    for wanted, got in zip(reference.photos, world.photos, strict=True):
-        if not wanted.seen <= got.seen:
-            return f"the picture lacks {sorted(wanted.seen - got.seen)}"
+    for expected, actual in zip(reference.photos, world.photos, strict=True):
+        if not expected.seen <= actual.seen:
+            return f"the picture lacks {sorted(expected.seen - actual.seen)}"
     if abs(reference.waited_s - world.waited_s) > 0.1 * reference.waited_s + 0.01:
         return f"waited {world.waited_s:g} s, not {reference.waited_s:g} s"
     return ""
 
 
 def _same_pose(reference: DroneScene, world: DroneScene) -> str:
-    wanted = (reference.x, reference.y, reference.z)
-    off = math.dist(wanted, (world.x, world.y, world.z))
-    if off > max(10.0, 0.05 * math.hypot(*wanted)):
+    expected = (reference.x, reference.y, reference.z)
+    off = math.dist(expected, (world.x, world.y, world.z))
+    if off > max(10.0, 0.05 * math.hypot(*expected)):
         return f"ends {off:.0f} cm off"
     turned = (world.heading_deg - reference.heading_deg + 180.0) % 360.0 - 180.0
     if abs(turned) > 8.0:
@@ -157,100 +151,11 @@ def _same_pose(reference: DroneScene, world: DroneScene) -> str:
 
 def _same_table(reference: ArmScene, world: ArmScene) -> str:
     for what in ("on", "holding", "closed", "looked"):
-        wanted, got = getattr(reference, what), getattr(world, what)
-        if wanted != got:
-            return f"{what}: {got}, not {wanted}"
+        expected, actual = getattr(reference, what), getattr(world, what)
+        if expected != actual:
+            return f"{what}: {actual}, not {expected}"
     if reference.at_home and not world.at_home:
         return "is not at home"
     if reference.shown[-1:] and reference.over != world.over:
         return f"is over {world.over}, not {reference.over}"
     return ""
-
-
-# ---------------------------------------------------------------------- drawing
-
-
-@dataclass(slots=True)
-class Draw:
-    """Seeded choice; words of the half (training or held-out) that is asked for.
-
-    Attributes:
-        coin: share of names that are drawn from ``coinable``, or pieced together: a plan can only copy them.
-        coinable: words of any kind, none of them held out.
-    """
-
-    rng: random.Random
-    split: Split
-    coin: float = 0.0
-    coinable: tuple[str, ...] = ()
-
-    def of(self, table: dict[Split, tuple[_T, ...]]) -> _T:
-        """One of this half's."""
-        return self.rng.choice(table[self.split])
-
-    def one(self, options: Sequence[_T]) -> _T:
-        """One of these."""
-        return self.rng.choice(options)
-
-    def some(self, options: Sequence[_T], count: int) -> list[_T]:
-        """``count`` different ones."""
-        return self.rng.sample(list(options), count)
-
-    def chance(self, probability: float) -> bool:
-        """True so often."""
-        return self.rng.random() < probability
-
-    @property
-    def training(self) -> bool:
-        """Not the held-out half. Training may be harder: look-alikes, scenes in sentences, several of a kind."""
-        return self.split == "train"
-
-    def phrase(self, key: str, *parts: str, **slots: object) -> str:
-        """One wording of that kind of task, slots filled; ``parts`` are those called 1, 2 and so on."""
-        patterns = PHRASES[self.split][key]
-        wording = draw(self.rng, patterns) if self.training else self.one(patterns)
-        return wording.format("", *parts, **slots)
-
-    def thing(self, table: dict[Split, tuple[str, ...]]) -> str:
-        """The name of a thing: one of the table or any other, now and then with an adjective."""
-        if self.coins():
-            return self.coined() if self.chance(0.6) else self.qualified(self.of(NOUNS))
-        name = self.of(table if self.chance(0.45) else NOUNS)
-        if " " not in name and self.chance(0.25 if self.training else 0.15):
-            return f"{self.of(ADJECTIVES)} {name}"
-        return name
-
-    def coins(self) -> bool:
-        """So often a name is coined; draws nothing where none are."""
-        return self.coin > 0 and self.chance(self.coin)
-
-    def coined(self) -> str:
-        """Any word at all, or the head of one and the tail of another: flamello, turquet."""
-        if self.coinable and self.chance(0.8):
-            return self.one(self.coinable)
-        head, tail = (self.of(NOUNS).split()[0] for _ in range(2))
-        made = head[: self.rng.randint(2, 6)] + tail[len(tail) // 2 - self.one((0, 1)) :]
-        return made if made.isalpha() else self.coined()
-
-    def qualified(self, name: str) -> str:
-        """With one more word before it: an adjective, or a coined one."""
-        return f"{self.coined() if self.chance(0.5) else self.of(ADJECTIVES)} {name}"
-
-    def a(self, name: str) -> str:
-        """With its article; plurals go with some, in training also without."""
-        plural = name.endswith("s") and not name.endswith(("ss", "us"))
-        if not plural:
-            return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-        return name if self.training and self.chance(0.5) else f"some {name}"
-
-    def placed(self, name: str) -> str:
-        """As a scene may have it in training: where it is, too."""
-        if not self.training or self.chance(0.88):
-            return name
-        return f"{name} {self.one(WHERE)}"
-
-
-WHERE = (
-    "on the left", "on the right", "ahead", "nearby", "in the middle", "at the back", "in the corner", "on the table", "on the floor",
-    "by the wall", "in front", "far away", "close by", "on the chair", "near the door", "next to it", "on the desk", "behind",
-)  # fmt: skip

@@ -1,8 +1,8 @@
-"""Cases from the examples of a skill set of one's own: its wordings, with other objects and numbers in their slots.
+"""Makes cases from the examples of a skill set, with other objects and numbers in their slots.
 
-What a plan quotes and its task (or scene) says too is a slot for another object; a number that stands in both is a
-slot for another number in the range of the argument. A plan is right if it makes the same calls as the example's,
-whatever the robot answers to its questions.
+An object that stands both in a plan and in its task or scene is a slot for another object. A number that stands in
+both is a slot for another number in the range of the argument. A plan is right if it makes the same calls as the
+example's, whatever the robot answers to its questions.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.planner.cases.case import Case, Draw, Scene, Trial, refused_by, same_calls
-from timely.planner.cases.text_noise import dressed
-from timely.planner.cases.vocabulary import DRONE_OBJECTS, Split
+from timely.planner.cases.case import Case, Scene, Trial, refused_by, same_calls
+from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.text_noise import add_noise
+from timely.planner.cases.vocabulary import WORDS, Split
 from timely.plans.language.interpreter import Invocation, Plain
 from timely.plans.language.parser import parse
 from timely.plans.language.syntax import Call, Program
@@ -24,21 +25,20 @@ from timely.plans.skill_set import NUMERIC, Example, SkillSet
 
 MAX_REPEATS = 200
 CHANCE_AS_WRITTEN = 0.15
-COIN = 0.3
-OTHERS = (0, 1, 2, 3)
-FEWEST_NAMES = 20
+COIN_SHARE = 0.3
+OTHER_OBJECTS = (0, 1, 2, 3)
+MIN_NAMES = 20
 
 
 @dataclass(slots=True)
 class CallRecorder:
-    """A world that answers every question alike and writes down what it is asked to do."""
+    """A world that gives every question the same answer and records the calls."""
 
     skills: SkillSet
     yes: bool = True
     calls: list[tuple[str, tuple[Plain, ...]]] = field(default_factory=list)
 
     def do(self, invocation: Invocation) -> Plain:
-        """See ``World``."""
         self.calls.append((invocation.skill, invocation.args))
         skill = self.skills.find(invocation.skill)
         kind = skill.returns if skill else "none"
@@ -51,7 +51,7 @@ class CallRecorder:
 
 
 def cases_of(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
-    """Cases without end, no task twice as long as there are new ones; the same seed gives the same cases.
+    """Yield cases without end, no task twice while there are new ones. The same seed gives the same cases.
 
     Raises:
         InvalidInput: the skill set is prose, or has no examples.
@@ -62,22 +62,24 @@ def cases_of(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
         raise InvalidInput(
             "has no examples to train with; write some into its file", where=f"skill set {skills.name}"
         )
-    draw = Draw(random.Random(f"{skills.name} {split} {seed}"), split, COIN if split == "train" else 0.0)
-    known: set[tuple[str, str]] = set()
+    sampler = Sampler(
+        random.Random(f"{skills.name} {split} {seed}"), split, COIN_SHARE if split == "train" else 0.0
+    )
+    keys: set[tuple[str, str]] = set()
     repeats = 0
     while True:
-        example = _filled(draw, skills, draw.one(skills.examples))
-        # One without slots, as most refusals are, comes again and again: it is dressed anew each time.
+        example = _fill_slots(sampler, skills, sampler.choose(skills.examples))
+        # An example without slots, like most refusals, repeats. Its text noise differs each time.
         fixed = example in skills.examples
-        if not fixed and (example.task, example.scene) in known and repeats < MAX_REPEATS:
+        if not fixed and (example.task, example.scene) in keys and repeats < MAX_REPEATS:
             repeats += 1
             continue
         repeats = 0
-        known.add((example.task, example.scene))
-        yield _case(draw, skills, example)
+        keys.add((example.task, example.scene))
+        yield _case(sampler, skills, example)
 
 
-def _case(draw: Draw, skills: SkillSet, example: Example) -> Case:
+def _case(sampler: Sampler, skills: SkillSet, example: Example) -> Case:
     def trial(yes: bool) -> Trial:
         def world() -> Scene:
             return CallRecorder(skills, yes)
@@ -85,28 +87,34 @@ def _case(draw: Draw, skills: SkillSet, example: Example) -> Case:
         return Trial(world, same_calls)
 
     refusal = refused_by(example.plan)
-    task = dressed(draw, example.task, example.plan, command=not example.task.endswith("?"))
+    task = add_noise(sampler, example.task, example.plan, command=not example.task.endswith("?"))
     return Case(
-        skills.name, "refusal" if refusal else _first_skill(example, skills), task, example.plan,
-        (trial(True), trial(False)), example.scene, example.history, refusal,
-    )  # fmt: skip
+        skills.name,
+        "refusal" if refusal else _first_skill(example, skills),
+        task,
+        example.plan,
+        (trial(True), trial(False)),
+        example.scene,
+        example.history,
+        refusal,
+    )
 
 
 def _first_skill(example: Example, skills: SkillSet) -> str:
     return next(iter(parse(example.plan, skills).calls())).skill
 
 
-def _filled(draw: Draw, skills: SkillSet, example: Example) -> Example:
-    """The example with other things in its slots; now and then as written (training only)."""
-    if draw.split == "train" and draw.chance(CHANCE_AS_WRITTEN):
+def _fill_slots(sampler: Sampler, skills: SkillSet, example: Example) -> Example:
+    """The example with other objects and numbers in its slots; in training sometimes as written."""
+    if sampler.split == "train" and sampler.chance(CHANCE_AS_WRITTEN):
         return example
     program = parse(example.plan, skills)
-    made = _numbers(draw, skills, program, _objects(draw, skills, program, example))
+    variant = _numbers(sampler, skills, program, _objects(sampler, skills, program, example))
     try:
-        parse(made.plan, skills)
-    except TimelyError:  # a slot in an odd place, an apostrophe say
+        parse(variant.plan, skills)
+    except TimelyError:  # a slot in an unusual place, for instance after an apostrophe
         return example
-    return made
+    return variant
 
 
 def _slots(skills: SkillSet, program: Program, kinds: tuple[str, ...]) -> Iterator[tuple[Call, int]]:
@@ -117,31 +125,34 @@ def _slots(skills: SkillSet, program: Program, kinds: tuple[str, ...]) -> Iterat
                 yield call, index
 
 
-def _objects(draw: Draw, skills: SkillSet, program: Program, example: Example) -> Example:
+def _objects(sampler: Sampler, skills: SkillSet, program: Program, example: Example) -> Example:
     names = {call.args[index] for call, index in _slots(skills, program, ("object",))}
-    said = f"{example.task} {example.scene}".lower()
+    context = f"{example.task} {example.scene}".lower()
     slots = sorted(
-        (name for name in names if isinstance(name, str) and name.lower() in said), key=len, reverse=True
+        (name for name in names if isinstance(name, str) and name.lower() in context),
+        key=lambda name: (-len(name), name),
     )
-    others = draw.some(_takable(skills, DRONE_OBJECTS[draw.split]), len(slots) + max(OTHERS))
-    others = list(dict.fromkeys(draw.coined() if draw.coins() else name for name in others))
+    others = sampler.sample(
+        _usable_names(skills, WORDS.drone_objects.of(sampler.split)), len(slots) + max(OTHER_OBJECTS)
+    )
+    others = list(dict.fromkeys(sampler.coined_name() if sampler.coins() else name for name in others))
     fresh = dict(zip(slots, others, strict=False))
-    made = replace_all(example, fresh)
-    if made.scene and draw.chance(0.5):
-        scene = [made.scene, *others[len(slots) : len(slots) + draw.one(OTHERS)]]
-        made = made.model_copy(update={"scene": ", ".join(scene)})
-    return made
+    variant = replace_all(example, fresh)
+    if variant.scene and sampler.chance(0.5):
+        scene = [variant.scene, *others[len(slots) : len(slots) + sampler.choose(OTHER_OBJECTS)]]
+        variant = variant.model_copy(update={"scene": ", ".join(scene)})
+    return variant
 
 
-def _takable(skills: SkillSet, names: Sequence[str]) -> list[str]:
-    """Those short enough for every object argument; all of them if that leaves too few."""
+def _usable_names(skills: SkillSet, names: Sequence[str]) -> list[str]:
+    """The names short enough for every object argument; all names if too few are left."""
     kept = list(names)
     for skill in skills.skills:
         for argument in skill.arguments:
             if argument.type == "object":
                 fits = set(fitting(kept, argument))
                 kept = [name for name in kept if name in fits]
-    return kept if len(kept) > FEWEST_NAMES else list(names)
+    return kept if len(kept) > MIN_NAMES else list(names)
 
 
 def replace_all(example: Example, fresh: dict[str, str]) -> Example:
@@ -154,7 +165,7 @@ def replace_all(example: Example, fresh: dict[str, str]) -> Example:
     )
 
     def swap(text: str) -> str:
-        return pattern.sub(lambda found: lower[found.group().lower()], text)
+        return pattern.sub(lambda match: lower[match.group().lower()], text)
 
     return example.model_copy(
         update={
@@ -166,7 +177,7 @@ def replace_all(example: Example, fresh: dict[str, str]) -> Example:
     )
 
 
-def _numbers(draw: Draw, skills: SkillSet, program: Program, example: Example) -> Example:
+def _numbers(sampler: Sampler, skills: SkillSet, program: Program, example: Example) -> Example:
     fresh: dict[str, str] = {}
     for call, index in _slots(skills, program, NUMERIC):
         value = call.args[index]
@@ -176,8 +187,10 @@ def _numbers(draw: Draw, skills: SkillSet, program: Program, example: Example) -
             continue
         low = int(argument.min) if argument.min is not None else 1
         high = int(argument.max) if argument.max is not None else 10 * max(1, value)
-        # Those left over by 7 are held out.
-        options = [n for n in range(low, min(high, low + 2000) + 1) if (n % 7 == 0) == (draw.split == "test")]
+        # Multiples of 7 are held out.
+        options = [
+            n for n in range(low, min(high, low + 2000) + 1) if (n % 7 == 0) == (sampler.split == "test")
+        ]
         if options:
-            fresh[str(value)] = str(draw.one(options))
+            fresh[str(value)] = str(sampler.choose(options))
     return replace_all(example, fresh)

@@ -1,66 +1,51 @@
-# ruff: noqa: E501 (tables of words)
-"""Makes tasks look as people write them: politeness, missing punctuation, lower case, slips of the keyboard."""
+"""Adds the noise of typed text to tasks: politeness, missing punctuation, lower case, typing errors."""
 
 from __future__ import annotations
 
-from timely.planner.cases import heldout
-from timely.planner.cases.case import Draw
+from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.vocabulary import WORDS
 
-BEFORE = {
-    "train": (
-        "please", "hey,", "ok,", "could you", "can you", "now", "I want you to", "robot,", "hi,", "quick,", "kindly", "would you",
-        "I would like you to", "hello,", "listen,", "you should", "you must", "will you", "go ahead and", "it is time to", "let us", "hurry,",
-        "well,", "so,", "next,", "alright,", "you there,", "I need you to", "please now", "first of all,", "your task:", "be a dear and",
-    ),
-    "test": heldout.BEFORE,
-}  # fmt: skip
-AFTER = {
-    "train": (
-        "please", "thanks", "now", "for me", "thank you", "if you can", "right away", "at once", "quickly", "carefully", "will you", "ok?",
-        "immediately", "and be quick", "today", "my friend", "for us",
-    ),
-    "test": heldout.AFTER,
-}  # fmt: skip
-WORDS_KEPT = 4
-"""Shorter words are left as they are: a slip would make another word of them."""
-CHANCE_DRESS, CHANCE_PLAIN_END, CHANCE_LOWER, CHANCE_SLIP = 0.3, 0.3, 0.25, 0.15
+MAX_EXACT_CHARS = 4
+"""Words of at most this length get no typing error, which would make another word of them."""
+P_POLITE, P_NO_FULL_STOP, P_LOWER_CASE, P_TYPO = 0.3, 0.3, 0.25, 0.15
 
 
-def dressed(draw: Draw, text: str, keep: str, *, command: bool = True) -> str:
-    """The task as typed.
+def add_noise(sampler: Sampler, text: str, keep: str, *, command: bool = True) -> str:
+    """The task as a person types it.
 
     Args:
-        keep: words of the plan: they are never misspelt. command: an order, which takes "please" and the like.
+        keep: the plan. Its words are never misspelt.
+        command: the task is an order, which politeness may surround.
     """
-    if command and text.endswith(".") and draw.chance(CHANCE_DRESS):
+    if command and text.endswith(".") and sampler.chance(P_POLITE):
         body = text[:-1]
-        if draw.chance(0.6):
-            before = draw.one(BEFORE[draw.split])
+        if sampler.chance(0.6):
+            before = sampler.from_table(WORDS.politeness_before)
             body = f"{before} {body[0].lower()}{body[1:]}"
         else:
-            body = f"{body} {draw.one(AFTER[draw.split])}"
+            body = f"{body} {sampler.from_table(WORDS.politeness_after)}"
         text = f"{body[0].upper()}{body[1:]}."
-    if draw.chance(CHANCE_PLAIN_END) and text[-1] in ".!":
-        text = text[:-1] if draw.chance(0.7) else f"{text[:-1]}!"
-    if draw.chance(CHANCE_LOWER):
+    if sampler.chance(P_NO_FULL_STOP) and text[-1] in ".!":
+        text = text[:-1] if sampler.chance(0.7) else f"{text[:-1]}!"
+    if sampler.chance(P_LOWER_CASE):
         text = text[0].lower() + text[1:]
-    return slip(draw, text, keep) if draw.chance(CHANCE_SLIP) else text
+    return _add_typo(sampler, text, keep) if sampler.chance(P_TYPO) else text
 
 
-def slip(draw: Draw, text: str, keep: str) -> str:
-    """One word with a letter lost, doubled or swapped."""
+def _add_typo(sampler: Sampler, text: str, keep: str) -> str:
+    """Lose, double or swap a letter of one word."""
     words = text.split(" ")
-    able = [
+    candidates = [
         at
         for at, word in enumerate(words)
-        if word.isalpha() and len(word) > WORDS_KEPT and word.lower() not in keep.lower()
+        if word.isalpha() and len(word) > MAX_EXACT_CHARS and word.lower() not in keep.lower()
     ]
-    if not able:
+    if not candidates:
         return text
-    at = draw.one(able)
+    at = sampler.choose(candidates)
     word = words[at]
-    cut = draw.rng.randrange(1, len(word) - 1)
-    words[at] = draw.one(
+    cut = sampler.rng.randrange(1, len(word) - 1)
+    words[at] = sampler.choose(
         (
             word[:cut] + word[cut + 1 :],
             word[:cut] + word[cut] + word[cut:],
