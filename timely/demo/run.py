@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.status import Status
 
+from timely.core.child_process import ChildProcess, ChildProcesses
 from timely.core.errors import EngineFailed, Unsupported
 from timely.demo import script, timeline, view
-from timely.demo.processes import Child, Children
 
 SERVER_START_S = 240.0
 FLEET_START_S = 60.0
@@ -53,7 +53,7 @@ def run(options: DemoOptions, console: Console) -> dict[str, Any]:
     """
     _require_ros()
     options.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="timely-demo-") as name, Children(Path(name)) as children:
+    with tempfile.TemporaryDirectory(prefix="timely-demo-") as name, ChildProcesses(Path(name)) as children:
         folder = Path(name)
         url = _start_server(options, children, folder, console)
         _start_fleet(children, folder, url, console)
@@ -69,7 +69,7 @@ def run(options: DemoOptions, console: Console) -> dict[str, Any]:
             seen = _watch(options, children, player, client, console)
             status = client.get("/v1/status").json()
             views = [_view(client, task_id) for task_id in seen]
-        answers = [json.loads(line) for line in player.lines if line.startswith("{")]
+        answers = [json.loads(line) for line in player.lines() if line.startswith("{")]
         steps = timeline.read_steps(folder / "journal.jsonl") if (folder / "journal.jsonl").exists() else {}
     return _report(options, [v for v in views if v], seen, steps, status, answers, console)
 
@@ -84,7 +84,7 @@ def _require_ros() -> None:
         )
 
 
-def _start_server(options: DemoOptions, children: Children, folder: Path, console: Console) -> str:
+def _start_server(options: DemoOptions, children: ChildProcesses, folder: Path, console: Console) -> str:
     command = [
         sys.executable, "-m", "timely.cli.main", "serve", "--port", "0", "--engine", options.engine,
         "--discipline", options.discipline, "--event-log", str(folder / "events.jsonl"),
@@ -96,19 +96,19 @@ def _start_server(options: DemoOptions, children: Children, folder: Path, consol
     url: list[str] = []
 
     def ready() -> bool:
-        for line in server.log.read_text(errors="replace").splitlines():
+        for line in server.lines():
             if marker in line:
                 url.append(line.split(marker, 1)[1].split()[0])
                 return True
         return False
 
     with _progress(console, "loading the model into vLLM") as tick:
-        server.wait_for(ready, SERVER_START_S, tick)
+        server.wait_until(ready, SERVER_START_S, tick)
     console.print(f"[green]✓[/] server on {url[0]} (live page there)")
     return url[0]
 
 
-def _start_fleet(children: Children, folder: Path, url: str, console: Console) -> None:
+def _start_fleet(children: ChildProcesses, folder: Path, url: str, console: Console) -> None:
     fleet = folder / "fleet.yaml"
     fleet.write_text(json.dumps(script.fleet(url)), encoding="utf-8")  # JSON is YAML
     child = children.start(
@@ -117,7 +117,7 @@ def _start_fleet(children: Children, folder: Path, url: str, console: Console) -
         _ros_environment(),
     )
     with _progress(console, "starting ROS 2 nodes") as tick:
-        child.wait_for(lambda: any("fleet ready" in line for line in child.lines), FLEET_START_S, tick)
+        child.wait_until(lambda: "fleet ready" in child.output(), FLEET_START_S, tick)
     console.print(f"[green]✓[/] ROS 2: bridge and {', '.join(script.ROBOTS)}")
 
 
@@ -139,7 +139,11 @@ def _progress(console: Console, what: str) -> Iterator[Any]:
 
 
 def _watch(
-    options: DemoOptions, children: Children, player: Child, client: httpx.Client, console: Console
+    options: DemoOptions,
+    children: ChildProcesses,
+    player: ChildProcess,
+    client: httpx.Client,
+    console: Console,
 ) -> dict[str, float]:
     """Follow until the player is through; task id -> arrival, seconds from the start of the demonstration."""
     begun = time.monotonic()

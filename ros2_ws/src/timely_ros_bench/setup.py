@@ -18,5 +18,8 @@ setup(
     maintainer_email="timely@users.noreply.github.com",
     description="Benchmarks of Timely's ROS 2 side: latency, stop, soak and faults.",
     license="Apache-2.0",
-    entry_points={"console_scripts": ["timely_latency = timely_ros_bench.latency:main"]},
+    entry_points={
+        "console_scripts": ["timely_latency = timely_ros_bench.latency:main"],
+        "timely.bench": [f"{name} = {NAME}.commands:{name}" for name in ("ros", "stop", "faults", "soak")],
+    },
 )

@@ -28,9 +28,9 @@ from typing import Any
 
 from timely_bridge.fleet import Fleet, fleet_of
 
+from timely.core.child_process import START_S, ChildProcess, module_command, stop_event, write_whole
 from timely.core.cpu_latency import AS_THEY_LIKE, PARAMETER, for_measurement
 from timely.core.errors import EngineFailed, TimelyError
-from timely_ros_bench.child_process import START_S, Part, put, stop_event
 
 ROBOTS = (1, 10, 30)
 SEGMENTS = 20
@@ -103,15 +103,17 @@ def measure_latency(
         plan = ["--folder", folder, "--robots", str(robots), "--segments", str(segments), "--seed", str(seed)]
         plan += ["--wake-latency-us", str(wake_latency_us)]
         parts = {
-            role: Part(role, [sys.executable, "-m", MODULE, "--role", role, *plan], environment)
+            role: ChildProcess(
+                role, module_command(MODULE, ["--role", role, *plan]), environment, where="bench ros"
+            )
             for role in ROLES
         }
         try:
             parts["server"].start()
-            parts["server"].wait_for(place / "server.url")
+            parts["server"].wait_for_file(place / "server.url")
             for role in ("drivers", "bridge"):
                 parts[role].start()
-                parts[role].wait_for(place / f"{role}.ready")
+                parts[role].wait_for_file(place / f"{role}.ready")
             parts["clients"].start()
             parts["clients"].finish(limit_s)
             for role in ("bridge", "drivers", "server"):
@@ -158,9 +160,9 @@ def _serve(folder: Path, segments: int, seed: int) -> None:
 
     stop = stop_event()
     with ServerThread(create_app(Noting(planner=planner, token_s=0.01))) as server:
-        put(folder / "server.url", server.url)
+        write_whole(folder / "server.url", server.url)
         stop.wait()
-    put(folder / "closed.json", json.dumps(closed))
+    write_whole(folder / "closed.json", json.dumps(closed))
 
 
 def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
@@ -197,7 +199,7 @@ def _drive(folder: Path, robots: int, seed: int) -> None:
         return drivers
 
     _spin(make, folder / "drivers.ready")
-    put(folder / "received.json", json.dumps(received))
+    write_whole(folder / "received.json", json.dumps(received))
 
 
 def _bridge(folder: Path, robots: int, seed: int, wake_latency_us: int) -> None:
@@ -230,7 +232,7 @@ def _spin(
             while not complete(nodes):
                 if stop.wait(0.05) or time.monotonic() > deadline:
                     raise EngineFailed("not every driver was found")
-            put(ready, "yes")
+            write_whole(ready, "yes")
             stop.wait()
     finally:
         spinner.close()
@@ -340,7 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     flush=True,
                 )
             if options.json is not None:
-                put(
+                write_whole(
                     options.json,
                     json.dumps({"wake_latency_us": latency_us, "robots": found}, indent=2) + "\n",
                 )

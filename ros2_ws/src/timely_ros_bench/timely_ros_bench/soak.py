@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from rclpy.action import ActionClient
 from timely_interfaces.action import ExecuteTask
 from timely_robots.ros.rclpy_utils import Spinner, isolated_context, send_goal
 
+from timely.core.child_process import ChildProcesses
 from timely.core.errors import EngineFailed
 
 ROBOTS = {"drone1": ("sim-drone", "drone"), "arm1": ("sim-arm", "arm")}
@@ -58,28 +56,29 @@ def measure(
     Raises:
         EngineFailed: a part did not start, or ended.
     """
-    with tempfile.TemporaryDirectory(prefix="timely-soak-") as name, ExitStack() as parts:
+    with tempfile.TemporaryDirectory(prefix="timely-soak-") as name, ChildProcesses(Path(name)) as children:
         folder = Path(name)
         port = _free_port()
         url = f"http://127.0.0.1:{port}"
-        server = ["-m", "timely.cli.main", "serve", "--engine", "scripted", "--port", str(port)]
-        pids = {"server": parts.enter_context(_part("server", server, folder / "server.log"))}
-        _until(lambda: _healthy(url), "the server did not start", folder / "server.log")
+        serve = ["serve", "--engine", "scripted", "--port", str(port)]
+        server = children.start("server", [sys.executable, "-m", "timely.cli.main", *serve])
+        server.wait_until(lambda: _healthy(url))
         robots = {
             robot: {"driver": "sim", "profile": profile, "skill_set": skills, "parameters": {"speed": speed}}
             for robot, (profile, skills) in ROBOTS.items()
         }
         (folder / "fleet.yaml").write_text(json.dumps({"robots": robots}))
-        log = folder / "fleet.log"
-        fleet = ["-m", "timely_bridge.run_fleet", "--fleet", str(folder / "fleet.yaml"), "--server-url", url]
-        fleet += ["--record", str(folder / "soak.mcap"), "--record-mb", "1", "--record-files", "2"]
-        pids["fleet"] = parts.enter_context(_part("fleet", fleet, log))
-        _until(lambda: "fleet ready" in log.read_text(), "the fleet did not start", log)
+        options = ["--fleet", str(folder / "fleet.yaml"), "--server-url", url]
+        options += ["--record", str(folder / "soak.mcap"), "--record-mb", "1", "--record-files", "2"]
+        fleet = children.start("fleet", [sys.executable, "-m", "timely_bridge.run_fleet", *options])
+        fleet.wait_until(lambda: "fleet ready" in fleet.output())
+        pids = {"server": server.pid, "fleet": fleet.pid}
         pids["program"] = os.getpid()
         worker = _Worker(seed)
         try:
             looks = worker.run(60.0 * minutes / speed, minutes, pids, say)
             left = worker.left()
+            children.check()
         finally:
             worker.close()
         recorded_mb = sum(file.stat().st_size for file in folder.glob("soak*.mcap")) / 1e6
@@ -216,33 +215,6 @@ def _look(pid: int) -> dict[str, float]:
         "files": float(files),
         "children": float(children),
     }
-
-
-@contextmanager
-def _part(role: str, arguments: list[str], log: Path) -> Iterator[int]:
-    """A Python process until the block ends; its process id."""
-    with (
-        log.open("w") as out,
-        subprocess.Popen([sys.executable, *arguments], stdout=out, stderr=out) as process,
-    ):
-        try:
-            yield process.pid
-            if process.poll() is not None:
-                raise EngineFailed(f"the {role} has ended: {log.read_text()[-1000:]}", where="bench soak")
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def _until(what: Callable[[], bool], complaint: str, log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while not what():
-        if time.monotonic() > deadline:
-            raise EngineFailed(f"{complaint}: {log.read_text()[-1000:]}", where="bench soak")
-        time.sleep(0.1)
 
 
 def _healthy(url: str) -> bool:

@@ -24,15 +24,15 @@ from timely_robots.execution import Motion, MotionCancelled, SkillCall
 from timely_robots.language import Returned
 from timely_robots.sim.driver import SimDriver
 
+from timely.core.child_process import START_S, ChildProcess, module_command, stop_event, write_whole
 from timely.core.errors import EngineFailed
-from timely_ros_bench.child_process import START_S, Part, module_part, put, stop_event
 
 ROBOTS, REPETITIONS = 10, 20
 SET_POINT_S = 0.02
 BUSY_S = 2.5 * SET_POINT_S
 """A robot that got a set-point so shortly before the stop was busy."""
-SEGMENTS = 60
-MODULE = "timely_ros_bench.stop"
+PLAN = "|".join(f"d({1.5 + 0.025 * number:g});" for number in range(60))
+MODULE, SERVER = "timely_ros_bench.stop", "timely_ros_bench.planned_server"
 WAIT_S = 30.0
 
 Times = Mapping[str, Sequence[float]]
@@ -95,26 +95,22 @@ def measure_stop(
     with tempfile.TemporaryDirectory(prefix="timely-stop.") as folder:
         place = Path(folder)
         same = ["--folder", folder, "--robots", str(robots), "--seed", str(seed)]
-        parts: dict[str, Part] = {
-            "server": module_part(
-                "server",
-                "timely_ros_bench.latency",
-                ["--role", "server", "--segments", str(SEGMENTS), *same],
-                environment,
-            ),
-            "fleet": module_part("fleet", MODULE, ["--role", "fleet", *same], environment),
-            "program": module_part(
-                "robot program",
-                MODULE,
-                ["--role", "program", "--repetitions", str(repetitions), *same],
-                environment,
+
+        def child(name: str, module: str, arguments: Sequence[str]) -> ChildProcess:
+            return ChildProcess(name, module_command(module, arguments), environment, where="bench stop")
+
+        parts = {
+            "server": child("server", SERVER, ["--ready", str(place / "server.url")]),
+            "fleet": child("fleet", MODULE, ["--role", "fleet", *same]),
+            "program": child(
+                "robot program", MODULE, ["--role", "program", "--repetitions", str(repetitions), *same]
             ),
         }
         try:
             parts["server"].start()
-            parts["server"].wait_for(place / "server.url")
+            parts["server"].wait_for_file(place / "server.url")
             parts["fleet"].start()
-            parts["fleet"].wait_for(place / "fleet.ready")
+            parts["fleet"].wait_for_file(place / "fleet.ready")
             parts["program"].start()
             parts["program"].finish(START_S + repetitions * WAIT_S)
             parts["fleet"].interrupt()
@@ -156,7 +152,7 @@ def _fly(folder: Path, robots: int, seed: int) -> None:
     running = start_fleet(fleet_of({"server_url": url, "robots": entries}))
     try:
         with steady_process():
-            put(folder / "fleet.ready", "yes")
+            write_whole(folder / "fleet.ready", "yes")
             stop.wait()
     finally:
         running.close()
@@ -164,7 +160,7 @@ def _fly(folder: Path, robots: int, seed: int) -> None:
     times = [
         {name: getattr(node, what) for name, node in robots_of.items()} for what in ("commands", "stops")
     ]
-    put(folder / "commands.json", json.dumps(times))
+    write_whole(folder / "commands.json", json.dumps(times))
 
 
 class _Program:
@@ -229,7 +225,7 @@ class _Program:
 
         def send() -> None:
             for client in self._clients:
-                client.send_goal_async(self._goal(task="wait")).add_done_callback(
+                client.send_goal_async(self._goal(task=PLAN)).add_done_callback(
                     lambda future: future.result().get_result_async().add_done_callback(over)
                 )
 
@@ -259,7 +255,7 @@ def _stop_again_and_again(folder: Path, robots: int, repetitions: int, seed: int
     program = _Program(robots, seed)
     try:
         program.until(program.found, "the fleet did not appear")
-        put(folder / "asked.json", json.dumps([program.round() for _ in range(repetitions)]))
+        write_whole(folder / "asked.json", json.dumps([program.round() for _ in range(repetitions)]))
     finally:
         program.spinner.close()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from timely.core.child_process import ChildProcess, module_command
 from timely.core.errors import Unsupported
-from timely_ros_bench.child_process import Part, module_part
 from timely_ros_bench.faults.dds_cut import DdsCut, build, udp_only
 from timely_ros_bench.faults.motions import SPOTS
 from timely_ros_bench.faults.rounds import kind_of
@@ -21,7 +21,7 @@ from timely_ros_bench.faults.rounds import kind_of
 LOSS = DUPLICATES = 0.2
 RESERVE = 0.2
 """Share of its battery with which a drone lands."""
-SERVER = "timely_ros_bench.faults.server"
+SERVER = "timely_ros_bench.planned_server"
 VENDOR = {"tello": "djitellopy", "indy7": "neuromeka"}
 
 
@@ -37,7 +37,7 @@ class World:
         self._domain = domain
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, ChildProcess] = {}
         self._python = {name: _python_for(name) for name in robots}
         library = build(folder)
         self.cuts = {name: DdsCut(library, folder / f"{name}.cut", domain) for name in robots}
@@ -61,7 +61,7 @@ class World:
         ready = self.folder / "server.url"
         ready.unlink(missing_ok=True)
         part = self._begin("server", SERVER, ["--port", str(self._port), "--ready", str(ready)])
-        part.wait_for(ready)
+        part.wait_for_file(ready)
 
     def start_bridge(self) -> None:
         """The bridge."""
@@ -135,11 +135,11 @@ class World:
 
     def missing(self) -> list[str]:
         """Parts that have ended by themselves, with what they said."""
-        return [f"{role}: {part.said()}" for role, part in self._parts.items() if part.ended]
+        return [f"{role}: {part.quote()}" for role, part in self._parts.items() if part.ended]
 
     def said(self, role: str) -> str:
         """What a part has written."""
-        return self._parts[role].said()
+        return self._parts[role].quote()
 
     def close(self) -> None:
         """Kill what runs."""
@@ -154,11 +154,16 @@ class World:
         *,
         python: str = "",
         more: dict[str, str] | None = None,
-    ) -> Part:
+    ) -> ChildProcess:
         if role in self._parts:
             self.restarts += 1
             self._parts[role].close()
-        part = module_part(role, module, arguments, {**self._environment, **(more or {})}, python=python)
+        part = ChildProcess(
+            role,
+            module_command(module, arguments, python=python),
+            {**self._environment, **(more or {})},
+            where="bench",
+        )
         self._parts[role] = part
         part.start()
         return part

@@ -1,4 +1,4 @@
-"""The server of ``timely bench faults``, in a process of its own: it plans what a task spells out."""
+"""A Timely server without a model, in a process of its own: the text of a task is its plan."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from timely.core.child_process import stop_event, write_whole
 from timely.core.errors import TimelyError
 from timely.engines.base import GenerationRequest
 from timely.engines.scripted import ScriptedEngine, ScriptedSegment
@@ -15,7 +16,6 @@ from timely.plans.profiles import find_profile
 from timely.plans.skill_library import find_skill_set
 from timely.server.app import create_app
 from timely.server.run import ServerThread
-from timely_ros_bench.child_process import put, stop_event
 from timely_ros_bench.faults.motions import TOKEN_S, TOKENS
 
 
@@ -37,13 +37,13 @@ def _planner(request: GenerationRequest) -> list[ScriptedSegment]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until told to stop; the file ``ready`` gets the server's URL."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--ready", type=Path, required=True)
     options = parser.parse_args(arguments)
     stop = stop_event()
     engine = ScriptedEngine(planner=_planner, token_s=TOKEN_S)
     with ServerThread(create_app(engine), port=options.port) as server:
-        put(options.ready, server.url)
+        write_whole(options.ready, server.url)
         stop.wait()
     return 0
 

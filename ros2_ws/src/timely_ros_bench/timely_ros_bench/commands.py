@@ -1,0 +1,106 @@
+"""The commands ``timely bench ros``, ``stop``, ``faults`` and ``soak``.
+
+``setup.py`` registers them under the entry point group ``timely.bench``, where ``timely bench`` looks for commands.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from timely.cli.bench.options import DefaultSystem, log, split_names
+from timely.cli.bench.tables import make_console, show_table
+from timely.cli.output import JsonFile, write_json
+from timely.core.cpu_latency import for_measurement
+
+ROBOT_COUNTS = (1, 10, 30)
+READINGS = ("rss_mb", "files", "threads", "children")
+
+
+def ros(
+    robots: Annotated[list[int] | None, typer.Option(min=1, help="How many robots; may be repeated.")] = None,
+    segments: Annotated[int, typer.Option(min=1, help="Segments of each plan.")] = 20,
+    default_system: DefaultSystem = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Latency from a closed segment in the engine to the driver's callback, over HTTP and ROS 2.
+
+    The processors are kept out of deep sleep meanwhile, where this is allowed (the bridge's wake_latency_us).
+    """
+    from timely_ros_bench.latency import measure_latency
+
+    console = make_console(json_file)
+    latency_us, setting = for_measurement(default_system)
+    console.print(setting)
+    result: dict[str, Any] = {"wake_latency_us": latency_us, "robots": {}}
+    for count in robots or ROBOT_COUNTS:
+        result["robots"][str(count)] = measure_latency(count, segments, wake_latency_us=latency_us)
+    write_json(json_file, result)
+    rows = [
+        (count, f"{latency['p50_ms']:.2f}", f"{latency['p99_ms']:.2f}", str(latency["segments"]))
+        for count, latency in result["robots"].items()
+    ]
+    show_table(console, ("robots", "median, ms", "p99, ms", "segments"), rows)
+
+
+def stop(
+    robots: Annotated[int, typer.Option(min=1, help="Number of robots, all busy.")] = 10,
+    repetitions: Annotated[int, typer.Option(min=1, help="Number of stops.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the times of the stops.")] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Time from the fleet's stop to the last motion command of each robot, while all robots are busy."""
+    from timely_ros_bench.stop import measure_stop
+
+    result = measure_stop(robots, repetitions, seed=seed)
+    write_json(json_file, result)
+    make_console(json_file).print(
+        f"{robots} robots busy, stopped {repetitions} times: no motion command later than "
+        f"{result['p50_ms']:.1f} ms (median), {result['p99_ms']:.1f} ms (p99), {result['max_ms']:.1f} ms (longest)"
+    )
+
+
+def faults(
+    count: Annotated[int, typer.Option(min=1, help="Number of faults; each takes about 15 s.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of kinds, times and robots.")] = 0,
+    robots: Annotated[
+        str, typer.Option(help="Kinds, comma-separated: tello and indy7 are emulated, sim needs no library.")
+    ] = "tello,indy7,sim,sim",
+    json_file: JsonFile = None,
+) -> None:
+    """Break robots, networks and processes at random. Exit code 1 if a motion is repeated or a task is lost."""
+    from timely_ros_bench.faults import measure_faults
+
+    result = measure_faults(count, seed, fleet=split_names(robots), say=log)
+    write_json(json_file, result)
+    counts = {**result["violations"], "lost tasks": result["lost_tasks"]}
+    console = make_console(json_file)
+    show_table(console, ("violation", "count"), [(kind, str(number)) for kind, number in counts.items()])
+    console.print(f"{count} faults, {result['tasks']} tasks: {result['outcomes']}")
+    if any(counts.values()):
+        raise typer.Exit(1)
+
+
+def soak(
+    minutes: Annotated[float, typer.Option(min=1, help="Minutes of the robots' time.")] = 24.0,
+    speed: Annotated[float, typer.Option(min=1, max=100, help="Times faster than real time.")] = 40.0,
+    json_file: JsonFile = None,
+) -> None:
+    """Run two robots for a long, accelerated time. Exit code 1 if memory grows or a task is left."""
+    from timely_ros_bench.soak import measure
+
+    result = measure(minutes, speed, say=log)
+    write_json(json_file, result)
+    rows = [
+        (name, *(" to ".join(str(value) for value in reading[what]) for what in READINGS))
+        for name, reading in result["processes"].items()
+    ]
+    console = make_console(json_file)
+    show_table(console, ("process", "memory, MB", "files", "threads", "children"), rows)
+    console.print(
+        f"{result['tasks']} tasks in {minutes:g} simulated minutes, {result['tasks_left']} left at the end: "
+        + ("flat" if result["flat"] else "NOT flat")
+    )
+    if not result["flat"]:
+        raise typer.Exit(1)

@@ -1,0 +1,96 @@
+"""Child processes: readiness, output in errors, an end for everything they start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from timely.core.child_process import ChildProcess, ChildProcesses, module_command, write_whole
+from timely.core.errors import EngineFailed
+
+pytestmark = pytest.mark.process
+
+WAIT_S = 20.0
+CHATTER = "import sys, time; print('ready', flush=True); sys.stderr.write('no good\\n'); time.sleep(600)"
+
+
+def child(code: str) -> ChildProcess:
+    return ChildProcess("worker", [sys.executable, "-c", code], where="test").start()
+
+
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_a_child_is_waited_for_and_killed_with_what_it_started() -> None:
+    grandchild = "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
+    worker = child(grandchild)
+    worker.wait_until(lambda: bool(worker.lines()), WAIT_S)
+    pid = int(worker.lines()[0])
+    worker.close()
+    worker.close()
+    deadline_s = time.monotonic() + WAIT_S
+    while not ended(pid):
+        assert time.monotonic() < deadline_s
+    assert worker.pid == 0
+
+
+def test_the_error_quotes_the_output() -> None:
+    worker = child("import sys; sys.exit('no such file')")
+    with pytest.raises(EngineFailed, match="the worker ended with 1: no such file"):
+        worker.wait_until(lambda: False, WAIT_S)
+    with pytest.raises(EngineFailed, match="status 1"):
+        worker.finish(WAIT_S)
+    worker.close()
+    worker = child(CHATTER)
+    with pytest.raises(EngineFailed, match="not ready within 0 s"):
+        worker.wait_until(lambda: False, 0.05)
+    with pytest.raises(EngineFailed, match="none within 0 s"):
+        worker.finish(0.05)
+    worker.close()
+
+
+def test_a_file_appears_whole(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    worker = child(f"from pathlib import Path; Path({str(file)!r}).write_text('x'); input()")
+    worker.wait_for_file(file, WAIT_S)
+    assert worker.running
+    worker.close()
+    write_whole(file, "text")
+    assert file.read_text() == "text"
+
+
+def test_a_module_ends_with_its_parent(tmp_path: Path) -> None:
+    worker = ChildProcess("module", module_command("http.server", ["0", "--bind", "127.0.0.1"])).start()
+    worker.wait_until(lambda: worker.running, WAIT_S)
+    process = worker._process
+    assert process is not None
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(WAIT_S) in (1, -signal.SIGINT)
+    worker.close()
+
+
+def test_children_end_when_the_block_is_left_and_by_one_interrupt(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), ChildProcesses(tmp_path) as children:
+        worker = children.start("worker", [sys.executable, "-c", CHATTER])
+        worker.wait_until(lambda: "ready" in worker.output(), WAIT_S)
+        pid = worker.pid
+        children.check()
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("the interrupt was lost")
+    assert ended(pid)
+    assert "no good" in (tmp_path / "worker.log").read_text()
+    with pytest.raises(EngineFailed, match="broken ended with 3"), ChildProcesses(tmp_path) as children:
+        broken = children.start("broken", [sys.executable, "-c", "raise SystemExit(3)"])
+        with pytest.raises(EngineFailed):
+            broken.wait_until(lambda: False, WAIT_S)
+        children.check()

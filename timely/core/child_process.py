@@ -1,0 +1,282 @@
+"""Child processes that end with their parent, and whose output can be quoted in an error.
+
+    python -m timely.core.child_process MODULE [ARGUMENT ...]
+
+runs a module as ``python -m`` does, and exits when standard input closes, which happens when the parent ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from timely.core.errors import EngineFailed
+
+START_S = 60.0
+STOP_S = 12.0
+"""Longest wait for a child to end after SIGINT, before it is killed."""
+POLL_S = 0.02
+QUOTED_CHARS = 2000
+
+
+class ChildProcess:
+    """One child in a process group of its own, with its output in a file.
+
+    Ctrl-C in the terminal reaches the parent alone, which ends its children in order.
+
+    Args:
+        name: its name in errors.
+        environment: added to this process's own.
+        log: file of its output; None keeps the output in a temporary file.
+        where: the command that started it, for errors.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        log: Path | None = None,
+        where: str = "",
+    ) -> None:
+        self.name = name
+        self._command = list(command)
+        self._environment = {**os.environ, **(environment or {})}
+        self._where = where or (str(log) if log is not None else "")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output = (
+            log.open("w+b") if log is not None else tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        )
+
+    def start(self) -> ChildProcess:
+        """Start it, once."""
+        self._process = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
+        )
+        return self
+
+    @property
+    def pid(self) -> int:
+        """The process id; 0 before the start and after the end."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def running(self) -> bool:
+        """It was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def ended(self) -> bool:
+        """It was started and has ended."""
+        return self._process is not None and self._process.poll() is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; None while it runs and before the start."""
+        return self._process.poll() if self._process is not None else None
+
+    def output(self) -> str:
+        """All that it has written."""
+        size = os.fstat(self._output.fileno()).st_size
+        return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
+
+    def lines(self) -> list[str]:
+        """The complete lines that it has written."""
+        text = self.output()
+        return text[: text.rfind("\n") + 1].splitlines()
+
+    def quote(self) -> str:
+        """The end of its output, for people."""
+        return self.output().strip()[-QUOTED_CHARS:]
+
+    def failure(self, reason: str) -> EngineFailed:
+        """An error that names the child, the reason and the end of its output."""
+        return EngineFailed(f"the {self.name} {reason}: {self.quote() or 'no output'}", where=self._where)
+
+    def wait_until(
+        self,
+        ready: Callable[[], bool],
+        timeout_s: float = START_S,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Wait until ``ready`` is true; ``tick`` is called meanwhile.
+
+        Raises:
+            EngineFailed: it ended, or was not ready in time.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while not ready():
+            if self.ended:
+                raise self.failure(f"ended with {self.exit_code}")
+            if time.monotonic() > deadline_s:
+                raise self.failure(f"was not ready within {timeout_s:.0f} s")
+            tick()
+            time.sleep(POLL_S)
+
+    def wait_for_file(self, file: Path, timeout_s: float = START_S) -> None:
+        """Wait until ``file`` exists. Raises as ``wait_until``."""
+        self.wait_until(file.exists, timeout_s)
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        if self._process is not None and self.running:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def interrupt(self) -> None:
+        """Send SIGINT."""
+        self.signal(signal.SIGINT)
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait until it has ended with exit code 0; raises EngineFailed otherwise."""
+        if self._process is None:
+            return
+        try:
+            status: object = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            status = f"none within {timeout_s:.0f} s"
+        if status != 0:
+            raise self.failure(f"ended with status {status}")
+
+    def stop(self, timeout_s: float = STOP_S) -> None:
+        """End it with SIGINT, then kill its group. Safe to call twice."""
+        self.interrupt()
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout_s)
+        self.close()
+
+    def kill(self) -> None:
+        """Kill it and all that it started. Safe to call twice."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+
+    def close(self) -> None:
+        """Kill it and close its output."""
+        self.kill()
+        self._output.close()
+
+
+class ChildProcesses:
+    """A stack of children; leaving the block ends them, the last started first.
+
+    Ctrl-C ends the block once. It is delayed while a child is being started, so that no child is left behind, and is
+    ignored while the children are being ended.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._children: list[ChildProcess] = []
+        self._previous_handler: Any = signal.SIG_DFL
+        self._starting = self._interrupted = self._ending = False
+
+    def start(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> ChildProcess:
+        """Start one; its output goes to ``FOLDER/NAME.log``."""
+        self._starting = True
+        try:
+            child = ChildProcess(name, command, environment, log=self._folder / f"{name}.log")
+            self._children.append(child)
+            child.start()
+        finally:
+            self._starting = False
+        if self._interrupted:
+            self._interrupt()
+        return child
+
+    def check(self) -> None:
+        """Raises EngineFailed when a child has failed."""
+        for child in self._children:
+            if child.exit_code not in (None, 0):
+                raise child.failure(f"ended with {child.exit_code}")
+
+    def _interrupt(self, *_: object) -> None:
+        self._interrupted = True
+        if not (self._starting or self._ending):
+            self._ending = True
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> ChildProcesses:
+        self._previous_handler = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending = True
+        try:
+            for child in reversed(self._children):
+                child.stop()
+        finally:
+            signal.signal(signal.SIGINT, self._previous_handler)
+
+
+def module_command(module: str, arguments: Sequence[str] = (), *, python: str = "") -> list[str]:
+    """The command that runs a module as a child of this process; ``python`` is another interpreter."""
+    return [python or sys.executable, "-m", "timely.core.child_process", module, *arguments]
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file in one step, because another process waits for it."""
+    partial = file.with_suffix(".partial")
+    partial.write_text(text)
+    partial.rename(file)
+
+
+def when_parent_ends(act: Callable[[], None]) -> None:
+    """Call ``act`` on a thread when standard input closes."""
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        act()
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def stop_event() -> threading.Event:
+    """An event that SIGINT, SIGTERM and the end of the parent set. For the main thread of a child."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    when_parent_ends(stop.set)
+    return stop
+
+
+def main() -> None:
+    """Run the module that is named on the command line."""
+    when_parent_ends(lambda: os._exit(1))
+    module = sys.argv[1]
+    sys.argv = sys.argv[1:]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
