@@ -31,7 +31,9 @@ def ended(pid: int) -> bool:
 
 
 def test_a_child_is_waited_for_and_killed_with_what_it_started() -> None:
-    grandchild = "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
+    grandchild = (
+        "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
+    )
     worker = child(grandchild)
     worker.wait_until(lambda: bool(worker.lines()), WAIT_S)
     pid = int(worker.lines()[0])
@@ -80,7 +82,7 @@ def test_a_module_ends_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_children_end_when_the_block_is_left_and_by_one_interrupt(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), ChildProcesses(tmp_path) as children:
+    with pytest.raises(KeyboardInterrupt), ChildProcesses(tmp_path) as children:  # noqa: PT012
         worker = children.start("worker", [sys.executable, "-c", CHATTER])
         worker.wait_until(lambda: "ready" in worker.output(), WAIT_S)
         pid = worker.pid
@@ -89,7 +91,7 @@ def test_children_end_when_the_block_is_left_and_by_one_interrupt(tmp_path: Path
         pytest.fail("the interrupt was lost")
     assert ended(pid)
     assert "no good" in (tmp_path / "worker.log").read_text()
-    with pytest.raises(EngineFailed, match="broken ended with 3"), ChildProcesses(tmp_path) as children:
+    with pytest.raises(EngineFailed, match="broken ended with 3"), ChildProcesses(tmp_path) as children:  # noqa: PT012
         broken = children.start("broken", [sys.executable, "-c", "raise SystemExit(3)"])
         with pytest.raises(EngineFailed):
             broken.wait_until(lambda: False, WAIT_S)

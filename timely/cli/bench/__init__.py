@@ -1,23 +1,25 @@
-"""``timely bench``: one module a benchmark, plus the benchmarks of other packages.
+"""``timely bench``: one module a benchmark, plus the benchmarks that installed packages add.
 
-A benchmark is a module here with a function ``command`` and a line in ``BENCHMARKS``.
+A benchmark of this package is a module here with a function ``command`` and a line in ``BENCHMARKS``.
+A benchmark of another package is an entry point of the group ``timely.bench``: its name, and the command's function.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.metadata import entry_points
 
 import typer
 
-app = typer.Typer(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
+from timely.core.errors import Unsupported
+
+GROUP = "timely.bench"
+"""Entry point group of the commands that other packages add."""
 
 BENCHMARKS = (
     "overhead",
     "decisions",
-    "ros",
-    "stop",
-    "faults",
-    "soak",
     "sim-speed",
     "closed-loop",
     "accuracy",
@@ -26,8 +28,43 @@ BENCHMARKS = (
     "disciplines-live",
     "paper",
 )
-"""Names of the benchmarks, in the order of the help; the module is the name with underscores."""
+"""Names of this package's benchmarks, in the order of the help; the module is the name with underscores."""
 
-for _name in BENCHMARKS:
-    _module = import_module(f"timely.cli.bench.{_name.replace('-', '_')}")
-    app.command(_name, context_settings=getattr(_module, "CONTEXT_SETTINGS", None))(_module.command)
+ROS_BENCHMARKS = ("ros", "stop", "faults", "soak")
+"""Names of the benchmarks that the ROS 2 package ``timely_ros_bench`` adds."""
+
+ANY_OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def _not_installed(name: str) -> Callable[[], None]:
+    def command() -> None:
+        raise Unsupported(
+            "the package timely_ros_bench is not installed; `make setup` installs it into .venv",
+            where=f"bench {name}",
+        )
+
+    return command
+
+
+def installed_commands() -> dict[str, Callable[..., None]]:
+    """Name and function of each command that an installed package adds."""
+    return {entry.name: entry.load() for entry in entry_points(group=GROUP)}
+
+
+def make_app(added: Mapping[str, Callable[..., None]]) -> typer.Typer:
+    """All benchmarks as one command group; ``added`` are those of other packages."""
+    app = typer.Typer(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
+    for name in BENCHMARKS:
+        module = import_module(f"timely.cli.bench.{name.replace('-', '_')}")
+        app.command(name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(module.command)
+    for name, command in added.items():
+        app.command(name)(command)
+    for name in ROS_BENCHMARKS:
+        if name not in added:
+            app.command(name, context_settings=ANY_OPTIONS, help="Needs the package timely_ros_bench.")(
+                _not_installed(name)
+            )
+    return app
+
+
+app = make_app(installed_commands())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.cli.bench.options import DefaultSystem, log, split_names
+from timely.cli.bench.options import DefaultSystem, log, require_package, split_names
 from timely.cli.bench.tables import make_console, show_table
 from timely.cli.output import JsonFile, write_json
 from timely.core.cpu_latency import for_measurement
@@ -28,6 +28,7 @@ def ros(
 
     The processors are kept out of deep sleep meanwhile, where this is allowed (the bridge's wake_latency_us).
     """
+    require_package("rclpy")
     from timely_ros_bench.latency import measure_latency
 
     console = make_console(json_file)
@@ -51,6 +52,7 @@ def stop(
     json_file: JsonFile = None,
 ) -> None:
     """Time from the fleet's stop to the last motion command of each robot, while all robots are busy."""
+    require_package("rclpy")
     from timely_ros_bench.stop import measure_stop
 
     result = measure_stop(robots, repetitions, seed=seed)
@@ -70,6 +72,7 @@ def faults(
     json_file: JsonFile = None,
 ) -> None:
     """Break robots, networks and processes at random. Exit code 1 if a motion is repeated or a task is lost."""
+    require_package("rclpy")
     from timely_ros_bench.faults import measure_faults
 
     result = measure_faults(count, seed, fleet=split_names(robots), say=log)
@@ -88,6 +91,7 @@ def soak(
     json_file: JsonFile = None,
 ) -> None:
     """Run two robots for a long, accelerated time. Exit code 1 if memory grows or a task is left."""
+    require_package("rclpy")
     from timely_ros_bench.soak import measure
 
     result = measure(minutes, speed, say=log)

@@ -1,0 +1,35 @@
+"""``timely bench`` takes commands from installed packages, and names the package of those that are not installed."""
+
+from __future__ import annotations
+
+import pytest
+
+from timely.cli import bench
+from timely.cli.main import run
+
+
+def test_a_command_of_a_package_that_is_not_installed_names_the_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "app", bench.make_app({}))
+    for name in bench.ROS_BENCHMARKS:
+        assert run(["bench", name, "--json"]) == 2
+        complaint = capsys.readouterr().err
+        assert "timely_ros_bench" in complaint
+        assert "make setup" in complaint
+        assert complaint.count("\n") == 1
+
+
+def test_an_entry_point_is_a_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[int] = []
+
+    def ros(segments: int = 20) -> None:
+        calls.append(segments)
+
+    monkeypatch.setattr(bench, "app", bench.make_app({"ros": ros}))
+    assert run(["bench", "ros", "--segments", "3"]) == 0
+    assert calls == [3]
+    assert run(["bench", "--help"]) == 0
+    assert "ros" in capsys.readouterr().out

@@ -1,0 +1,22 @@
+"""The commands of ``timely_ros_bench`` in ``timely bench``, as its entry points declare them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+SETUP = Path(__file__).parents[3] / "ros2_ws/src/timely_ros_bench/setup.py"
+
+
+@pytest.fixture(autouse=True)
+def ros_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = import_module("timely.cli.bench")
+    (names,) = re.findall(r"for name in (\(.*?\))\]", SETUP.read_text())
+    commands = import_module("timely_ros_bench.commands")
+    added = {name: getattr(commands, name) for name in ast.literal_eval(names)}
+    assert set(added) == set(bench.ROS_BENCHMARKS)
+    monkeypatch.setattr(bench, "app", bench.make_app(added))
