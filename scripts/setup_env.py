@@ -35,7 +35,7 @@ ROS_PACKAGES = ROOT / "ros2_ws" / "src"
 BUILD_INTERFACES = ROOT / "scripts" / "build_interfaces.py"
 OLDEST, NEWEST = (3, 11), (3, 14)
 STEP_TIMEOUT_S = 3600
-EXTRAS = ("server", "vllm", "ros", "predict", "report", "dev")
+EXTRAS = ("server", "vllm", "ros", "predict", "report", "dev", "docs")
 LOCK_OPTIONS = [
     *("--no-annotate", "--no-header", "--no-emit-index-url", "--no-emit-find-links"),
     *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28"),

@@ -1,7 +1,7 @@
 """How much faster than its profile each robot is, learned from its reports: what makes its next plan due on time.
 
 Reports correct the plan they are about. Without a memory the next plan begins with the same wrong estimate, and its
-first segments are late again (measured: docs/lab-notes.md, "What the closed loop is worth").
+first segments are late again (measured: docs/experiments).
 """
 
 from __future__ import annotations

@@ -1,0 +1,20 @@
+"""Hooks of the documentation site: links to files outside docs/ become plain paths, since the site has no such pages."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Any
+
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\.?/[^)\s]+)\)")
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Replace links that leave docs/ by their text and the path in the repository."""
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def plain(match: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join("docs", folder, match.group(2).partition("#")[0]))
+        return match.group() if path.startswith("docs/") else f"{match.group(1)} (`{path}`)"
+
+    return LINK.sub(plain, markdown)
