@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: links to files outside docs/ become plain paths, since the site has no such pages."""
+"""Hooks of the documentation site: a link to a file outside docs/ becomes the path of that file."""
 
 from __future__ import annotations
 
