@@ -15,7 +15,7 @@ ARGS ?=
 ROBOTS := tests/ros tests/emulators
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format bench robots lock clean
+.PHONY: help setup demo test test-fast test-long lint format docs bench robots lock clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,22 +26,31 @@ setup: ## Make the environment .venv, or bring it up to date.
 demo: setup ## A minute of drones and an arm planning with a real model over ROS 2.
 	@$(BIN)/timely demo $(ARGS)
 
-# Robots keep real time, so they come first and alone; all else fills two cores. 5: no test of that part was asked for.
-test: lint ## Lint, then every test: real engine, ROS 2 and all (15 minutes on two cores).
-	@$(BIN)/python -m pytest $(ROBOTS) $(ARGS) || [ $$? -eq 5 ]
-	@$(BIN)/python -m pytest $(ROBOTS:%=--ignore=%) -n 2 --dist loadscope --durations 10 $(ARGS) || [ $$? -eq 5 ]
+# Robots keep real time, so their tests run first and not beside the engine. Status 5: no test of that part was selected.
+test: lint ## Lint, then every test but the long ones: real engine and ROS 2 (12 minutes on two cores).
+	@$(BIN)/python -m pytest $(ROBOTS) -m "not long" -n 2 --dist loadscope $(ARGS) || [ $$? -eq 5 ]
+	@$(BIN)/python -m pytest $(ROBOTS:%=--ignore=%) -m "not long" -n 2 --dist loadscope --durations 10 $(ARGS) || [ $$? -eq 5 ]
+
+test-long: setup ## The long tests: paper claims over seeds, soak, faults.
+	@$(BIN)/python -m pytest -m long $(ARGS)
 
 test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (under a minute).
-	@$(BIN)/python -m pytest -m "not engine and not ros and not process and not paper" -n auto $(ARGS)
+	@$(BIN)/python -m pytest -m "not engine and not ros and not process and not paper and not long" -n auto $(ARGS)
 
-lint: setup ## Check style, formatting and types.
+lint: setup ## Check style, types, spelling, prose, rooms and generated files.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/mypy scripts/setup_env.py scripts/build_interfaces.py scripts/write_rooms.py scripts/generate_ros_stubs.py scripts/generate_sync_client.py
+	@$(BIN)/mypy scripts/*.py
 	@$(BIN)/python scripts/write_rooms.py --check
+	@$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs timely lrtrace ros2_ws/src scripts tests examples skills
+	@$(BIN)/python scripts/check_prose.py
 	@$(BIN)/python scripts/generate_ros_stubs.py --check
 	@$(BIN)/python scripts/generate_sync_client.py --check
+
+docs: setup ## Build the documentation site into build/site.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 format: setup ## Format the code, and fix what can be fixed.
 	@$(BIN)/ruff check --fix .

@@ -172,14 +172,14 @@ def main(arguments: list[str]) -> int:
     page = PAGE.read_text()
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    wanted = {PAGE: f"{head}{BEGIN}\n{table(rooms)}\n{END}{tail}", PICTURE: picture(rooms)}
-    stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text() != text]
+    outputs = {PAGE: f"{head}{BEGIN}\n{table(rooms)}\n{END}{tail}", PICTURE: picture(rooms)}
+    stale = [path for path, text in outputs.items() if not path.is_file() or path.read_text() != text]
     if arguments == ["--check"]:
         for path in stale:
             print(f"{path} differs from rooms.yaml; run python scripts/write_rooms.py", file=sys.stderr)
         return 1 if stale else 0
     for path in stale:
-        path.write_text(wanted[path])
+        path.write_text(outputs[path])
     return 0
 
 

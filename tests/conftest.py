@@ -13,8 +13,8 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
-TOGETHER = {"tests/engines/vllm": "vllm"}
-"""Folders whose tests share engines, so that one worker runs them all; elsewhere a worker gets a file."""
+TOGETHER = {"tests/engines/vllm": "vllm", "tests/ros/robots": "robots", "tests/ros/bench": "robots"}
+"""Folders that one worker runs, since their tests share engines or djitellopy's UDP ports; elsewhere it gets a file."""
 
 
 class ByFolder(LoadScopeScheduling):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -128,9 +129,28 @@ def test_the_two_commands_are_on_the_first_screen() -> None:
     assert {"make demo", "make test"} <= set(shown)
 
 
-def test_the_readme_leads_to_every_document() -> None:
-    linked = set(LINK.findall((ROOT / "README.md").read_text()))
-    assert {str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")} <= linked
+def test_the_site_leads_to_every_document() -> None:
+    documents = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    experiments = {name for name in documents if re.match(r"experiments/\d", name)}
+    pages = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert pages == documents - experiments
+    index = ROOT / "docs" / "experiments" / "index.md"
+    assert {f"experiments/{link}" for link in LINK.findall(index.read_text())} == experiments
+
+
+@pytest.mark.process
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(BIN / "mkdocs"), "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "reference" / "client.html").is_file()
 
 
 def test_the_help_of_make_lists_every_target() -> None:

@@ -23,9 +23,11 @@ if not MISSING:
     _profile = tempfile.TemporaryDirectory(prefix="timely-tests-")
     os.environ.update(udp_only(Path(_profile.name)))
 
-FIRST_DOMAIN, DOMAINS = 102, 98
-"""Domains above 101 use ports that Linux also hands out to clients; loopback only, so a clash is unlikely. 0..101 are
-left to people and to the benchmark."""
+FIRST_DOMAIN, DOMAINS, WORKERS = 102, 98, 2
+"""Domains above 101 use ports that Linux also hands out to clients; loopback only, so a clash is unlikely.
+
+Domains 0 to 101 are left to people and to the benchmark. Each worker of a parallel run has a share of its own.
+"""
 
 RCLPY_WARNINGS = (
     # While the parts of an action find each other, a response may be lost; rclpy says so and goes on.
@@ -34,7 +36,8 @@ RCLPY_WARNINGS = (
     "ignore:Deprecated in favor of:DeprecationWarning",
 )
 
-_given = os.getpid() % DOMAINS
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+_domain = os.getpid() % (DOMAINS // WORKERS)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,9 +53,9 @@ def nothing_in_shared_memory() -> Iterator[None]:
 @pytest.fixture
 def domain_id() -> int:
     """A ROS domain that no other test of this run uses at the same time."""
-    global _given  # noqa: PLW0603 - a counter for the whole run is the point
-    _given = (_given + 1) % DOMAINS
-    return FIRST_DOMAIN + _given
+    global _domain  # noqa: PLW0603 - a counter for the whole run is the point
+    _domain = (_domain + 1) % (DOMAINS // WORKERS)
+    return FIRST_DOMAIN + _worker * (DOMAINS // WORKERS) + _domain
 
 
 FLYING_ELSEWHERE = ("test_ros_faults.py", "test_ros_five_robots.py")
