@@ -45,29 +45,30 @@ def command(
 
     Arguments that it does not know go to vLLM.
     """
-    from timely.bench.live import PARTS, SYSTEMS, WORKLOADS, LiveBench, Settings, VllmLive, text
+    from timely.bench.live.engine import VllmLive
+    from timely.bench.live.report import make_report, report_text
+    from timely.bench.live.runs import LiveRuns
+    from timely.bench.live.settings import ABLATIONS, DEFAULT_DURATIONS_S, SYSTEMS, Settings
 
     names = split_names(systems)
     for name in names:
-        if name not in SYSTEMS and name not in PARTS:
-            raise UnknownName("system", name, [*SYSTEMS, *PARTS], where="--systems")
-    durations_s = _parse_durations(workloads, WORKLOADS)
+        if name not in SYSTEMS and name not in ABLATIONS:
+            raise UnknownName("system", name, [*SYSTEMS, *ABLATIONS], where="--systems")
+    durations_s = _parse_durations(workloads, DEFAULT_DURATIONS_S)
     settings = Settings(durations_s, tuple(names), seed, model=model, arguments=tuple(context.args))
-    bench = LiveBench(out, settings)
-    left = len(list(bench.missing(repetitions)))
+    runs = LiveRuns(out, settings)
+    left = len(list(runs.pending(repetitions)))
     if left and budget != 0.0:
         require_package("vllm")
         budget_s = float("inf") if budget is None else budget
         latency_us, how = for_measurement(default_system)
         log(how)
         with awake(latency_us):
-            left = asyncio.run(
-                bench.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=log)
-            )
-    report = bench.report(profile)
+            left = asyncio.run(runs.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=log))
+    report = make_report(runs, profile)
     write_json(json_file, report)
     if json_file != STDOUT:
-        typer.echo(text(report))
+        typer.echo(report_text(report))
     if left:
         typer.echo(f"timely: {left} runs are left; the same command goes on.", err=True)
     return TRY_AGAIN if left else 0

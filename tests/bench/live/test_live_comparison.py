@@ -1,4 +1,4 @@
-"""The live comparison on a fake engine: runs are kept and gone on with, turns rotate, predictions are judged."""
+"""The live comparison on a fake engine: runs are kept and continued, turns rotate, predictions are judged."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from timely.bench import live
-from timely.bench.live import SYSTEMS, LiveBench, Settings, closeness, noise_of, pairs, text
+from timely.bench.live import engine, prediction
+from timely.bench.live.prediction import Predictor, noise_of
+from timely.bench.live.report import closeness, make_report, pairs, report_text
+from timely.bench.live.runs import SETTINGS_FILE, LiveRuns
+from timely.bench.live.settings import SYSTEMS, Settings
 from timely.cli.main import run as timely
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
@@ -60,19 +63,19 @@ def quiet(line: str) -> None:
 async def test_runs_are_kept_and_gone_on_with(tmp_path: Path) -> None:
     machine = Machine(stop_after=4)
     with pytest.raises(EngineFailed):
-        await LiveBench(tmp_path, SETTINGS).measure(machine, 2, say=quiet)
+        await LiveRuns(tmp_path, SETTINGS).measure(machine, 2, say=quiet)
     assert machine.closed == 1
-    bench, machine = LiveBench(tmp_path, SETTINGS), Machine()
-    assert await bench.measure(machine, 2, say=quiet) == 0
+    runs, machine = LiveRuns(tmp_path, SETTINGS), Machine()
+    assert await runs.measure(machine, 2, say=quiet) == 0
     assert len(machine.ran) == 2 * 2 * 3 - 4
-    assert list(bench.missing(2)) == []
+    assert list(runs.pending(2)) == []
     assert {name for name in os.listdir(tmp_path) if name.startswith("wid1-")} == {
         f"wid1-{system}-{number}.json" for system in SETTINGS.systems for number in (1, 2)
     }
 
 
 def test_each_repetition_begins_with_another_system(tmp_path: Path) -> None:
-    runs = list(LiveBench(tmp_path, SETTINGS).missing(2))
+    runs = list(LiveRuns(tmp_path, SETTINGS).pending(2))
     assert [system for workload, system, _ in runs if workload == "wid1"] == [
         "timely", "fcfs", "vllm", "fcfs", "vllm", "timely",
     ]  # fmt: skip
@@ -80,24 +83,24 @@ def test_each_repetition_begins_with_another_system(tmp_path: Path) -> None:
 
 async def test_no_run_begins_when_the_budget_is_spent(tmp_path: Path) -> None:
     machine = Machine()
-    assert await LiveBench(tmp_path, SETTINGS).measure(machine, 1, budget_s=-1.0, say=quiet) == 6
+    assert await LiveRuns(tmp_path, SETTINGS).measure(machine, 1, budget_s=-1.0, say=quiet) == 6
     assert machine.ran == []
 
 
 def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
-    LiveBench(tmp_path, SETTINGS)
+    LiveRuns(tmp_path, SETTINGS)
     with pytest.raises(InvalidInput, match="other settings"):
-        LiveBench(tmp_path, replace(SETTINGS, seed=8))
+        LiveRuns(tmp_path, replace(SETTINGS, seed=8))
 
 
 async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> None:
-    good, slow = LiveBench(tmp_path / "a", SETTINGS), LiveBench(tmp_path / "b", SETTINGS)
+    good, slow = LiveRuns(tmp_path / "a", SETTINGS), LiveRuns(tmp_path / "b", SETTINGS)
     await good.measure(Machine(), 1, say=quiet)
     await slow.measure(Machine(factor=1.3), 1, say=quiet)
     sure = load_profile(PROFILE).model_copy(update={"fit_error": {}})
     file = tmp_path / "sure.yaml"
     save_profile(file, sure)
-    exact, off = good.report(str(file)), slow.report(str(file))
+    exact, off = make_report(good, str(file)), make_report(slow, str(file))
     assert all(row["holds"] and row["error"] == pytest.approx(0.0, abs=1e-6) for row in exact["close"])
     assert len(exact["close"]) == 2 * 3 * 2
     assert exact["pairs"]
@@ -105,10 +108,10 @@ async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> 
     assert all(row["inside"] for row in exact["close"])
     assert all(row["error"] == pytest.approx(1 / 1.3 - 1.0, abs=1e-6) for row in off["close"])
     assert not any(row["holds"] for row in off["close"])
-    told = text(off)
-    assert "| vllm | 1 |" in told
-    assert "0 of 12; the worst -23%" in told
-    assert "0 within the range of its simulations" in told
+    page = report_text(off)
+    assert "| vllm | 1 |" in page
+    assert "0 of 12; the worst -23%" in page
+    assert "0 within the range of its simulations" in page
 
 
 def test_a_fit_that_is_no_good_still_gives_a_prediction() -> None:
@@ -119,45 +122,45 @@ def test_a_fit_that_is_no_good_still_gives_a_prediction() -> None:
 
 
 async def test_a_profile_that_admits_errors_gives_a_mean_and_a_range(tmp_path: Path) -> None:
-    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}))
-    await bench.measure(Machine(), 1, say=quiet)
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}))
+    await runs.measure(Machine(), 1, say=quiet)
     assert min(noise_of(load_profile(PROFILE))) > 0.02
-    row = bench.report(PROFILE)["workloads"]["wid1"]["timely"]
+    row = make_report(runs, PROFILE)["workloads"]["wid1"]["timely"]
     least, greatest = row["range"]["response mean"]
     assert least < row["predicted"]["response mean"] < greatest
     assert least < row["measured"]["response mean"] < greatest
-    assert bench.report(PROFILE)["workloads"]["wid1"]["timely"] == row  # drawn by the seed
+    assert make_report(runs, PROFILE)["workloads"]["wid1"]["timely"] == row  # drawn by the seed
 
 
 async def test_a_prediction_begins_with_what_the_engine_had_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the steps before the run, not from those in it; without any, from serving the tasks once."""
-    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("timely",)))
-    await bench.measure(Machine(), 1, say=quiet)
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("timely",)))
+    await runs.measure(Machine(), 1, say=quiet)
     (tmp_path / "steps-1.jsonl").write_text(journal(3.0) + journal(1.0, 1000.0))
     sizes = {"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024}
     (tmp_path / "sizes.json").write_text(json.dumps(sizes))
     kept = tmp_path / "wid1-timely-1.json"
     run = json.loads(kept.read_text())
-    known: list[float] = []
+    speeds: list[float] = []
     observed: list[int] = []
 
     class Noting(Simulator):
         def __init__(self, *arguments: Any, speed: LearnedSpeed, **options: Any) -> None:
-            known.append(speed.step_s(2, 0))
+            speeds.append(speed.step_s(2, 0))
             observed.append(speed.observed)
             super().__init__(*arguments, speed=speed, **options)
 
-    monkeypatch.setattr(live, "Simulator", Noting)
+    monkeypatch.setattr(prediction, "Simulator", Noting)
     step_s = StepTime(load_profile(PROFILE).step_s)(2, 0, 0, 0.0, 1000)
 
     def learned(since_s: float | None) -> list[float]:
-        known.clear()
+        speeds.clear()
         run["steps"] = since_s and {"file": "steps-1.jsonl", "since_s": since_s, "until_s": since_s + 900.0}
         kept.write_text(json.dumps(run))
-        bench.report("runs")
-        return known
+        make_report(runs, "runs")
+        return speeds
 
     nothing = LearnedSpeed().step_s(2, 0)
     assert learned(1000.0)[0] == pytest.approx(3.0 * step_s, rel=0.2)
@@ -216,8 +219,8 @@ def test_pairs_tell_who_should_have_won() -> None:
         }
 
     rows = {"a": row(1.0, 1.0), "b": row(1.04, 0.9), "c": row(1.2, 0.8)}
-    found = {tuple(pair["systems"]): pair["holds"] for pair in pairs("w", rows)}
-    assert found == {("a", "c"): False, ("b", "c"): False}  # a and b are within five per cent
+    holds = {tuple(pair["systems"]): pair["holds"] for pair in pairs("w", rows)}
+    assert holds == {("a", "c"): False, ("b", "c"): False}  # a and b are within five per cent
     assert [near["holds"] for near in closeness("w", rows)] == [True, False, False]
 
 
@@ -229,15 +232,15 @@ async def test_a_task_that_did_not_end_fails_the_run(tmp_path: Path) -> None:
             return run
 
     with pytest.raises(EngineFailed, match="1 of "):
-        await LiveBench(tmp_path, SETTINGS).measure(Broken(), 1, say=quiet)
-    assert os.listdir(tmp_path) == [live.SETTINGS_FILE]
+        await LiveRuns(tmp_path, SETTINGS).measure(Broken(), 1, say=quiet)
+    assert os.listdir(tmp_path) == [SETTINGS_FILE]
 
 
 def test_the_command_goes_on_until_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = Machine()
-    monkeypatch.setattr(live, "VllmLive", lambda folder, settings: machine)
+    monkeypatch.setattr(engine, "VllmLive", lambda folder, settings: machine)
     arguments = ["bench", "live", "--workloads", "wid1:20", "--systems", "timely,vllm", "--repetitions", "1"]
     arguments += ["--out", str(tmp_path / "runs"), "--json", str(tmp_path / "live.json")]
     assert timely([*arguments, "--budget", "0"]) == 75
@@ -265,9 +268,9 @@ def journal(factor: float, begin_s: float = 0.0) -> str:
 
 
 async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
-    """The machine was three times as slow in the second run; what each was is told by its steps."""
-    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))
-    await bench.measure(Machine(), 2, say=quiet)
+    """The machine was three times as slow in the second run; the steps of each run show it."""
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))
+    await runs.measure(Machine(), 2, say=quiet)
     (tmp_path / "steps-1.jsonl").write_text(journal(1.0) + journal(3.0, 1000.0))
     (tmp_path / "sizes.json").write_text(
         json.dumps({"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024})
@@ -278,50 +281,54 @@ async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
         run = json.loads(kept.read_text())
         run["steps"] = {"file": "steps-1.jsonl", "since_s": since_s, "until_s": since_s + 900.0}
         kept.write_text(json.dumps(run))
-        return float(bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
+        return float(make_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
 
     other = tmp_path / "wid1-fcfs-1.json"
     put_away = other.rename(tmp_path / "first.json")
-    as_calibrated = bench.report(PROFILE)["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+    as_calibrated = make_report(runs, PROFILE)["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
     assert predicted(0.0) == pytest.approx(as_calibrated, rel=0.05)
     slow = predicted(1000.0)
     assert slow > 2.0 * as_calibrated
     other.write_text(put_away.read_text())
-    both = bench.report("runs")["workloads"]["wid1"]["fcfs"]
+    both = make_report(runs, "runs")["workloads"]["wid1"]["fcfs"]
     kept.unlink()
-    alone = bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+    alone = make_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
     assert both["predicted"]["response mean"] == pytest.approx((alone + slow) / 2.0)
     assert set(both["by_repetition"]["response mean"]) == {0, 1}
 
 
 def test_each_repetition_has_tasks_of_its_own(tmp_path: Path) -> None:
     """The same for all systems; what hangs on a millisecond in one trace does not in the next."""
-    bench = LiveBench(tmp_path, SETTINGS)
-    first, again, second = bench.tasks("wid1"), bench.tasks("wid1", 0), bench.tasks("wid1", 1)
+    runs = LiveRuns(tmp_path, SETTINGS)
+    first, again, second = (
+        runs.settings.tasks("wid1"),
+        runs.settings.tasks("wid1", 0),
+        runs.settings.tasks("wid1", 1),
+    )
     assert first == again
     assert [task.arrival_s for task in first] != [task.arrival_s for task in second]
 
 
 async def test_systems_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
     """A repetition that one system lacks is left out of all; without a common one each has what there is."""
-    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs", "vllm")))
-    await bench.measure(Machine(), 2, say=quiet)
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs", "vllm")))
+    await runs.measure(Machine(), 2, say=quiet)
     (tmp_path / "wid1-fcfs-2.json").unlink()
 
-    def runs() -> dict[str, set[int]]:
-        rows = bench.report(PROFILE)["workloads"]["wid1"]
+    def repetitions() -> dict[str, set[int]]:
+        rows = make_report(runs, PROFILE)["workloads"]["wid1"]
         return {system: set(row["by_repetition"]["response mean"]) for system, row in rows.items()}
 
-    assert runs() == {"fcfs": {0}, "vllm": {0}}
+    assert repetitions() == {"fcfs": {0}, "vllm": {0}}
     (tmp_path / "wid1-vllm-1.json").unlink()
-    assert runs() == {"fcfs": {0}, "vllm": {1}}
+    assert repetitions() == {"fcfs": {0}, "vllm": {1}}
 
 
-async def test_each_task_is_predicted_with_the_door_it_had(tmp_path: Path) -> None:
-    """What the journal tells of a run's requests; their names are vLLM's."""
-    bench = LiveBench(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))
-    await bench.measure(Machine(), 1, say=quiet)
-    first = bench.tasks("wid1")[0]
+async def test_each_task_is_predicted_with_its_own_admission_delay(tmp_path: Path) -> None:
+    """The journal has the delay of each request under vLLM's name for it."""
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))
+    await runs.measure(Machine(), 1, say=quiet)
+    first = runs.settings.tasks("wid1")[0]
     events = [
         {"event": "arrive", "t_s": 5.0, "job": f"{first.job}-1.234-ab12"},
         {"event": "step", "t_s": 5.4, "tokens": {}},
@@ -337,15 +344,15 @@ async def test_each_task_is_predicted_with_the_door_it_had(tmp_path: Path) -> No
     def predicted(since_s: float) -> float:
         run["steps"] = {"file": "steps-1.jsonl", "since_s": since_s, "until_s": 700.0}
         kept.write_text(json.dumps(run))
-        return float(bench.report("runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
+        return float(make_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
 
-    # By these steps, ten seconds apart, a task takes 5 s at the door as a rule; the first one took 0.4 s.
+    # By these steps, ten seconds apart, the usual delay before a task's first step is 5 s; that of the first is 0.4 s.
     assert predicted(6.0) - predicted(1.0) == pytest.approx(4.6, abs=0.1)
 
 
-def test_the_door_is_told_by_what_found_the_engine_asleep(tmp_path: Path) -> None:
-    bench = LiveBench(tmp_path, SETTINGS)
-    assert bench.door_s() == 0.0
+def test_the_admission_delay_is_that_of_an_idle_engine(tmp_path: Path) -> None:
+    runs = LiveRuns(tmp_path, SETTINGS)
+    assert Predictor(runs, PROFILE).door_s == 0.0
 
     def step(begin_s: float, end_s: float) -> str:
         counts = dict.fromkeys(
@@ -357,32 +364,32 @@ def test_the_door_is_told_by_what_found_the_engine_asleep(tmp_path: Path) -> Non
         return json.dumps({"event": "arrive", "t_s": when_s, "job": "a"}) + "\n"
 
     (tmp_path / "steps-1.jsonl").write_text(
-        # Asleep: 4 ms. In the middle of a step: does not count. Asleep: 6 ms, two at once. Never served: nothing.
+        # Idle: 4 ms. In the middle of a step: does not count. Idle: 6 ms, two at once. Never served: nothing.
         arrive(1.0) + step(1.004, 1.5) + arrive(1.2) + step(1.5, 2.0)
         + arrive(3.0) + arrive(3.0) + step(3.006, 3.1) + arrive(9.0)
     )  # fmt: skip
-    assert bench.door_s() == pytest.approx(0.005)
+    assert Predictor(runs, PROFILE).door_s == pytest.approx(0.005)
 
 
 async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
-    bench = LiveBench(tmp_path, SETTINGS)
+    runs = LiveRuns(tmp_path, SETTINGS)
     with pytest.raises(InvalidInput, match="no steps"):
-        bench.report("runs")
+        make_report(runs, "runs")
     (tmp_path / "steps-1.jsonl").write_text(journal(2.0))
     sizes = {"kv_blocks": 1000, "block_tokens": 32, "max_batch": 64, "token_budget": 512}
     (tmp_path / "sizes.json").write_text(json.dumps(sizes))
-    found = bench.own_profile()
+    profile = Predictor(runs, "runs").profile
     step_s = StepTime(load_profile(PROFILE).step_s)
-    assert found.kv.blocks == 1000
-    assert StepTime(found.step_s)(3, 1, 100, 1e4, 900) == pytest.approx(
+    assert profile.kv.blocks == 1000
+    assert StepTime(profile.step_s)(3, 1, 100, 1e4, 900) == pytest.approx(
         2.0 * step_s(3, 1, 100, 1e4, 900), rel=0.02
     )
-    await bench.measure(Machine(), 1, say=quiet)
-    assert bench.report("runs")["profile"] == "runs"
+    await runs.measure(Machine(), 1, say=quiet)
+    assert make_report(runs, "runs")["profile"] == "runs"
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "part"),
     [
         (["--workloads", "wid9"], "unknown workload 'wid9'"),
         (["--workloads", "wid1:soon"], "'soon' is no number"),
@@ -390,11 +397,11 @@ async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
         (["--systems", "best"], "unknown system 'best'"),
     ],
 )
-def test_bad_input(more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(more: list[str], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert timely(["bench", "live", "--out", str(tmp_path), *more]) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert part in message
+    assert message.count("\n") == 1
 
 
 def test_systems_are_the_papers() -> None:

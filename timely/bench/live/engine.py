@@ -1,0 +1,58 @@
+"""The engine of a live comparison: one vLLM for all runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from timely.bench.live.settings import Settings
+from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
+from timely.replay.files import write_text
+
+SIZES_FILE, JOURNAL_FILE = "sizes.json", "steps-{pid}.jsonl"
+
+
+class LiveEngine(Protocol):
+    """Runs a system's tasks in real time."""
+
+    async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
+        """Replay the tasks; the first call starts the engine."""
+        ...
+
+    async def close(self) -> None:
+        """Stop the engine."""
+        ...
+
+
+class VllmLive:
+    """Switches discipline and mode of one vLLM engine between runs.
+
+    The scheduler's journals and the engine's sizes stay in ``folder``: a prediction uses the steps that were measured.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._engine: Any = None
+
+    async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
+        from timely.engines.vllm.engine import VllmEngine
+        from timely.engines.vllm.replay import VllmBackend, replay_options
+
+        options = replace(options, profile=self._settings.model)
+        if self._engine is None:
+            vllm_options = replay_options(options, self._settings.arguments)
+            self._engine = VllmEngine(replace(vllm_options, journal=str(self._folder / JOURNAL_FILE)))
+            await self._engine.start()
+            write_text(self._folder / SIZES_FILE, json.dumps(asdict(self._engine.sizes)) + "\n")
+        await self._engine.set_mode(options.mode)
+        await self._engine.set_discipline(options.discipline)
+        return await VllmBackend(self._engine).run(list(tasks), options)
+
+    async def close(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.stop()

@@ -1,0 +1,163 @@
+"""The simulator's prediction of live runs, with a profile or with the very steps that were measured."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from timely.bench.live.runs import LiveRuns
+from timely.core.errors import InvalidInput
+from timely.engines.replay_types import PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.fit import fit_steps, measured_profile
+from timely.engines.step_time.journal import (
+    from_events,
+    in_order,
+    launches,
+    passages,
+    prompts_follow,
+)
+from timely.engines.step_time.learned import LearnedSpeed, StepLearner
+from timely.engines.step_time.profile import StepTimeProfile, load_profile
+from timely.replay import results
+
+OWN = "runs"
+"""Instead of a profile's name: each run is predicted with step times fitted to its own steps."""
+
+MIN_STEPS = 60
+"""A run with fewer steps is predicted with the step times of all runs together."""
+
+SAMPLES = 11
+"""Simulations of a prediction, with step times that scatter as much as the profile's errors say.
+
+Two requests of equal worth may change places by a millisecond, live or simulated, and all later steps with them.
+So the prediction is the mean of these simulations, and their range shows how much is chance.
+"""
+
+SIGMA_OF_MEDIAN = 1.4826
+"""Standard deviation of a normal variable over the median of its absolute value."""
+
+MAX_SIGMA = 0.9
+"""A simulation takes a noise below 1; a fit with larger errors predicts nothing anyway."""
+
+
+class Predictor:
+    """Predicts the runs of a folder.
+
+    Args:
+        profile_name: of a step-time profile, or ``OWN``.
+
+    Raises:
+        InvalidInput: ``OWN``, and the folder holds no steps, or too few.
+    """
+
+    def __init__(self, runs: LiveRuns, profile_name: str) -> None:
+        self._runs = runs
+        self._own = profile_name == OWN
+        self.profile = _fit_all(runs) if self._own else load_profile(profile_name)
+        self.door_s = _idle_admission_s(runs)
+        """From a task's arrival to the first step of an idle engine, seconds: the median; 0 without one."""
+
+    def predict(
+        self, system: str, workload: str, repetition: int, run: Mapping[str, Any]
+    ) -> list[results.Result]:
+        """Summaries of ``SAMPLES`` simulations of a run; of one simulation, if its step times do not scatter."""
+        settings = self._runs.settings
+        tasks = settings.tasks(workload, repetition)
+        options = replace(settings.options(system), door_s=self.door_s)
+        profile, speed = self.profile, LearnedSpeed()
+        if self._own and run.get("steps"):
+            profile = self._fit_run(run)
+            tasks = self._with_admission_times(tasks, run)
+            self._learn_before(run, speed)
+        else:
+            # A warm engine has learned its step times: serve the same tasks once.
+            Simulator(options, profile, speed=speed).run(tasks)
+        return _simulate(tasks, options, profile, speed)
+
+    def _with_admission_times(self, tasks: list[PlannedTask], run: Mapping[str, Any]) -> list[PlannedTask]:
+        """The tasks, each with the delay before its first step that it had in the run."""
+        steps = run["steps"]
+        delays_s = passages(self._runs.events_of(run), self.door_s, steps["since_s"], steps["until_s"])
+        # A request is named after its job, the begin of its run, and a suffix of vLLM's.
+        by_job = {name.rsplit("-", 2)[0]: delay_s for name, delay_s in delays_s.items()}
+        return [replace(task, door_s=by_job.get(str(task.job))) for task in tasks]
+
+    def _fit_run(self, run: Mapping[str, Any]) -> StepTimeProfile:
+        """Step times fitted to one run, because a machine drifts between runs."""
+        times = run["steps"]
+        steps = from_events(self._runs.events_of(run), times["since_s"], times["until_s"])
+        if len(steps) < MIN_STEPS:
+            return self.profile
+        terms, errors = fit_steps(steps)
+        return self.profile.model_copy(update={"step_s": terms, "fit_error": errors})
+
+    def _learn_before(self, run: Mapping[str, Any], speed: LearnedSpeed) -> None:
+        """Feed ``speed`` with the steps before a run, as the engine was when the run began."""
+        steps, events = run["steps"], self._runs.events_of(run)
+        # The run's warm-up counts: the discipline is made anew after it, the learned step times stay.
+        switches_s = (event["t_s"] for event in events if event["event"] == "switch")
+        in_run_s = (when_s for when_s in switches_s if steps["since_s"] <= when_s <= steps["until_s"])
+        begin_s = max(in_run_s, default=steps["since_s"])
+        before = (event for event in events if event["event"] == "timed" and event["t_s"] < begin_s)
+        learner = StepLearner(speed.observe)
+        for event, step_begin_s, after in in_order(before):
+            learner.ran(
+                event["decodes"] + event["prefills"],
+                event["prefill_tokens"],
+                event["end_s"] - step_begin_s,
+                prompts_follow=prompts_follow(event, after),
+            )
+
+
+def _fit_all(runs: LiveRuns) -> StepTimeProfile:
+    """A profile fitted to the steps of all runs: the machine as it was while they ran."""
+    journals = runs.journals()
+    if not journals:
+        raise InvalidInput("no steps of its runs were kept", where=str(runs.folder))
+    steps = [step for events in journals for step in from_events(events)]
+    source = f"{len(steps)} steps of the measured runs"
+    return measured_profile(OWN, source, steps, runs.sizes(), launches(journals))
+
+
+def _idle_admission_s(runs: LiveRuns) -> float:
+    delays_s = []
+    for events in runs.journals():
+        steps = [(event["t_s"], event["end_s"]) for event in events if event["event"] == "timed"]
+        begins = [begin for begin, _ in steps]
+        for arrival in {event["t_s"] for event in events if event["event"] == "arrive"}:
+            after = bisect_left(begins, arrival)
+            if after < len(steps) and (not after or steps[after - 1][1] < arrival):
+                delays_s.append(begins[after] - arrival)
+    return statistics.median(delays_s) if delays_s else 0.0
+
+
+def _simulate(
+    tasks: list[PlannedTask], options: ReplayOptions, profile: StepTimeProfile, speed: LearnedSpeed
+) -> list[results.Result]:
+    decode, prompts = noise_of(profile)
+    summaries = []
+    for sample in range(SAMPLES if decode or prompts else 1):
+        noisy = replace(options, step_noise=decode, prompt_noise=prompts, seed=options.seed + sample)
+        outcome = Simulator(noisy, profile, speed=copy.deepcopy(speed)).run(tasks)
+        summaries.append(results.summary(outcome.records, outcome.end_s))
+    return summaries
+
+
+def noise_of(profile: StepTimeProfile) -> tuple[float, float]:
+    """How step times scatter around a profile: sigma of decoding steps, sigma of steps with prompts.
+
+    They follow from the profile's median errors; 0 where it names none.
+    The two differ because ``pud`` learns from both kinds of steps.
+    """
+
+    def sigma(*kinds: str) -> float:
+        medians = [profile.fit_error.get(f"{kind}_median") for kind in kinds]
+        errors = [error for error in medians if isinstance(error, float)]
+        return min(SIGMA_OF_MEDIAN * statistics.mean(errors), MAX_SIGMA) if errors else 0.0
+
+    return sigma("decode"), sigma("prefill", "mixed")
