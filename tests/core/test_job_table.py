@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from timely.core.hints import RequestHints
 from timely.core.job import BOOL_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, Job, JobSpec, JobTable
 from timely.core.utility import TimeUtility
 
@@ -83,9 +84,20 @@ TestTableAgainstDictionary.settings = settings(max_examples=40, stateful_step_co
 def test_a_new_row_holds_what_the_spec_says() -> None:
     table = JobTable()
     spec = JobSpec(
-        "a", 3.0, TimeUtility(0.2, -6.67, 2.0), prompt_tokens=100, cached_tokens=96, segment_tokens=14,
-        segmented=False, network_s=0.008, priority=-1.0, urgency=0, expected_tokens=55.0,
-    )  # fmt: skip
+        "a",
+        3.0,
+        prompt_tokens=100,
+        cached_tokens=96,
+        segment_tokens=14,
+        segmented=False,
+        hints=RequestHints(
+            utility=TimeUtility(0.2, -6.67, 2.0),
+            network_s=0.008,
+            priority=-1.0,
+            urgency=0,
+            expected_tokens=55.0,
+        ),
+    )
     row = table.add(spec).row
     expected = {
         "arrival_s": 3.0, "due_s": 3.0, "ert_s": 0.2, "alpha": -6.67, "beta": 2.0, "network_s": 0.008,

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from step_driver import Machine, StepDriver, Work, check_plan, random_works, snapshot
 
+from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines import registry
@@ -186,9 +187,12 @@ def test_equal_jobs_run_in_order_of_arrival(name: str) -> None:
     discipline = registry.create(name)
     for index in (3, 0, 2, 1, 5, 4, 6, 7):
         spec = JobSpec(
-            job_id=index, arrival_s=0.0, prompt_tokens=16, urgency=2, app="a", app_requests=8, expected_tokens=20.0,
+            job_id=index,
+            arrival_s=0.0,
+            prompt_tokens=16,
+            hints=RequestHints(urgency=2, app="a", app_requests=8, expected_tokens=20.0),
             text="the same",
-        )  # fmt: skip
+        )
         discipline.arrived(table.add(spec), 0.0)
     machine = replace(ROOMY, max_batch=3)
     assert list(discipline.compose(table, limits_for(table, machine, 0.0)).tokens) == [3, 0, 2]
@@ -211,7 +215,7 @@ def test_an_empty_table_and_one_where_all_are_parked(name: str) -> None:
     plan = discipline.compose(table, limits_for(table, ROOMY, 0.0))
     assert (plan.tokens, plan.evict, plan.wake_s) == ({}, [], math.inf)
     for index, resume in enumerate((7.0, 3.5, math.inf)):
-        job = table.add(JobSpec(job_id=index, arrival_s=0.0, urgency=1))
+        job = table.add(JobSpec(job_id=index, arrival_s=0.0, hints=RequestHints(urgency=1)))
         run_one_segment(job, resume)
         discipline.arrived(job, 1.0)
     assert discipline.compose(table, limits_for(table, ROOMY, 1.0)).wake_s == 3.5
@@ -226,7 +230,11 @@ def test_a_parked_job_comes_back_when_it_is_due(name: str) -> None:
     """Runnable from ``resume_s`` on, not before, without anybody saying so."""
     table = JobTable()
     discipline = registry.create(name)
-    job = table.add(JobSpec(job_id="r", arrival_s=0.0, prompt_tokens=40, urgency=1, expected_tokens=30.0))
+    job = table.add(
+        JobSpec(
+            job_id="r", arrival_s=0.0, prompt_tokens=40, hints=RequestHints(urgency=1, expected_tokens=30.0)
+        )
+    )
     discipline.arrived(job, 0.0)
     assert list(discipline.compose(table, limits_for(table, ROOMY, 0.5)).tokens) == ["r"]
     discipline.progressed(job, 5, 1.0)
@@ -249,14 +257,20 @@ def test_a_parked_job_comes_back_when_it_is_due(name: str) -> None:
 
 PATIENT = TimeUtility(20.0, -0.01, 0.1)
 ORDINARY = JobSpec(
-    "v", 1.0, prompt_tokens=32, urgency=2, expected_tokens=12.0, app="v", app_requests=1, segmented=False
+    "v",
+    1.0,
+    prompt_tokens=32,
+    hints=RequestHints(urgency=2, expected_tokens=12.0, app="v", app_requests=1),
+    segmented=False,
 )
 VICTIMS: dict[str, JobSpec] = {
-    "patient": replace(ORDINARY, utility=PATIENT),
-    "long": replace(ORDINARY, expected_tokens=40.0),
-    "unimportant": replace(ORDINARY, urgency=4, priority=3.0),
-    "late": replace(ORDINARY, utility=URGENT),
-    "stranger": JobSpec("v", 1.0, prompt_tokens=32, expected_tokens=12.0, segmented=False),
+    "patient": replace(ORDINARY, hints=replace(ORDINARY.hints, utility=PATIENT)),
+    "long": replace(ORDINARY, hints=replace(ORDINARY.hints, expected_tokens=40.0)),
+    "unimportant": replace(ORDINARY, hints=replace(ORDINARY.hints, urgency=4, priority=3.0)),
+    "late": replace(ORDINARY, hints=replace(ORDINARY.hints, utility=URGENT)),
+    "stranger": JobSpec(
+        "v", 1.0, prompt_tokens=32, hints=RequestHints(expected_tokens=12.0), segmented=False
+    ),
 }
 
 
@@ -268,10 +282,19 @@ def test_nobody_starves_unless_the_discipline_says_so(name: str, kind: str) -> N
     rng = np.random.default_rng(11)
     for index in range(600):
         spec = JobSpec(
-            job_id=index, arrival_s=0.02 + 0.05 * index, utility=NORMAL if index % 3 else URGENT,
-            prompt_tokens=int(rng.integers(8, 64)), urgency=1, segmented=False, expected_tokens=12.0,
-            app=f"stream{index // 3}", app_requests=3, acceptance=0.6,
-        )  # fmt: skip
+            job_id=index,
+            arrival_s=0.02 + 0.05 * index,
+            prompt_tokens=int(rng.integers(8, 64)),
+            segmented=False,
+            hints=RequestHints(
+                utility=NORMAL if index % 3 else URGENT,
+                urgency=1,
+                expected_tokens=12.0,
+                app=f"stream{index // 3}",
+                app_requests=3,
+            ),
+            acceptance=0.6,
+        )
         works.append(Work(spec, [(int(rng.integers(8, 16)), 0.0, False)]))
     driver = StepDriver(name, works, replace(TIGHT, max_batch=2), twice=False, maintain=False)
     driver.run(until_s=30.0)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.hints import with_hints
 from timely.core.job import Job, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines.registry import create
@@ -144,7 +145,7 @@ def test_a_robot_that_is_not_faster_leaves_every_estimate_as_it_is(ratios: list[
 
 def plan(controller: Controller, name: str, now: float, **spec: Any) -> Job:
     given: dict[str, Any] = {"job_id": name, "arrival_s": now, "agent": "drone-1"}
-    return controller.arrive(JobSpec(**given | spec))
+    return controller.arrive(JobSpec(**with_hints(given | spec)))
 
 
 def close(controller: Controller, job: Job, now: float, **more: Any) -> None:
@@ -225,7 +226,7 @@ def test_a_repeated_report_is_learned_from_once() -> None:
     job = fly(controller, "a", 10.0, 1.4)
     for _ in range(5):
         controller.report("a", ExecutionReport(0, "done", elapsed_s=1.0), 12.0)
-    assert controller.paces.of(job.spec.agent, "mf(100);") == pytest.approx(0.85)
+    assert controller.paces.of(job.spec.hints.agent, "mf(100);") == pytest.approx(0.85)
 
 
 @settings(max_examples=50)

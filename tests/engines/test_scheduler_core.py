@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.hints import with_hints
 from timely.core.errors import Conflict, InvalidInput, UnknownName
+from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, DisciplineInfo, StepLimits, StepPlan
@@ -70,7 +72,9 @@ def limits(now: float) -> StepLimits:
 
 def fresh(**spec: Any) -> tuple[Controller, Job]:
     controller = Controller(Recording(), SPEED)
-    job = controller.arrive(JobSpec(**{"job_id": "a", "arrival_s": 1.0, "segment_tokens": 10} | spec))
+    job = controller.arrive(
+        JobSpec(**with_hints({"job_id": "a", "arrival_s": 1.0, "segment_tokens": 10} | spec))
+    )
     return controller, job
 
 
@@ -406,13 +410,15 @@ def populated(name: str) -> Controller:
     controller = Controller(create(name), SPEED)
     for index, (job_id, blocking) in enumerate((("running", None), ("parked", False), ("awaiting", True))):
         job = controller.arrive(
-            JobSpec(job_id, 0.1 * index, segment_tokens=10, urgency=1, app="a", app_requests=4)
+            JobSpec(
+                job_id, 0.1 * index, segment_tokens=10, hints=RequestHints(urgency=1, app="a", app_requests=4)
+            )
         )
         if blocking is None:
             generate(controller, job, 3, 1.0)
         else:
             close(controller, job, 1.0, execution_s=20.0, blocking=blocking)
-    controller.arrive(JobSpec("new", 0.9, urgency=1, app="a", app_requests=4))
+    controller.arrive(JobSpec("new", 0.9, hints=RequestHints(urgency=1, app="a", app_requests=4)))
     return controller
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.hints import with_hints
 from timely.core.errors import Conflict, EngineFailed, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
 from timely.core.timing import ManualTime, settle
 from timely.disciplines import registry
 from timely.disciplines.requirements import lacks
-from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.base import EngineEvent, ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
 from timely.plans.language.parser import SegmentParser
 from timely.plans.profiles import find_profile
@@ -45,7 +46,9 @@ class Generation:
 
     def __init__(self, engine: ScriptedEngine, task: str, name: str = "", **fields: Any) -> None:
         self.events: list[EngineEvent] = []
-        request = GenerationRequest(task_id=name or task, prompt=f"Task: {task}", agent=name, **fields)
+        request = GenerationRequest(
+            task_id=name or task, prompt=f"Task: {task}", **with_hints({"agent": name, **fields})
+        )
         self.task = asyncio.create_task(self._read(engine.generate(request)))
 
     async def _read(self, stream: AsyncIterator[EngineEvent]) -> None:
@@ -230,7 +233,7 @@ async def test_what_it_refuses() -> None:
 
 async def test_a_forced_plan_goes_before_any_script() -> None:
     async with running() as (engine, clock):
-        plan = Generation(engine, "two", forced=(("g('x');", 7, 3.0),))
+        plan = Generation(engine, "two", forced=ForcedPlan((("g('x');", 7, 3.0),)))
         await clock.run_for(1.0)
         (segment,) = plan.segments
         assert (segment.text, segment.tokens, segment.execution_s) == ("g('x');", 7, 3.0)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
 from timely.engines.step_time.learned import FixedSpeed
@@ -186,7 +187,7 @@ def test_the_example_discipline_works() -> None:
     assert issubclass(kind, Discipline)
     table = JobTable()
     for name, tokens in (("long", 90.0), ("short", 9.0)):
-        table.add(JobSpec(name, 0.0, expected_tokens=tokens, prompt_tokens=4))
+        table.add(JobSpec(name, 0.0, hints=RequestHints(expected_tokens=tokens), prompt_tokens=4))
     limits = StepLimits(
         now=0.0,
         token_budget=8,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.support.hints import with_hints
 from timely.core.utility import NORMAL, URGENT
 from timely.engines.replay_types import BackendRun, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
@@ -39,7 +40,9 @@ def task(
 ) -> PlannedTask:
     """A task; ``plan`` as (tokens, execution seconds)."""
     segments = tuple(PlannedSegment(f"s{k};", tokens, seconds) for k, (tokens, seconds) in enumerate(plan))
-    return PlannedTask(job=job, arrival_s=arrival_s, plan=segments, **{"prompt_tokens": 32, **fields})  # type: ignore[arg-type]
+    return PlannedTask(
+        job=job, arrival_s=arrival_s, plan=segments, **with_hints({"prompt_tokens": 32, **fields})
+    )
 
 
 class CheckedSimulator(Simulator):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from timely.core.hints import RequestHints
 from timely.core.job import BOOL_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, Job, JobId, JobSpec, JobTable
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
@@ -329,14 +330,10 @@ def random_works(seed: int, jobs: int, *, span_s: float = 8.0, most_prompt: int 
             ]
         arrival = float(rng.uniform(0.0, span_s))
         total = sum(tokens for tokens, _, _ in segments)
-        spec = JobSpec(
-            job_id=f"j{index}",
-            arrival_s=arrival,
-            utility=UTILITIES[int(rng.integers(len(UTILITIES)))],
-            prompt_tokens=int(rng.integers(1, most_prompt)),
-            max_tokens=total + 20,
-            segment_tokens=12,
-            segmented=not plain,
+        utility = UTILITIES[int(rng.integers(len(UTILITIES)))]
+        prompt_tokens = int(rng.integers(1, most_prompt))
+        hints = RequestHints(
+            utility=utility,
             network_s=0.008,
             agent=f"robot{index % 5}",
             priority=float(rng.choice([0.0, 0.0, 0.0, 1.0, -0.5])),
@@ -344,6 +341,15 @@ def random_works(seed: int, jobs: int, *, span_s: float = 8.0, most_prompt: int 
             app=members[index],
             app_requests=members.count(members[index]),
             expected_tokens=float(max(1, round(total * rng.uniform(0.6, 1.5)))),
+        )
+        spec = JobSpec(
+            job_id=f"j{index}",
+            arrival_s=arrival,
+            hints=hints,
+            prompt_tokens=prompt_tokens,
+            max_tokens=total + 20,
+            segment_tokens=12,
+            segmented=not plain,
             acceptance=float(rng.uniform(0.2, 0.95)),
             text=f"please look for object number {index % 7}",
         )

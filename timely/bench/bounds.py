@@ -26,7 +26,7 @@ class Alone:
 
     def response_s(self, task: PlannedTask) -> float:
         """How soon its first segment can start."""
-        key = (task.prompt_tokens, task.shared_prefix_tokens, task.plan[0].tokens, task.network_s)
+        key = (task.prompt_tokens, task.shared_prefix_tokens, task.plan[0].tokens, task.hints.network_s)
         if key not in self._known:
             options = ReplayOptions(discipline="fcfs", journal=False, warm_prefixes=True)
             only = replace(task, arrival_s=0.0, plan=task.plan[:1])
@@ -35,7 +35,7 @@ class Alone:
 
     def utility(self, task: PlannedTask) -> float:
         """Its utility then."""
-        return task.utility.value(self.response_s(task))
+        return task.hints.utility.value(self.response_s(task))
 
 
 def clairvoyant_utility(tasks: Sequence[PlannedTask], profile: StepTimeProfile) -> float:
@@ -67,7 +67,7 @@ def clairvoyant_utility(tasks: Sequence[PlannedTask], profile: StepTimeProfile) 
             ready = spent[chosen]
             best[chosen] = max(
                 best[chosen ^ (1 << last)]
-                + tasks[last].utility.value(max(ready + tasks[last].network_s, path[last]))
+                + tasks[last].hints.utility.value(max(ready + tasks[last].hints.network_s, path[last]))
                 for last in members
             )
     return float(best[-1])

@@ -86,7 +86,7 @@ def _robots(workload: str, new_tokens: int) -> Run:
         done = Simulator(options, load_profile("rtx4090-llama3-8b"), discipline=registry.create(name)).run(
             tasks
         )
-        urgent = [record for record in done.records if record.task.utility.urgent]
+        urgent = [record for record in done.records if record.task.hints.utility.urgent]
         return [_utility(chosen, done.end_s) for chosen in (done.records, urgent) if chosen]
 
     return run
@@ -94,7 +94,7 @@ def _robots(workload: str, new_tokens: int) -> Run:
 
 def _utility(records: Sequence[JobRecord], end_s: float) -> float:
     """Percent of the most that was to be had."""
-    most = sum(record.task.utility.beta for record in records)
+    most = sum(record.task.hints.utility.beta for record in records)
     return 100.0 * sum(record.utility(end_s) for record in records) / most
 
 

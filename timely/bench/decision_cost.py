@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable
 
+from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.base import Discipline, StepLimits
@@ -66,13 +67,15 @@ class _Bench:
             JobSpec(
                 job_id=self.arrivals,
                 arrival_s=self.now,
-                utility=URGENT if rng.random() < 0.3 else NORMAL,
                 prompt_tokens=CONTEXT_BLOCKS * BLOCK_TOKENS - rng.randrange(100),
                 segment_tokens=12,
-                urgency=rng.randrange(5),
-                app=f"app{self.arrivals // 5}",
-                app_requests=5,
-                expected_tokens=rng.uniform(10.0, 400.0),
+                hints=RequestHints(
+                    utility=URGENT if rng.random() < 0.3 else NORMAL,
+                    urgency=rng.randrange(5),
+                    app=f"app{self.arrivals // 5}",
+                    app_requests=5,
+                    expected_tokens=rng.uniform(10.0, 400.0),
+                ),
                 acceptance=rng.random(),
                 text=f"bring object {rng.randrange(1000)} to room {rng.randrange(50)}",
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from timely.core.utility import NORMAL, TimeUtility
+from timely.core.hints import NO_HINTS, RequestHints
 
 JobId = Hashable
 """Any hashable name: vLLM's request id in the live engine, the trace's job number in the simulator."""
@@ -28,36 +28,24 @@ class JobSpec:
     Attributes:
         job_id: unique among live jobs.
         arrival_s: on the scheduler's clock, seconds.
+        hints: what the request said of itself.
         prompt_tokens: length of the prompt, tokens.
         cached_tokens: prompt tokens expected in the prefix cache at arrival.
         max_tokens: most output tokens.
         segment_tokens: longest segment of its skill set under this tokenizer (TimelyLLM section 4.4), tokens.
         segmented: parks at segment boundaries. Ordinary requests and the modes ``stream`` and ``whole`` do not.
-        network_s: one-way delay from here to the robot, seconds.
-        priority: vLLM's own ``priority``; smaller is more important.
-        urgency: 0 (most) to 4, or None (semantic scheduling).
-        app: name of the LLM application the request belongs to (Justitia), or None.
-        app_requests: how many requests that application will send in all, if known.
-        expected_tokens: predicted output tokens, or None.
         acceptance: draft acceptance rate 0..1 of speculative decoding, or None.
         text: what predictors may read: the task, in words.
     """
 
     job_id: JobId
     arrival_s: float
-    utility: TimeUtility = NORMAL
+    hints: RequestHints = NO_HINTS
     prompt_tokens: int = 1
     cached_tokens: int = 0
     max_tokens: int = 512
     segment_tokens: int = 10
     segmented: bool = True
-    network_s: float = 0.0
-    agent: str = ""
-    priority: float = 0.0
-    urgency: int | None = None
-    app: str | None = None
-    app_requests: int | None = None
-    expected_tokens: float | None = None
     acceptance: float | None = None
     text: str = ""
 
@@ -225,13 +213,14 @@ class JobTable:
         self._by_id[spec.job_id] = job
         self._views()
         self.arrival_s[row] = self.due_s[row] = spec.arrival_s
-        self.ert_s[row] = spec.utility.ert_s
-        self.alpha[row] = spec.utility.alpha
-        self.beta[row] = spec.utility.beta
-        self.network_s[row] = spec.network_s
+        hints = spec.hints
+        self.ert_s[row] = hints.utility.ert_s
+        self.alpha[row] = hints.utility.alpha
+        self.beta[row] = hints.utility.beta
+        self.network_s[row] = hints.network_s
         self.resume_s[row] = -math.inf
-        self.priority[row] = spec.priority
-        self.expected_tokens[row] = math.nan if spec.expected_tokens is None else spec.expected_tokens
+        self.priority[row] = hints.priority
+        self.expected_tokens[row] = math.nan if hints.expected_tokens is None else hints.expected_tokens
         self.attained_s[row] = self.rank[row] = 0.0
         self.sequence[row] = self._arrivals
         self._arrivals += 1
@@ -240,7 +229,7 @@ class JobTable:
         self.prompt_tokens[row] = spec.prompt_tokens
         self.context_tokens[row] = self.blocks[row] = self.shared_blocks[row] = 0
         self.prefill_left[row] = max(1, spec.prompt_tokens - spec.cached_tokens)
-        self.urgency[row] = 5 if spec.urgency is None else spec.urgency
+        self.urgency[row] = 5 if hints.urgency is None else hints.urgency
         self.resident[row] = self.active[row] = False
         self.segmented[row] = spec.segmented
         return job

@@ -29,7 +29,7 @@ class Lengths:
 
     def arrived(self, job: Job) -> None:
         """Form the expectation, from the prediction or the past."""
-        predicted = job.spec.expected_tokens
+        predicted = job.spec.hints.expected_tokens
         job.table.rank[job.row] = max(1.0, self.mean_tokens if predicted is None else predicted)
 
     def finished(self, job: Job) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from timely.core.errors import Unsupported
+from timely.core.hints import NO_HINTS, RequestHints
 from timely.core.reports import ExecutionReport
-from timely.core.utility import NORMAL, TimeUtility
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
 
@@ -18,6 +18,29 @@ Mode = Literal["segmented", "stream", "whole"]
 ``whole``: generate on, send the finished plan as one (vLLM)."""
 
 FinishReason = Literal["complete", "length", "cancelled", "failed"]
+
+
+ForcedSegment = tuple[str, int, float] | tuple[str, int, float, bool]
+"""Text, tokens and execution time in seconds; the fourth, true: the generation waits for the robot's value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedPlan:
+    """What a replay or a calibration generates, instead of what the model would.
+
+    Attributes:
+        segments: the plan; boundaries follow its token counts.
+        prompt_token_ids: the exact prompt; None: from the text.
+        output_token_ids: the exact output; None: the model's own tokens.
+        segment_tokens: longest segment of the skill set, tokens; None: that of this plan.
+        arrival_s: when the task arrived, seconds on the host's monotonic clock; None: on its arrival in the engine.
+    """
+
+    segments: tuple[ForcedSegment, ...]
+    prompt_token_ids: Sequence[int] | None = None
+    output_token_ids: Sequence[int] | None = None
+    segment_tokens: int | None = None
+    arrival_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +54,28 @@ class GenerationRequest:
         skill_set: name of the skill set: gives the grammar and the boundaries.
         robot: name of the robot profile: gives the execution-time model.
         constrained: decode under the skill set's grammar.
-        forced: for replays: the plan's segments as (text, tokens, execution_s), generated exactly so; a fourth element,
-            true, where the generation waits for the value the robot returns.
-        network_s: delay to the robot, seconds.
+        task: what is asked, in the words that predictors read; empty: the prompt.
+        hints: what the scheduler may go by.
+        forced: for replays: what is generated, exactly.
     """
 
     task_id: str
     prompt: str
     system: str = ""
+    task: str = ""
     skill_set: str = ""
     robot: str = ""
-    utility: TimeUtility = NORMAL
-    agent: str = ""
-    app: str | None = None
-    urgency: int | None = None
-    priority: float = 0.0
+    hints: RequestHints = NO_HINTS
     max_tokens: int = 256
     temperature: float = 0.0
     seed: int | None = None
     constrained: bool = True
-    network_s: float = 0.0
-    forced: tuple[tuple[str, int, float] | tuple[str, int, float, bool], ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    forced: ForcedPlan | None = None
+
+    @property
+    def words(self) -> str:
+        """What predictors read."""
+        return self.task or self.prompt
 
 
 @dataclass(frozen=True, slots=True)

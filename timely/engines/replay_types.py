@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from timely.core.utility import NORMAL, TimeUtility
+from timely.core.hints import NO_HINTS, RequestHints
 from timely.engines.base import Mode
 
 Outcome = Literal["complete", "refused", "unfinished", "cancelled", "failed"]
@@ -53,21 +53,14 @@ class PlannedTask:
     prompt_tokens: int = 1
     shared_prefix_tokens: int = 0
     prefix: str = ""
-    utility: TimeUtility = NORMAL
-    network_s: float = 0.0
-    agent: str = ""
-    app: str | None = None
+    hints: RequestHints = NO_HINTS
     robot: str = ""
     skill_set: str = ""
     task: str = ""
     scene: str = ""
-    urgency: int | None = None
-    priority: float = 0.0
     acceptance: float | None = None
     segment_bound: int | None = None
     """Longest segment of its skill set, tokens; None: the replay's default."""
-    app_requests: int | None = None
-    expected_tokens: float | None = None
     max_tokens: int | None = None
     after: tuple[int | str, ...] = ()
     after_s: float = 0.0
@@ -126,7 +119,7 @@ class JobRecord:
     def utility(self, now: float) -> float:
         """Utility of its response time; a task without a response counts with its age at ``now``."""
         latency = self.response_time_s if self.start_s else max(0.0, now - self.arrived_s)
-        return self.task.utility.value(latency)
+        return self.task.hints.utility.value(latency)
 
 
 @dataclass(frozen=True, slots=True)

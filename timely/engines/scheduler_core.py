@@ -27,10 +27,11 @@ from timely.engines.step_time.learned import LearnedSpeed, StepLearner
 Journal = Callable[[Mapping[str, Any]], None]
 """Receives every event and decision as plain data."""
 
+JOURNAL_HINTS = ("urgency", "priority", "app", "expected_tokens")
+"""Hints that the journal notes of an arrival."""
 
 STEPS_IN_FLIGHT = 16
 """Most composed steps remembered until their end is told; vLLM's pipeline holds fewer."""
-
 
 UNMOVED_S = 1e-6
 """A report that moves the end of a robot's work by less repeats what was expected; the rest is rounding."""
@@ -95,14 +96,21 @@ class Controller:
             raise Conflict(f"job {spec.job_id!r} is already being served", where="job_id")
         self.discipline.check(spec)
         job = self.table.add(spec)
-        track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.network_s)
+        track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.hints.network_s)
         job.segments = track.segments
         self.discipline.arrived(job, spec.arrival_s)
         if self.journal:
-            told = ("segmented", "urgency", "priority", "app", "expected_tokens")
-            brought = {name: getattr(spec, name) for name in told}
-            known = {name: value for name, value in brought.items() if value is not None}
-            self.journal({"event": "arrive", "t_s": spec.arrival_s, "job": spec.job_id, **known})
+            hints = {name: getattr(spec.hints, name) for name in JOURNAL_HINTS}
+            known = {name: value for name, value in hints.items() if value is not None}
+            self.journal(
+                {
+                    "event": "arrive",
+                    "t_s": spec.arrival_s,
+                    "job": spec.job_id,
+                    "segmented": spec.segmented,
+                    **known,
+                }
+            )
         return job
 
     def progress(self, job: Job, tokens: int, now: float) -> None:
@@ -143,7 +151,7 @@ class Controller:
             ready_s=now,
             execution_s=execution_s,
             blocking=blocking,
-            pace=self.paces.of(job.spec.agent, text),
+            pace=self.paces.of(job.spec.hints.agent, text),
         )
         self._tracks[job.job_id].release(segment)
         self.segments += 1
@@ -207,7 +215,7 @@ class Controller:
         if measured_s is None and began:
             measured_s = segment.end_s - segment.start_s
         if measured_s is not None:
-            self.paces.learn(job.spec.agent, segment.text, segment.execution_s, measured_s)
+            self.paces.learn(job.spec.hints.agent, segment.text, segment.execution_s, measured_s)
 
     def _value(self, job: Job, segment: Segment, report: ExecutionReport, now: float) -> None:
         if job.awaiting != report.segment:

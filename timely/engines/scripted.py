@@ -299,20 +299,13 @@ class ScriptedEngine(Engine):
             JobSpec(
                 job_id=request.task_id,
                 arrival_s=self.clock.now(),
-                utility=request.utility,
                 prompt_tokens=max(1, live.prompt_tokens),
                 cached_tokens=live.cached_tokens,
                 max_tokens=request.max_tokens,
                 segment_tokens=longest,
                 segmented=self._mode == "segmented",
-                network_s=request.network_s,
-                agent=request.agent,
-                priority=request.priority,
-                urgency=request.urgency,
-                app=request.app,
-                app_requests=request.extra.get("app_requests"),
-                expected_tokens=request.extra.get("expected_tokens"),
-                text=str(request.extra.get("task", request.prompt)),
+                hints=request.hints,
+                text=request.words,
             )
         )
         self._live[request.task_id] = live
@@ -323,10 +316,10 @@ class ScriptedEngine(Engine):
         if request.forced:
             return [
                 ScriptedSegment(text, seconds, tokens, bool(more and more[0]))
-                for text, tokens, seconds, *more in request.forced
+                for text, tokens, seconds, *more in request.forced.segments
             ]
-        script = self._plans.get(str(request.extra.get("task", request.prompt)))
-        if script is None and "task" not in request.extra:
+        script = self._plans.get(request.words)
+        if script is None and not request.task:
             # A prompt holds more than the task: take the longest listed task that occurs in it.
             words = f" {' '.join(re.findall(WORD, request.prompt))} "
             known = [name for name in self._plans if f" {' '.join(re.findall(WORD, name))} " in words]
@@ -500,12 +493,12 @@ class ScriptedEngine(Engine):
         grace = float(table.ert_s[row]) if table.segment[row] == 0 else 0.0
         return JobView(
             task_id=str(job.job_id),
-            agent=job.spec.agent,
+            agent=job.spec.hints.agent,
             state=state,  # type: ignore[arg-type]
             segment=int(table.segment[row]),
             slack_s=float(table.due_s[row]) + grace - now,
             output_tokens=int(table.output_tokens[row]),
-            urgent=job.spec.utility.urgent,
+            urgent=job.spec.hints.utility.urgent,
         )
 
 
@@ -528,7 +521,7 @@ def nearest_example(request: GenerationRequest) -> Script:
         raise InvalidInput(
             f"skill set {skill_set.name} has no examples and no plan was scripted", where="skill_set"
         )
-    wanted = _words(str(request.extra.get("task", request.prompt)))
+    wanted = _words(request.words)
     example = max(
         skill_set.examples,
         key=lambda example: len(wanted & _words(example.task)) / (1 + len(wanted | _words(example.task))),

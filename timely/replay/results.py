@@ -42,8 +42,8 @@ def summary(records: Sequence[JobRecord], end_s: float) -> Result:
     """Means and percentiles over all jobs and by class; ``urgent`` is an ERT under half a second."""
     result = _group(records, end_s)
     result["by_class"] = {
-        "urgent": _group([r for r in records if r.task.utility.urgent], end_s),
-        "normal": _group([r for r in records if not r.task.utility.urgent], end_s),
+        "urgent": _group([r for r in records if r.task.hints.utility.urgent], end_s),
+        "normal": _group([r for r in records if not r.task.hints.utility.urgent], end_s),
     }
     return result
 
@@ -56,7 +56,7 @@ def _group(records: Sequence[JobRecord], end_s: float) -> Result:
         "share_served": served / len(records) if records else None,
         # A task without an answer counts with its utility at the end of the run.
         "utility_mean": _mean(record.utility(end_s) for record in records),
-        "utility_max_mean": _mean(record.task.utility.beta for record in records),
+        "utility_max_mean": _mean(record.task.hints.utility.beta for record in records),
         "response_s": distribution([record.response_time_s for record in records]),
         "waiting_s": distribution([record.waiting_time_s for record in records]),
     }
@@ -82,13 +82,13 @@ def job(record: JobRecord, end_s: float) -> Result:
     segments = zip(task.plan, record.ready_s, record.start_s, record.end_s, strict=False)
     return {
         "job": task.job,
-        "agent": task.agent,
-        "app": task.app,
-        "class": "urgent" if task.utility.urgent else "normal",
+        "agent": task.hints.agent,
+        "app": task.hints.app,
+        "class": "urgent" if task.hints.utility.urgent else "normal",
         "task": task.task,
         "outcome": record.outcome,
         "note": record.note,
-        "ert_s": task.utility.ert_s,
+        "ert_s": task.hints.utility.ert_s,
         "arrival_s": _number(record.arrived_s),
         "admitted_s": _number(record.admitted_s),
         "first_token_s": _number(record.first_token_s),
@@ -97,7 +97,7 @@ def job(record: JobRecord, end_s: float) -> Result:
         "waiting_time_s": _number(record.waiting_time_s),
         "completion_s": _number(record.end_s[-1]) if record.outcome == "complete" else None,
         "utility": _number(record.utility(end_s)),
-        "utility_max": task.utility.beta,
+        "utility_max": task.hints.utility.beta,
         "prompt_tokens": task.prompt_tokens,
         "cached_tokens": record.cached_tokens,
         "output_tokens": record.output_tokens,

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from lrtrace.trace import Job, PlanSegment, Trace
 from timely.core.errors import InvalidInput
+from timely.core.hints import RequestHints
 from timely.core.utility import TimeUtility
 from timely.disciplines.justitia.app_groups import MOST_REQUESTS
 from timely.engines.replay_types import PlannedSegment, PlannedTask
@@ -53,20 +54,22 @@ def planned(job: Job, network_s: float = 0.0) -> PlannedTask:
         prompt_tokens=job.prompt_tokens,
         shared_prefix_tokens=job.shared_prefix_tokens,
         prefix=f"{job.skill_set}/{job.robot}",
-        utility=TimeUtility(tuf.ert_s, tuf.alpha, tuf.beta),
-        network_s=network_s,
-        agent=job.agent,
-        app=job.app,
         robot=job.robot,
         skill_set=job.skill_set,
         task=job.task,
         scene=job.scene,
-        urgency=job.urgency,
-        priority=float(extra.get("priority", 0.0)),
         acceptance=job.acceptance,
         segment_bound=extra.get("segment_tokens"),
-        app_requests=_number(job, "app_requests", int, MOST_REQUESTS),
-        expected_tokens=_number(job, "expected_tokens", float, MOST_TOKENS),
+        hints=RequestHints(
+            utility=TimeUtility(tuf.ert_s, tuf.alpha, tuf.beta),
+            network_s=network_s,
+            agent=job.agent,
+            app=job.app,
+            urgency=job.urgency,
+            priority=float(extra.get("priority", 0.0)),
+            app_requests=_number(job, "app_requests", int, MOST_REQUESTS),
+            expected_tokens=_number(job, "expected_tokens", float, MOST_TOKENS),
+        ),
         max_tokens=_number(job, "max_tokens", int, MOST_TOKENS),
         after=tuple(extra.get("after", ())),
         after_s=float(extra.get("after_s", 0.0)),

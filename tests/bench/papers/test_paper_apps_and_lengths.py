@@ -16,6 +16,7 @@ from timely.bench.papers.justitia.setting import Blurred, Exact
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import ablation, overhead, setting
 from timely.bench.papers.sagesched import evaluation as sagesched
+from timely.core.hints import RequestHints
 from timely.core.job import JobSpec
 from timely.disciplines.basic import Fcfs
 
@@ -55,7 +56,7 @@ def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
     trace = workloads.workload(1, applications=40, window_s=10.0)
     exact = Exact(trace)
     blurred = Blurred(exact, 4.52, np.random.default_rng(0))
-    spec = JobSpec("x", 0.0, app=trace[0]["app"])
+    spec = JobSpec("x", 0.0, hints=RequestHints(app=trace[0]["app"]))
     truth = exact.predict("", spec)
     errors = [abs(blurred.predict("", spec) / truth - 1.0) for _ in range(20_000)]
     assert np.mean(errors) == pytest.approx(4.52, rel=0.2)

@@ -36,15 +36,15 @@ def check(found: list[claims.Claim]) -> dict[str, claims.Claim]:
 
 def test_spikes_are_those_of_the_published_simulation() -> None:
     tasks = [task for seed in range(20) for task in semantic.spikes(seed, 20, 0.1)]
-    assert {task.urgency for task in tasks} == set(range(5))
+    assert {task.hints.urgency for task in tasks} == set(range(5))
     assert {round(task.arrival_s, 6) for task in tasks} <= {round(0.1 * k, 6) for k in range(20)}
     assert len(tasks) / 20 == pytest.approx(20 * 10, rel=0.1)
     tokens = [task.output_tokens for task in tasks]
     assert (min(tokens), max(tokens)) == (1, 499)
     assert np.mean(tokens) == pytest.approx(250, rel=0.05)
     for task in tasks:
-        assert task.expected_tokens is not None
-        assert abs(task.expected_tokens - task.output_tokens) <= semantic.BUCKET
+        assert task.hints.expected_tokens is not None
+        assert abs(task.hints.expected_tokens - task.output_tokens) <= semantic.BUCKET
 
 
 def test_normalized_waiting_by_hand() -> None:
@@ -55,7 +55,7 @@ def test_normalized_waiting_by_hand() -> None:
     total = sum(task.output_tokens for task in tasks)
     waits = []
     for level in range(5):
-        mine = [task for task in tasks if task.urgency == level]
+        mine = [task for task in tasks if task.hints.urgency == level]
         if mine:
             waits.append((found[level] * sum(t.output_tokens for t in mine), found[6 + level], len(mine)))
     assert sum(wait for wait, _, _ in waits) / total == pytest.approx(pooled)
@@ -72,7 +72,7 @@ def test_waiting_counts_from_the_true_arrival_and_by_the_true_level() -> None:
     plain, delayed = semantic.waiting(tasks, Fcfs()), semantic.waiting(tasks, Fcfs(), seen=late)
     tokens = sum(task.output_tokens for task in tasks)
     assert delayed[5] - plain[5] == pytest.approx(5.0 * len(tasks) / tokens)
-    for level in {task.urgency for task in tasks}:
+    for level in {task.hints.urgency for task in tasks}:
         assert level is not None
         assert delayed[level] > plain[level]
 
@@ -85,7 +85,7 @@ def test_orders_on_the_papers_batches() -> None:
     }
     assert found["semantic"][0] < found["staged-hpjf"][0] < found["staged-fcfs"][0]
     # Nobody serves the urgent sooner than a machine that serves nobody else.
-    urgent = [task for task in tasks if task.urgency == 0]
+    urgent = [task for task in tasks if task.hints.urgency == 0]
     alone = semantic.waiting(urgent, semantic.make("semantic-mixed"))
     mixed = semantic.waiting(tasks, semantic.make("semantic-mixed"))
     assert alone[0] <= mixed[0] * 1.001
@@ -153,7 +153,7 @@ def test_the_workload_is_what_it_says() -> None:
     assert np.mean([task.output_tokens for task in tasks]) == pytest.approx(dataset.output, rel=0.02)
     assert np.mean([task.acceptance for task in tasks]) == pytest.approx(dataset.acceptance, abs=0.03)
     assert np.std([task.acceptance for task in tasks]) == pytest.approx(dataset.acceptance_spread, abs=0.03)
-    errors = [abs((task.expected_tokens or 0.0) / task.output_tokens - 1.0) for task in tasks]
+    errors = [abs((task.hints.expected_tokens or 0.0) / task.output_tokens - 1.0) for task in tasks]
     assert np.mean(errors) == pytest.approx(laps.LENGTH_ERROR, rel=0.1)
 
 

@@ -15,6 +15,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.timelyllm import evaluation as paper
 from timely.bench.papers.timelyllm import runs
 from timely.core.errors import InvalidInput
+from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines import registry
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
@@ -27,12 +28,16 @@ PROFILE = load_profile("rtx4090-llama3-8b")
 def burst(count: int, new_tokens: int = 300) -> list[PlannedTask]:
     return [
         PlannedTask(
-            job=k, arrival_s=0.0, plan=(PlannedSegment("a", 4 + k % 3, 1.0), PlannedSegment("b", 5, 1.0)),
-            prompt_tokens=1200 + new_tokens, shared_prefix_tokens=1200, prefix="drone", network_s=0.008,
-            utility=URGENT if k % 3 == 0 else NORMAL,
+            job=k,
+            arrival_s=0.0,
+            plan=(PlannedSegment("a", 4 + k % 3, 1.0), PlannedSegment("b", 5, 1.0)),
+            prompt_tokens=1200 + new_tokens,
+            shared_prefix_tokens=1200,
+            prefix="drone",
+            hints=RequestHints(network_s=0.008, utility=URGENT if k % 3 == 0 else NORMAL),
         )
         for k in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def reached(tasks: Sequence[PlannedTask], discipline: str) -> float:

@@ -30,11 +30,11 @@ def test_jobs_are_valid_and_in_order_and_wait_only_for_their_own_application() -
         task = planned(Job.from_dict(job))
         assert task.arrival_s >= before
         before = task.arrival_s
-        assert all(of[other] == task.app and other < task.job for other in task.after)  # type: ignore[operator]
-        assert task.app_requests == counts[task.app or ""]
+        assert all(of[other] == task.hints.app and other < task.job for other in task.after)  # type: ignore[operator]
+        assert task.hints.app_requests == counts[task.hints.app or ""]
         assert task.max_tokens is not None
         assert task.max_tokens >= task.output_tokens
-        assert task.expected_tokens is not None
+        assert task.hints.expected_tokens is not None
     assert len(counts) == 60
 
 

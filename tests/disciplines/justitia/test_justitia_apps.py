@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.hints import with_hints
 from timely.core.errors import InvalidInput
+from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline, StepLimits
@@ -31,7 +33,7 @@ class Hall:
 
     def arrive(self, name: str, app: str | None = None, **known: Any) -> Job:
         defaults = {"prompt_tokens": 16, "expected_tokens": 10.0, "segmented": False, "max_tokens": 4096}
-        spec = JobSpec(name, self.now, app=app, **{**defaults, **known})
+        spec = JobSpec(name, self.now, **with_hints({**defaults, "app": app, **known}))
         self.discipline.check(spec)
         job = self.table.add(spec)
         self.discipline.arrived(job, self.now)
@@ -85,15 +87,15 @@ def test_cost_models() -> None:
 def test_numbers_no_application_can_mean_are_refused_at_the_door(name: str, requests: int) -> None:
     controller = Controller(registry.create(name))
     with pytest.raises(InvalidInput, match="app_requests"):
-        controller.arrive(JobSpec("a", 0.0, app="x", app_requests=requests))
+        controller.arrive(JobSpec("a", 0.0, hints=RequestHints(app="x", app_requests=requests)))
     assert len(controller.table) == 0
-    controller.arrive(JobSpec("a", 0.0, app="x", app_requests=1))
+    controller.arrive(JobSpec("a", 0.0, hints=RequestHints(app="x", app_requests=1)))
 
 
 @pytest.mark.parametrize("name", APP_DISCIPLINES)
 def test_an_overlong_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match=r"app: "):
-        registry.create(name).check(JobSpec("a", 0.0, app="x" * 1000))
+        registry.create(name).check(JobSpec("a", 0.0, hints=RequestHints(app="x" * 1000)))
 
 
 def test_an_application_is_charged_once_and_served_whole() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.heap_queue import GroupQueue
@@ -121,10 +122,15 @@ def serve(
             index, (_, durations) = pending.pop(0)
             for request, duration in enumerate(durations):
                 spec = JobSpec(
-                    f"{index}.{request}", float(now), prompt_tokens=1, app=f"a/{index}",
-                    app_requests=len(durations), expected_tokens=float(duration), max_tokens=10_000,
+                    f"{index}.{request}",
+                    float(now),
+                    prompt_tokens=1,
+                    hints=RequestHints(
+                        app=f"a/{index}", app_requests=len(durations), expected_tokens=float(duration)
+                    ),
+                    max_tokens=10_000,
                     segmented=False,
-                )  # fmt: skip
+                )
                 left[f"{index}.{request}"] = duration
                 discipline.check(spec)
                 discipline.arrived(table.add(spec), float(now))
@@ -168,12 +174,12 @@ class Known:
         self.costs = costs
 
     def predict(self, kind: str, spec: JobSpec) -> float:
-        assert spec.app is not None
-        return self.costs[spec.app]
+        assert spec.hints.app is not None
+        return self.costs[spec.hints.app]
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
-        assert spec.app is not None
-        assert cost == self.costs[spec.app], "the cost served is not the cost known"
+        assert spec.hints.app is not None
+        assert cost == self.costs[spec.hints.app], "the cost served is not the cost known"
 
 
 instances = st.lists(

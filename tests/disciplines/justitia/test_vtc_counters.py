@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.justitia.vtc import REMEMBERED, Vtc
@@ -72,11 +73,13 @@ def test_counters_and_order_follow_the_algorithm(requests: list[tuple[int, str, 
         while pending and pending[0][1][0] <= now:
             number, (_, client, tokens) = pending.pop(0)
             # A client without live requests that comes again counts as having come now.
-            if all(job.spec.app != client for job in table):
+            if all(job.spec.hints.app != client for job in table):
                 came[client] = number + 1000 * now
             name = f"r{number}"
             left[name] = tokens
-            spec = JobSpec(name, float(now), prompt_tokens=PROMPT, app=client, segmented=False)
+            spec = JobSpec(
+                name, float(now), prompt_tokens=PROMPT, hints=RequestHints(app=client), segmented=False
+            )
             discipline.arrived(table.add(spec), float(now))
             reference.arrive(name, client)
         limits = StepLimits(
@@ -116,14 +119,14 @@ def test_two_backlogged_clients_never_drift_apart(lengths: list[int], slots: int
     for number, tokens in enumerate(lengths):
         name, client = f"r{number}", "greedy" if number % 3 else "modest"
         left[name] = tokens
-        spec = JobSpec(name, 0.0, prompt_tokens=PROMPT, app=client, segmented=False)
+        spec = JobSpec(name, 0.0, prompt_tokens=PROMPT, hints=RequestHints(app=client), segmented=False)
         discipline.arrived(table.add(spec), 0.0)
     service = {"greedy": 0.0, "modest": 0.0}
     now = 0
     admitted: set[str] = set()
     bound = 2 * max(1.0 * PROMPT, 2.0 * slots * max(lengths))
     while True:
-        waiting = {job.spec.app for job in table if not table.resident[job.row]}
+        waiting = {job.spec.hints.app for job in table if not table.resident[job.row]}
         if waiting != {"greedy", "modest"}:
             return
         limits = StepLimits(
@@ -135,7 +138,7 @@ def test_two_backlogged_clients_never_drift_apart(lengths: list[int], slots: int
             job = table[name]
             table.resident[job.row] = table.active[job.row] = True
             table.prefill_left[job.row], table.blocks[job.row] = 0, 1
-            app = job.spec.app or ""
+            app = job.spec.hints.app or ""
             service[app] += 2.0 + (PROMPT if name not in admitted else 0.0)
             admitted.add(name)
             table.output_tokens[job.row] += 1
@@ -151,16 +154,18 @@ def test_idling_earns_no_credit() -> None:
     discipline, table = Vtc(), JobTable()
     discipline.counters["busy"] = 500.0
     for number in range(2):
-        discipline.arrived(table.add(JobSpec(f"b{number}", 0.0, app="busy")), 0.0)
-    discipline.arrived(table.add(JobSpec("n", 0.0, app="newcomer")), 0.0)
+        discipline.arrived(table.add(JobSpec(f"b{number}", 0.0, hints=RequestHints(app="busy"))), 0.0)
+    discipline.arrived(table.add(JobSpec("n", 0.0, hints=RequestHints(app="newcomer"))), 0.0)
     assert discipline.counters["newcomer"] == 500.0
 
 
 def test_a_plan_is_not_yet_an_admission() -> None:
     discipline, table = Vtc(), JobTable()
     for number in range(3):
-        discipline.arrived(table.add(JobSpec(f"a{number}", 0.0, prompt_tokens=64, app="a")), 0.0)
-    discipline.arrived(table.add(JobSpec("b0", 0.0, prompt_tokens=64, app="b")), 0.0)
+        discipline.arrived(
+            table.add(JobSpec(f"a{number}", 0.0, prompt_tokens=64, hints=RequestHints(app="a"))), 0.0
+        )
+    discipline.arrived(table.add(JobSpec("b0", 0.0, prompt_tokens=64, hints=RequestHints(app="b"))), 0.0)
     limits = StepLimits(0.0, 1000, 3, 3, 1000, 1000, 16, FixedSpeed(1.0))
     plan = discipline.compose(table, limits)
     assert list(plan.tokens) == ["a0", "b0", "a1"]
@@ -172,7 +177,7 @@ def test_a_plan_is_not_yet_an_admission() -> None:
 def test_memory_is_bounded_by_the_clients_that_are_there(clients: int) -> None:
     discipline, table = Vtc(), JobTable()
     for number in range(clients):
-        job = table.add(JobSpec(number, 0.0, app=f"client{number}"))
+        job = table.add(JobSpec(number, 0.0, hints=RequestHints(app=f"client{number}")))
         discipline.arrived(job, 0.0)
         discipline.finished(job, 0.0)
         table.remove(number)

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_driver import Machine, StepDriver, Work
 
+from tests.support.hints import with_hints
 from timely.core.errors import InvalidInput
+from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
 from timely.disciplines.laps_sd.baselines import Las, LpSjf
@@ -47,7 +49,7 @@ class Bench:
         **spec: Any,
     ) -> Job:
         spec = {"segmented": False, "prompt_tokens": 8} | spec
-        job = self.table.add(JobSpec(name, 0.0, expected_tokens=tokens, **spec))
+        job = self.table.add(JobSpec(name, 0.0, **with_hints({"expected_tokens": tokens, **spec})))
         table, row = self.table, job.row
         table.attained_s[row] = attained_s
         if active or attained_s:
@@ -297,7 +299,7 @@ def speculative(seed: int, jobs: int) -> list[Work]:
         tokens = int(rng.integers(200, 300))
         spec = JobSpec(
             name, float(rng.uniform(0.0, 0.5)), prompt_tokens=16, segmented=False,
-            expected_tokens=float(tokens), acceptance=float(rng.choice([0.05, 0.95])),
+            hints=RequestHints(expected_tokens=float(tokens)), acceptance=float(rng.choice([0.05, 0.95])),
         )  # fmt: skip
         works.append(Work(spec, [(tokens, 0.0, False)]))
     return works

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from timely.core.errors import InvalidInput
+from timely.core.hints import RequestHints
 from timely.core.job import JobSpec
 from timely.disciplines.predictors.app_cost import (
     AppCostModel,
@@ -100,7 +101,9 @@ def test_useless_samples_are_refused(samples: list[Sample]) -> None:
 
 def test_a_type_without_a_model_is_learned_while_serving(model: AppCostModel) -> None:
     costs = TrainedAppCosts({"known": model}, "kv", OnlineAppCosts(kv_token_time))
-    spec = JobSpec("a", 0.0, prompt_tokens=100, text="solve this hard problem", expected_tokens=10.0)
+    spec = JobSpec(
+        "a", 0.0, prompt_tokens=100, text="solve this hard problem", hints=RequestHints(expected_tokens=10.0)
+    )
     costs.learn("known", spec, 1.0)
     assert costs.predict("known", spec) > model.floor / 2
     assert costs.predict("other", spec) == 1050.0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.hints import with_hints
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.job import JobSpec
 from timely.disciplines.predictors.embedding import HashEmbedder, embedder
@@ -23,7 +24,7 @@ PROOF = "prove that the square root of two is irrational"
 
 
 def spec(text: str = "", **known: object) -> JobSpec:
-    return JobSpec("x", 0.0, text=text, **{"max_tokens": 4096, **known})  # type: ignore[arg-type]
+    return JobSpec("x", 0.0, text=text, **with_hints({"max_tokens": 4096, **known}))
 
 
 # --------------------------------------------------------------------------- embeddings

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from timely.core.errors import InvalidInput, Unsupported
+from timely.core.hints import RequestHints
 from timely.core.job import JobSpec
 from timely.disciplines.predictors import embedding
 from timely.disciplines.predictors.classifier import TextClassifier
@@ -258,7 +259,7 @@ def test_the_desk_does_not_remember_for_ever() -> None:
 
 def test_an_override_reaches_a_request_that_already_waits() -> None:
     controller = Controller(create("semantic"))
-    controller.arrive(JobSpec("a", 0.0, urgency=4))
+    controller.arrive(JobSpec("a", 0.0, hints=RequestHints(urgency=4)))
     assert controller.set_urgency("a", 0, 1.0) is not None
     assert controller.table.urgency[0] == 0
     assert controller.set_urgency("b", 0, 1.0) is None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.hints import with_hints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
 from timely.disciplines.predictors.history import Prediction
@@ -40,7 +41,13 @@ class Hall:
 
     def arrive(self, name: str, text: str = "100:1", prompt: int = 10, **known: Any) -> Job:
         spec = JobSpec(
-            name, self.now, prompt_tokens=prompt, text=text, segmented=False, max_tokens=4096, **known
+            name,
+            self.now,
+            prompt_tokens=prompt,
+            text=text,
+            segmented=False,
+            max_tokens=4096,
+            **with_hints(known),
         )
         job = self.table.add(spec)
         self.discipline.arrived(job, self.now)

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_driver import Machine, StepDriver, Work
 
+from tests.support.hints import with_hints
 from timely.core.errors import InvalidInput
+from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.base import StepLimits
@@ -41,7 +43,9 @@ class Bench:
 
     def waits(self, name: object, level: int | None, tokens: float = 50.0, **spec: Any) -> Job:
         spec = {"arrival_s": 0.0, "prompt_tokens": 32, "segmented": False, "max_tokens": 4000} | spec
-        job = self.table.add(JobSpec(name, urgency=level, expected_tokens=tokens, **spec))
+        job = self.table.add(
+            JobSpec(name, **with_hints({"urgency": level, "expected_tokens": tokens, **spec}))
+        )
         self.discipline.arrived(job, 0.0)
         return job
 
@@ -95,9 +99,9 @@ def test_the_batch_is_the_best_of_all_wherever_they_stand(
     def key(job: Job) -> tuple[int, float, int]:
         left = (
             job.spec.prompt_tokens * SPEED.prefill_token_s
-            + float(job.spec.expected_tokens or 0) * SPEED.token_s
+            + float(job.spec.hints.expected_tokens or 0) * SPEED.token_s
         )
-        return int(job.spec.urgency or 0), left, int(table.sequence[job.row])
+        return int(job.spec.hints.urgency or 0), left, int(table.sequence[job.row])
 
     expected = [job.job_id for job in sorted(table, key=key)[:batch]]
     for _ in range(3):
@@ -158,7 +162,7 @@ def test_the_relative_constraint_of_eq2() -> None:
         tokens = int(rng.integers(2, 30))
         spec = JobSpec(
             name, float(rng.uniform(0.0, 6.0)), prompt_tokens=int(rng.integers(1, 100)), segmented=False,
-            urgency=int(rng.integers(5)), expected_tokens=float(tokens),
+            hints=RequestHints(urgency=int(rng.integers(5)), expected_tokens=float(tokens)),
         )  # fmt: skip
         works.append(Work(spec, [(tokens, 0.0, False)]))
     driver = StepDriver("semantic", works, Machine(max_batch=1), twice=False).run()
@@ -169,7 +173,7 @@ def test_the_relative_constraint_of_eq2() -> None:
         for other in fates
         if one.end_s < other.end_s
         and one.end_s >= other.work.spec.arrival_s + 0.2  # a step or two that had begun
-        and (one.work.spec.urgency or 0) > (other.work.spec.urgency or 0)
+        and (one.work.spec.hints.urgency or 0) > (other.work.spec.hints.urgency or 0)
     ]
     assert not violations
     assert {fate.outcome for fate in fates} == {"complete"}
@@ -327,16 +331,16 @@ def test_levels_are_guessed_from_haste_but_never_the_most_urgent() -> None:
 def test_an_urgency_outside_the_levels_is_refused_at_the_door(urgency: Any) -> None:
     controller = Controller(Semantic(), SPEED)
     with pytest.raises(InvalidInput, match="urgency must be 0") as caught:
-        controller.arrive(JobSpec("a", 0.0, urgency=urgency))
+        controller.arrive(JobSpec("a", 0.0, hints=RequestHints(urgency=urgency)))
     assert caught.value.where == "urgency"
     assert "a" not in controller.table
 
 
 def test_lengths_are_learned_where_none_is_predicted() -> None:
     lengths, table = Lengths(prior_tokens=100.0), JobTable()
-    known = table.add(JobSpec("known", 0.0, expected_tokens=7.0, segmented=False))
+    known = table.add(JobSpec("known", 0.0, hints=RequestHints(expected_tokens=7.0), segmented=False))
     unknown = table.add(JobSpec("unknown", 0.0, segmented=False))
-    robot = table.add(JobSpec("robot", 0.0, expected_tokens=40.0, segment_tokens=12))
+    robot = table.add(JobSpec("robot", 0.0, hints=RequestHints(expected_tokens=40.0), segment_tokens=12))
     for job in (known, unknown, robot):
         lengths.arrived(job)
     table.output_tokens[robot.row], table.segment_tokens[robot.row] = 20, 5

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
@@ -31,7 +32,11 @@ class Scene:
         bound: int = 4, priority: float = 0.0,
     ) -> Job:  # fmt: skip
         spec = JobSpec(
-            name, arrival_s, utility=utility, prompt_tokens=prompt, segment_tokens=bound, priority=priority
+            name,
+            arrival_s,
+            prompt_tokens=prompt,
+            segment_tokens=bound,
+            hints=RequestHints(utility=utility, priority=priority),
         )
         job = self.table.add(spec)
         self.timely.arrived(job, arrival_s)

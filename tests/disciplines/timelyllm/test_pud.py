@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.hints import with_hints
+from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits
@@ -32,17 +34,17 @@ def limits(now: float, **changes: Any) -> StepLimits:
 
 def eq4(job: Job, now: float, fraction: float = 0.5) -> float:
     """One job's priority, written out with the paper's symbols."""
-    table, row, tuf = job.table, job.row, job.spec.utility
+    table, row, tuf = job.table, job.row, job.spec.hints.utility
     tokens = max(1.0, fraction * job.spec.segment_tokens - int(table.segment_tokens[row]))
     g = tokens * TOKEN_S + int(table.prefill_left[row]) * PREFILL_S
     first = int(table.segment[row]) == 0
     function = tuf if first else tuf.suspended()
     due = float(table.due_s[row])
-    w = max(0.0, now + g + job.spec.network_s - due)
+    w = max(0.0, now + g + job.spec.hints.network_s - due)
     u = function.value(w)
     if u <= 0.0:
         return -1.0 / (1e-9 + abs(tuf.alpha) / g)
-    slack = due + function.ert_s - (now + g + job.spec.network_s)
+    slack = due + function.ert_s - (now + g + job.spec.hints.network_s)
     if tuf.alpha == 0.0:
         slack = tuf.ert_s
     return u / (g * max(slack, TOKEN_S))
@@ -69,7 +71,9 @@ def test_all_rows_at_once_equal_eq4_one_by_one(cases: list[dict[str, Any]]) -> N
     table, now = JobTable(), 10.0
     for name, case in enumerate(cases):
         tuf = TimeUtility(case["ert"], case["alpha"], case["beta"])
-        job = table.add(JobSpec(name, now - case["age"], tuf, network_s=case["network"]))
+        job = table.add(
+            JobSpec(name, now - case["age"], hints=RequestHints(utility=tuf, network_s=case["network"]))
+        )
         row = job.row
         table.segment[row], table.segment_tokens[row] = case["segment"], case["generated"]
         table.prefill_left[row] = case["prefill"]
@@ -81,7 +85,7 @@ def test_all_rows_at_once_equal_eq4_one_by_one(cases: list[dict[str, Any]]) -> N
 
 def one(tuf: TimeUtility, age: float, **spec: Any) -> float:
     table = JobTable()
-    job = table.add(JobSpec("a", 10.0 - age, tuf, **spec))
+    job = table.add(JobSpec("a", 10.0 - age, **with_hints({"utility": tuf, **spec})))
     table.prefill_left[job.row] = 0
     return float(Pud().keys(table, limits(10.0))[0])
 
@@ -139,7 +143,11 @@ def test_the_mean_segment_is_learned() -> None:
 def pool(urgent_left_s: float, generated: int = 0, tuf: TimeUtility = NORMAL) -> JobTable:
     """One job in the pool with so long to its deadline, one waiting."""
     table = JobTable()
-    running = table.add(JobSpec("running", 10.0 + urgent_left_s - tuf.ert_s, tuf, segment_tokens=10))
+    running = table.add(
+        JobSpec(
+            "running", 10.0 + urgent_left_s - tuf.ert_s, hints=RequestHints(utility=tuf), segment_tokens=10
+        )
+    )
     row = running.row
     table.active[row] = table.resident[row] = True
     table.prefill_left[row], table.context_tokens[row], table.blocks[row] = 0, 10, 1
@@ -209,8 +217,10 @@ def test_a_waiting_job_that_cannot_fit_evicts_nobody_and_blocks_only_newcomers()
     table = JobTable()
     park(table, "parked", 30.0)
     park(table, "resumed", 9.0, blocks=3)
-    table.add(JobSpec("huge", 9.95, URGENT, prompt_tokens=16 * 50))
-    table.add(JobSpec("small", 9.9, TimeUtility(5.0, -0.1, 0.1), prompt_tokens=16))
+    table.add(JobSpec("huge", 9.95, hints=RequestHints(utility=URGENT), prompt_tokens=16 * 50))
+    table.add(
+        JobSpec("small", 9.9, hints=RequestHints(utility=TimeUtility(5.0, -0.1, 0.1)), prompt_tokens=16)
+    )
     plan = Pud().compose(table, limits(10.0, free_blocks=1))
     assert (list(plan.tokens), plan.evict) == (["resumed"], [])
 
@@ -218,8 +228,8 @@ def test_a_waiting_job_that_cannot_fit_evicts_nobody_and_blocks_only_newcomers()
 @pytest.mark.parametrize("gap", [1.0, 0.5, 1e-3])
 def test_a_more_important_class_of_vllm_goes_first_in_the_default(gap: float) -> None:
     table = JobTable()
-    table.add(JobSpec("urgent", 10.0, URGENT, priority=gap))
-    table.add(JobSpec("plain", 0.0, priority=0.0))
+    table.add(JobSpec("urgent", 10.0, hints=RequestHints(utility=URGENT, priority=gap)))
+    table.add(JobSpec("plain", 0.0, hints=RequestHints(priority=0.0)))
     assert list(Timely().compose(table, limits(10.0)).tokens)[0] == "plain"  # noqa: RUF015
     assert list(Pud().compose(table, limits(10.0)).tokens)[0] == "urgent"  # noqa: RUF015
 
@@ -227,9 +237,9 @@ def test_a_more_important_class_of_vllm_goes_first_in_the_default(gap: float) ->
 def test_the_grammars_worst_case_holds_nobody_back() -> None:
     """A skill set whose longest possible segment has 42 tokens: admission takes the longest seen, at least ten."""
     pud, table = Pud(), JobTable()
-    running = table.add(JobSpec("running", 10.0, URGENT, segment_tokens=42))
+    running = table.add(JobSpec("running", 10.0, hints=RequestHints(utility=URGENT), segment_tokens=42))
     table.prefill_left[0], table.resident[0], table.active[0] = 0, True, True
-    table.add(JobSpec("new", 10.0, NORMAL, segment_tokens=42))
+    table.add(JobSpec("new", 10.0, hints=RequestHints(utility=NORMAL), segment_tokens=42))
 
     def admitted() -> bool:
         limits = StepLimits(10.0, 512, 8, 64, 512, 1000, 16, FixedSpeed(0.012, 0.0, 0.0001))

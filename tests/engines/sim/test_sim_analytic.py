@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sim_cases import profile, run, task
 
+from timely.core.hints import RequestHints
 from timely.core.utility import URGENT
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
@@ -112,7 +113,9 @@ def test_arrival_during_a_step_joins_the_next() -> None:
 def test_estimates_are_replaced_by_reports() -> None:
     # Estimated 30 s, in truth 1 s: only a report tells the server that the robot is done.
     plan = (PlannedSegment("a", 2, 1.0, estimate_s=30.0), PlannedSegment("b", 2, 1.0))
-    tasks = [PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=32, network_s=0.008)]
+    tasks = [
+        PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=32, hints=RequestHints(network_s=0.008))
+    ]
     closed = run(tasks, discipline="pud").records[0]
     opened = run(tasks, discipline="pud", closed_loop=False).records[0]
     # The report of the end leaves the robot at 1.028 and arrives 8 ms later; then two tokens and the way back.
@@ -141,7 +144,9 @@ def test_what_robots_report(options: dict[str, object], told: list[tuple[int, st
 
 def test_blocking_segment_waits_for_the_value() -> None:
     plan = (PlannedSegment("iv", 2, 1.0, blocking=True), PlannedSegment("b", 2, 1.0))
-    tasks = [PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=32, network_s=0.008)]
+    tasks = [
+        PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=32, hints=RequestHints(network_s=0.008))
+    ]
     (record,) = run(tasks, discipline="pud").records
     assert record.ready_s[1] == approx(1.028 + 0.008 + 0.02)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.hints import with_hints
 from timely.core.errors import InvalidInput
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits, StepPlan
@@ -15,7 +16,9 @@ from timely.engines.step_time.profile import load_profile
 
 def task(job: int, tokens: int, *, after: tuple[int, ...] = (), **known: object) -> PlannedTask:
     defaults: dict[str, object] = {"arrival_s": 0.0, "app": "a", "prompt_tokens": 16, "max_tokens": 512}
-    return PlannedTask(job, plan=(PlannedSegment("", tokens, 0.0),), after=after, **{**defaults, **known})  # type: ignore[arg-type]
+    return PlannedTask(
+        job, plan=(PlannedSegment("", tokens, 0.0),), after=after, **with_hints({**defaults, **known})
+    )
 
 
 def simulate(*tasks: PlannedTask, discipline: Discipline | None = None, **options: object) -> BackendRun:
@@ -60,7 +63,7 @@ class Picky(Fcfs):
     """Refuses applications of 13 requests."""
 
     def check(self, spec: JobSpec) -> None:
-        if spec.app_requests == 13:
+        if spec.hints.app_requests == 13:
             raise InvalidInput("no", where="app_requests")
 
 
@@ -89,4 +92,9 @@ def test_hints_and_limits_of_the_trace_reach_the_discipline_and_the_true_length_
     curious = Curious()
     simulate(task(0, 7, app_requests=3, expected_tokens=99.0, max_tokens=1000), discipline=curious)
     (spec,) = curious.specs
-    assert (spec.app, spec.app_requests, spec.expected_tokens, spec.max_tokens) == ("a", 3, 99.0, 1000)
+    assert (spec.hints.app, spec.hints.app_requests, spec.hints.expected_tokens, spec.max_tokens) == (
+        "a",
+        3,
+        99.0,
+        1000,
+    )

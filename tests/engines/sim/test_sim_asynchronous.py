@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sim_cases import profile, run, task
 
+from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import names
 from timely.engines.replay_types import PlannedSegment, PlannedTask
@@ -98,10 +99,16 @@ def load(seed: int) -> list[PlannedTask]:
         utility = URGENT if rng.random() < 0.4 else NORMAL
         tasks.append(
             PlannedTask(
-                job=job, arrival_s=now, plan=plan, prompt_tokens=int(rng.integers(40, 90)), prefix="p",
-                shared_prefix_tokens=32, utility=utility, app=f"app-{job // 2}", app_requests=2, acceptance=0.5,
+                job=job,
+                arrival_s=now,
+                plan=plan,
+                prompt_tokens=int(rng.integers(40, 90)),
+                prefix="p",
+                shared_prefix_tokens=32,
+                hints=RequestHints(utility=utility, app=f"app-{job // 2}", app_requests=2),
+                acceptance=0.5,
             )
-        )  # fmt: skip
+        )
     return tasks
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.support.hints import with_hints
 from timely.core.errors import Conflict, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT
-from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.base import ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.step_time.journal import from_events, read_events
 from timely.engines.vllm.engine import VllmEngine, VllmOptions
@@ -44,9 +45,10 @@ def planned(task_id: str, execution_s: float, segments: int = 5, **more: Any) ->
         task_id=task_id,
         prompt="move",
         max_tokens=6 * segments,
-        forced=tuple(("move", 6, execution_s) for _ in range(segments)),
-        extra={"prompt_token_ids": WORDS, "forced_ids": [3000 + n for n in range(6 * segments)]},
-        **more,
+        forced=ForcedPlan(
+            tuple(("move", 6, execution_s) for _ in range(segments)), WORDS, range(3000, 3000 + 6 * segments)
+        ),
+        **with_hints(more),
     )
 
 

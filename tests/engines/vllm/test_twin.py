@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from timely.core.clock import VirtualClock
+from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import create
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
@@ -72,8 +73,7 @@ def trace(seed: int, jobs: int, shared: int = 0) -> list[PlannedTask]:
                     prompt_tokens=shared + int(rng.integers(20, 200)),
                     shared_prefix_tokens=shared,
                     prefix="fixed",
-                    utility=URGENT if rng.random() < 0.4 else NORMAL,
-                    network_s=2.0**-7,
+                    hints=RequestHints(utility=URGENT if rng.random() < 0.4 else NORMAL, network_s=2.0**-7),
                     segment_bound=max(segment.tokens for segment in plan),  # as the live engine takes it
                 )
             )
@@ -219,7 +219,7 @@ class Twin:
         from vllm import SamplingParams
         from vllm.v1.request import Request
 
-        tuf = task.utility
+        tuf = task.hints.utility
         parameters = SamplingParams(
             temperature=0.0,
             max_tokens=task.output_tokens,
@@ -228,8 +228,8 @@ class Twin:
                 "timely": {
                     "task_id": str(task.job),
                     "tuf": {"ert_s": tuf.ert_s, "alpha": tuf.alpha, "beta": tuf.beta},
-                    "network_s": task.network_s,
-                    "agent": task.agent,
+                    "network_s": task.hints.network_s,
+                    "agent": task.hints.agent,
                     "forced": [
                         [s.text, s.tokens, self.robots.estimate_s(task, n)] for n, s in enumerate(task.plan)
                     ],

@@ -46,9 +46,11 @@ class FakeEngine:
     async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
         assert self.running
         self._served += 1
-        ids = request.extra["prompt_token_ids"]
+        assert request.forced is not None
+        ids = request.forced.prompt_token_ids
+        assert ids is not None
         self.prompts.append(len(ids))
-        assert len(request.extra["forced_ids"]) == request.max_tokens
+        assert len(request.forced.output_token_ids or ()) == request.max_tokens
         prompt, lines = len(ids), []
         self._now = max(self._now, time.monotonic())
         for number in range(request.max_tokens):

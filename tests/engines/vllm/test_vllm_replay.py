@@ -10,13 +10,31 @@ from typing import Any
 
 import pytest
 
+from tests.support.hints import with_hints
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
-from timely.engines.base import EngineEvent, EngineStats, GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.base import (
+    EngineEvent,
+    EngineStats,
+    ForcedPlan,
+    ForcedSegment,
+    GenerationDone,
+    GenerationRequest,
+    SegmentReady,
+)
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.vllm.replay import VllmBackend
 
 DEADLINE_S = 10.0
+
+
+def _forced(request: GenerationRequest) -> ForcedPlan:
+    assert request.forced is not None
+    return request.forced
+
+
+def _segments(request: GenerationRequest) -> tuple[ForcedSegment, ...]:
+    return _forced(request).segments
 
 
 class FakeEngine:
@@ -36,7 +54,7 @@ class FakeEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
         self.requests.append(request)
-        for index, (text, tokens, execution_s, *more) in enumerate(request.forced):
+        for index, (text, tokens, execution_s, *more) in enumerate(_segments(request)):
             if self.hang and request.task_id.startswith(self.hang):
                 self.hung.set()
                 await asyncio.Event().wait()
@@ -47,7 +65,7 @@ class FakeEngine:
             if blocking:
                 await asyncio.wait_for(event.wait(), DEADLINE_S)
         yield GenerationDone(request.task_id, "complete", "", tokens=request.max_tokens)
-        if len(request.forced) == 2:
+        if len(_segments(request)) == 2:
             self.over.set()
 
     async def report(self, task_id: str, report: ExecutionReport) -> None:
@@ -66,7 +84,7 @@ class FakeEngine:
 
 def task(job: str, *plan: PlannedSegment, **more: Any) -> PlannedTask:
     values: dict[str, Any] = {"prompt_tokens": 40, "shared_prefix_tokens": 30, "prefix": "drone"}
-    return PlannedTask(job=job, arrival_s=0.0, plan=plan, **(values | more))
+    return PlannedTask(job=job, arrival_s=0.0, plan=plan, **with_hints(values | more))
 
 
 def backend(engine: FakeEngine) -> VllmBackend:
@@ -79,7 +97,7 @@ async def test_a_blocking_segment_is_answered_with_a_value() -> None:
     run = await backend(engine).run([task("a", *plan)], ReplayOptions(closed_loop=False))
     assert run.records[0].outcome == "complete"
     assert not run.partial
-    assert engine.requests[-1].forced == (("look", 4, 0.01, True), ("take", 5, 0.01, False))
+    assert _segments(engine.requests[-1]) == (("look", 4, 0.01, True), ("take", 5, 0.01, False))
     assert [(report.segment, report.kind) for _, report in engine.reports][-1] == (0, "value")
 
 
@@ -87,7 +105,7 @@ async def test_two_runs_share_the_prefix_and_nothing_else() -> None:
     engine = FakeEngine()
     for _ in range(2):
         await backend(engine).run([task("a", PlannedSegment("x", 3, 0.0))], ReplayOptions())
-    _, first, _, second = (request.extra["prompt_token_ids"] for request in engine.requests)
+    _, first, _, second = (_forced(request).prompt_token_ids for request in engine.requests)
     assert first[:30] == second[:30]
     assert len(first) == len(second) == 40
     assert first[30:] != second[30:]
@@ -125,7 +143,7 @@ async def test_a_real_server_has_a_door_of_its_own() -> None:
 async def test_the_longest_segment_of_the_skill_set_is_told() -> None:
     engine = FakeEngine()
     await backend(engine).run([task("a", PlannedSegment("x", 3, 0.0), segment_bound=12)], ReplayOptions())
-    assert engine.requests[-1].extra["segment_tokens"] == 12
+    assert _forced(engine.requests[-1]).segment_tokens == 12
 
 
 @pytest.mark.parametrize("dies", [False, True])

@@ -96,18 +96,20 @@ class AppBook:
     def join(self, job: Job, now: float) -> tuple[App, bool, App | None]:
         """A request arrived: its instance, whether that is new, and the used-up instance it follows, if any."""
         spec = job.spec
-        if not spec.app:
+        if not spec.hints.app:
             app = App("", "", self._number(), now, spec, 1, True)
             return self._take(app, job), True, None
-        known = self._open.get(spec.app)
+        known = self._open.get(spec.hints.app)
         fresh = known is None or known.sent >= known.allowance
         previous = known if fresh else None
         if known is None or fresh:
-            promised = spec.app_requests is not None
-            allowance = self.allowance if spec.app_requests is None else spec.app_requests
-            known = App(spec.app, app_type(spec.app), self._number(), now, spec, allowance, promised)
-            self._open[spec.app] = known
-        self._idle.pop(spec.app, None)
+            promised = spec.hints.app_requests is not None
+            allowance = self.allowance if spec.hints.app_requests is None else spec.hints.app_requests
+            known = App(
+                spec.hints.app, app_type(spec.hints.app), self._number(), now, spec, allowance, promised
+            )
+            self._open[spec.hints.app] = known
+        self._idle.pop(spec.hints.app, None)
         return self._take(known, job), fresh, previous
 
     def leave(self, job_id: JobId, now: float) -> tuple[App, bool]:
@@ -211,13 +213,13 @@ class AppDiscipline(QueueDiscipline):
         Raises:
             InvalidInput: ``app_requests`` is not within 1..MOST_REQUESTS, or the name is overlong.
         """
-        if spec.app is not None and len(spec.app) > MOST_NAME_CHARS:
+        if spec.hints.app is not None and len(spec.hints.app) > MOST_NAME_CHARS:
             raise InvalidInput(
                 f"the name of an application has at most {MOST_NAME_CHARS} characters", where="app"
             )
-        if spec.app_requests is not None and not 1 <= spec.app_requests <= MOST_REQUESTS:
+        if spec.hints.app_requests is not None and not 1 <= spec.hints.app_requests <= MOST_REQUESTS:
             raise InvalidInput(
-                f"an application has 1 to {MOST_REQUESTS} requests, got {spec.app_requests};"
+                f"an application has 1 to {MOST_REQUESTS} requests, got {spec.hints.app_requests};"
                 " leave it out where the number is not known",
                 where="app_requests",
             )

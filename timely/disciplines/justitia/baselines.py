@@ -120,8 +120,8 @@ class ShortestRequest(QueueDiscipline):
     def arrived(self, job: Job, now: float) -> None:
         """Predict, then queue."""
         spec, order = job.spec, int(job.table.sequence[job.row])
-        if spec.expected_tokens is not None:
-            self._predicted[job.job_id] = (float(spec.expected_tokens), order, None)
+        if spec.hints.expected_tokens is not None:
+            self._predicted[job.job_id] = (float(spec.hints.expected_tokens), order, None)
         else:
             prediction = self.predictor.predict(spec)
             self._predicted[job.job_id] = (prediction.mean, order, prediction)

@@ -48,7 +48,7 @@ class Vtc(QueueDiscipline):
 
     def group(self, job: Job) -> Group:
         """The application, or the request itself where it has none."""
-        return job.spec.app or ("request", job.job_id)
+        return job.spec.hints.app or ("request", job.job_id)
 
     def rank(self, group: Group) -> float:
         """Its counter."""

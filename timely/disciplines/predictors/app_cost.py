@@ -78,9 +78,9 @@ class OnlineAppCosts:
         known = self._means.get(kind) if kind else None
         if known is not None:
             return known[0]
-        output = spec.expected_tokens if spec.expected_tokens is not None else self._output
+        output = spec.hints.expected_tokens if spec.hints.expected_tokens is not None else self._output
         one = self._cost(float(spec.prompt_tokens), min(max(1.0, output), float(max(1, spec.max_tokens))))
-        return max(1.0, one * (spec.app_requests or 1))
+        return max(1.0, one * (spec.hints.app_requests or 1))
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
         """See ``AppCosts.learn``."""

@@ -85,8 +85,8 @@ def prior(spec: JobSpec) -> Prediction:
     Without any hint: powers of two up to ``max_tokens``, equally likely.
     """
     top = float(max(1, spec.max_tokens))
-    if spec.expected_tokens is not None and spec.expected_tokens > 0:
-        lengths = np.asarray(_PRIOR_SHAPE) * spec.expected_tokens
+    if spec.hints.expected_tokens is not None and spec.hints.expected_tokens > 0:
+        lengths = np.asarray(_PRIOR_SHAPE) * spec.hints.expected_tokens
     else:
         lengths = np.append(2.0 ** np.arange(3, max(4, int(np.log2(top)) + 1)), top)
     clipped = np.clip(lengths, 1.0, top)
@@ -224,7 +224,7 @@ class HistoryPredictor:
         if self._public.size:
             return Prediction(self._public, np.ones_like(self._public))
         # A hint about this very request is worth more than the mix of all others.
-        if spec.expected_tokens is not None or len(self) < self.enough:
+        if spec.hints.expected_tokens is not None or len(self) < self.enough:
             return prior(spec)
         newest = (self.seen - 1 - np.arange(min(len(self), _RECENT))) % self.window
         return Prediction(self._outputs[newest], np.ones(newest.size))

@@ -83,8 +83,8 @@ class _Guessing(KeyedDiscipline):
     def arrived(self, job: Job, now: float) -> None:
         """Guess the output length."""
         spec = job.spec
-        if spec.expected_tokens is not None:
-            guess = Guess(max(1.0, float(spec.expected_tokens)), None, now)
+        if spec.hints.expected_tokens is not None:
+            guess = Guess(max(1.0, float(spec.hints.expected_tokens)), None, now)
         else:
             prediction = self.predictor.predict(spec)
             guess = Guess(prediction.mean, prediction, now)

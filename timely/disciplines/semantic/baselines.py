@@ -60,7 +60,7 @@ class Hpjf(KeyedDiscipline):
 
     def check(self, spec: JobSpec) -> None:
         """An urgency outside 0..4 is refused."""
-        check_urgency(spec.urgency)
+        check_urgency(spec.hints.urgency)
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """The lower level first."""

@@ -96,7 +96,7 @@ class Semantic(Discipline):
 
     def check(self, spec: JobSpec) -> None:
         """An urgency outside 0..4 is refused."""
-        check_urgency(spec.urgency)
+        check_urgency(spec.hints.urgency)
 
     def arrived(self, job: Job, now: float) -> None:
         """Into the buffer, if it has to wait for memory."""

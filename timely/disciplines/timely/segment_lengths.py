@@ -27,7 +27,7 @@ class SegmentLengths:
     def learn(self, job: Job) -> None:
         """The job's newest segment is complete."""
         segment = job.segments[-1]
-        kind = (segment.index == 0, job.spec.utility.urgent)
+        kind = (segment.index == 0, job.spec.hints.utility.urgent)
         known = self._seen.get(kind)
         if known is None:
             self._seen[kind] = (float(segment.tokens), 0.0)
@@ -39,7 +39,7 @@ class SegmentLengths:
     def expect(self, job: Job, index: int) -> float:
         """A length that segment ``index`` of the job will hardly exceed, tokens; at most its skill set's longest."""
         bound = float(job.spec.segment_tokens)
-        known = self._seen.get((index == 0, job.spec.utility.urgent))
+        known = self._seen.get((index == 0, job.spec.hints.utility.urgent))
         if known is None:
             return UNKNOWN * bound
         return min(bound, known[0] + CAUTION * known[1])

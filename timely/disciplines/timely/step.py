@@ -250,4 +250,4 @@ def _reports(job: Job, now: float) -> bool:
     if not job.segments:
         return True
     first = job.segments[0]
-    return first.started or now < first.start_s + job.spec.network_s + SILENCE_S
+    return first.started or now < first.start_s + job.spec.hints.network_s + SILENCE_S

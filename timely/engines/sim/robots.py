@@ -51,7 +51,7 @@ class Robots:
         task = record.task
         segment = task.plan[index]
         free = record.end_s[-1] if record.end_s else task.arrival_s
-        start = max(free, ready_s + task.network_s)
+        start = max(free, ready_s + task.hints.network_s)
         end = start + segment.execution_s
         record.ready_s.append(ready_s)
         record.start_s.append(start)
@@ -59,7 +59,7 @@ class Robots:
         return self._tell(task, index, start, end, estimate_s)
 
     def _tell(self, task: PlannedTask, index: int, start: float, end: float, estimate_s: float) -> Reports:
-        segment, network = task.plan[index], task.network_s
+        segment, network = task.plan[index], task.hints.network_s
         if segment.blocking:
             yield (
                 end + network,

@@ -289,19 +289,12 @@ class Simulator:
         return JobSpec(
             job_id=task.job,
             arrival_s=arrived_s,
-            utility=task.utility,
             prompt_tokens=task.prompt_tokens,
             cached_tokens=cached,
             max_tokens=task.output_tokens if task.max_tokens is None else task.max_tokens,
             segment_tokens=self._segment_bound(task),
             segmented=self._segmented,
-            network_s=task.network_s,
-            agent=task.agent,
-            priority=task.priority,
-            urgency=task.urgency,
-            app=task.app,
-            app_requests=task.app_requests,
-            expected_tokens=task.expected_tokens,
+            hints=task.hints,
             acceptance=task.acceptance,
             text=task.task,
         )
@@ -662,7 +655,7 @@ class Simulator:
     def _ended(self, task: PlannedTask, now: float) -> None:
         """Served or refused: those of its application that wait for it may go on."""
         self.finished += 1
-        if task.app is None:
+        if task.hints.app is None:
             return
         self._over.add(task.job)
         for record in self._followers.pop(task.job, ()):

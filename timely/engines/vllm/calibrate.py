@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from timely.engines.base import GenerationRequest
+from timely.engines.base import ForcedPlan, GenerationRequest
 from timely.engines.step_time.journal import TimedStep, from_events, launches, read_events
 from timely.engines.vllm.engine import EngineSizes, VllmEngine, VllmOptions
 from timely.engines.vllm.forced_decoding import engine_arguments
@@ -121,12 +121,15 @@ class _Bench:
         self._count += 1
         name = f"calibrate-{self._count}"
         request = GenerationRequest(
-            task_id=name, prompt="", max_tokens=tokens, forced=(("", tokens, 0.0),),
-            extra={
-                "prompt_token_ids": made_up_ids(name, min(prompt_tokens, self._longest)),
-                "forced_ids": made_up_ids("plan", tokens),
-            },
-        )  # fmt: skip
+            task_id=name,
+            prompt="",
+            max_tokens=tokens,
+            forced=ForcedPlan(
+                segments=(("", tokens, 0.0),),
+                prompt_token_ids=made_up_ids(name, min(prompt_tokens, self._longest)),
+                output_token_ids=made_up_ids("plan", tokens),
+            ),
+        )
         async for _ in self._engine.generate(request):
             pass
 

@@ -46,6 +46,7 @@ from timely.engines.vllm.compatibility import SUPPORTED
 from timely.engines.vllm.forced_decoding import sampling_keywords
 from timely.engines.vllm.model import DEFAULT_MODEL, NO_PLANNER, planner_apart, planner_card, resolve_model
 from timely.engines.vllm.name_constraint import names_for
+from timely.engines.vllm.params import forced_to_wire, hints_to_wire
 from timely.planner.model_card import Card, read_card
 from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
 
@@ -214,7 +215,7 @@ class VllmEngine(Engine):
             tokens_input(token_ids),
             parameters,
             request_id=request.task_id,
-            priority=int(request.priority) if self._args.scheduling_policy == "priority" else 0,
+            priority=int(request.hints.priority) if self._args.scheduling_policy == "priority" else 0,
             lora_request=self._lora if request.skill_set in self.planner_skill_sets else None,
         )
         try:
@@ -244,8 +245,10 @@ class VllmEngine(Engine):
         yield _done(request, last, account, text)
 
     def _prompt_ids(self, request: GenerationRequest) -> list[int]:
-        given = request.extra.get("prompt_token_ids")
-        return self._fitting(list(given) if given is not None else self._templated(request))
+        forced = request.forced
+        if forced is None or forced.prompt_token_ids is None:
+            return self._fitting(self._templated(request))
+        return self._fitting(list(forced.prompt_token_ids))
 
     def _templated(self, request: GenerationRequest) -> list[int]:
         messages = []
@@ -271,27 +274,18 @@ class VllmEngine(Engine):
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         rules = self._grammar(request.skill_set) if request.constrained and not request.forced else ""
-        tuf = request.utility
         timely: dict[str, Any] = {
+            **hints_to_wire(request.hints),
             "task_id": request.task_id,
-            "tuf": {"ert_s": tuf.ert_s, "alpha": tuf.alpha, "beta": tuf.beta},
             "skill_set": request.skill_set,
             "robot": request.robot,
-            "agent": request.agent,
-            "app": request.app,
-            "urgency": request.urgency,
-            "network_s": request.network_s,
-            "priority": request.priority,
-            # What is asked, in the words that predictors were trained on: not the scene around it.
-            "text": str(request.extra.get("task", request.prompt))[:TEXT_CHARS],
+            # The task's own words: predictors were trained on these, not on the scene around them.
+            "text": request.words[:TEXT_CHARS],
         }
-        for name in ("app_requests", "expected_tokens", "arrival_s", "forced_ids", "segment_tokens"):
-            if name in request.extra:
-                timely[name] = request.extra[name]
         if rules and request.skill_set in self._brought:
             timely["names"] = names_for(request.prompt, self._brought[request.skill_set])
         if request.forced:
-            timely["forced"] = [list(segment) for segment in request.forced]
+            timely |= forced_to_wire(request.forced)
         return SamplingParams(
             temperature=request.temperature,
             max_tokens=request.max_tokens,

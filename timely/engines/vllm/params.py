@@ -13,8 +13,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from timely.core.errors import InvalidInput
+from timely.core.hints import HINTS, RequestHints
 from timely.core.utility import NORMAL, TimeUtility
 from timely.disciplines.justitia.app_groups import MOST_REQUESTS
+from timely.engines.base import ForcedPlan
 
 KEY = "timely"
 FLAT_PREFIX = "timely_"
@@ -79,6 +81,19 @@ class TimelyParams(BaseModel):
         """The request's time-utility function, the normal one by default."""
         return NORMAL if self.tuf is None else self.tuf.build()
 
+    def hints(self, priority: float) -> RequestHints:
+        """The request's hints; ``priority`` is vLLM's own, for a request that names no other."""
+        return RequestHints(
+            utility=self.utility,
+            urgency=self.urgency,
+            app=self.app,
+            app_requests=self.app_requests,
+            expected_tokens=self.expected_tokens,
+            priority=priority if self.priority is None else self.priority,
+            network_s=self.network_s,
+            agent=self.agent,
+        )
+
 
 def parse(extra_args: Mapping[str, Any] | None) -> TimelyParams | None:
     """The parameters in ``SamplingParams.extra_args``; None when the request says nothing to us.
@@ -116,6 +131,23 @@ def parse(extra_args: Mapping[str, Any] | None) -> TimelyParams | None:
     if params.arrival_s is not None and not math.isfinite(params.arrival_s):
         raise InvalidInput("must be finite", where="timely.arrival_s")
     return params
+
+
+def hints_to_wire(hints: RequestHints) -> dict[str, Any]:
+    """The hints as fields of ``TimelyParams``."""
+    fields = {name: getattr(hints, name) for name in HINTS}
+    tuf = fields.pop("utility")
+    return {**fields, "tuf": {"ert_s": tuf.ert_s, "alpha": tuf.alpha, "beta": tuf.beta}}
+
+
+def forced_to_wire(forced: ForcedPlan) -> dict[str, Any]:
+    """A forced plan as fields of ``TimelyParams``; its prompt travels as the request's own."""
+    return {
+        "forced": [list(segment) for segment in forced.segments],
+        "forced_ids": None if forced.output_token_ids is None else list(forced.output_token_ids),
+        "segment_tokens": forced.segment_tokens,
+        "arrival_s": forced.arrival_s,
+    }
 
 
 def flatten(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
-from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.base import ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.journal_reader import replay_journal
 from timely.engines.replay_types import (
     Backend,
@@ -198,11 +198,11 @@ class _Run:
         for number, task in enumerate(prefixes.values()):
             # One token: a whole plan would wait for values that no robot returns.
             short = replace(task, plan=(PlannedSegment("", 1, 0.0),))
-            request = self._request(short, f"warm-up-{number}-{self.origin}", 0.0)
+            request = self._request(short, f"warm-up-{number}-{self.origin}")
             async for _ in self.engine.generate(request):
                 pass
 
-    def _request(self, task: PlannedTask, task_id: str, arrival_s: float) -> GenerationRequest:
+    def _request(self, task: PlannedTask, task_id: str, arrival_s: float | None = None) -> GenerationRequest:
         factor = self.options.estimate_factor
         noise = self.options.estimate_noise
         plan = []
@@ -210,26 +210,18 @@ class _Run:
             estimate = segment.execution_s if segment.estimate_s is None else segment.estimate_s
             wobble = math.exp(noise * _gauss(f"{self.options.seed}/{task.job}/{index}")) if noise else 1.0
             plan.append((segment.text, segment.tokens, estimate * factor * wobble, segment.blocking))
-        extra: dict[str, object] = {
-            "prompt_token_ids": _prompt(task, self.origin),
-            "forced_ids": made_up_ids(f"plan/{task.job}", task.output_tokens),
-        }
-        if arrival_s:
-            extra["arrival_s"] = arrival_s
-        if task.segment_bound is not None:
-            extra["segment_tokens"] = task.segment_bound
         return GenerationRequest(
             task_id=task_id,
             prompt=task.task,
-            utility=task.utility,
-            agent=task.agent,
-            app=task.app,
-            urgency=task.urgency,
-            priority=task.priority,
             max_tokens=task.output_tokens,
-            network_s=task.network_s,
-            forced=tuple(plan),
-            extra=extra,
+            hints=task.hints,
+            forced=ForcedPlan(
+                segments=tuple(plan),
+                prompt_token_ids=_prompt(task, self.origin),
+                output_token_ids=made_up_ids(f"plan/{task.job}", task.output_tokens),
+                segment_tokens=task.segment_bound,
+                arrival_s=arrival_s,
+            ),
         )
 
     async def _let_in(self, turns: Sequence[asyncio.Event]) -> None:
@@ -289,12 +281,14 @@ class _Run:
                     else task.plan[event.index].execution_s
                 )
                 first = time.monotonic() if not record.start_s else 0.0
-                start = max(free, event.ready_s + task.network_s, first)
+                start = max(free, event.ready_s + task.hints.network_s, first)
                 free = start + actual
                 record.start_s.append(start - self.origin)
                 record.end_s.append(free - self.origin)
-                for report, when in self._reports(event, actual, start, task.network_s):
-                    pending.append(asyncio.create_task(self._tell(task_id, report, when + task.network_s)))
+                for report, when in self._reports(event, actual, start, task.hints.network_s):
+                    pending.append(
+                        asyncio.create_task(self._tell(task_id, report, when + task.hints.network_s))
+                    )
         finally:
             # The plan is complete, or the run over: nobody waits for what this robot would still tell.
             for telling in pending:

@@ -79,15 +79,15 @@ class Tracked:
     def view(self, now: float) -> dict[str, Any]:
         """Its line in the statistics."""
         spec, row, table = self.job.spec, self.job.row, self.job.table
-        grace = spec.utility.ert_s if int(table.segment[row]) == 0 else 0.0
+        grace = spec.hints.utility.ert_s if int(table.segment[row]) == 0 else 0.0
         return {
             "task_id": self.task_id,
-            "agent": spec.agent,
+            "agent": spec.hints.agent,
             "state": self.state(now),
             "segment": int(table.segment[row]),
             "slack_s": float(table.due_s[row]) + grace - now,
             "output_tokens": int(table.output_tokens[row]),
-            "urgent": spec.utility.urgent,
+            "urgent": spec.hints.utility.urgent,
         }
 
 

@@ -28,6 +28,7 @@ from timely.core.errors import (
     UnknownName,
     Unsupported,
 )
+from timely.core.hints import RequestHints
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
 from timely.core.timing import AsyncClock, at_most, wait_until
@@ -283,19 +284,20 @@ class TaskService:
             system=prompt.system,
             skill_set=skill_set.name,
             robot=profile.name,
-            utility=request.utility,
-            agent=request.agent,
-            app=request.app,
-            urgency=annotation.urgency.level,
-            priority=request.priority,
             max_tokens=max_tokens,
             temperature=request.temperature,
             seed=request.seed,
-            network_s=network_s,
-            extra={
-                "task": request.task,
-                **_given(app_requests=request.app_requests, expected_tokens=annotation.expected_tokens),
-            },
+            hints=RequestHints(
+                utility=request.utility,
+                urgency=annotation.urgency.level,
+                app=request.app,
+                app_requests=request.app_requests,
+                expected_tokens=annotation.expected_tokens,
+                priority=request.priority,
+                network_s=network_s,
+                agent=request.agent,
+            ),
+            task=request.task,
         )
         return task, generation
 
@@ -696,10 +698,6 @@ class TaskService:
 
     def _since(self, when_s: float | None) -> float | None:
         return self._journal.since_s(when_s) if self._journal is not None else None
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _ending_of(done: GenerationDone | None) -> Ending:

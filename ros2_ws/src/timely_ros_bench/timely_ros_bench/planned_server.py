@@ -24,7 +24,7 @@ def _planner(request: GenerationRequest) -> list[ScriptedSegment]:
     skill_set = find_skill_set(request.skill_set)
     profile = find_profile(request.robot or skill_set.profile)
     segments = []
-    for part in str(request.extra["task"]).split("|"):
+    for part in request.task.split("|"):
         text, _, tokens = part.partition("@")
         try:
             seconds = segment_execution_s(text, skill_set, profile)

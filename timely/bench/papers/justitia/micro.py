@@ -40,7 +40,7 @@ class _Blocks(Timed):
         """See ``Discipline``."""
         now: dict[str, int] = {}
         for job in table.jobs:
-            app = job.spec.app or ""
+            app = job.spec.hints.app or ""
             now[app] = now.get(app, 0) + int(table.blocks[job.row])
         self.held.append(now)
         return self.inner.compose(table, limits)

@@ -76,7 +76,7 @@ class Exact:
 
     def predict(self, kind: str, spec: JobSpec) -> float:
         """See ``AppCosts.predict``."""
-        return self._costs[spec.app or ""]
+        return self._costs[spec.hints.app or ""]
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
         """Nothing to learn."""
@@ -195,7 +195,7 @@ def completion_s(trace: Jobs, discipline: Discipline, profile: StepTimeProfile) 
     begin: dict[str, float] = {}
     end: dict[str, float] = {}
     for record in run.records:
-        app = record.task.app or ""
+        app = record.task.hints.app or ""
         begin[app] = record.task.arrival_s
         end[app] = max(end.get(app, 0.0), record.last_token_s)
     return {app: end[app] - begin[app] for app in begin}

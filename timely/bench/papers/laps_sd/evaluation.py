@@ -23,6 +23,7 @@ from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, claim, interval, mean, over_seeds
 from timely.bench.papers.run_context import Evaluation
 from timely.core.errors import EngineFailed
+from timely.core.hints import RequestHints
 from timely.core.job import Job, JobId, JobTable
 from timely.disciplines.base import Discipline, DisciplineInfo, Floats, StepLimits
 from timely.disciplines.basic import Fcfs
@@ -159,7 +160,7 @@ def workload(
                 plan=(PlannedSegment("", tokens, 0.0),),
                 prompt_tokens=int(np.clip(rng.lognormal(math.log(dataset.prompt) - 0.125, 0.5), 5, 2000)),
                 acceptance=acceptance,
-                expected_tokens=max(1.0, tokens * wrong),
+                hints=RequestHints(expected_tokens=max(1.0, tokens * wrong)),
                 max_tokens=4000,
             )
         )
@@ -238,7 +239,7 @@ def _alone_s(tokens: int, seed: int) -> float:
         plan=(PlannedSegment("", tokens, 0.0),),
         prompt_tokens=dataset.prompt,
         acceptance=dataset.acceptance,
-        expected_tokens=float(tokens),
+        hints=RequestHints(expected_tokens=float(tokens)),
         max_tokens=4000,
     )
     return latency_s([task], Fcfs(), seed)

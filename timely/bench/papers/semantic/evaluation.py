@@ -27,6 +27,7 @@ from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, claim, interval, mean, over_seeds
 from timely.bench.papers.run_context import Evaluation
 from timely.core.errors import EngineFailed
+from timely.core.hints import RequestHints
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, Rows, StepLimits
 from timely.disciplines.predictors.batching import PredictionStage, ready_times
@@ -135,8 +136,9 @@ def spikes(seed: int, concurrency: int, gap_s: float) -> list[PlannedTask]:
                     arrival_s=point * gap_s,
                     plan=(PlannedSegment("", tokens, 0.0),),
                     prompt_tokens=int(rng.integers(1, LONGEST + 1)),
-                    urgency=int(rng.integers(LEVELS)),
-                    expected_tokens=max(1.0, float(bucket * BUCKET)),
+                    hints=RequestHints(
+                        urgency=int(rng.integers(LEVELS)), expected_tokens=max(1.0, float(bucket * BUCKET))
+                    ),
                     max_tokens=LONGEST + 1,
                 )
             )
@@ -153,8 +155,11 @@ def with_predictions(
     seen = [
         replace(
             task,
-            urgency=task.urgency if levels is None else levels[place],
-            expected_tokens=task.expected_tokens if lengths is None else lengths[place],
+            hints=replace(
+                task.hints,
+                urgency=task.hints.urgency if levels is None else levels[place],
+                expected_tokens=task.hints.expected_tokens if lengths is None else lengths[place],
+            ),
             arrival_s=task.arrival_s if ready_s is None else ready_s[place],
         )
         for place, task in enumerate(tasks)
@@ -177,10 +182,10 @@ def waiting(
     truth = {task.job: task for task in tasks}
     for record in run.records:
         task = truth[record.task.job]
-        if record.outcome != "complete" or task.urgency is None:
+        if record.outcome != "complete" or task.hints.urgency is None:
             raise EngineFailed(f"job {task.job} was not served: {record.outcome} {record.note}")
         latency_s = record.last_token_s - task.arrival_s
-        for place in (task.urgency, LEVELS):
+        for place in (task.hints.urgency, LEVELS):
             waited[place] += latency_s
             tokens[place] += task.output_tokens
             each[place] += latency_s / task.output_tokens
@@ -198,19 +203,21 @@ def _spike(machine: str, gap_s: float, concurrency: int, system: str, places: in
 
 def _urgent_alone(concurrency: int, seed: int) -> Levels:
     """Only the requests of level 0, on an otherwise idle machine: nobody can serve them sooner."""
-    tasks = [task for task in spikes(seed, concurrency, 0.1) if task.urgency == 0]
+    tasks = [task for task in spikes(seed, concurrency, 0.1) if task.hints.urgency == 0]
     return waiting(tasks, make("semantic-mixed"))
 
 
 def _wrong_levels(rate: float, seed: int) -> Levels:
     tasks = spikes(seed, LOADED, 0.1)
-    levels = mistaken_levels([task.urgency or 0 for task in tasks], rate, np.random.default_rng([seed, 1]))
+    levels = mistaken_levels(
+        [task.hints.urgency or 0 for task in tasks], rate, np.random.default_rng([seed, 1])
+    )
     return waiting(tasks, make("semantic"), seen=with_predictions(tasks, levels=levels))
 
 
 def _wrong_lengths(rate: float, seed: int) -> Levels:
     tasks = spikes(seed, LOADED, 0.1)
-    known = [task.expected_tokens or 1.0 for task in tasks]
+    known = [task.hints.expected_tokens or 1.0 for task in tasks]
     lengths = mistaken_tokens(known, rate, np.random.default_rng([seed, 2]), most=LONGEST + 1.0)
     return waiting(tasks, make("semantic"), seen=with_predictions(tasks, lengths=lengths))
 

@@ -295,7 +295,7 @@ def figure_6(report: Report, seeds: Sequence[int]) -> None:
         for index, label in ((pair[1], "urgent"), (pair[0], "normal")):
             record = records[index]
             rows.append((f"{name}, {label}", _spans(record)))
-            verdicts[name, label] = record.response_time_s <= record.task.utility.ert_s + 1e-9
+            verdicts[name, label] = record.response_time_s <= record.task.hints.utility.ert_s + 1e-9
     plots.timeline(
         report.out / "figure-6-pair.png", "Figure 6: a normal and an urgent task that arrive together", rows[::-1],
         {"ERT urgent": 0.2, "ERT normal": 1.0},
@@ -312,10 +312,10 @@ def figure_6(report: Report, seeds: Sequence[int]) -> None:
 def _collision(records: Sequence[JobRecord]) -> tuple[int, int] | None:
     """A normal task and an urgent one of the same moment that was late."""
     for index, record in enumerate(records):
-        if record.task.utility.urgent and record.response_time_s > record.task.utility.ert_s:
+        if record.task.hints.utility.urgent and record.response_time_s > record.task.hints.utility.ert_s:
             for other, candidate in enumerate(records):
                 same = candidate.task.arrival_s == record.task.arrival_s
-                if same and not candidate.task.utility.urgent:
+                if same and not candidate.task.hints.utility.urgent:
                     return other, index
     return None
 

@@ -135,8 +135,8 @@ class Outcome:
     @classmethod
     def of(cls, records: Sequence[JobRecord], ids: Sequence[int], end_s: float) -> Outcome:
         """From the records of a run, and the trace id of each."""
-        kinds = {"urgent": [r for r in records if r.task.utility.urgent]}
-        kinds["normal"] = [r for r in records if not r.task.utility.urgent]
+        kinds = {"urgent": [r for r in records if r.task.hints.utility.urgent]}
+        kinds["normal"] = [r for r in records if not r.task.hints.utility.urgent]
         types = {}
         for number in sorted(set(ids)):
             chosen = [record for record, own in zip(records, ids, strict=True) if own == number]
@@ -195,7 +195,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _share(records: Sequence[JobRecord], end_s: float) -> float:
-    most = sum(record.task.utility.beta for record in records)
+    most = sum(record.task.hints.utility.beta for record in records)
     return sum(record.utility(end_s) for record in records) / most if records else math.nan
 
 
