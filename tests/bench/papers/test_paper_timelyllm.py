@@ -75,9 +75,9 @@ def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:
     tasks = burst(2, 2000)
     alone, token_s = Alone(PROFILE), least_token_s(PROFILE)
     tokens = [2000 + task.plan[0].tokens - 1 for task in tasks]
-    first = tasks[0].utility.value(alone.response_s(tasks[0]))
+    first = tasks[0].hints.utility.value(alone.response_s(tasks[0]))
     later = max(sum(tokens) * token_s + 0.008, alone.response_s(tasks[1]))
-    assert clairvoyant_utility(tasks, PROFILE) == pytest.approx(first + tasks[1].utility.value(later))
+    assert clairvoyant_utility(tasks, PROFILE) == pytest.approx(first + tasks[1].hints.utility.value(later))
 
 
 def test_too_many_for_the_clairvoyant() -> None:
