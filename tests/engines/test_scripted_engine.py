@@ -18,7 +18,7 @@ from timely.disciplines.requirements import lacks
 from timely.engines.base import EngineEvent, ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
 from timely.plans.language.parser import SegmentParser
-from timely.plans.profiles import find_profile
+from timely.plans.robot_profiles import find_profile
 from timely.plans.skill_library import find_skill_set, skill_set_names
 from timely.plans.validation import check_segment
 

@@ -90,9 +90,9 @@ def test_an_adapter_for_another_base_model_is_one_line(
     arguments = ["planner", *command, *option, str(adapter), "--base", str(base), "--skill-set", "arm"]
     more = ["--cases", "1"] if command == ["eval"] else ["--out", str(adapter.parent / "out")]
     assert shell.run([*arguments, *more]) == shell.BAD_INPUT
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "was made for another base model (tiny)" in told
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
+    assert "was made for another base model (tiny)" in output
 
 
 @pytest.mark.parametrize("content", [b"", b"\x05\0\0\0\0\0\0\0hello", b"\xff" * 20])
@@ -108,19 +108,19 @@ def test_a_corrupted_adapter_is_one_line(
 ) -> None:
     (adapter / WEIGHTS).write_bytes(b"half a file")
     assert shell.run(["planner", *command, str(adapter)]) == shell.BAD_INPUT
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "is corrupted" in told
-    assert WEIGHTS in told
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
+    assert "is corrupted" in output
+    assert WEIGHTS in output
 
 
 @pytest.mark.parametrize("damage", ["{", "{}", '{"timely_planner": 1, "unknown": 2}'])
 def test_a_broken_card_is_one_line(adapter: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
     (adapter / CARD).write_text(damage)
     assert shell.run(["planner", "info", str(adapter)]) == shell.BAD_INPUT
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "is no card" in told
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
+    assert "is no card" in output
 
 
 def test_a_folder_without_a_planner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,9 +132,9 @@ def test_info_says_what_it_is(adapter: Path, tmp_path: Path, capsys: pytest.Capt
     result = tmp_path / "info.json"
     assert shell.run(["planner", "info", str(adapter), "--json", str(result)]) == shell.OK
     assert "tiny" in capsys.readouterr().out
-    told = json.loads(result.read_text())
-    assert told["skill_sets"].keys() == {"drone"}
-    assert told["stale"] == []
+    output = json.loads(result.read_text())
+    assert output["skill_sets"].keys() == {"drone"}
+    assert output["stale"] == []
 
 
 @pytest.mark.parametrize(
@@ -159,17 +159,17 @@ def test_bad_input_is_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bare.yaml").write_text("name: bare\nlanguage: calls\nskills:\n  - {name: go}\n")
     assert shell.run(["planner", *arguments]) == shell.BAD_INPUT
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert says in told
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
+    assert says in output
 
 
 def test_what_the_option_means(base: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     merged: list[tuple[Path, Path]] = []
 
-    def note(given: Path, chosen: Path, *, progress: object = None) -> Path:
-        merged.append((given, chosen))
-        return given
+    def note(base_folder: Path, adapter_folder: Path, *, progress: object = None) -> Path:
+        merged.append((base_folder, adapter_folder))
+        return base_folder
 
     monkeypatch.setattr(model, "with_planner", note)
     monkeypatch.setattr(model, "default_model", lambda progress=None: base)

@@ -12,8 +12,8 @@ import pytest
 from lrtrace.compose.tasks import TASKS
 from timely.planner.cases.case import Case, Scene
 from timely.plans.language.interpreter import run_plan
+from timely.plans.simulated_worlds import ArmWorld, DroneWorld, Thing
 from timely.plans.skill_library import find_skill_set
-from timely.plans.worlds import ArmScene, DroneScene, Thing
 
 START_CM = 150.0
 KNOWN_WRONG = {(11, 1)}
@@ -22,28 +22,28 @@ Room = Callable[[], Scene]
 
 
 def room(*things: Thing) -> Room:
-    return partial(DroneScene, things)
+    return partial(DroneWorld, things)
 
 
 def table(*things: str) -> Room:
-    return partial(ArmScene, things, ("bin", "box", "tray", "left basket", "right basket"))
+    return partial(ArmWorld, things, ("bin", "box", "tray", "left basket", "right basket"))
 
 
 def visited(name: str) -> Callable[[Scene], bool]:
-    return lambda world: isinstance(world, DroneScene) and world.visited[-1:] == [name]
+    return lambda world: isinstance(world, DroneWorld) and world.visited[-1:] == [name]
 
 
 def stays(world: Scene) -> bool:
-    return isinstance(world, DroneScene) and not world.visited
+    return isinstance(world, DroneWorld) and not world.visited
 
 
 def says(answer: str) -> Callable[[Scene], bool]:
-    return lambda world: isinstance(world, DroneScene) and world.said == [answer]
+    return lambda world: isinstance(world, DroneWorld) and world.said == [answer]
 
 
 def keeps_away(world: Scene) -> bool:
     """Farther from what comes than at the start, and never nearer."""
-    assert isinstance(world, DroneScene)
+    assert isinstance(world, DroneWorld)
     threat = world.things[0]
     px, py = world.place_of(threat)
     end = math.dist((px, py, 0.0), (world.x, world.y, world.z))
@@ -56,7 +56,7 @@ def keeps_away(world: Scene) -> bool:
 
 def around(world: Scene) -> bool:
     """Aside or up before ahead, and then to the door."""
-    assert isinstance(world, DroneScene)
+    assert isinstance(world, DroneWorld)
     aside = [at for at, skill in enumerate(world.done) if skill in ("move_left", "move_right", "move_up")]
     ahead = [at for at, skill in enumerate(world.done) if skill in ("move_forward", "goto")]
     return world.visited == ["door"] and bool(aside) and aside[0] < ahead[0]
@@ -64,14 +64,14 @@ def around(world: Scene) -> bool:
 
 def lies(**where: str) -> Callable[[Scene], bool]:
     """Where each thing lies in the end; names with spaces have underscores here."""
-    wanted = {thing.replace("_", " "): place for thing, place in where.items()}
+    places = {thing.replace("_", " "): place for thing, place in where.items()}
     return lambda world: (
-        isinstance(world, ArmScene) and wanted.items() <= world.on.items() and world.holding is None
+        isinstance(world, ArmWorld) and places.items() <= world.on.items() and world.holding is None
     )
 
 
 def some_pen_in_the_box(world: Scene) -> bool:
-    return isinstance(world, ArmScene) and any(
+    return isinstance(world, ArmWorld) and any(
         "pen" in thing and place == "box" for thing, place in world.on.items()
     )
 
@@ -128,18 +128,18 @@ def plans() -> dict[tuple[int, int], str]:
     base = resolve_model(None, planner="none")
     assert isinstance(base, Path)
     answerer = Answerer(base, SHIPPED, names=read_card(SHIPPED).names)
-    found = {}
+    results = {}
     for name in ("drone", "arm"):
-        asked = [
+        entries = [
             (task, at, Case(name, "paper", task.task, "", (), variant.scene))
             for task in TASKS.values()
             if task.skill_set == name
             for at, variant in enumerate(task.variants)
         ]
-        cases = [case for _, _, case in asked]
+        cases = [case for _, _, case in entries]
         made = answerer.plans(find_skill_set(name), cases, examples=False, constrained=True, named=True)
-        found.update({(task.trace_id, at): plan for (task, at, _), plan in zip(asked, made, strict=True)})
-    return found
+        results.update({(task.trace_id, at): plan for (task, at, _), plan in zip(entries, made, strict=True)})
+    return results
 
 
 @pytest.mark.process

@@ -7,21 +7,21 @@ import math
 import pytest
 
 from timely.plans.language.interpreter import SkillFailed, run_plan
+from timely.plans.simulated_worlds import ArmWorld, DroneWorld, Thing
 from timely.plans.skill_library import find_skill_set
-from timely.plans.worlds import ArmScene, DroneScene, Thing
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")
 
 
-def fly(plan: str, *things: Thing, facts: tuple[tuple[tuple[str, ...], str], ...] = ()) -> DroneScene:
-    scene = DroneScene(things, facts)
+def fly(plan: str, *things: Thing, facts: tuple[tuple[tuple[str, ...], str], ...] = ()) -> DroneWorld:
+    scene = DroneWorld(things, facts)
     run_plan(plan, DRONE, scene)
     return scene
 
 
-def handle(plan: str, **table: object) -> ArmScene:
-    scene = ArmScene(**table)  # type: ignore[arg-type]
+def handle(plan: str, **table: object) -> ArmWorld:
+    scene = ArmWorld(**table)  # type: ignore[arg-type]
     run_plan(plan, ARM, scene)
     return scene
 
@@ -40,9 +40,9 @@ def test_moves_follow_the_heading() -> None:
 def test_what_is_behind_is_found_by_turning_only() -> None:
     cat = Thing("cat", 180.0, 250.0)
     assert fly("?iv('cat')==True{tp()}", cat).photos == []
-    found = fly("?s('cat')==True{g('cat')}", cat)
-    assert found.visited == ["cat"]
-    assert (found.x, found.y) == pytest.approx((-190, 0))
+    world = fly("?s('cat')==True{g('cat')}", cat)
+    assert world.visited == ["cat"]
+    assert (world.x, world.y) == pytest.approx((-190, 0))
     with pytest.raises(SkillFailed, match="not in sight"):
         fly("g('cat');", cat)
 

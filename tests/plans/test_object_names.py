@@ -23,9 +23,9 @@ VOCABULARY = Vocabulary(TOKENS)
 
 
 def said(*texts: str) -> frozenset[str]:
-    found = names_in(*texts)
-    assert found is not None
-    return found
+    result = names_in(*texts)
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_names_stand_in_the_text(text: str, names: set[str]) -> None:
 
 
 def test_small_words_and_labels_are_no_names() -> None:
-    found = said("Scene: sofa\nTask: Is there a cup on the sofa?\nPlan:")
-    assert not found & {"Scene", "Task", "Plan", "the sofa", "a cup", "cup on", "there", "is", "glasse"}
+    result = said("Scene: sofa\nTask: Is there a cup on the sofa?\nPlan:")
+    assert not result & {"Scene", "Task", "Plan", "the sofa", "a cup", "cup on", "there", "is", "glasse"}
     assert "glasse" not in said("my glasses"), "only what is counted loses its s"
 
 
@@ -70,10 +70,10 @@ def test_a_long_text_names_nothing_in_particular() -> None:
     ],
 )  # fmt: skip
 def test_at_an_object_argument(plan: str, written: str | None) -> None:
-    found = open_argument(plan, DRONE)
-    assert found is not None
-    assert found[0].type == "object"
-    assert found[1] == written
+    result = open_argument(plan, DRONE)
+    assert result is not None
+    assert result[0].type == "object"
+    assert result[1] == written
 
 
 @pytest.mark.parametrize(

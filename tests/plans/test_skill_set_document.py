@@ -26,8 +26,8 @@ def test_the_file_shown_loads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("plan", "segments", "tail"), ROWS, ids=[plan for plan, _, _ in ROWS])
 def test_the_cuts_shown(plan: str, segments: str, tail: str) -> None:
     segmenter = Segmenter(find_skill_set("drone"))
-    found = [boundary.text for boundary in (*segmenter.feed(plan), *segmenter.close())]
-    assert found == segments.strip("`").split("` · `")
+    texts = [boundary.text for boundary in (*segmenter.feed(plan), *segmenter.close())]
+    assert texts == segments.strip("`").split("` · `")
     assert segmenter.finish() == tail
 
 

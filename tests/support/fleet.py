@@ -15,7 +15,7 @@ import httpx
 from timely.core.timing import ManualTime
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
-from timely.plans.profiles import RobotProfile
+from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.server import ServerSettings, ServerThread, create_app
 from timely.server.catalogue import MemoryCatalogue

@@ -40,7 +40,7 @@ from timely.engines.step_time.learned import FixedSpeed
 from timely.plans import segment_execution_s
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
-from timely.plans.profiles import RobotProfile, find_profile
+from timely.plans.robot_profiles import RobotProfile, find_profile
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
 

@@ -1,6 +1,6 @@
-"""Pieces of EBNF (the GBNF dialect that xgrammar and llama.cpp read): literals, numbers in a range, texts.
+"""Writes parts of EBNF for xgrammar and llama.cpp (GBNF): literals, numbers in a range, texts.
 
-Everything here is bounded: no rule can be repeated without end, so neither can a model.
+Every repetition is bounded, so a model cannot repeat itself without end.
 """
 
 from __future__ import annotations
@@ -8,34 +8,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-# Letters of the scripts that object names come in; a subset of what ``OBJECT_SHAPE`` takes.
+# Letters of object names: a subset of ``OBJECT_SHAPE``.
 _LETTERS = (
     r"a-zA-Z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017f\u0391-\u03a1\u03a3-\u03c9\u0410-\u044f"
     r"\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3"
 )
 _MAX_DIGITS = 4
-_WORD = 14
+_WORD_CHARS = 14
 _MAX_WORDS = 8
 OBJECT_WORDS = 3
-"""Most words of an object name."""
+"""Maximum words of an object name."""
 _POSITION = ' "[0." [0-9]{1,2} "]"'
 _POSITION_CHARS = 6
 
 
 def literal(text: str) -> str:
-    """``text``, exactly."""
+    """The text itself."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{escaped}"'
 
 
 def either(options: Iterable[str]) -> str:
-    """One of ``options``; in brackets when there are several."""
+    """One of ``options``, in brackets if there are several."""
     listed = list(dict.fromkeys(options))
     return listed[0] if len(listed) == 1 else f"({' | '.join(listed)})"
 
 
 def integer(low: int | None, high: int | None) -> str:
-    """A whole number in ``low..high`` without leading zeros; an open side ends at four digits."""
+    """A whole number in ``low..high`` without leading zeros. Without a bound it has at most four digits."""
     top = 10**_MAX_DIGITS - 1
     low = -top if low is None else low
     high = top if high is None else high
@@ -46,7 +46,7 @@ def integer(low: int | None, high: int | None) -> str:
 
 
 def decimal(low: float | None, high: float | None) -> str:
-    """A number in ``low..high`` (zero or more), whole or with one decimal; an open side ends at four digits."""
+    """A number in ``low..high`` (zero or more), whole or with one decimal; at most four digits without a bound."""
     bottom = 0.0 if low is None else max(0.0, low)
     top = 10.0**_MAX_DIGITS - 1 if high is None else high
     parts = [_glue(classes) for classes in _range(math.ceil(bottom), math.floor(top))]
@@ -57,15 +57,15 @@ def decimal(low: float | None, high: float | None) -> str:
 
 
 def text(chars: int) -> str:
-    """A text in single quotes, of words with one space between them; at most ``chars`` characters in the quotes."""
-    words = max(1, min(_MAX_WORDS, (chars + 1) // (_WORD + 1)))
+    """A text in single quotes: words with one space between them, at most ``chars`` characters in the quotes."""
+    words = max(1, min(_MAX_WORDS, (chars + 1) // (_WORD_CHARS + 1)))
     return _words(r"[^ '\"\\\x00-\x1f\x7f-\x9f]", "", words, chars)
 
 
 def object_name(chars: int) -> str:
-    """An object name in single quotes, of words with one space between them; at most ``chars`` characters.
+    """An object name in single quotes: words with one space between them, at most ``chars`` characters.
 
-    With room for it, a horizontal position may follow as TypeFly writes it: ``chair[0.6]``.
+    If the length permits, a horizontal position may follow as in TypeFly: ``chair[0.6]``.
     """
     words = max(1, min(OBJECT_WORDS, (chars + 1) // 8))
     part, first = f"[{_LETTERS}0-9_-]", f"[{_LETTERS}]"
@@ -76,7 +76,7 @@ def object_name(chars: int) -> str:
 
 
 def object_pattern(chars: int) -> str:
-    """The regular expression of what ``object_name`` takes, without its quotes."""
+    """A regular expression for the names that ``object_name`` accepts, without quotes."""
     words = max(1, min(OBJECT_WORDS, (chars + 1) // 8))
     longest = (chars + 1) // words - 1
     part, first = f"[{_LETTERS}0-9_-]", f"[{_LETTERS}]"
@@ -85,11 +85,10 @@ def object_pattern(chars: int) -> str:
 
 
 def _words(part: str, first: str, words: int, chars: int, *, after: str = "") -> str:
-    """One to ``words`` words of ``part`` characters; the text starts with a ``first`` one if that is given.
+    """One to ``words`` words of ``part`` characters. A non-empty ``first`` restricts the first character.
 
-    Written out as alternatives of plain repetitions. Nested repetitions say the same in less, but xgrammar 0.2 then
-    has to try thousands of tokens at each step inside a text: 20 ms a token with SmolLM2's vocabulary, against less
-    than 1 ms so.
+    The rule lists alternatives of plain repetitions. Nested repetitions would be shorter, but with them xgrammar 0.2
+    tries thousands of tokens at each step inside a text: 20 ms a token with SmolLM2's vocabulary, not under 1 ms.
     """
     longest = (chars + 1) // words - 1
     word = f"{part}{{1,{longest}}}"
@@ -99,19 +98,19 @@ def _words(part: str, first: str, words: int, chars: int, *, after: str = "") ->
 
 
 def _glue(classes: list[str]) -> str:
-    """Digits and digit classes, one after another."""
+    """A sequence of digits and digit classes."""
     return " ".join(f'"{part}"' if part.isdigit() else part for part in classes)
 
 
 def _range(low: int, high: int) -> list[list[str]]:
-    """Digit by digit patterns that together match ``low..high`` (zero or more), each number once."""
-    found: list[list[str]] = []
+    """Patterns, digit by digit, that together match ``low..high`` (zero or more), each number once."""
+    patterns: list[list[str]] = []
     for digits in range(len(str(low)), len(str(high)) + 1):
         start = max(low, 0 if digits == 1 else 10 ** (digits - 1))
         end = min(high, 10**digits - 1)
         if start <= end:
-            found += _same_length(str(start), str(end))
-    return found
+            patterns += _same_length(str(start), str(end))
+    return patterns
 
 
 def _same_length(low: str, high: str) -> list[list[str]]:
@@ -122,10 +121,10 @@ def _same_length(low: str, high: str) -> list[list[str]]:
     if low[0] == high[0]:
         return [[low[0], *rest] for rest in _same_length(low[1:], high[1:])]
     width = len(low) - 1
-    found = []
+    patterns = []
     first, last = int(low[0]), int(high[0])
     if int(low[1:]) > 0:
-        found += [[low[0], *rest] for rest in _same_length(low[1:], "9" * width)]
+        patterns += [[low[0], *rest] for rest in _same_length(low[1:], "9" * width)]
         first += 1
     tail: list[list[str]] = []
     if high[1:] != "9" * width:
@@ -133,5 +132,5 @@ def _same_length(low: str, high: str) -> list[list[str]]:
         last -= 1
     if first <= last:
         lead = str(first) if first == last else f"[{first}-{last}]"
-        found.append([lead, *["[0-9]"] * width])
-    return found + tail
+        patterns.append([lead, *["[0-9]"] * width])
+    return patterns + tail

@@ -1,15 +1,16 @@
-"""The grammar of a skill set's plans, for constrained decoding (EBNF as xgrammar reads it).
+"""Writes the grammar of a skill set's plans for constrained decoding, as EBNF for xgrammar.
 
-What it accepts parses, and its arguments lie in range. It is narrower than the parser, because small models given
-room repeat themselves for ever. By construction:
+A plan that the grammar accepts parses, and its arguments lie in range. The grammar is narrower than the parser,
+because small models with more freedom repeat themselves without end. By construction:
 
-* a plan has at most ``max_statements`` statements, blocks and what is in them included;
+* a plan has at most ``max_statements`` statements, those in blocks included;
 * no skill follows itself more often than its ``in_a_row`` allows;
-* no spaces outside quoted texts, texts and numbers of bounded length, blocks at most two deep;
-* one variable, ``_1``, used after it was assigned (again in a block only for that block); a skill that blocks
-  stands outside any block; a skill that only looks (``pure``) stands where its value is used.
+* there are no spaces outside quoted texts, and texts and numbers have bounded length;
+* blocks are at most two deep, and a skill that blocks stands outside any block;
+* the only variable ``_1`` is assigned before use, and an assignment in a block holds for that block;
+* a ``pure`` skill stands where its value is used.
 
-A plan may end after any statement. Returns (``->True``) end their block and count as no statement.
+A plan may end after any statement. Returns (``->True``) end their block and do not count as statements.
 """
 
 from __future__ import annotations
@@ -28,31 +29,31 @@ from timely.plans.units import factor
 from timely.plans.validation import is_object_name
 
 RESERVE = (4, 1)
-"""Most statements in a block of the plan, and in a block of a block; they count against the plan's whether used."""
+"""Maximum statements in a block, and in a block of a block. They count against the plan's limit even if unused."""
 MAX_LOOP = 9
-"""Most rounds of a loop: one digit. Untrained chat models love to begin with "1", and SmolLM2-135M given two digits
-writes ``10{mb(100)}`` for every task; with one it writes ``?iv('cat')==True{g('cat')}``."""
+"""Maximum rounds of a loop: one digit. Untrained chat models tend to start with "1". SmolLM2-135M with two digits
+writes ``10{mb(100)}`` for every task; with one digit it writes ``?iv('cat')==True{g('cat')}``."""
 MAX_OBJECTS = 64
 
 
-class _At(NamedTuple):
-    """Where in a plan: depth of the block, statements left, variables known (0 or 1)."""
+class _Position(NamedTuple):
+    """A position in a plan: depth of the block, number of statements left, number of variables (0 or 1)."""
 
     depth: int
     left: int
-    known: int
+    variables: int
 
     @property
     def name(self) -> str:
-        return f"{self.depth}n{self.left}v{self.known}"
+        return f"{self.depth}n{self.left}v{self.variables}"
 
-    def less(self, statements: int) -> _At:
-        """The same with so many fewer left."""
-        return _At(self.depth, self.left - statements, self.known)
+    def after(self, statements: int) -> _Position:
+        """The position after that many more statements."""
+        return _Position(self.depth, self.left - statements, self.variables)
 
 
-class _Last(NamedTuple):
-    """The skill used last, by its place among the statements, and how often in a row."""
+class _Previous(NamedTuple):
+    """The previous skill: its index among the statements, and its repetitions in a row."""
 
     place: int
     times: int
@@ -68,9 +69,9 @@ def grammar(
     """The EBNF of a skill set's plans; "" for prose, which has none.
 
     Args:
-        max_statements: most statements; the skill set's own unless given.
-        objects: the only names that object arguments may have (the things in the scene); any name unless given.
-        profile: leaves out the skills this robot may not use and narrows the others to its limits.
+        max_statements: maximum number of statements; the skill set's own by default.
+        objects: the only names for object arguments, for instance those of the scene; any name by default.
+        profile: excludes the skills that this robot may not use, and narrows the others to its limits.
 
     Raises:
         InvalidInput: an impossible number, a name that is no object name, or no skill is left.
@@ -92,7 +93,7 @@ def grammar(
 
 
 class _Arguments:
-    """What may stand as an argument."""
+    """The rules of arguments."""
 
     def __init__(self, objects: Sequence[str] | None, profile: RobotProfile | None) -> None:
         self.profile = profile
@@ -101,17 +102,17 @@ class _Arguments:
             self.objects = _objects(objects)
 
     def rule(self, skill: Skill, argument: Argument) -> str | None:
-        """EBNF of the argument; None when no value would be allowed."""
+        """EBNF of the argument; None if no value is allowed."""
         low, high = self._range(skill, argument)
         if argument.choices is not None:
-            allowed = [
+            choices = [
                 value
                 for value in argument.choices
                 if isinstance(value, str)
                 or ((low is None or value >= low) and (high is None or value <= high))
             ]
-            written = [ebnf.literal(quote(v) if isinstance(v, str) else str(v)) for v in allowed]
-            return ebnf.either(written) if written else None
+            literals = [ebnf.literal(quote(v) if isinstance(v, str) else str(v)) for v in choices]
+            return ebnf.either(literals) if literals else None
         if argument.type in NUMERIC:
             if low is not None and high is not None and low > high:
                 return None
@@ -166,11 +167,11 @@ def _objects(names: Sequence[str]) -> str:
 
 
 class _Rules:
-    """Builds the rules, each once, as they are asked for.
+    """Builds each rule once, on demand.
 
-    A sequence is a chain of rules, one per number of statements left, skill used last, and variables known. "Any
-    skill but the last one" would make each of them as long as the skill set; so for each number left the skills
-    hang in a binary tree, and "any but this one" is the handful of branches beside the way to it.
+    A sequence is a chain of rules: one per number of statements left, previous skill and number of variables. "Any
+    skill but the previous one" would make each rule as long as the skill set. So the skills form a binary tree, and
+    that rule lists the few branches beside the path to the previous skill.
     """
 
     def __init__(self, skills: Sequence[Skill], arguments: _Arguments, *, blocks: bool) -> None:
@@ -181,22 +182,22 @@ class _Rules:
         self.statements = [skill for skill in self.skills if not skill.pure]
 
     def text(self, start: str) -> str:
-        """All rules; the first is ``root``."""
-        # Where a model would rather begin a new line than stop, the line ends the plan.
+        """All rules; the first one is ``root``."""
+        # Some models start a new line instead of stopping; the line break ends the plan.
         lines = [f'root ::= {start} "\\n"?', *(f"{name} ::= {body}" for name, body in self.rules.items())]
         return "\n".join(lines) + "\n"
 
     def plan(self, left: int) -> str:
         """One to ``left`` statements."""
-        return self._sequence(_At(0, left, 0), None, first=True, acts=True)
+        return self._sequence(_Position(0, left, 0), None, first=True, acts=True)
 
     def _call(self, skill: Skill, arguments: _Arguments) -> bool:
-        """The rule of a skill's call; False when no call of it would be allowed."""
+        """Add the rule of a skill's call; False if no call is allowed."""
         parts = [arguments.rule(skill, argument) for argument in skill.arguments]
         if any(part is None for part in parts):
             return False
         names = [
-            self._named(f"{skill.word}-{argument.name}", part)
+            self._rule_name(f"{skill.word}-{argument.name}", part)
             for argument, part in zip(skill.arguments, parts, strict=True)
             if part is not None
         ]
@@ -205,16 +206,20 @@ class _Rules:
         self.rules[_call_rule(skill)] = f'{word} {inside} ")"' if inside else ebnf.literal(f"{skill.word}()")
         return True
 
-    def _named(self, name: str, body: str) -> str:
-        """A rule of that body; rules with the same body share one name."""
+    def _rule_name(self, name: str, body: str) -> str:
+        """Name of the rule with that body. Rules with the same body share one name."""
         name = self.shared.setdefault(body, name.replace("_", "-"))
         self.rules[name] = body
         return name
 
-    def _sequence(self, at: _At, last: _Last | None, *, first: bool = False, acts: bool = False) -> str:
-        """What may follow in a block (or the plan) up to its end; at least one statement if it is the ``first``.
+    def _sequence(
+        self, at: _Position, last: _Previous | None, *, first: bool = False, acts: bool = False
+    ) -> str:
+        """The rest of a block or of the plan.
 
-        One that ``acts`` does not begin with a return.
+        Args:
+            first: at least one statement must follow.
+            acts: it may not start with a return.
         """
         name = f"s{at.name}{f'-{last.place}x{last.times}' if last else ''}{'f' * first}{'a' * acts}"
         if name in self.rules:
@@ -222,18 +227,18 @@ class _Rules:
         self.rules[name] = ""
         options = [] if first else ['""']
         options += self._others(at, returns=not acts)
-        if at.left > 0 and self._standing(at):
+        if at.left > 0 and self._statement_skills(at):
             options += self._skills(at, last)
         self.rules[name] = " | ".join(options)
         return name
 
-    def _standing(self, at: _At) -> list[Skill]:
-        """Skills that may be statements there."""
+    def _statement_skills(self, at: _Position) -> list[Skill]:
+        """Skills that may be statements at this position."""
         return [skill for skill in self.statements if not (skill.blocks and at.depth)]
 
-    def _skills(self, at: _At, last: _Last | None) -> list[str]:
-        """One more call, and what follows it."""
-        skills = self._standing(at)
+    def _skills(self, at: _Position, last: _Previous | None) -> list[str]:
+        """One more call and the rest of the sequence."""
+        skills = self._statement_skills(at)
         if last is None or last.place >= len(skills):
             return [self._branch(at, 0, len(skills))]
         options = []
@@ -247,13 +252,13 @@ class _Rules:
                 options.append(self._branch(at, low, middle))
                 low = middle
         if last.times < skills[last.place].in_a_row:
-            options.append(self._leaf(at, _Last(last.place, last.times + 1)))
+            options.append(self._leaf(at, _Previous(last.place, last.times + 1)))
         return options
 
-    def _branch(self, at: _At, low: int, high: int) -> str:
-        """Any of the skills ``low..high-1``, used for the first time in a row."""
+    def _branch(self, at: _Position, low: int, high: int) -> str:
+        """Any of the skills ``low..high-1``, each the first in a row."""
         if high - low == 1:
-            return self._leaf(at, _Last(low, 1))
+            return self._leaf(at, _Previous(low, 1))
         name = f"b{at.name}-{low}-{high}"
         if name not in self.rules:
             middle = (low + high) // 2
@@ -261,74 +266,74 @@ class _Rules:
             self.rules[name] = f"{self._branch(at, low, middle)} | {self._branch(at, middle, high)}"
         return name
 
-    def _leaf(self, at: _At, now: _Last) -> str:
-        """That skill, and what follows it."""
+    def _leaf(self, at: _Position, now: _Previous) -> str:
+        """That skill and the rest of the sequence."""
         name = f"u{at.name}-{now.place}x{now.times}"
         if name not in self.rules:
             self.rules[name] = ""
-            statement = self._statement(self._standing(at)[now.place], at.known)
-            self.rules[name] = f"{statement} {self._then(at.less(1), now)}"
+            statement = self._statement(self._statement_skills(at)[now.place], at.variables)
+            self.rules[name] = f"{statement} {self._then(at.after(1), now)}"
         return name
 
-    def _others(self, at: _At, *, returns: bool) -> list[str]:
-        """Statements that are no plain calls; the same whatever came before."""
+    def _others(self, at: _Position, *, returns: bool) -> list[str]:
+        """Statements other than plain calls. They do not depend on the previous skill."""
         if not self.blocks:
             return []
         options = []
         if returns:
-            options.append(self._return(at.known))
+            options.append(self._return(at.variables))
         if at.left > 0 and (value := self._value()):
-            options.append(f'"_1=" {value} {self._then(_At(at.depth, at.left - 1, 1), None)}')
+            options.append(f'"_1=" {value} {self._then(_Position(at.depth, at.left - 1, 1), None)}')
         if at.depth < len(RESERVE) and at.left > RESERVE[at.depth]:
-            inner = _At(at.depth + 1, RESERVE[at.depth], at.known)
-            after = self._sequence(at.less(1 + RESERVE[at.depth]), None)
+            inner = _Position(at.depth + 1, RESERVE[at.depth], at.variables)
+            after = self._sequence(at.after(1 + RESERVE[at.depth]), None)
             rest = f'"}}" ";"? {after}'
-            if condition := self._condition(at.known):
+            if condition := self._condition(at.variables):
                 options.append(f'"?" {condition} "{{" {self._sequence(inner, None, first=True)} {rest}')
             if not at.depth:
-                count = self._named("count", ebnf.integer(2, MAX_LOOP))
+                count = self._rule_name("count", ebnf.integer(2, MAX_LOOP))
                 options.append(f'{count} "{{" {self._sequence(inner, None, first=True, acts=True)} {rest}')
         return options
 
-    def _then(self, at: _At, last: _Last | None) -> str:
-        """What may follow a statement: in a block its last one needs no ``;``."""
+    def _then(self, at: _Position, last: _Previous | None) -> str:
+        """The rest of a sequence after a statement. The last statement of a block needs no ``;``."""
         after = f'";" {self._sequence(at, last)}'
         return f"({after})?" if at.depth else after
 
-    def _return(self, known: int) -> str:
-        values = ['"True"', '"False"', *(['"_1"'] if known else [])]
-        return self._named(f"return{known}", f'"->" {ebnf.either(values)} ";"?')
+    def _return(self, variables: int) -> str:
+        values = ['"True"', '"False"', *(['"_1"'] if variables else [])]
+        return self._rule_name(f"return{variables}", f'"->" {ebnf.either(values)} ";"?')
 
-    def _statement(self, skill: Skill, known: int) -> str:
-        """A call; a variable may stand for its text."""
+    def _statement(self, skill: Skill, variables: int) -> str:
+        """A call, whose text argument may be a variable."""
         call = _call_rule(skill)
-        if not known or len(skill.arguments) != 1 or skill.arguments[0].choices is not None:
+        if not variables or len(skill.arguments) != 1 or skill.arguments[0].choices is not None:
             return call
         if skill.arguments[0].type not in ("str", "object"):
             return call
-        return self._named(f"{call}-v", f"{call} | {ebnf.literal(f'{skill.word}(_1)')}")
+        return self._rule_name(f"{call}-v", f"{call} | {ebnf.literal(f'{skill.word}(_1)')}")
 
     def _value(self) -> str | None:
-        """A call that gives a value."""
-        calls = [_call_rule(skill) for skill in self._giving("bool", "float", "str")]
-        return self._named("value", " | ".join(calls)) if calls else None
+        """A call that returns a value."""
+        calls = [_call_rule(skill) for skill in self._returning("bool", "float", "str")]
+        return self._rule_name("value", " | ".join(calls)) if calls else None
 
-    def _condition(self, known: int) -> str | None:
-        """One comparison, or two joined."""
+    def _condition(self, variables: int) -> str | None:
+        """One comparison, or two with an operator between."""
         options = []
-        number = self._named("number", ebnf.decimal(0, 9999))
-        if truths := [_call_rule(skill) for skill in self._giving("bool")]:
-            options.append(f'{self._named("truth", " | ".join(truths))} ("==True" | "==False")?')
-        if numbers := [_call_rule(skill) for skill in self._giving("float")]:
-            options.append(f"{self._named('measure', ' | '.join(numbers))} [<>] {number}")
-        if known:
+        number = self._rule_name("number", ebnf.decimal(0, 9999))
+        if truths := [_call_rule(skill) for skill in self._returning("bool")]:
+            options.append(f'{self._rule_name("truth", " | ".join(truths))} ("==True" | "==False")?')
+        if numbers := [_call_rule(skill) for skill in self._returning("float")]:
+            options.append(f"{self._rule_name('measure', ' | '.join(numbers))} [<>] {number}")
+        if variables:
             options.append(f'"_1" ("==True" | "==False" | "!=False" | "!=True" | [<>] {number})')
         if not options:
             return None
-        one = self._named(f"test{known}", " | ".join(options))
-        return self._named(f"condition{known}", f"{one} ([&|] {one})?")
+        one = self._rule_name(f"test{variables}", " | ".join(options))
+        return self._rule_name(f"condition{variables}", f"{one} ([&|] {one})?")
 
-    def _giving(self, *kinds: str) -> list[Skill]:
+    def _returning(self, *kinds: str) -> list[Skill]:
         return [skill for skill in self.skills if skill.returns in kinds and not skill.blocks]
 
 

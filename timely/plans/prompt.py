@@ -1,7 +1,7 @@
-"""Writes the prompt: the fixed part of a skill set first, then what is particular to one task.
+"""Writes the prompt: the fixed part of a skill set, then the fields of one task.
 
-The fixed part is byte for byte the same for every task of a skill set, so an engine computes it once and keeps it
-in its prefix cache ("pre-stored" prompts, TimelyLLM section 4.1).
+The fixed part is byte for byte the same for every task of a skill set. So an engine computes it once and keeps it in
+its prefix cache ("pre-stored" prompts, TimelyLLM section 4.1).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from timely.plans.skill_set import NUMERIC, Argument, Example, Skill, SkillSet
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """``system``: the fixed part. ``user``: scene, task and history. The chat template is not applied."""
+    """A prompt without chat template. ``system`` is the fixed part, ``user`` has scene, history and task."""
 
     system: str
     user: str
@@ -26,10 +26,10 @@ def build_prompt(
     """The prompt for one task.
 
     Args:
-        task: what to do, in words.
-        scene: what the robot sees, in words.
-        examples: with the skill set's worked cases; a model trained for the skill set needs none.
-        history: for a new plan after a failure: what was planned, what happened, what was executed.
+        task: the task in words.
+        scene: the robot's view in words.
+        examples: include the skill set's examples. A model trained for the skill set needs none.
+        history: for a re-plan, the failed plan, the failure and the executed calls.
 
     Raises:
         InvalidInput: the task is empty.
@@ -57,7 +57,7 @@ def _entry(skill: Skill) -> str:
 
 
 def _label(argument: Argument) -> str:
-    """A number goes by its unit, which says more than its name and takes fewer tokens."""
+    """The label of an argument. A number's unit says more than its name and takes fewer tokens."""
     if argument.choices is not None:
         return "|".join(map(str, argument.choices))
     return argument.unit if argument.type in NUMERIC and argument.unit else argument.name
@@ -74,7 +74,7 @@ def _case(skill_set: SkillSet, scene: str, task: str, history: str) -> str:
     if history.strip():
         lines.append(f"History: {history.strip()}")
     if skill_set.language == "text":
-        # A conversation needs no labels.
+        # A conversation has no labels.
         lines.append(task.strip())
     else:
         lines += [f"Task: {task.strip()}", "Plan:"]

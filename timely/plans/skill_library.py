@@ -1,8 +1,7 @@
-"""Finds and loads skill sets: by name in the known folders, or (command line only) by path.
+"""Finds and loads skill sets: by name in the skill folders or, on the command line only, by path.
 
-Folders, first wins: those of ``TIMELY_SKILLS_PATH``, the ``skills`` folder of a checkout, the skill sets installed
-with the package. A file that is found is loaded whole: its examples are parsed, so a skill set that loads is one
-whose own plans are plans.
+The folders are those of ``TIMELY_SKILLS_PATH``, the ``skills`` folder of a checkout and the installed skill sets; the
+first match wins. Loading parses the examples too, so the plans of a loaded skill set are valid.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _NAME = re.compile(NAME)
 
 
 def skill_folders() -> list[Path]:
-    """Folders that are searched, first wins; only those that exist."""
-    given = [Path(part) for part in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
+    """The existing folders to search, in order; the first match wins."""
+    configured = [Path(part) for part in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
     package = Path(__file__).resolve().parent.parent
     checkout = [package.parent / "skills"] if (package.parent / "pyproject.toml").is_file() else []
-    return [folder for folder in (*given, *checkout, package / "_data" / "skills") if folder.is_dir()]
+    return [folder for folder in (*configured, *checkout, package / "_data" / "skills") if folder.is_dir()]
 
 
 def skill_set_names() -> list[str]:
@@ -39,10 +38,10 @@ def skill_set_names() -> list[str]:
 
 
 def find_skill_set(name: str) -> SkillSet:
-    """The skill set of that name. Never a path: safe for names that come over a network.
+    """The skill set of that name. A path is refused, so names from a network are safe.
 
     Raises:
-        UnknownName: there is none; lists the known ones. InvalidInput: its file is broken.
+        UnknownName: there is none; the message lists the names. InvalidInput: its file is broken.
     """
     if isinstance(name, str) and _NAME.fullmatch(name):
         for folder in skill_folders():
@@ -61,7 +60,7 @@ def load_skill_set(name_or_path: str | Path) -> SkillSet:
     """The skill set of that name, or of that YAML file (anything with a slash or ending in .yaml or .yml).
 
     Raises:
-        UnknownName: no such name. InvalidInput: the file is missing or broken; says which file, line and field.
+        UnknownName: no such name. InvalidInput: the file is missing or broken; the message names file, line and field.
     """
     text = os.fspath(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or os.sep in text or text.endswith((".yaml", ".yml")):
@@ -79,7 +78,7 @@ def _load(path: Path) -> SkillSet:
 
 @lru_cache(maxsize=64)
 def _build(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
-    """Read and validated once per content: a skill set is asked for with every request."""
+    """Read and validate once per content, since every request needs its skill set."""
     try:
         file = read_yaml(path)
     except BadInput as error:

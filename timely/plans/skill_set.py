@@ -1,7 +1,7 @@
-"""What a robot can be asked to do: skills with typed arguments, plus the fixed parts of their prompt.
+"""Defines skill sets: the skills of a robot with typed arguments, and the fixed parts of their prompt.
 
-A ``SkillSet`` is plain, frozen data (one YAML file each, see ``timely.plans.skill_library``). Prompt, grammar, segment
-boundaries and validation all follow from it; nothing here knows how.
+A ``SkillSet`` is plain, frozen data, one YAML file each (``timely.plans.skill_library``). Prompt, grammar, segment
+boundaries and validation follow from it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORD = r"[A-Za-z][A-Za-z0-9_]{0,63}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 OBJECT_SHAPE = r"[\pL\pN][\pL\pN ._-]*(?:\[[0-9]+(?:\.[0-9]+)?\])?"
-"""An object name: words, with an optional horizontal position as TypeFly writes it (``chair[0.6]``)."""
+"""An object name: words, with an optional horizontal position as in TypeFly (``chair[0.6]``)."""
 
 DEFAULT_CHARS: Mapping[str, int] = {"object": 48, "str": 120}
 NUMERIC = ("int", "float")
@@ -51,10 +51,10 @@ class Argument(_Part):
     """One argument of a skill.
 
     Attributes:
-        type: ``object`` is a text that names a thing in the scene.
-        unit: of ``min`` and ``max`` and of the value in a plan (cm, m, deg, rad, s, ...).
-        choices: the only values allowed, if given.
-        max_chars: longest text; 48 for objects and 120 for other texts unless given.
+        type: ``object`` is a text that names an object in the scene.
+        unit: unit of ``min``, ``max`` and the value in a plan (cm, m, deg, rad, s, ...).
+        choices: the only values allowed; None allows all.
+        max_chars: longest text; by default 48 for objects and 120 for other texts.
     """
 
     name: StrictStr = Field(pattern=rf"^{WORD}$")
@@ -97,12 +97,12 @@ class Argument(_Part):
 
     @property
     def chars(self) -> int:
-        """Longest text this argument takes, characters."""
+        """Maximum length of the argument as a text, characters."""
         return self.max_chars or DEFAULT_CHARS.get(self.type, 120)
 
     @property
     def pattern(self) -> str:
-        """RE2 pattern of the argument as written in a plan (a variable may stand for a text)."""
+        """RE2 pattern of the argument in a plan. A variable may stand for a text."""
         if self.type == "int":
             return r"-?[0-9]+"
         if self.type == "float":
@@ -113,15 +113,15 @@ class Argument(_Part):
 
 
 class Skill(_Part):
-    """One thing the robot can do.
+    """One skill of the robot.
 
     Attributes:
-        name: full name, ``move_forward``; robot profiles go by it.
-        abbr: what plans call it, ``mf``; the name unless given. Plans may use either.
-        returns: what it gives back to the plan.
-        blocks: generation waits until the robot has reported its value, which then becomes part of the context.
-        pure: all it does is give a value, so the grammar never makes it a statement of its own.
-        in_a_row: how often the grammar lets it follow itself directly (small models like to repeat for ever).
+        name: full name, ``move_forward``, as in robot profiles.
+        abbr: short name in plans, ``mf``; the full name by default. Plans may use both.
+        returns: type of its value for the plan.
+        blocks: generation waits for the value that the robot reports. The value joins the context.
+        pure: the skill has no effect but its value, so the grammar never makes it a statement.
+        in_a_row: maximum repetitions in a row under the grammar, since small models repeat without end.
         pattern: RE2 pattern that a whole call must match, narrower than its arguments; empty for none.
         description: a few words for the prompt.
         example: one call.
@@ -156,12 +156,12 @@ class Skill(_Part):
 
     @property
     def word(self) -> str:
-        """What plans call it."""
+        """The name in plans."""
         return self.abbr or self.name
 
     @property
     def call_pattern(self) -> str:
-        """RE2 pattern of a whole call: ``pattern``, or what follows from the arguments."""
+        """RE2 pattern of a whole call: ``pattern``, by default derived from the arguments."""
         if self.pattern:
             return self.pattern
         inside = r"\s*,\s*".join(argument.pattern for argument in self.arguments)
@@ -177,7 +177,7 @@ class Skill(_Part):
 
 
 class Example(_Part):
-    """A worked case for the prompt."""
+    """An example for the prompt."""
 
     scene: StrictStr = ""
     task: StrictStr
@@ -186,12 +186,12 @@ class Example(_Part):
 
 
 class TextRules(_Part):
-    """Where prose is cut (TimelyLLM section 7.1).
+    """Segment boundaries of prose (TimelyLLM section 7.1).
 
     Attributes:
         unit: a segment is a ``sentence`` or a ``paragraph``.
-        min_words: a shorter piece is joined with the next, so that "Yes." is not a segment.
-        max_words: cut at the next space after so many words, sentence or not: bounds the segment.
+        min_words: a shorter part joins the next one, so that "Yes." is no segment.
+        max_words: after so many words the next space ends the segment.
     """
 
     unit: Literal["sentence", "paragraph"] = "sentence"
@@ -206,20 +206,20 @@ class TextRules(_Part):
 
 
 class SkillSet(_Part):
-    """Everything the server keeps about one kind of robot (or reader).
+    """The server's description of one kind of robot or reader.
 
     Attributes:
-        name: how requests ask for it.
-        version: counts changes of meaning.
-        language: of the plans.
+        name: its name in requests.
+        version: number that rises with each change of meaning.
+        language: language of the plans.
         description: one line for listings.
-        profile: robot profile that is meant unless a request names one.
+        profile: default robot profile.
         role: first sentence of the prompt.
-        guidance: rest of the prompt's instructions.
-        max_statements: most statements of a plan under the grammar, those in blocks included.
-        max_tokens: default of a request's output limit, tokens.
-        network_s: one-way delay to the robot assumed when neither request nor profile gives one, seconds.
-        text: only with language ``text``.
+        guidance: further instructions of the prompt.
+        max_statements: maximum statements of a plan under the grammar, those in blocks included.
+        max_tokens: default output limit of a request, tokens.
+        network_s: default one-way delay to the robot if request and profile have none, seconds.
+        text: boundaries of prose, only with language ``text``.
     """
 
     name: StrictStr = Field(pattern=rf"^{NAME}$")
@@ -236,7 +236,7 @@ class SkillSet(_Part):
     network_s: Annotated[float, Field(ge=0, le=60)] = 0.008
     text: TextRules | None = None
 
-    # Checked field by field, so that a mistake is told with its place in the file.
+    # Each field has its own validator, so that an error names its line in the file.
 
     @field_validator("skills")
     @classmethod
@@ -267,7 +267,7 @@ class SkillSet(_Part):
 
     @cached_property
     def text_rules(self) -> TextRules:
-        """Where prose is cut; the defaults unless the file says otherwise."""
+        """Boundaries of prose, with defaults."""
         return self.text or TextRules()
 
     def find(self, word: str) -> Skill | None:
@@ -276,10 +276,10 @@ class SkillSet(_Part):
 
 
 def compile_pattern(pattern: str) -> Any:
-    """Compile an RE2 pattern quietly (RE2 itself would also log the mistake).
+    """Compile an RE2 pattern. RE2 itself would also log a mistake.
 
     Raises:
-        ValueError: it is not one; says why.
+        ValueError: it is no RE2 pattern; the message says why.
     """
     options = re2.Options()
     options.log_errors = False

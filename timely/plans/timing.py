@@ -1,4 +1,4 @@
-"""How long a segment keeps its robot busy, and how long a segment can get."""
+"""Estimates a segment's execution time, and the longest segment of a skill set in tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
 WORDS_PER_S = 300 / 60
 """Average reading speed of adults, words per second (TimelyLLM section 7.1)."""
 
-_STOCK = (
+_COMMON_WORDS = (
     "several",
     "wooden",
     "kitchen",
@@ -29,9 +29,9 @@ _STOCK = (
     "behind",
     "it",
 )
-"""Words of common length, to fill texts with."""
-_THING = "yellow notebook"
-_LONG_THING = "yellow spiral notebook"
+"""Words of common length that fill texts."""
+_TWO_WORDS = "yellow notebook"
+_THREE_WORDS = "yellow spiral notebook"
 
 
 def segment_execution_s(
@@ -43,17 +43,17 @@ def segment_execution_s(
 ) -> float:
     """Expected execution time of a segment, seconds.
 
-    The sum of the profile's estimates over the calls; for prose the reading time. A loop that the segment closes
-    runs its body again: what its calls take is counted for each further round, unless a return in it may end the
-    plan before. (As in TimelyLLM section 4.3, better too short than too long: the next segment must be there.)
+    It is the sum of the profile's estimates over the calls, or the reading time of prose. If the segment closes a
+    loop, each further round counts too, unless a return in the loop may end the plan. An estimate may be too short
+    but not too long, since the next segment must arrive in time (TimelyLLM section 4.3).
 
     Args:
-        text_or_calls: the segment, or its calls (then nothing is known of loops).
-        parser_state: the plan's parser as it is *after* this segment; gives the loop's body when that began in an
-            earlier segment. Without it only loops wholly inside the segment are counted.
+        text_or_calls: the segment, or its calls. Calls alone say nothing of loops.
+        parser_state: the plan's parser *after* this segment. It gives the body of a loop that an earlier segment
+            opened. Without it only loops inside the segment count.
 
     Raises:
-        InvalidInput: the text does not parse, or the profile cannot tell.
+        InvalidInput: the text does not parse, or the profile has no estimate.
     """
     if skill_set.language == "text":
         return _reading_s(text_or_calls, skill_set, profile)
@@ -69,18 +69,18 @@ def segment_execution_s(
 
 def _call_s(call: Call, profile: RobotProfile) -> float:
     try:
-        return profile.estimate_s(call.skill, [_known(value) for value in call.args])
+        return profile.estimate_s(call.skill, [_plain(value) for value in call.args])
     except BadInput as error:
         raise InvalidInput(error.message, where=error.where or f"robot profile {profile.name}") from error
 
 
-def _known(value: Value) -> object:
-    """Values that only the robot will know count as an empty text; no number is ever one (``check_segment``)."""
+def _plain(value: Value) -> object:
+    """A literal, or an empty text for a run-time value. ``check_segment`` permits no run-time numbers."""
     return value if isinstance(value, (int, float, bool, str)) else ""
 
 
 def _work_s(node: Block | Statement, profile: RobotProfile) -> float:
-    """Everything in a node, its loops in full, seconds."""
+    """Execution time of a node with all rounds of its loops, seconds."""
     if isinstance(node, Block):
         return sum(_work_s(statement, profile) for statement in node.statements)
     if isinstance(node, Loop):
@@ -112,25 +112,25 @@ def _reading_s(text_or_calls: str | Sequence[Call], skill_set: SkillSet, profile
 
 
 def max_segment_tokens(skill_set: SkillSet, encode: Callable[[str], list[int]]) -> int:
-    """Longest segment of a skill set under a tokenizer, tokens (the bound of TimelyLLM section 4.4).
+    """Longest ordinary segment of a skill set under a tokenizer, tokens (the bound of TimelyLLM section 4.4).
 
-    Measured, not assumed: over the segments of the skill set's examples, and over one long segment of every skill
-    in every place it can have in a segment. Its numbers are at their longest, its texts are common words up to
-    their limit, its objects three words; of two skills in one condition the objects have two words. A longer
-    segment is possible (rare words, a name of letters nobody has seen together) but is not what a bound on
-    ordinary segments is for. Costs about a hundred calls of ``encode``: keep the result.
+    It is measured over the segments of the examples, and over one long segment of every skill in every place of a
+    segment. Numbers have their most digits, and texts are common words up to their limit. Objects have three words,
+    or two in a condition with two skills. Rare words can make a longer segment. The function calls ``encode`` about
+    a hundred times, so callers should keep the result.
     """
     return max(len(encode(text)) for text in longest_segments(skill_set))
 
 
 def longest_segments(skill_set: SkillSet) -> Iterator[str]:
-    """The texts that ``max_segment_tokens`` measures."""
+    """Segments for ``max_segment_tokens`` to measure."""
     for example in skill_set.examples:
         segmenter = Segmenter(skill_set)
         for boundary in (*segmenter.feed(example.plan), *segmenter.close()):
             yield boundary.text
     if skill_set.language == "text":
-        yield " ".join(_STOCK[index % len(_STOCK)] for index in range(skill_set.text_rules.max_words)) + ". "
+        words = (_COMMON_WORDS[index % len(_COMMON_WORDS)] for index in range(skill_set.text_rules.max_words))
+        yield " ".join(words) + ". "
         return
     for skill in skill_set.skills:
         call = f"{skill.word}({','.join(_longest(argument) for argument in skill.arguments)})"
@@ -143,9 +143,7 @@ def longest_segments(skill_set: SkillSet) -> Iterator[str]:
             yield f"_1={call};"
             yield f"}};?{call}{_comparison(skill)}{{"
             if all(argument.type == "object" for argument in skill.arguments):
-                short = (
-                    f"{skill.word}({','.join(quote(_THING) for _ in skill.arguments)}){_comparison(skill)}"
-                )
+                short = f"{skill.word}({','.join(quote(_TWO_WORDS) for _ in skill.arguments)}){_comparison(skill)}"
                 yield f"}};?{short}&{short}{{"
 
 
@@ -154,7 +152,7 @@ def _comparison(skill: Skill) -> str:
 
 
 def _longest(argument: Argument) -> str:
-    """The argument's longest ordinary value, as written."""
+    """The argument's longest ordinary value as plan text."""
     if argument.choices is not None:
         written = [quote(choice) if isinstance(choice, str) else str(choice) for choice in argument.choices]
         return max(written, key=len)
@@ -166,8 +164,10 @@ def _longest(argument: Argument) -> str:
     if argument.type == "bool":
         return "False"
     if argument.type == "object":
-        return quote(_LONG_THING[: argument.chars].strip())
+        return quote(_THREE_WORDS[: argument.chars].strip())
     words: list[str] = []
-    while len(" ".join([*words, following := _STOCK[len(words) % len(_STOCK)]])) <= argument.chars:
+    while (
+        len(" ".join([*words, following := _COMMON_WORDS[len(words) % len(_COMMON_WORDS)]])) <= argument.chars
+    ):
         words.append(following)
-    return quote(" ".join(words) or _STOCK[0][: argument.chars])
+    return quote(" ".join(words) or _COMMON_WORDS[0][: argument.chars])

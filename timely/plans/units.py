@@ -15,9 +15,9 @@ _NONE = ("", "text", "1")
 
 
 def factor(unit: str, to: str) -> float | None:
-    """What a value in ``unit`` is multiplied with to be in ``to``; None if they do not measure the same.
+    """Factor that converts ``unit`` into ``to``; None if they measure different quantities.
 
-    A side that states no unit is taken to mean the other's.
+    A missing unit stands for the other one.
     """
     if unit == to or unit in _NONE or to in _NONE:
         return 1.0
@@ -28,7 +28,7 @@ def factor(unit: str, to: str) -> float | None:
 
 
 def convert(value: float, unit: str, to: str) -> float | None:
-    """``value`` in ``unit``, expressed in ``to``; None if they do not measure the same."""
+    """Convert ``value`` from ``unit`` into ``to``; None if they measure different quantities."""
     by = factor(unit, to)
     if by is None:
         return None

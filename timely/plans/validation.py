@@ -1,4 +1,4 @@
-"""Decides whether a generated segment may go to a robot; whatever cannot be shown to be safe may not."""
+"""Decides whether a generated segment may go to a robot. A segment that is not provably safe is refused."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def check_segment(
 ) -> list[Call]:
     """Validate one segment before it is released.
 
-    Every skill must exist, be allowed on the robot, and stand where it may; every argument must have its type, lie
-    in the range of the skill set *and* of the profile (units converted), and name objects as objects are named. A
-    number that is only known when the plan runs (a variable) is refused where it would have a range to keep.
+    Every skill must exist, be allowed on the robot and stand in a permitted place. Every argument must have its type
+    and lie in the ranges of the skill set *and* of the profile, units converted. Object arguments must be object
+    names. A number with a range must be a literal, since a variable's value exists only at run time.
 
     Args:
-        parser_state: the plan's parser, fed with the segments before this one; the segment is then understood in
-            the blocks still open, and the parser advances. Without it the segment is taken as a fragment.
+        parser_state: the plan's parser after the segments before this one. The segment is parsed inside the open
+            blocks, and the parser advances. Without it the segment is parsed as a fragment.
 
     Returns:
-        The calls in the order written (a call's arguments before it); none for prose.
+        The calls in the order written, arguments before their call; none for prose.
 
     Raises:
-        UnsafeSegment: it must not reach the robot; says what and where. The plan is over: the parser's state is
-            undefined afterwards.
+        UnsafeSegment: the segment must not reach the robot; the message says what and where. The plan is over, since
+            the parser's state is then undefined.
     """
     if not text.strip():
         raise UnsafeSegment("the segment is empty", where="segment")
@@ -57,7 +57,7 @@ def check_call(call: Call, skill_set: SkillSet, profile: RobotProfile) -> None:
     """Validate one call; see ``check_segment``.
 
     Raises:
-        UnsafeSegment: it must not run.
+        UnsafeSegment: the call must not run.
     """
     where = f"character {call.at}, {call.text or call.skill}"
     skill = skill_set.find(call.skill)
@@ -75,7 +75,7 @@ def check_call(call: Call, skill_set: SkillSet, profile: RobotProfile) -> None:
 
 
 def is_object_name(name: str) -> bool:
-    """``name`` has the shape of an object name: words, perhaps with a position (``chair[0.6]``)."""
+    """``name`` has the shape of an object name: words, optionally with a position (``chair[0.6]``)."""
     return _OBJECT.fullmatch(name) is not None
 
 
@@ -83,14 +83,14 @@ def _check_characters(text: str) -> None:
     if text.isascii() and text.isprintable():
         return
     for at, char in enumerate(text):
-        # Nothing that a terminal, a log or a robot's text protocol might act upon.
+        # A terminal, a log or a robot's text protocol could act on a control character.
         if unicodedata.category(char) in ("Cc", "Cs", "Co") and char not in "\n\t\r":
             raise UnsafeSegment(f"control character U+{ord(char):04X}", where=f"character {at}")
 
 
 def _misplaced(call: Call, skill: Skill) -> str | None:
     if skill.blocks and call.depth:
-        return f"{skill.name} returns a value that generation waits for; in a block it might never run"
+        return f"{skill.name} returns a value that generation waits for, but in a block it might not run"
     if call.role != "statement" and skill.returns == "none":
         return f"{skill.name} returns nothing that could be used as a value"
     return None
@@ -113,7 +113,7 @@ def _bad_argument(argument: Argument, value: Value) -> str | None:
 
 
 def _bad_computed(argument: Argument, value: Variable | Call | Operation) -> str | None:
-    """A value that only the robot will know."""
+    """The error of a value that exists only at run time."""
     if argument.type in NUMERIC or argument.choices is not None:
         return (
             "must be a plain value: one computed while the plan runs cannot be checked before it is released"
@@ -153,23 +153,25 @@ def _bad_pattern(call: Call, skill: Skill) -> str | None:
 
 
 def _forbidden(call: Call, skill: Skill, profile: RobotProfile) -> str | None:
-    """What the robot's own profile says. A value it cannot see is judged by the other rules only."""
+    """The error by the robot's profile. Only the other rules judge a value that exists only at run time."""
     try:
         limits = profile.limits(skill.name)
-        given: dict[str, object] = {}
+        values: dict[str, object] = {}
         for argument, value in zip(skill.arguments, call.args, strict=True):
             limit = limits.get(argument.name)
             if isinstance(value, (Variable, Call, Operation)):
                 if limit is not None and (limit.numeric or limit.choices is not None):
-                    return f"{argument.name} must be a plain value: the robot's limit on it cannot be checked before"
-                given[argument.name] = ""
+                    return (
+                        f"{argument.name} must be a plain value: its limit cannot be checked before release"
+                    )
+                values[argument.name] = ""
             elif limit is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
-                given[argument.name] = convert(value, argument.unit, limit.unit)
-                if given[argument.name] is None:
+                values[argument.name] = convert(value, argument.unit, limit.unit)
+                if values[argument.name] is None:
                     return f"{argument.name} is in {argument.unit}, the robot's limit in {limit.unit}"
             else:
-                given[argument.name] = value
-        problems = profile.violations(skill.name, given)
+                values[argument.name] = value
+        problems = profile.violations(skill.name, values)
     except BadInput as error:
         return f"robot {profile.name}: {error}"
     return f"robot {profile.name}: {'; '.join(problems)}" if problems else None

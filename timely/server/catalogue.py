@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from timely.core.errors import Overloaded, UnknownName
-from timely.plans.profiles import RobotProfile, find_profile, profile_names
+from timely.plans.robot_profiles import RobotProfile, find_profile, profile_names
 from timely.plans.skill_library import find_skill_set, skill_set_names
 from timely.plans.skill_set import SkillSet
 

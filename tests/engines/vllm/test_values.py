@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from timely.plans.values import value_text
+from timely.plans.robot_values import value_text
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

@@ -198,7 +198,7 @@ def test_a_skill_set_without_a_generator() -> None:
 def test_words_of_a_vocabulary_that_may_be_names() -> None:
     """None of the wordings', none that is held out, nothing but whole words."""
     mark = "\u0120"
-    given = [
+    vocabulary = [
         f"{mark}flamingo",
         f"{mark}turquoise",
         f"{mark}find",
@@ -207,7 +207,7 @@ def test_words_of_a_vocabulary_that_may_be_names() -> None:
         "ing",
         f"{mark}x1y2",
     ]
-    assert coinable(given) == ("cathedral",)
+    assert coinable(vocabulary) == ("cathedral",)
     case = next(
         case
         for case in generate("arm", "train", 0, coin_share=1.0, coinable=("cathedral",))

@@ -230,10 +230,10 @@ def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> 
     for plan in plans:  # whatever the tiny model writes, under the grammar it is a plan, if perhaps cut off
         assert plan
         assert xgrammar.GrammarMatcher(answerer.compiled(skills)).accept_string(plan)
-    found = judged("tiny", answerer, skills, cases("arm", 6), [case.plan for case in cases("arm", 6)])
-    assert found.success == found.valid == 1.0
-    assert found.wrongly_refused == 0
-    assert 0 < found.first_segment_tokens <= found.plan_tokens
+    score = judged("tiny", answerer, skills, cases("arm", 6), [case.plan for case in cases("arm", 6)])
+    assert score.success == score.valid == 1.0
+    assert score.wrongly_refused == 0
+    assert 0 < score.first_segment_tokens <= score.plan_tokens
 
 
 @pytest.mark.process

@@ -53,9 +53,9 @@ BAD = {
 
 @pytest.mark.parametrize("more", BAD.values(), ids=BAD)
 def test_a_plan_outside_the_grammar(more: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="grammar does not accept") as told:
+    with pytest.raises(InvalidInput, match="grammar does not accept") as error:
         check_examples(cart(tmp_path, more))
-    assert told.value.where == "skill set cart, example 3"
+    assert error.value.where == "skill set cart, example 3"
 
 
 def test_it_is_told_in_one_line_before_anything_is_trained(
@@ -65,10 +65,10 @@ def test_it_is_told_in_one_line_before_anything_is_trained(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("timely.cli.planner._base", lambda _: tmp_path)  # no model is looked for in this test
     assert shell.run(["planner", "train", "--skill-set", "cart.yaml", "--out", "out"]) == shell.BAD_INPUT
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "example 3" in told
-    assert "Run over the guard." in told
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "example 3" in error
+    assert "Run over the guard." in error
     assert not (tmp_path / "out").exists()
 
 

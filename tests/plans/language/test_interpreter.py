@@ -36,7 +36,7 @@ def done(plan: str, **answers: Plain) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("plan", "answers", "wanted"),
+    ("plan", "answers", "calls"),
     [
         ("mf(100);tc(90);", {}, ["move_forward(100)", "turn_cw(90)"]),
         ("?s('cat')==True{g('cat')};tp();", {"scan": True}, ["scan(cat)", "goto(cat)", "take_picture()"]),
@@ -58,8 +58,8 @@ def done(plan: str, **answers: Plain) -> list[str]:
          ["object_x(a)", "object_y(a)", "take_picture()"]),
     ],
 )  # fmt: skip
-def test_what_a_plan_does(plan: str, answers: dict[str, Plain], wanted: list[str]) -> None:
-    assert done(plan, **answers) == wanted
+def test_what_a_plan_does(plan: str, answers: dict[str, Plain], calls: list[str]) -> None:
+    assert done(plan, **answers) == calls
 
 
 def test_and_and_or_look_right_only_if_they_must() -> None:
@@ -150,7 +150,7 @@ def test_each_invocation_is_answered_once() -> None:
 @pytest.mark.parametrize(
     ("plan", "says"),
     [
-        ("?iv('a'){_1=p('x');}l(_1);", "never assigned"),
+        ("?iv('a'){_1=p('x');}l(_1);", "was not assigned"),
         ("?p('x')<3{tp()}", "is no number"),
         ("?ox('a')/0>1{tp()}", "divides by zero"),
         ("1000{2{tp()}}", "more than 1000"),

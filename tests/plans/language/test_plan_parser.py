@@ -186,8 +186,8 @@ def test_fragments_may_start_anywhere() -> None:
 
 def test_arguments_come_before_the_call_that_takes_them() -> None:
     (call,) = body("l(ox('cat'));")
-    assert [found.skill for found in calls_of(call)] == ["object_x", "log"]  # type: ignore[arg-type]
-    assert [(found.skill, found.role) for found in calls_in("l(ox('cat'));", DRONE)] == [
+    assert [inner.skill for inner in calls_of(call)] == ["object_x", "log"]  # type: ignore[arg-type]
+    assert [(inner.skill, inner.role) for inner in calls_in("l(ox('cat'));", DRONE)] == [
         ("object_x", "value"),
         ("log", "statement"),
     ]

@@ -18,20 +18,20 @@ CHAT = find_skill_set("chat")
 def cut(skill_set: SkillSet, text: str, sizes: list[int] | None = None) -> tuple[list[str], str]:
     """Texts of the segments (the last one by ``close``), and the tail."""
     segmenter = Segmenter(skill_set)
-    found = []
+    boundaries = []
     at = 0
     for size in sizes or [len(text)]:
-        found += segmenter.feed(text[at : at + size])
+        boundaries += segmenter.feed(text[at : at + size])
         at += size
-    found += segmenter.feed(text[at:])
-    found += segmenter.close()
+    boundaries += segmenter.feed(text[at:])
+    boundaries += segmenter.close()
     tail = segmenter.finish()
-    assert "".join(boundary.text for boundary in found) + tail == text
-    ends = [boundary.end for boundary in found]
+    assert "".join(boundary.text for boundary in boundaries) + tail == text
+    ends = [boundary.end for boundary in boundaries]
     assert ends == sorted(set(ends))
-    for boundary, start in zip(found, [0, *ends], strict=False):
+    for boundary, start in zip(boundaries, [0, *ends], strict=False):
         assert text[start : boundary.end] == boundary.text
-    return [boundary.text for boundary in found], tail
+    return [boundary.text for boundary in boundaries], tail
 
 
 PLANS = [
@@ -141,15 +141,15 @@ def test_prose_that_is_not_closed_is_the_tail() -> None:
 
 def test_skills_and_blocking() -> None:
     segmenter = Segmenter(DRONE)
-    found = segmenter.feed("?iv('a')&s('b'){rp();fly(3);move_forward(20);")
-    assert [(b.skills, b.blocking) for b in found] == [
+    boundaries = segmenter.feed("?iv('a')&s('b'){rp();fly(3);move_forward(20);")
+    assert [(b.skills, b.blocking) for b in boundaries] == [
         (("is_visible", "scan"), False),
         (("re_plan",), True),
         (("fly",), False),
         (("move_forward",), False),
     ]
-    found = Segmenter(ARM).feed("look('table');pick('a');look('b')->")
-    assert [b.blocking for b in found] == [True, False, True]
+    boundaries = Segmenter(ARM).feed("look('table');pick('a');look('b')->")
+    assert [b.blocking for b in boundaries] == [True, False, True]
 
 
 def test_a_boundary_is_told_as_soon_as_it_is_known() -> None:

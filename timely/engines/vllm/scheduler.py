@@ -54,7 +54,7 @@ from timely.engines.vllm.prefix_cache import PrefixView
 from timely.engines.vllm.request_state import SHOWN_JOBS, Tracked, count_states
 from timely.engines.vllm.settings import SchedulerSettings, open_journal
 from timely.engines.vllm.value_injection import append_value
-from timely.plans.values import value_text
+from timely.plans.robot_values import value_text
 
 logger = init_logger(__name__)
 

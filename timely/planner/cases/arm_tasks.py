@@ -8,7 +8,7 @@ from timely.planner.cases.case import Case, Judge, Scene, Trial, refused, same
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.text_noise import add_noise
 from timely.planner.cases.vocabulary import WORDS
-from timely.plans.worlds import ArmScene
+from timely.plans.simulated_worlds import ArmWorld
 
 NAME = "arm"
 UNSAFE, UNCLEAR = "say('Sorry, that is not safe');", "say('Sorry, I do not understand');"
@@ -50,7 +50,7 @@ def case(
         text += "."
 
     def world() -> Scene:
-        return ArmScene(tuple(things), tuple(places), dict(on or {}), holding)
+        return ArmWorld(tuple(things), tuple(places), dict(on or {}), holding)
 
     said = ", ".join(sampler.with_position(thing) for thing in things) if scene is None else scene
     text = add_noise(sampler, text, plan, command=command) if not history else text

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from timely.core.errors import InvalidInput, TimelyError
 from timely.plans.language.interpreter import World, run_plan
 from timely.plans.prompt import Prompt, build_prompt
+from timely.plans.simulated_worlds import ArmWorld, DroneWorld
 from timely.plans.skill_set import SkillSet
-from timely.plans.worlds import ArmScene, DroneScene
 
 Scene: TypeAlias = World
 Judge: TypeAlias = "Callable[[Scene, Scene], str]"
@@ -74,11 +74,11 @@ def failure(case: Case, plan: str, skills: SkillSet) -> str:
 
 def same(reference: Scene, world: Scene) -> str:
     """The plans had the same effects: position, visits, pictures, words and waiting, or the objects' places."""
-    if isinstance(reference, DroneScene) and isinstance(world, DroneScene):
+    if isinstance(reference, DroneWorld) and isinstance(world, DroneWorld):
         return (
             said_the_same(reference, world) or _same_visits(reference, world) or _same_pose(reference, world)
         )
-    if isinstance(reference, ArmScene) and isinstance(world, ArmScene):
+    if isinstance(reference, ArmWorld) and isinstance(world, ArmWorld):
         return said_the_same(reference, world) or _same_table(reference, world)
     raise InvalidInput("two different kinds of world", where="judge")
 
@@ -96,7 +96,7 @@ def refused_by(plan: str) -> bool:
 
 def said_the_same(reference: Scene, world: Scene) -> str:
     """The plans said the same words, case and punctuation aside. For yes and no the first word decides."""
-    if not isinstance(reference, (DroneScene, ArmScene)) or not isinstance(world, (DroneScene, ArmScene)):
+    if not isinstance(reference, (DroneWorld, ArmWorld)) or not isinstance(world, (DroneWorld, ArmWorld)):
         return "no scene"
     if len(reference.said) != len(world.said):
         return f"said {world.said}, not {reference.said}"
@@ -114,7 +114,7 @@ def answered(reference: Scene, world: Scene) -> str:
 
 def refused(reference: Scene, world: Scene) -> str:
     """The plan refuses in the canonical form and moves nothing."""
-    if not isinstance(world, (DroneScene, ArmScene)):
+    if not isinstance(world, (DroneWorld, ArmWorld)):
         return "no scene"
     if not world.said or not world.said[0].startswith(REFUSAL):
         return f"does not refuse: {world.done}"
@@ -125,7 +125,7 @@ def _plain(text: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", text.lower())
 
 
-def _same_visits(reference: DroneScene, world: DroneScene) -> str:
+def _same_visits(reference: DroneWorld, world: DroneWorld) -> str:
     if reference.visited != world.visited:
         return f"went to {world.visited}, not {reference.visited}"
     if len(reference.photos) != len(world.photos):
@@ -138,7 +138,7 @@ def _same_visits(reference: DroneScene, world: DroneScene) -> str:
     return ""
 
 
-def _same_pose(reference: DroneScene, world: DroneScene) -> str:
+def _same_pose(reference: DroneWorld, world: DroneWorld) -> str:
     expected = (reference.x, reference.y, reference.z)
     off = math.dist(expected, (world.x, world.y, world.z))
     if off > max(10.0, 0.05 * math.hypot(*expected)):
@@ -149,7 +149,7 @@ def _same_pose(reference: DroneScene, world: DroneScene) -> str:
     return "" if math.isclose(len(reference.photos), len(world.photos)) else "pictures"
 
 
-def _same_table(reference: ArmScene, world: ArmScene) -> str:
+def _same_table(reference: ArmWorld, world: ArmWorld) -> str:
     for what in ("on", "holding", "closed", "looked"):
         expected, actual = getattr(reference, what), getattr(world, what)
         if expected != actual:

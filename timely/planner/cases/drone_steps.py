@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.vocabulary import WORDS, Split
-from timely.plans.worlds import Thing
+from timely.plans.simulated_worlds import Thing
 
 MOVES = {"forward": "mf", "back": "mb", "left": "ml", "right": "mr", "up": "mu", "down": "md"}
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

@@ -12,7 +12,7 @@ from timely.planner.cases.drone_steps import Step, somewhere
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.text_noise import add_noise
 from timely.planner.cases.vocabulary import WORDS
-from timely.plans.worlds import DroneScene, Level, Thing
+from timely.plans.simulated_worlds import DroneWorld, Level, Thing
 
 NAME = "drone"
 YES_NO = "{l('Yes');->True}l('No');"
@@ -38,7 +38,7 @@ def draw_case(sampler: Sampler) -> Case:
 
 def room(*things: Thing, facts: tuple[tuple[tuple[str, ...], str], ...] = ()) -> Callable[[], Scene]:
     """Makes a new room with these things for every plan."""
-    return partial(DroneScene, things, facts)
+    return partial(DroneWorld, things, facts)
 
 
 def scene_text(sampler: Sampler, *names: str, without: tuple[str, ...] = ()) -> str:
@@ -394,7 +394,7 @@ def probe(sampler: Sampler) -> Case:
 
 def escaped(reference: Scene, world: Scene) -> str:
     """The drone ends farther from the threat and never came nearer to it."""
-    if not isinstance(world, DroneScene):
+    if not isinstance(world, DroneWorld):
         return "no drone"
     threat = world.things[0]
     start = threat.distance_cm
@@ -554,7 +554,7 @@ def _random_statement(sampler: Sampler) -> str:
 
 
 def _went_around(name: str, reference: Scene, world: Scene) -> str:
-    if not isinstance(world, DroneScene) or world.visited != [name]:
+    if not isinstance(world, DroneWorld) or world.visited != [name]:
         return f"did not reach {name}"
     aside = next(
         (i for i, skill in enumerate(world.done) if skill in ("move_left", "move_right", "move_up")), 99

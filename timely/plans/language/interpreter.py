@@ -1,9 +1,9 @@
-"""Executes a plan while it is still being written: says which skill comes next, takes its value, waits for more text.
+"""Interprets a plan while its segments arrive: yields the next skill and takes the skill's value.
 
-The interpreter does nothing itself. Whoever holds it asks for the next invocation, has a robot (or a simulated scene)
-carry it out, and answers with what came back; so one interpreter serves blocking drivers, asynchronous ones and tests.
-Segments may end anywhere a skill is complete, inside blocks too: it walks as far as the tree is known. Semantics are
-TypeFly's (arXiv 2312.14950): ``->`` ends the whole plan, ``&`` and ``|`` look at their right side only if they must.
+The interpreter executes no skill itself. Its caller asks for the next invocation, lets a robot or a simulated world
+execute it, and answers with the value. So it serves blocking drivers, asynchronous drivers and tests. Segments may
+end inside blocks; the interpreter walks to the end of the tree. Semantics are TypeFly's (arXiv 2312.14950): ``->``
+ends the whole plan, and ``&`` and ``|`` evaluate their right side only if needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Plain: TypeAlias = "int | float | bool | str | None"
 _T = TypeVar("_T")
 
 MAX_CALLS = 1000
-"""Loops within loops could otherwise run for days."""
+"""Nested loops could otherwise run for days."""
 
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -50,18 +50,20 @@ _COUNT: Mapping[str, Callable[[float, float], float]] = {
 
 
 class SkillFailed(TimelyError):
-    """The robot could not do it; the plan ends here and a new one may be asked for."""
+    """The robot could not execute the skill. The plan ends, and a re-plan may follow."""
 
     code = "skill_failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One skill to carry out now.
+    """One skill to execute now.
 
     Attributes:
-        skill: full name. args: plain values, in order.
-        text: as the plan wrote it. at: where, characters from the start of the plan.
+        skill: full name.
+        args: plain values, in order.
+        text: the call as written.
+        at: offset of the call in the plan.
     """
 
     skill: str
@@ -71,17 +73,17 @@ class Invocation:
 
 
 _Walk: TypeAlias = Generator["Invocation | None", Plain, _T]
-"""Yields what to do (None: more text is needed), is sent what it gave."""
+"""Yields the next invocation, or None when more text is needed; is sent the value."""
 
 
 class World(Protocol):
-    """What carries skills out: a robot, or a model of one."""
+    """Executes skills: a robot or a simulated one."""
 
     def do(self, invocation: Invocation) -> Plain:
-        """Carry one skill out; its value, None if it gives none.
+        """Execute one skill; returns its value, None without one.
 
         Raises:
-            SkillFailed: it could not be done.
+            SkillFailed: the skill failed.
         """
 
 
@@ -89,8 +91,8 @@ class Interpreter:
     """Runs one plan as its segments arrive.
 
     Args:
-        skill_set: gives language and skills; not one of prose.
-        max_calls: most skills carried out, loops unrolled.
+        skill_set: defines language and skills. Prose is not supported.
+        max_calls: maximum number of executed calls, with loops unrolled.
     """
 
     def __init__(self, skill_set: SkillSet, *, max_calls: int = MAX_CALLS) -> None:
@@ -101,22 +103,22 @@ class Interpreter:
         self._pending: Invocation | None = None
         self._answer: Plain = None
         self.calls = 0
-        """Skills carried out so far."""
+        """Number of calls so far."""
         self.finished = False
-        """Nothing more will be done, whatever text may follow."""
+        """The plan is over. Further text executes nothing."""
         self.returned: Plain = None
-        """What ``->`` gave."""
+        """The value of ``->``."""
 
     def feed(self, segment: str) -> None:
         """Take the next segment.
 
         Raises:
-            InvalidInput: it does not parse. UnknownName: a skill that does not exist.
+            InvalidInput: the segment does not parse. UnknownName: a skill does not exist.
         """
         self._parser.feed(segment)
 
     def end(self) -> None:
-        """No more segments will come.
+        """End the plan: no more segments follow.
 
         Raises:
             InvalidInput: a block is still open.
@@ -124,45 +126,45 @@ class Interpreter:
         self._parser.finish()
 
     def next(self) -> Invocation | None:
-        """What to do now; None when more text is needed or the plan is finished.
+        """The next invocation; None when more text is needed or the plan is over.
 
         Raises:
-            Conflict: the last invocation has not been answered.
-            InvalidInput: the plan computes what cannot be computed, or does more than ``max_calls``.
+            Conflict: the last invocation has no answer.
+            InvalidInput: a computation is impossible, or there are more than ``max_calls`` calls.
         """
         if self._pending is not None:
-            raise Conflict("the last skill has not been answered", where=self._pending.text)
+            raise Conflict("the last skill has no answer yet", where=self._pending.text)
         if self.finished:
             return None
         answer, self._answer = self._answer, None
         try:
-            found = self._walk.send(answer)
+            invocation = self._walk.send(answer)
         except StopIteration:
             self.finished = True
             return None
-        if found is None:
+        if invocation is None:
             return None
         if self.calls >= self._max_calls:
-            raise InvalidInput(f"makes more than {self._max_calls} calls", where=f"character {found.at}")
+            raise InvalidInput(f"makes more than {self._max_calls} calls", where=f"character {invocation.at}")
         self.calls += 1
-        self._pending = found
-        return found
+        self._pending = invocation
+        return invocation
 
     def answer(self, value: Plain = None) -> None:
-        """What the last invocation gave back.
+        """Pass the value of the last invocation.
 
         Raises:
-            Conflict: there is none to answer.
+            Conflict: no invocation waits for an answer.
         """
         if self._pending is None:
-            raise Conflict("no skill awaits an answer", where="plan")
+            raise Conflict("no skill waits for an answer", where="plan")
         self._pending, self._answer = None, value
 
     def run(self, world: World) -> None:
-        """Have ``world`` do everything that is known to come; returns when more text is needed or all is done.
+        """Execute in ``world`` until more text is needed or the plan is over.
 
         Raises:
-            SkillFailed: of the world. InvalidInput: see ``next``.
+            SkillFailed: a skill failed in the world. InvalidInput: see ``next``.
         """
         while (invocation := self.next()) is not None:
             self.answer(world.do(invocation))
@@ -173,7 +175,7 @@ class Interpreter:
         yield from self._block(self._parser.program.body)
 
     def _block(self, block: Block) -> _Walk[bool]:
-        """Run the block as it grows; True when the plan returned in it."""
+        """Run the block as it grows; True if the plan returned in it."""
         index = 0
         while True:
             while index < len(block.statements):
@@ -210,7 +212,7 @@ class Interpreter:
                 index += 1
             if statement.closed:
                 return False
-            # Another arm may follow; that none does is known when the next statement begins or the plan ends.
+            # Another arm may follow until the next statement starts or the plan ends.
             yield None
 
     def _call(self, call: Call) -> _Walk[Plain]:
@@ -224,7 +226,7 @@ class Interpreter:
             return (yield from self._call(value))
         if isinstance(value, Variable):
             if value.name not in self._variables:
-                raise InvalidInput(f"{value.name} was never assigned on the way here", where="plan")
+                raise InvalidInput(f"{value.name} was not assigned before its use", where="plan")
             return self._variables[value.name]
         if isinstance(value, Operation):
             return (yield from self._operation(value))
@@ -248,12 +250,12 @@ class Interpreter:
 
 
 def _truth(value: Plain) -> bool:
-    """A value as a condition; a robot that says ``"False"`` means it."""
+    """A value as a condition. The text ``"False"`` from a robot is false."""
     return value not in ("False", "false", "None") and bool(value)
 
 
 def _same(left: Plain, right: Plain) -> bool:
-    """Equality; compared with True or False, a text or number is judged as a condition."""
+    """Equality. A text or number compared with True or False counts as a condition."""
     if isinstance(left, bool) or isinstance(right, bool):
         return _truth(left) == _truth(right)
     return left == right
@@ -266,10 +268,10 @@ def _number(value: Plain, op: str) -> float:
 
 
 def run_plan(text: str, skill_set: SkillSet, world: World) -> Interpreter:
-    """Have ``world`` carry out a whole plan.
+    """Execute a whole plan in ``world``.
 
     Raises:
-        InvalidInput: it does not parse, or computes the impossible. SkillFailed: of the world.
+        InvalidInput: the plan does not parse, or a computation is impossible. SkillFailed: a skill failed.
     """
     interpreter = Interpreter(skill_set)
     interpreter.feed(text)

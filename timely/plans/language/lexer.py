@@ -1,4 +1,4 @@
-"""Cuts plan text into tokens; one left-to-right pass, linear in its length."""
+"""Cuts plan text into tokens in one pass, linear in its length."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from timely.core.errors import InvalidInput
 
 Kind = Literal["number", "string", "name", "variable", "symbol"]
 
-# No alternative can start where another one can, and none nests a repeat: the standard library's engine never
-# backtracks over these, so the pass is linear. A pattern that comes from a file goes through RE2 instead.
+# No two alternatives start with the same character and no repetition is nested, so matching never backtracks and is
+# linear. Patterns from files use RE2 instead.
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
       | (?P<number>[0-9]+(?:\.[0-9]+)?|\.[0-9]+)
@@ -27,7 +27,7 @@ MAX_SHOWN = 20
 
 
 class Token(NamedTuple):
-    """``text`` as written (strings with their quotes); ``at`` and ``end`` are character offsets."""
+    """A token. ``text`` is as written, strings with quotes; ``at`` and ``end`` are character offsets."""
 
     kind: Kind
     text: str
@@ -56,13 +56,13 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def place(text: str, at: int) -> str:
-    """Where in a plan: the character's number and what stands there."""
+    """Describes a place in a plan: the character's number and the text there."""
     shown = text[at : at + MAX_SHOWN]
     return f"character {at}, at {shown!r}" if shown else f"character {at}, at the end"
 
 
 def unquote(text: str) -> str:
-    """The text of a quoted string; ``\\n`` and ``\\t`` as in Python, any other escaped character stands for itself."""
+    """The text of a quoted string. ``\\n`` and ``\\t`` are as in Python; another escaped character is itself."""
     inside = text[1:-1]
     if "\\" not in inside:
         return inside
@@ -70,6 +70,6 @@ def unquote(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """``text`` as a plan writes it, in single quotes."""
+    """``text`` as a plan literal, in single quotes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
     return f"'{escaped}'"

@@ -1,6 +1,6 @@
-"""Parses plans, whole or segment by segment, into the tree of ``timely.plans.language.syntax``.
+"""Parses plans, whole or segment by segment, into the syntax tree of ``timely.plans.language.syntax``.
 
-The language ``minispec`` is TypeFly's (arXiv 2312.14950) as its model and TimelyLLM's write it::
+The language ``minispec`` is TypeFly's (arXiv 2312.14950), as TypeFly's and TimelyLLM's models write it::
 
     plan      = { statement [";"] }
     statement = call | variable "=" value | "->" [value] | number "{" plan "}"
@@ -9,9 +9,9 @@ The language ``minispec`` is TypeFly's (arXiv 2312.14950) as its model and Timel
     value     = number | text | True | False | variable | call | value operator value | "(" value ")"
     operator  = | & == != < > <= >= + - * /                     loosest first; && and || are the same as & and |
 
-What models add without meaning is tolerated: a ``->`` between condition and brace, a missing ``;`` after a closing
-bracket, repeated ``;``. The language ``calls`` is flat: calls with literal arguments (bare words are texts),
-separated by ``;``, ``->``, or nothing.
+The parser tolerates what models add without meaning: a ``->`` between condition and brace, a missing ``;`` after a
+closing bracket, repeated ``;``. The language ``calls`` is flat: calls with literal arguments, separated by ``;``,
+``->`` or nothing. A bare word is a text there.
 """
 
 from __future__ import annotations
@@ -60,21 +60,20 @@ _SAME = {"||": "|", "&&": "&"}
 
 @dataclass(slots=True)
 class _Open:
-    """A block whose brace has not come. ``owner`` is what it belongs to; None for the plan itself."""
+    """A block without its closing brace, and the statement it belongs to; None for the plan itself."""
 
     block: Block
     owner: If | Loop | None
 
 
 class SegmentParser:
-    """Parses one plan as its segments arrive; each segment is understood in the blocks still open.
+    """Parses one plan as its segments arrive, each inside the blocks that are open.
 
     Args:
-        skill_set: gives language and skills.
-        fragment: the text starts at an unknown place, perhaps inside blocks: closing braces and ``:{`` without an
-            opening are allowed.
+        skill_set: defines language and skills.
+        fragment: the text may start inside blocks. Then ``}`` and ``:{`` may lack their opening brace.
 
-    A segment that raises leaves the parser in an undefined state: the plan is over.
+    After an error the parser's state is undefined, and the plan is over.
     """
 
     def __init__(self, skill_set: SkillSet, *, fragment: bool = False) -> None:
@@ -83,11 +82,11 @@ class SegmentParser:
         self.skill_set = skill_set
         self.program = Program()
         self.variables: set[str] = set()
-        """Names assigned so far."""
+        """Variables with a value so far."""
         self.statements = 0
-        """Statements so far, headers of blocks included."""
+        """Number of statements so far, block headers included."""
         self.just_closed: list[Loop] = []
-        """Loops that the latest segment closed, inner ones first."""
+        """Loops that the last segment closed, inner loops first."""
         self.fragment = fragment
         self._open = [_Open(self.program.body, None)]
         self._if: If | None = None
@@ -95,24 +94,25 @@ class SegmentParser:
 
     @property
     def depth(self) -> int:
-        """How many blocks are open."""
+        """Number of open blocks."""
         return len(self._open) - 1
 
     @property
     def loops(self) -> int:
-        """How many of the open blocks are loops."""
+        """Number of open loops."""
         return sum(isinstance(entry.owner, Loop) for entry in self._open)
 
     @property
     def position(self) -> int:
-        """Characters of the plan parsed so far."""
+        """Number of characters parsed so far."""
         return self._position
 
     def feed(self, segment: str) -> list[Call]:
-        """Parse the next segment; its calls, in the order written (arguments before the call that takes them).
+        """Parse the next segment; returns its calls in the order written, arguments before their call.
 
         Raises:
-            InvalidInput: it does not parse; says what and where. UnknownName: a skill that does not exist.
+            InvalidInput: the segment does not parse; the message says what and where.
+            UnknownName: a skill does not exist.
         """
         if self._position + len(segment) > MAX_PLAN_CHARS:
             raise InvalidInput(f"plan is longer than {MAX_PLAN_CHARS} characters", where="plan")
@@ -137,10 +137,10 @@ class SegmentParser:
             entry.block.closed = True
         return self.program
 
-    # What the reader does to the tree.
+    # The reader builds the tree with these.
 
     def _add(self, statement: Statement) -> None:
-        self._no_branch()
+        self._end_conditional()
         self._open[-1].block.statements.append(statement)
         self.statements += 1
 
@@ -150,8 +150,8 @@ class SegmentParser:
         self._open.append(_Open(block, owner))
 
     def _pop(self) -> bool:
-        """Close the innermost block; False if none is open."""
-        self._no_branch()
+        """Close the innermost block; False if no block is open."""
+        self._end_conditional()
         if not self.depth:
             return self.fragment
         entry = self._open.pop()
@@ -163,7 +163,7 @@ class SegmentParser:
         return True
 
     def _branch(self, condition: Value | None) -> bool:
-        """Another arm of the conditional that has just closed; False if none has."""
+        """Add an arm to the conditional that closed last; False if there is none."""
         owner = self._if
         if owner is None:
             if not self.fragment:
@@ -176,7 +176,7 @@ class SegmentParser:
         self._push(branch.body, owner)
         return True
 
-    def _no_branch(self) -> None:
+    def _end_conditional(self) -> None:
         if self._if is not None:
             self._if.closed = True
             self._if = None
@@ -185,10 +185,10 @@ class SegmentParser:
 class _Reader:
     """Recursive descent over the tokens of one segment."""
 
-    def __init__(self, parser: SegmentParser, text: str, found: Sequence[Token]) -> None:
+    def __init__(self, parser: SegmentParser, text: str, token_list: Sequence[Token]) -> None:
         self.parser = parser
         self.text = text
-        self.found = found
+        self.tokens = token_list
         self.next = 0
         self.nesting = 0
         self.operations = 0
@@ -205,7 +205,7 @@ class _Reader:
         )
 
     def peek(self) -> Token | None:
-        return self.found[self.next] if self.next < len(self.found) else None
+        return self.tokens[self.next] if self.next < len(self.tokens) else None
 
     def sees(self, *symbols: str) -> bool:
         token = self.peek()
@@ -229,7 +229,7 @@ class _Reader:
                 parser._add(self.call("statement"))
                 self.end_of_statement()
             elif self.takes(*separators):
-                parser._no_branch()
+                parser._end_conditional()
             elif self.blocks and self.takes("}"):
                 if not parser._pop():
                     self.next -= 1
@@ -252,8 +252,8 @@ class _Reader:
         return self.calls
 
     def end_of_statement(self) -> None:
-        """A closing bracket ends a call by itself; anything else needs a separator, a brace or the end."""
-        previous = self.found[self.next - 1]
+        """A closing bracket ends a call. Any other statement needs a separator, a brace or the end."""
+        previous = self.tokens[self.next - 1]
         if self.peek() is None or previous.text == ")" or self.sees(";", "}"):
             return
         if not self.blocks and self.sees("->"):
@@ -276,7 +276,7 @@ class _Reader:
             raise self.error("':' without a conditional before it")
 
     def loop(self) -> None:
-        token = self.found[self.next]
+        token = self.tokens[self.next]
         if not token.text.isdecimal() or not 1 <= int(token.text) <= MAX_LOOP:
             raise self.error(f"a loop runs 1 to {MAX_LOOP} times")
         self.next += 1
@@ -286,7 +286,7 @@ class _Reader:
         self.parser._push(loop.body, loop)
 
     def assign(self) -> None:
-        name = self.found[self.next].text
+        name = self.tokens[self.next].text
         self.next += 1
         self.needs("=", "a variable")
         value = self.value("value")
@@ -302,10 +302,10 @@ class _Reader:
         self.end_of_statement()
 
     def value(self, role: Role, loosest: int = 0) -> Value:
-        """A value whose operators bind at least as tightly as level ``loosest``."""
+        """Read a value whose operators bind at least as tightly as level ``loosest``."""
         left = self.primary(role)
         while (level := self.operator()) >= loosest:
-            written = self.found[self.next].text
+            written = self.tokens[self.next].text
             self.next += 1
             self.operations += 1
             if self.operations > MAX_OPERATIONS:
@@ -315,7 +315,7 @@ class _Reader:
         return left
 
     def operator(self) -> int:
-        """The level of the operator that comes next; -1 if none does."""
+        """The level of the next token as an operator; -1 if it is none."""
         token = self.peek()
         return _LEVEL_OF.get(token.text, -1) if token is not None and token.kind == "symbol" else -1
 
@@ -353,11 +353,11 @@ class _Reader:
         return Variable(token.text)
 
     def call(self, role: Role) -> Call:
-        token = self.found[self.next]
+        token = self.tokens[self.next]
         skill = self.parser.skill_set.find(token.text)
         if skill is None:
-            known = (entry.word for entry in self.parser.skill_set.skills)
-            raise UnknownName("skill", token.text, known, where=self.error("").where)
+            words = (entry.word for entry in self.parser.skill_set.skills)
+            raise UnknownName("skill", token.text, words, where=self.error("").where)
         self.next += 1
         args: list[Value] = []
         if self.takes("("):
@@ -369,7 +369,7 @@ class _Reader:
             self.nesting -= 1
         elif skill.arguments:
             raise self.error(f"expected '(' after {token.text}")
-        end = self.found[self.next - 1].end
+        end = self.tokens[self.next - 1].end
         call = Call(
             skill.name,
             tuple(args),
@@ -386,10 +386,10 @@ class _Reader:
         token = self.peek()
         if self.blocks or token is None or token.kind not in ("name", "variable"):
             return self.value("value")
-        following = self.found[self.next + 1] if self.next + 1 < len(self.found) else None
+        following = self.tokens[self.next + 1] if self.next + 1 < len(self.tokens) else None
         if token.text in ("True", "False") or (following is not None and following.text == "("):
             return self.value("value")
-        # Robot arm plans are often written pick(red_box).
+        # Models often write pick(red_box) in plans for robot arms.
         self.next += 1
         return token.text
 

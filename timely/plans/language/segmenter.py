@@ -1,31 +1,28 @@
-"""The stop-checker: finds, while text arrives, where an executable piece of a plan is complete.
+"""Finds segment boundaries while text arrives: the ends of executable parts of a plan.
 
-**The rule for plans** (``minispec`` and ``calls``). A segment ends with the statement in which a skill is complete:
+**The rule for plans** (``minispec`` and ``calls``). A segment ends with the statement that completes a skill call:
 
 * after the ``;`` or line break that ends a statement with a call in it: ``mf(50);`` ``_1=ox('cat');``;
-* or after the ``}`` that ends it and closes its block: ``g('scissors')}``. One brace only: whether another brace,
-  a ``;``, a ``->False`` or an ``:{`` follows is not known without waiting, so they open the next segment (or are the
-  plan's tail);
-* or after the ``{`` of a condition with a call in it, since the robot can evaluate that now:
-  ``?s('scissors')==True{``. A condition without a call (``?_1!=False{``) and a loop's header (``4{``) execute
-  nothing and belong to the segment that follows;
-* or, where none of these follows, before the first character that cannot continue the call (``mf(50)tc(90)``,
-  ``mf(50)->True``): spaces after the bracket belong with the call;
+* or after the ``}`` that ends it and closes its block: ``g('scissors')}``. The segment takes one brace only. A
+  further brace, ``;``, ``->False`` or ``:{`` starts the next segment or is the plan's tail;
+* or after the ``{`` of a condition with a call, which the robot can evaluate now: ``?s('scissors')==True{``. A
+  condition without a call (``?_1!=False{``) and a loop's header (``4{``) belong to the next segment;
+* or else before the first character that cannot continue the call (``mf(50)tc(90)``, ``mf(50)->True``). Spaces after
+  the bracket belong to the call;
 * in ``calls``, also after a ``->`` between two calls.
 
-So after the closing bracket of a call exactly one more character that is not a space is awaited, nothing longer.
-It costs at most one token, and it is worth it: with ``tc(90)`` alone the robot would not know that the loop body
-``4{mf(50);tc(90)}`` is complete, would run dry after the turn, and the missing brace would only come when the
-parked generation is due again. Waiting for more than one character would delay every last segment of a block.
+So after a call's closing bracket the segmenter waits for exactly one character that is not a space, at most one
+token. With ``tc(90)`` alone the robot would not know that the loop body ``4{mf(50);tc(90)}`` is complete. It would
+stop after the turn until the parked generation is due again. Waiting for more would delay the last segment of a block.
 
-**The rule for prose** (``text``). A sentence ends after ``. ! ? …`` with any closing quotes or brackets, and the space
-behind them (so that ``3.14`` is no end), unless the word is a known abbreviation or an initial; after a line break;
-after ``。！？`` at once. A paragraph ends after an empty line. Pieces shorter than ``min_words`` are joined with
-the next; after ``max_words`` the next space ends the segment whatever it is.
+**The rule for prose** (``text``). A sentence ends after ``. ! ? …``, any closing quotes or brackets, and a space, so
+``3.14`` is no end. Abbreviations and initials are no end either. A sentence also ends after a line break, and
+directly after ``。！？``. A paragraph ends after an empty line. A part shorter than ``min_words`` joins the next one.
+After ``max_words`` the next space ends the segment.
 
-Segments concatenate to the text. Boundaries are a function of the text alone, however it is cut into tokens. The
-automaton looks at each character once and keeps a few scalars, so it is linear; RE2 is too, but it cannot be
-suspended: each token would mean matching the segment again from its start.
+Segments concatenate to the text. Boundaries depend on the text alone, not on its division into tokens. The automaton
+reads each character once and keeps a few scalars, so it is linear. RE2 is linear too but cannot be suspended: it
+would match the segment again from its start at each token.
 """
 
 from __future__ import annotations
@@ -41,10 +38,10 @@ class Boundary:
     """A closed segment.
 
     Attributes:
-        end: where it ends, characters from the start of everything fed.
-        text: the whole segment, since the previous boundary.
-        blocking: it uses a skill on whose value the generation waits.
-        skills: full names of the skills it uses, in order; unknown names as written.
+        end: offset of its end from the start of the text.
+        text: the whole segment.
+        blocking: it uses a skill whose value the generation waits for.
+        skills: full names of its skills, in order; unknown names as written.
     """
 
     end: int
@@ -54,24 +51,24 @@ class Boundary:
 
 
 _Use = tuple[bool, tuple[str, ...]]
-"""Of a closed segment: blocking, skills."""
+"""``blocking`` and ``skills`` of a closed segment."""
 
 
 class _Scanner(Protocol):
-    """Looks at each character once; keeps no text."""
+    """Reads each character once and keeps no text."""
 
     def scan(self, text: str) -> list[tuple[int, _Use]]:
-        """Offsets in ``text`` (0..len) where segments end. Must be called with every piece, in order."""
+        """Offsets in ``text`` (0..len) of segment ends. Every part of the text must pass, in order."""
 
     def at_end(self) -> _Use | None:
-        """No more text comes: whether what has arrived since the last boundary is a segment, and of what."""
+        """At the end of the text: the use of the last segment; None if the rest is no segment."""
 
 
 class Segmenter:
     """Finds the boundaries of one plan while it is generated.
 
-    Feed it the generated text as it comes, in pieces of any length. At the end call ``close`` (a complete call
-    whose ``;`` never came, or the rest of a prose text, is a segment too) and then ``finish``.
+    Feed it the generated text in parts of any length. At the end call ``close``, since a complete call without its
+    ``;`` and the rest of a prose text are segments too. Then call ``finish``.
     """
 
     __slots__ = ("_parts", "_position", "_scanner")
@@ -96,7 +93,7 @@ class Segmenter:
         return "".join(self._parts)
 
     def feed(self, text: str) -> list[Boundary]:
-        """The next piece of text; the segments it closes, in order."""
+        """Take the next part of the text; returns the segments that it closes, in order."""
         ends = self._scanner.scan(text)
         start = self._position
         self._position = start + len(text)
@@ -114,7 +111,7 @@ class Segmenter:
         return boundaries
 
     def close(self) -> list[Boundary]:
-        """No more text comes: the last segment, if what is held is one."""
+        """End the text; returns the last segment, if the rest is one."""
         text = self.held
         use = self._scanner.at_end() if text else None
         if use is None:
@@ -124,24 +121,24 @@ class Segmenter:
         return [last]
 
     def finish(self) -> str:
-        """The tail: what followed the last segment.
+        """The tail: the text after the last segment.
 
-        Of a plan it executes nothing (``}``, ``->False``, a statement cut off) if ``close`` was called before; of
-        prose it is the last segment, unless ``close`` has returned that.
+        After ``close`` the tail of a plan executes nothing: ``}``, ``->False`` or an incomplete statement. The tail of
+        prose is its last segment, unless ``close`` has returned that.
         """
         tail = "".join(self._parts)
         self._parts = []
         return tail
 
 
-# What a closing bracket at the end of a call leaves open.
+# States after a call's closing bracket.
 _NOTHING = 0
-_STATEMENT = 1  # the call is the statement: whatever cannot continue it ends the segment
+_STATEMENT = 1  # the call is the statement: a character that cannot continue it ends the segment
 _VALUE = 2  # the call is a value of an assignment or a return: an operator may follow
 _ARROW = 3  # in the flat language: the "-" of "->" has come
 
 _CONTINUES = frozenset("=!<>&|+*/,.")
-"""After a call these do not start another statement. What they make of it does not parse, but it is one piece."""
+"""After a call these start no other statement. The result does not parse, but it is one segment."""
 
 
 class _CallScanner:
@@ -174,7 +171,7 @@ class _CallScanner:
         self._open = _NOTHING
 
     def at_end(self) -> _Use | None:
-        """A call that is complete but for its ``;`` ends with the text."""
+        """The end of the text closes a call without its ``;``."""
         if self._quote or self._brackets or self._condition:
             return None
         if self._word in self._bare:
@@ -184,7 +181,6 @@ class _CallScanner:
         return self._close()
 
     def scan(self, text: str) -> list[tuple[int, _Use]]:
-        """See ``_Scanner``."""
         ends: list[tuple[int, _Use]] = []
         for offset, char in enumerate(text):
             if self._quote:
@@ -215,7 +211,7 @@ class _CallScanner:
         return ends
 
     def _symbol(self, char: str, offset: int, ends: list[tuple[int, _Use]]) -> None:
-        """Anything but words, spaces and what is quoted."""
+        """Handle a character outside words, spaces and quotes."""
         if self._open == _ARROW:
             if char == ">":
                 ends.append((offset + 1, self._close()))
@@ -231,7 +227,7 @@ class _CallScanner:
             if not self._brackets and not self._condition and self._calls:
                 self._open = _VALUE if self._value else _STATEMENT
         elif char == ";" or (self._blocks and char in "{}"):
-            # These never stand inside brackets: a bracket left open must not swallow the rest of the plan.
+            # These never stand inside brackets, so an unclosed bracket does not swallow the rest of the plan.
             if self._calls:
                 ends.append((offset + 1, self._close()))
             else:
@@ -282,7 +278,7 @@ _ABBREVIATIONS = frozenset(
     | {"vs", "etc", "cf", "approx", "no", "fig", "eq", "e.g", "i.e", "a.m", "p.m"}
 )
 _FIRST_WIDE = "\u2e80"
-"""From here on scripts that are written without spaces: each character counts as a word."""
+"""First character of scripts without spaces, in which each character counts as a word."""
 
 
 class _TextScanner:
@@ -297,20 +293,19 @@ class _TextScanner:
         self._ended = False
         self._period = False
         self._newline = False
-        self._something = False
+        self._has_text = False
 
     def _close(self) -> _Use:
         self._words = 0
         self._word = ""
-        self._ended = self._newline = self._something = False
+        self._ended = self._newline = self._has_text = False
         return False, ()
 
     def at_end(self) -> _Use | None:
-        """Whatever is left is the last segment, unless it is only space."""
-        return self._close() if self._something else None
+        """The rest is the last segment, unless it is only space."""
+        return self._close() if self._has_text else None
 
     def scan(self, text: str) -> list[tuple[int, _Use]]:
-        """See ``_Scanner``."""
         ends: list[tuple[int, _Use]] = []
         for offset, char in enumerate(text):
             if char.isspace():
@@ -318,7 +313,7 @@ class _TextScanner:
                     ends.append((offset + 1, self._close()))
                 continue
             self._newline = False
-            self._something = True
+            self._has_text = True
             if char in _SENTENCE_ENDS:
                 self._period = char == "." and not self._ended
                 self._ended = True

@@ -1,9 +1,9 @@
-"""The tree of a plan: calls, conditionals, loops, variables, returns. Plain data that may still be growing.
+"""The syntax tree of a plan: calls, conditionals, loops, variables and returns, as plain data.
 
-Segments arrive one by one, so a block can be open: its ``statements`` list grows in place and ``closed`` turns
-true when its brace has come. An interpreter may walk as far as the tree is known and wait there.
+Segments arrive one by one, so the tree can grow. The ``statements`` of an open block grow in place, and ``closed``
+turns true at the block's closing brace. An interpreter walks to the end of the tree and waits there.
 
-Values are Python's own (``int``, ``float``, ``bool``, ``str``) or one of ``Variable``, ``Call``, ``Operation``.
+A value is a Python literal (``int``, ``float``, ``bool``, ``str``) or a ``Variable``, ``Call`` or ``Operation``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Operator = Literal["|", "&", "==", "!=", "<", ">", "<=", ">=", "+", "-", "*", "/
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """``_1``: what an assignment kept."""
+    """``_1``: a variable that an assignment set."""
 
     name: str
 
@@ -28,13 +28,13 @@ class Call:
     """One use of a skill. Two calls are equal when skill and arguments are.
 
     Attributes:
-        skill: full name (``move_forward``), whatever the plan wrote.
-        args: in order.
+        skill: full name (``move_forward``), also if the plan has the abbreviation.
+        args: the arguments in order.
         text: the call as written.
-        at: where it starts, characters from the start of the plan.
-        depth: how many blocks it stands in.
-        loops: how many of those are loops.
-        role: a statement of its own, part of a condition, or a value (assigned, returned, an argument).
+        at: offset of its first character in the plan.
+        depth: number of blocks around it.
+        loops: number of loops among those blocks.
+        role: a statement, part of a condition, or a value (assigned, returned or an argument).
     """
 
     skill: str
@@ -68,14 +68,14 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """``->True``: the plan ends here with this value (None when none is written)."""
+    """``->True``: the plan ends here with this value; None without a value."""
 
     value: Value | None
 
 
 @dataclass(slots=True)
 class Block:
-    """Statements in braces, or the whole plan. Grows while ``closed`` is false."""
+    """Statements in braces, or the whole plan. A block grows while ``closed`` is false."""
 
     statements: list[Statement] = field(default_factory=list)
     closed: bool = False
@@ -83,7 +83,7 @@ class Block:
 
 @dataclass(slots=True)
 class Branch:
-    """One arm of a conditional; ``condition`` is None for the ``:{...}`` that takes the rest."""
+    """One arm of a conditional. ``condition`` is None for the final ``:{...}``."""
 
     condition: Value | None
     body: Block
@@ -91,7 +91,7 @@ class Branch:
 
 @dataclass(slots=True)
 class If:
-    """``?a{...}:?b{...}:{...}``. Another arm may follow until ``closed``."""
+    """``?a{...}:?b{...}:{...}``. Arms may follow while ``closed`` is false."""
 
     branches: list[Branch]
     closed: bool = False
@@ -110,7 +110,7 @@ Statement: TypeAlias = "Call | Assign | Return | If | Loop"
 
 @dataclass(slots=True)
 class Program:
-    """A whole plan, or as much of it as has arrived (``body.closed`` false)."""
+    """A whole plan, or the start of one while ``body.closed`` is false."""
 
     body: Block = field(default_factory=Block)
 
@@ -120,7 +120,7 @@ class Program:
 
 
 def calls_of(node: Block | Statement | Value | None) -> Iterator[Call]:
-    """Every call inside a node, in the order written; a call's arguments come before it."""
+    """Every call inside a node, in the order written; the calls in arguments precede their call."""
     if isinstance(node, Block):
         for statement in node.statements:
             yield from calls_of(statement)

@@ -15,7 +15,7 @@ from timely.disciplines.predictors.request_annotator import Annotation
 from timely.engines.base import GenerationDone
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import Call, Operation, Value, Variable
-from timely.plans.profiles import RobotProfile
+from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.plans.validation import check_segment
 from timely.server.problems import problem

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from timely_interfaces.msg import ErrorCode
 
-from timely.plans.worlds import Thing
+from timely.plans.simulated_worlds import Thing
 from timely_robots.execution import MotionError
 
 HALF_VIEW = math.radians(41.0)

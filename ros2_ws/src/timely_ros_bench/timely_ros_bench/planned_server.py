@@ -12,7 +12,7 @@ from timely.core.errors import TimelyError
 from timely.engines.base import GenerationRequest
 from timely.engines.scripted import ScriptedEngine, ScriptedSegment
 from timely.plans import segment_execution_s
-from timely.plans.profiles import find_profile
+from timely.plans.robot_profiles import find_profile
 from timely.plans.skill_library import find_skill_set
 from timely.server.app import create_app
 from timely.server.run import ServerThread

@@ -1,6 +1,6 @@
-"""Simulated worlds for plans: a room with a drone, a table with an arm; they keep what happened, to be judged.
+"""Simulated worlds for plans: a room with a drone and a table with an arm. They record what a plan did.
 
-Plain geometry, no physics and no time: enough to tell a plan that does the task from one that does not.
+They have plain geometry, no physics and no time. That is enough to judge whether a plan does its task.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from timely.plans.language.interpreter import Invocation, Plain, SkillFailed
 Level = Literal["eye", "high", "low"]
 
 HALF_VIEW_DEG = 45.0
-RISE_CM, SINK_CM = 20.0, -20.0
-"""So far up (down) it sees what stands on (lies under) the furniture."""
+MIN_HEIGHT_FOR_HIGH_CM, MAX_HEIGHT_FOR_LOW_CM = 20.0, -20.0
+"""Heights at which the drone sees objects on furniture, and under it."""
 STAND_OFF_CM = 60.0
-SIZE = 0.2
+APPARENT_SIZE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,10 @@ class Thing:
     """Something in a drone's room.
 
     Attributes:
-        bearing_deg: from the start of the drone, to the right positive. distance_cm: from there.
-        level: ``high`` is seen from above only, ``low`` from below only.
-        fits: what it is good for, lower case: ``scan_abstract`` finds it by these words.
+        bearing_deg: direction from the drone's start, positive to the right.
+        distance_cm: distance from the drone's start.
+        level: ``high`` is visible from above only, ``low`` from below only.
+        fits: purposes in lower case, by which ``scan_abstract`` finds the thing.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """Where a picture was taken and what is on it."""
+    """A picture: where it was taken and what it shows."""
 
     position: tuple[float, float, float]
     heading_deg: float
@@ -48,14 +49,16 @@ class Photo:
 
 
 @dataclass(slots=True)
-class DroneScene:
-    """A drone in a room; does the skills of the skill set ``drone``.
+class DroneWorld:
+    """A drone in a room. It does the skills of the skill set ``drone``.
 
     Attributes:
-        things: what is in the room.
-        facts: answers of ``probe``: the first whose words are all in the question.
-        x, y, z: cm from the start; x forward, y right. heading_deg: clockwise.
-        done: the skills carried out, in order. nearest_cm: how near it came to each thing.
+        things: the objects in the room.
+        facts: answers of ``probe``. The first fact whose words are all in the question is the answer.
+        x, y, z: cm from the start; x forward, y right.
+        heading_deg: clockwise from the start.
+        done: the executed skills, in order.
+        nearest_cm: smallest distance to each thing so far.
     """
 
     things: Sequence[Thing] = ()
@@ -73,7 +76,6 @@ class DroneScene:
     nearest_cm: dict[str, float] = field(default_factory=dict)
 
     def do(self, invocation: Invocation) -> Plain:
-        """See ``World``."""
         args = invocation.args
         self.done.append(invocation.skill)
         match invocation.skill:
@@ -103,37 +105,37 @@ class DroneScene:
                 seen = frozenset(thing.name for thing in self.things if self._sees(thing))
                 self.photos.append(Photo((self.x, self.y, self.z), self.heading_deg, seen))
             case "goto":
-                self._goto(self._needed(args[0]))
+                self._goto(self._in_view(args[0]))
             case "orienting":
-                self.heading_deg = self._bearing(self._needed(args[0]))
+                self.heading_deg = self._bearing(self._in_view(args[0]))
             case "re_plan":
                 return ""
             case _:
-                return self._asked(invocation)
+                return self._answer(invocation)
         return None
 
-    def _asked(self, invocation: Invocation) -> Plain:
-        """Skills that give a value."""
+    def _answer(self, invocation: Invocation) -> Plain:
+        """The value of a skill that returns one."""
         skill, text = invocation.skill, _name(invocation.args[0])
         if skill == "is_visible":
             return any(thing.name == text and self._sees(thing) for thing in self.things)
         if skill == "scan":
-            return self._found(thing for thing in self.things if thing.name == text) is not None
+            return self._search(thing for thing in self.things if thing.name == text) is not None
         if skill == "scan_abstract":
-            wanted = text.split()
-            found = self._found(thing for thing in self.things if _fits(thing.fits, wanted))
-            return found.name if found else False
+            words = text.split()
+            thing = self._search(thing for thing in self.things if _fits(thing.fits, words))
+            return thing.name if thing else False
         if skill == "probe":
-            words = set(text.replace("?", " ").replace(",", " ").split())
-            return next((answer for keys, answer in self.facts if set(keys) <= words), "unknown")
-        thing = self._needed(text)
-        sideways = (self._bearing(thing) - self.heading_deg + 180.0) % 360.0 - 180.0
+            question = set(text.replace("?", " ").replace(",", " ").split())
+            return next((answer for keys, answer in self.facts if set(keys) <= question), "unknown")
+        target = self._in_view(text)
+        sideways = (self._bearing(target) - self.heading_deg + 180.0) % 360.0 - 180.0
         values = {
             "object_x": 0.5 + sideways / (4 * HALF_VIEW_DEG),
             "object_y": 0.5,
-            "object_width": SIZE,
-            "object_height": SIZE,
-            "object_distance": self._distance(thing),
+            "object_width": APPARENT_SIZE,
+            "object_height": APPARENT_SIZE,
+            "object_distance": self._distance(target),
         }
         if skill not in values:
             raise SkillFailed("this drone cannot do that", where=invocation.text)
@@ -144,7 +146,7 @@ class DroneScene:
         self.x += math.cos(angle) * _number(distance)
         self.y += math.sin(angle) * _number(distance)
         self.moves += 1
-        self._note()
+        self._update_nearest()
 
     def _lift(self, distance: float) -> None:
         self.z += distance
@@ -159,29 +161,29 @@ class DroneScene:
         self._move(0.0, max(0.0, self._distance(thing) - STAND_OFF_CM))
         self.visited.append(thing.name)
 
-    def _note(self) -> None:
+    def _update_nearest(self) -> None:
         for thing in self.things:
             before = self.nearest_cm.get(thing.name, math.inf)
             self.nearest_cm[thing.name] = min(before, self._distance(thing))
 
-    def _found(self, things: Iterable[Thing]) -> Thing | None:
-        """The first that turning shows; it is then ahead."""
+    def _search(self, things: Iterable[Thing]) -> Thing | None:
+        """The first of these things that a full turn shows. The drone then faces it."""
         for thing in things:
-            if self._shows(thing):
+            if self._at_visible_level(thing):
                 if not self._sees(thing):
                     self.heading_deg = self._bearing(thing)
                 return thing
         return None
 
-    def _needed(self, name: Plain) -> Thing:
-        wanted = _name(name)
+    def _in_view(self, name: Plain) -> Thing:
+        text = _name(name)
         for thing in self.things:
-            if thing.name == wanted and self._sees(thing):
+            if thing.name == text and self._sees(thing):
                 return thing
-        raise SkillFailed(f"{wanted!r} is not in sight", where="drone")
+        raise SkillFailed(f"{text!r} is not in sight", where="drone")
 
     def place_of(self, thing: Thing) -> tuple[float, float]:
-        """Where it is, cm from the start."""
+        """Position of a thing, cm from the start."""
         angle = math.radians(thing.bearing_deg)
         return math.cos(angle) * thing.distance_cm, math.sin(angle) * thing.distance_cm
 
@@ -193,26 +195,27 @@ class DroneScene:
         px, py = self.place_of(thing)
         return math.hypot(px - self.x, py - self.y)
 
-    def _shows(self, thing: Thing) -> bool:
-        """Nothing but the heading is in the way."""
+    def _at_visible_level(self, thing: Thing) -> bool:
+        """The drone is at a height from which the thing is visible."""
         return (
             thing.level == "eye"
-            or (thing.level == "high" and self.z >= RISE_CM)
-            or (thing.level == "low" and self.z <= SINK_CM)
+            or (thing.level == "high" and self.z >= MIN_HEIGHT_FOR_HIGH_CM)
+            or (thing.level == "low" and self.z <= MAX_HEIGHT_FOR_LOW_CM)
         )
 
     def _sees(self, thing: Thing) -> bool:
         aside = (self._bearing(thing) - self.heading_deg + 180.0) % 360.0 - 180.0
-        return self._shows(thing) and abs(aside) <= HALF_VIEW_DEG
+        return self._at_visible_level(thing) and abs(aside) <= HALF_VIEW_DEG
 
 
 @dataclass(slots=True)
-class ArmScene:
-    """An arm at a table; does the skills of the skill set ``arm``.
+class ArmWorld:
+    """An arm at a table. It does the skills of the skill set ``arm``.
 
     Attributes:
-        things: what can be grasped. places: where else something can be put.
-        on: what each thing that was put down lies on.
+        things: the objects that can be grasped.
+        places: further places to put objects.
+        on: the place of each object that was put down.
     """
 
     things: Sequence[str] = ()
@@ -229,7 +232,6 @@ class ArmScene:
     done: list[str] = field(default_factory=list)
 
     def do(self, invocation: Invocation) -> Plain:
-        """See ``World``."""
         self.done.append(invocation.skill)
         name = _name(invocation.args[0]) if invocation.args else ""
         if invocation.skill not in ("say", "look"):
@@ -237,17 +239,17 @@ class ArmScene:
             self.at_home = invocation.skill == "home"
         match invocation.skill:
             case "pick":
-                self.over = self._known(name)
+                self.over = self._present(name)
                 self._grasp(name)
             case "take":
                 if self.over != name:
                     raise SkillFailed(f"is not over {name!r}", where="arm")
                 self._grasp(name)
             case "place" | "drop":
-                self.over = self._known(name)
+                self.over = self._present(name)
                 self._put(name)
             case "move_to":
-                self.over = self._known(name)
+                self.over = self._present(name)
                 if self.holding is None:
                     self.shown.append(name)
             case "open":
@@ -267,7 +269,7 @@ class ArmScene:
                 raise SkillFailed("this arm cannot do that", where=invocation.text)
         return None
 
-    def _known(self, name: str) -> str:
+    def _present(self, name: str) -> str:
         if name not in self.things and name not in self.places:
             raise SkillFailed(f"there is no {name!r}", where="arm")
         return name
@@ -303,5 +305,5 @@ def _number(value: Plain) -> float:
 
 
 def _fits(fits: Iterable[str], words: Sequence[str]) -> bool:
-    wanted = {word.strip("?.,!'") for word in words}
-    return any(set(fit.split()) <= wanted for fit in fits)
+    purpose = {word.strip("?.,!'") for word in words}
+    return any(set(fit.split()) <= purpose for fit in fits)

@@ -1,4 +1,4 @@
-"""Robot profiles for those who may not know lrtrace: found by name, with errors of Timely's own tree."""
+"""Finds robot profiles by name and raises Timely's own errors, for rooms that may not import lrtrace."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["RobotProfile", "find_profile", "profile_names"]
 
 
 def find_profile(name: str) -> RobotProfile:
-    """The robot profile of that name. Never a path: safe for names that come over a network.
+    """The robot profile of that name. A path is refused, so names from a network are safe.
 
     Raises:
-        UnknownName: there is none; lists the known ones. InvalidInput: its file is broken; says where.
+        UnknownName: there is none; the message lists the names. InvalidInput: its file is broken.
     """
     try:
         return profiles.find_profile(name)
