@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.hints import with_hints
+from timely.core.clock import ManualClock, settle
 from timely.core.errors import Conflict, EngineFailed, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
-from timely.core.timing import ManualTime, settle
 from timely.disciplines import registry
 from timely.disciplines.requirements import lacks
 from timely.engines.base import EngineEvent, ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
@@ -30,8 +30,8 @@ PLANS: dict[str, Script] = {
 
 
 @asynccontextmanager
-async def running(**options: Any) -> AsyncIterator[tuple[ScriptedEngine, ManualTime]]:
-    clock = ManualTime(50.0)
+async def running(**options: Any) -> AsyncIterator[tuple[ScriptedEngine, ManualClock]]:
+    clock = ManualClock(50.0)
     engine = ScriptedEngine(PLANS, **{"clock": clock, "token_s": 0.01, **options})
     await engine.start()
     try:

@@ -19,8 +19,8 @@ import httpx
 import pytest
 from fleet import PLANS, WAIT_S, Reader, body, catalogue, fleet
 
+from timely.core.clock import ManualClock, settle
 from timely.core.errors import EngineFailed, InvalidInput
-from timely.core.timing import ManualTime, settle
 from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine
 from timely.server import ServerSettings, ServerThread, create_app, serve
@@ -87,7 +87,7 @@ def test_an_engine_that_ignores_a_cancel_does_not_keep_the_task() -> None:
         async def cancel(self, task_id: str) -> bool:
             return True
 
-    clock = ManualTime()
+    clock = ManualClock()
     engine = Deaf(PLANS, clock=clock)
     app = create_app(engine, ServerSettings(engine_timeout_s=0.05), clock, catalogue())
     with (
@@ -107,7 +107,7 @@ def test_an_engine_that_answers_nothing_is_a_typed_error_not_a_hang() -> None:
         async def report(self, task_id: str, report: object) -> None:
             await asyncio.Event().wait()
 
-    clock = ManualTime()
+    clock = ManualClock()
     app = create_app(Silent(PLANS, clock=clock), ServerSettings(engine_timeout_s=0.05), clock, catalogue())
     with (
         ServerThread(app) as server,

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from timely.core.timing import ManualTime
+from timely.core.clock import ManualClock
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
 from timely.plans.robot_profiles import RobotProfile
@@ -125,7 +125,7 @@ class Fleet:
 
     server: ServerThread
     engine: ScriptedEngine
-    clock: ManualTime
+    clock: ManualClock
     service: TaskService
     http: httpx.Client = field(repr=False)
 
@@ -168,7 +168,7 @@ def fleet(
     **settings: Any,
 ) -> Iterator[Fleet]:
     """A server on loopback with a scripted engine, on a clock that stands still."""
-    clock = ManualTime(100.0)
+    clock = ManualClock(100.0)
     scripted = ScriptedEngine(PLANS | (plans or {}), clock=clock, token_s=0.01, **(engine or {}))
     chosen = replace(ServerSettings(admission_wait_s=0.001, send_timeout_s=2.0), **settings)
     app = create_app(scripted, chosen, clock, catalogue(), predictors)

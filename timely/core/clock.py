@@ -1,8 +1,18 @@
-"""Where time comes from: an argument, never a global, so that tests and the simulator own it."""
+"""Time as an argument: clocks that can be read and waited for, the machine's and one that a test owns.
+
+No module reads a global clock, so tests and the simulator own the time.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import heapq
+import itertools
+import math
+import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 
@@ -14,32 +24,148 @@ class Clock(Protocol):
         ...
 
 
+class AsyncClock(Clock, Protocol):
+    """A clock whose seconds can be waited for in an event loop."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return once ``seconds`` have passed on this clock; zero or less yields to the loop once."""
+        ...
+
+
 class SystemClock:
-    """The machine's monotonic clock; on Linux it is one axis for all processes of a host."""
+    """The machine's monotonic clock; on Linux it is one axis for all processes of a host.
+
+    Args:
+        speed: seconds of this clock in a second of the machine: over 1 for emulated and simulated robots.
+    """
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self.speed = speed
 
     def now(self) -> float:
-        """Seconds since an arbitrary origin, common to all processes."""
-        return time.monotonic()
+        """Seconds since an arbitrary origin, common to all processes that use the same speed."""
+        return time.monotonic() * self.speed
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``AsyncClock``."""
+        await asyncio.sleep(max(0.0, seconds / self.speed))
+
+    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
+        """Block for ``seconds`` of this clock; True as soon as ``interrupted`` is set, False at the end."""
+        return interrupted.wait(max(0.0, seconds / self.speed))
 
 
-class VirtualClock:
-    """A clock that moves only when told to."""
+class ManualClock:
+    """A clock that stands still until it is advanced; sleepers wake in the order of their due times.
+
+    ``advance`` may be called from any thread, and sleepers may belong to several event loops. Nothing waits for real
+    time: a test that advances by an hour takes no longer than one that advances by a second.
+    """
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now = start_s
+        self._lock = threading.Lock()
+        self._order = itertools.count()
+        self._sleepers: list[tuple[float, int, asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     def now(self) -> float:
-        """The virtual time, seconds."""
+        """The time set so far, seconds."""
         return self._now
 
+    @property
+    def next_due_s(self) -> float:
+        """When the next sleeper is due, seconds; ``inf`` without sleepers."""
+        with self._lock:
+            while self._sleepers and self._sleepers[0][3].done():
+                heapq.heappop(self._sleepers)
+            return self._sleepers[0][0] if self._sleepers else math.inf
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``AsyncClock``."""
+        if seconds <= 0 or math.isnan(seconds):
+            await asyncio.sleep(0)
+            return
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            due_s = self._now + seconds
+            heapq.heappush(self._sleepers, (due_s, next(self._order), loop, future))
+        await future
+
     def advance(self, seconds: float) -> float:
-        """Move forward by ``seconds`` (zero or more) and return the new time."""
+        """Move forward by ``seconds`` (zero or more), wake all sleepers that are due and return the new time.
+
+        A sleeper that sleeps again does so from the new time; ``run_for`` stops at every due time instead.
+        """
         if seconds < 0:
             raise ValueError(f"time does not go back: {seconds}")
-        self._now += seconds
+        with self._lock:
+            self._now += seconds
+            due = []
+            while self._sleepers and self._sleepers[0][0] <= self._now:
+                due.append(heapq.heappop(self._sleepers))
+        for _, _, loop, future in due:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_wake, future)
         return self._now
 
     def advance_to(self, when_s: float) -> float:
-        """Move forward to ``when_s``; a time in the past leaves the clock where it is."""
-        self._now = max(self._now, when_s)
+        """Move forward to ``when_s`` and return the time; a time in the past changes nothing."""
+        self.advance(max(0.0, when_s - self._now))
+        self._now = max(self._now, when_s)  # a difference may be rounded
         return self._now
+
+    async def run_for(self, seconds: float) -> float:
+        """Move forward by ``seconds``, stopping at every due time until the loop has settled; the new time.
+
+        For code whose sleepers all live in the running loop.
+        """
+        end_s = self._now + seconds
+        await settle()
+        while (due_s := self.next_due_s) <= end_s:
+            self.advance(max(0.0, due_s - self._now))
+            await settle()
+        self.advance(max(0.0, end_s - self._now))
+        await settle()
+        return self._now
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+SETTLE_ROUNDS = 50
+"""Turns of the event loop after which all tasks that need no further time have run, chains of tasks included."""
+
+
+async def settle() -> None:
+    """Let every task that can run do so, without time passing."""
+    for _ in range(SETTLE_ROUNDS):
+        await asyncio.sleep(0)
+
+
+async def wait_until(event: asyncio.Event, clock: AsyncClock, when_s: float) -> bool:
+    """Wait for ``event`` or until ``when_s`` on ``clock``, whichever is first; True if the event is set."""
+    if event.is_set() or when_s <= clock.now():
+        return event.is_set()
+    if math.isinf(when_s):
+        return await event.wait()
+    waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(when_s - clock.now()))]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    return event.is_set()
+
+
+@asynccontextmanager
+async def at_most(seconds: float) -> AsyncIterator[None]:
+    """Give up the block after ``seconds`` of the machine's time, without an error."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        return

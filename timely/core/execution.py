@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from timely.core.errors import Conflict
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
+
+
+def waiting_time_s(arrival_s: float, spans: Iterable[tuple[float, float]]) -> float:
+    """How long a robot had nothing to execute: completion minus execution (TimelyLLM Fig. 3), seconds.
+
+    Args:
+        spans: start and end of each segment in order, seconds; without any the result is nan.
+    """
+    waited_s, free_s = math.nan, arrival_s
+    for start_s, end_s in spans:
+        waited_s = (0.0 if math.isnan(waited_s) else waited_s) + max(0.0, start_s - free_s)
+        free_s = end_s
+    return waited_s
 
 
 class ExecutionTrack:
@@ -157,14 +171,8 @@ class ExecutionTrack:
 
     @property
     def waiting_time_s(self) -> float:
-        """Completion minus execution, summed over segments (TimelyLLM Fig. 3), seconds; nan before any segment."""
-        if not self.segments:
-            return math.nan
-        waited, previous = 0.0, self.arrival_s
-        for segment in self.segments:
-            waited += max(0.0, segment.start_s - previous)
-            previous = segment.end_s
-        return waited
+        """How long the robot had nothing to execute, seconds; nan before any segment."""
+        return waiting_time_s(self.arrival_s, ((part.start_s, part.end_s) for part in self.segments))
 
     @property
     def completion_time_s(self) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from timely.core.execution import waiting_time_s
 from timely.core.hints import NO_HINTS, RequestHints
 from timely.engines.base import Mode
 
@@ -109,12 +110,8 @@ class JobRecord:
 
     @property
     def waiting_time_s(self) -> float:
-        """Waits before each segment, summed: completion minus execution (TimelyLLM Fig. 3), seconds."""
-        waited, free = 0.0, self.arrived_s
-        for start, end in zip(self.start_s, self.end_s, strict=True):
-            waited += start - free
-            free = end
-        return waited if self.start_s else math.nan
+        """How long the robot had nothing to execute, seconds; nan before any segment."""
+        return waiting_time_s(self.arrived_s, zip(self.start_s, self.end_s, strict=True))
 
     def utility(self, now: float) -> float:
         """Utility of its response time; a task without a response counts with its age at ``now``."""

@@ -17,10 +17,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from timely.core.clock import AsyncClock, SystemClock, wait_until
 from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError, TooLarge
 from timely.core.job import Job, JobSpec
 from timely.core.reports import ExecutionReport
-from timely.core.timing import AsyncClock, SystemTime, wait_until
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.requirements import check_needs, lacks
@@ -109,7 +109,7 @@ class ScriptedEngine(Engine):
     Args:
         plans: task text -> its segments. A task that is not listed goes to ``planner``.
         planner: request -> its segments; None: the example of the skill set that is nearest to the task.
-        clock: seconds that steps and waits take; a ``ManualTime`` in tests.
+        clock: seconds that steps and waits take; a ``ManualClock`` in tests.
         discipline: name of the queue discipline.
         mode: how segments leave, see ``timely.engines.base.Mode``.
         token_s: time of a decoding step with one sequence, seconds.
@@ -150,7 +150,7 @@ class ScriptedEngine(Engine):
         check_needs(registry.load(discipline).info, ())
         self._plans = dict(plans or {})
         self._planner: Planner = planner or nearest_example
-        self.clock: AsyncClock = clock or SystemTime()
+        self.clock: AsyncClock = clock or SystemClock()
         self._speed = FixedSpeed(token_s, sequence_s, prefill_token_s)
         self._controller = Controller(registry.create(discipline, predictors), self._speed, files=predictors)
         self._mode: Mode = mode

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 import timely
-from timely.core.timing import AsyncClock, SystemTime
+from timely.core.clock import AsyncClock, SystemClock
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.base import Engine
 from timely.server import problems
@@ -37,7 +37,7 @@ def create_app(
         predictors: of urgency and length at the door; none unless given: requests go on with what they bring.
     """
     settings = settings or ServerSettings()
-    service = TaskService(engine, settings, clock or SystemTime(), catalogue or FileCatalogue(), predictors)
+    service = TaskService(engine, settings, clock or SystemClock(), catalogue or FileCatalogue(), predictors)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

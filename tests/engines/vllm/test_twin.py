@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from timely.core.clock import VirtualClock
+from timely.core.clock import ManualClock
 from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import create
@@ -164,7 +164,7 @@ class Twin:
 
         init_none_hash(sha256)
         self.hasher = get_request_block_hasher(BLOCK, sha256)
-        self.clock = VirtualClock()
+        self.clock = ManualClock()
         self.scheduler.clock = self.clock.now
         self.journal: list[dict[str, Any]] = []
         self.scheduler.controller = Controller(

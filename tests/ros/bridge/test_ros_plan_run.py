@@ -16,8 +16,8 @@ from timely_bridge.robot_lock import Turnstile
 from timely_bridge.testing import FakeDriver, FakeSegment, FakeServer
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
+from timely.core.clock import ManualClock, settle
 from timely.core.errors import EngineFailed, TimelyError, UnsafeSegment
-from timely.core.timing import ManualTime, settle
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
 PLAN = (FakeSegment("mf(100);", 2.0), FakeSegment("tc(90);", 3.0), FakeSegment("mu(40);", 1.0))
@@ -30,7 +30,7 @@ class World:
     """A robot, a server and time."""
 
     def __init__(self, server: FakeServer, *, policy: str = "queue", **driver: Any) -> None:
-        self.time = ManualTime(100.0)
+        self.time = ManualClock(100.0)
         self.server = server
         self.driver = FakeDriver(self.time.now, self.time.sleep, **driver)
         self.turnstile = Turnstile(policy)

@@ -9,8 +9,8 @@ from timely_bridge.error_codes import TaskEnded
 from timely_bridge.robot_lock import Turn, Turnstile
 from timely_interfaces.msg import ErrorCode
 
+from timely.core.clock import settle
 from timely.core.errors import InvalidInput
-from timely.core.timing import settle
 
 
 class Cuts:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from timely.core.clock import ManualClock
 from timely.core.errors import InvalidInput
-from timely.core.timing import ManualTime
 from timely.disciplines.predictors.request_annotator import Arrival, Door, Predictors
 from timely.disciplines.predictors.urgency import UrgencyPredictor
 from timely.server import ServerSettings
@@ -204,8 +204,8 @@ def test_a_chat_request_that_cannot_be_understood_is_left_to_the_engine(payload:
 # --------------------------------------------------------------------------- batching, on a clock of its own
 
 
-def queue(classifier: Told, **settings: Any) -> tuple[PredictionQueue, ManualTime]:
-    clock = ManualTime(0.0)
+def queue(classifier: Told, **settings: Any) -> tuple[PredictionQueue, ManualClock]:
+    clock = ManualClock(0.0)
     door = Door(Predictors(UrgencyPredictor(classifier)))
     made = PredictionQueue(door, ServerSettings(**settings), clock)
     made.serve(("urgency",))

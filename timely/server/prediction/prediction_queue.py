@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Hashable
 
-from timely.core.timing import AsyncClock, wait_until
+from timely.core.clock import AsyncClock, wait_until
 from timely.disciplines.predictors.batching import PredictionStage
 from timely.disciplines.predictors.request_annotator import Annotation, Arrival, Door, Guesses
 from timely.disciplines.predictors.urgency import Assignment

@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from timely.core.clock import AsyncClock, at_most, wait_until
 from timely.core.errors import (
     Conflict,
     EngineFailed,
@@ -31,7 +32,6 @@ from timely.core.errors import (
 from timely.core.hints import RequestHints
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
-from timely.core.timing import AsyncClock, at_most, wait_until
 from timely.disciplines.predictors.request_annotator import Arrival, Door, Predictors
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import (

@@ -1,4 +1,4 @@
-"""Time that can be waited for, owned by the test."""
+"""Clocks: the machine's, and one that a test owns."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from timely.core.timing import ManualTime, SystemTime, settle, wait_until
+from timely.core.clock import ManualClock, SystemClock, settle, wait_until
 
 
 async def test_sleepers_wake_in_the_order_of_their_due_times() -> None:
-    clock = ManualTime(5.0)
+    clock = ManualClock(5.0)
     woken: list[tuple[str, float]] = []
 
     async def sleeper(name: str, *pauses: float) -> None:
@@ -33,7 +33,7 @@ async def test_sleepers_wake_in_the_order_of_their_due_times() -> None:
 
 
 async def test_advance_wakes_everyone_due_at_once() -> None:
-    clock = ManualTime()
+    clock = ManualClock()
     sleepers = [asyncio.create_task(clock.sleep(seconds)) for seconds in (1.0, 2.0, 3.0)]
     await settle()
     clock.advance(2.0)
@@ -45,7 +45,7 @@ async def test_advance_wakes_everyone_due_at_once() -> None:
 
 
 async def test_time_may_be_advanced_from_another_thread() -> None:
-    clock = ManualTime()
+    clock = ManualClock()
     sleeper = asyncio.create_task(clock.sleep(60.0))
     await settle()
     thread = threading.Thread(target=clock.advance, args=(60.0,))
@@ -55,16 +55,16 @@ async def test_time_may_be_advanced_from_another_thread() -> None:
 
 
 async def test_sleeping_for_nothing_returns_on_any_clock() -> None:
-    for clock in (ManualTime(), SystemTime()):
+    for clock in (ManualClock(), SystemClock()):
         for seconds in (0.0, -1.0):
             await asyncio.wait_for(clock.sleep(seconds), 10.0)
-    before = SystemTime().now()
-    await SystemTime().sleep(0.001)
-    assert SystemTime().now() - before >= 0.001
+    before = SystemClock().now()
+    await SystemClock().sleep(0.001)
+    assert SystemClock().now() - before >= 0.001
 
 
 async def test_waiting_ends_with_the_event_or_with_the_time() -> None:
-    clock = ManualTime()
+    clock = ManualClock()
     event = asyncio.Event()
     waiting = asyncio.create_task(wait_until(event, clock, 5.0))
     await clock.run_for(4.9)
@@ -79,3 +79,35 @@ async def test_waiting_ends_with_the_event_or_with_the_time() -> None:
         assert waiting.result() is (when > 5.0)
         event.clear()
     assert clock.next_due_s == math.inf
+
+
+def test_a_manual_clock_moves_only_when_told() -> None:
+    clock = ManualClock(2.0)
+    assert clock.now() == clock.now() == 2.0
+    assert clock.advance(0.5) == clock.now() == 2.5
+    assert clock.advance(0.0) == 2.5
+    assert clock.advance_to(4.0) == clock.now() == 4.0
+
+
+def test_a_manual_clock_never_goes_back() -> None:
+    clock = ManualClock(3.0)
+    assert clock.advance_to(1.0) == 3.0
+    with pytest.raises(ValueError, match="does not go back"):
+        clock.advance(-0.1)
+    assert clock.now() == 3.0
+
+
+def test_the_system_clock_does_not_go_back() -> None:
+    clock = SystemClock()
+    readings = [clock.now() for _ in range(100)]
+    assert readings == sorted(readings)
+
+
+def test_a_faster_clock_waits_and_counts_at_its_speed() -> None:
+    fast = SystemClock(speed=1000.0)
+    before = fast.now()
+    assert fast.wait(threading.Event(), 1.0) is False
+    assert fast.now() - before >= 1.0
+    interrupted = threading.Event()
+    interrupted.set()
+    assert SystemClock().wait(interrupted, 1000.0) is True

@@ -1,0 +1,65 @@
+"""Writing files that appear whole or not at all: no reader ever sees half a result."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from timely.core.errors import InvalidInput
+
+STDOUT = Path("-")
+"""As the name of a file: standard output."""
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path``, to be written in the block; it takes the name ``path`` at its end.
+
+    The content is on the disk before the name is. If the block raises, ``path`` stays as it was.
+
+    Raises:
+        InvalidInput: the file cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            # mkstemp makes a private file; a result is as readable as any other new file.
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all; text is UTF-8, and ``-`` is standard output.
+
+    A pipe or a device is written directly: nothing can be renamed over it.
+
+    Raises:
+        InvalidInput: the file cannot be written.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if path == STDOUT:
+        sys.stdout.write(data.decode())
+        return
+    if path.exists() and not path.is_file():
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
+        return
+    with replaced_file(path) as temporary:
+        temporary.write_bytes(data)
