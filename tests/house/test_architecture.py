@@ -57,14 +57,14 @@ def rooms() -> dict[str, Room]:
 @cache
 def modules() -> dict[str, Path]:
     """Every module of the project by dotted name."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     roots = [ROOT, *(path for path in sorted(ROS_SOURCES.glob("*")) if path.is_dir())]
     for root in roots:
         for package in ("timely", "lrtrace") if root == ROOT else (root.name,):
             for path in sorted((root / package).rglob("*.py")):
                 parts = path.relative_to(root).with_suffix("").parts
-                found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+                paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
 def room_of(module: str) -> Room | None:
@@ -136,24 +136,24 @@ def test_every_module_is_in_a_room() -> None:
 def test_only_drawn_doors(name: str) -> None:
     room = room_of(name)
     assert room is not None
-    wrong = [complaint for found in imports_of(name) if (complaint := _complaint(room, found))]
+    wrong = [complaint for entry in imports_of(name) if (complaint := _complaint(room, entry))]
     assert not wrong, "\n".join(wrong)
 
 
-def _complaint(room: Room, found: Import) -> str:
-    top = found.name.partition(".")[0]
+def _complaint(room: Room, entry: Import) -> str:
+    top = entry.name.partition(".")[0]
     if top in sys.stdlib_module_names:
         return ""
-    if found.name in modules() or top in {"timely", "lrtrace", "timely_interfaces"} | _ros_packages():
-        target = room_of(found.name)
-        wanted = target.name if target else top
-        if wanted == room.name or {wanted, found.name} & room.doors:
+    if entry.name in modules() or top in {"timely", "lrtrace", "timely_interfaces"} | _ros_packages():
+        target = room_of(entry.name)
+        destination = target.name if target else top
+        if destination == room.name or {destination, entry.name} & room.doors:
             return ""
-        return f"{found}: {room.name} has no door to {wanted} ({found.name})"
-    if top in room.libraries or (top in room.in_functions and (found.lazy or found.typing_only)):
+        return f"{entry}: {room.name} has no door to {destination} ({entry.name})"
+    if top in room.libraries or (top in room.in_functions and (entry.lazy or entry.typing_only)):
         return ""
     how = "may import it only inside functions" if top in room.in_functions else "does not have that library"
-    return f"{found}: {room.name} {how}: {found.name}"
+    return f"{entry}: {room.name} {how}: {entry.name}"
 
 
 def _ros_packages() -> set[str]:
@@ -169,7 +169,7 @@ def test_every_module_says_what_it_is_for(name: str) -> None:
 
 def test_no_module_imports_itself_in_a_circle() -> None:
     graph = {
-        name: {found.name for found in imports_of(name) if not (found.typing_only or found.in_text)}
+        name: {entry.name for entry in imports_of(name) if not (entry.typing_only or entry.in_text)}
         & set(modules())
         for name in modules()
     }
@@ -204,9 +204,9 @@ def test_every_drawn_door_is_used() -> None:
     for name in modules():
         room = room_of(name)
         assert room is not None
-        for found in imports_of(name):
-            target = room_of(found.name) if found.name in modules() else None
-            used[room.name] |= {found.name, target.name} if target else {found.name.partition(".")[0]}
+        for entry in imports_of(name):
+            target = room_of(entry.name) if entry.name in modules() else None
+            used[room.name] |= {entry.name, target.name} if target else {entry.name.partition(".")[0]}
     for room in rooms().values():
         idle = (room.doors | room.libraries | room.in_functions) - used[room.name]
         assert not idle, f"{room.name} makes no use of {sorted(idle)}; take them out of its row"

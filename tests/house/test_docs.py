@@ -46,7 +46,7 @@ ASSIGNMENT = re.compile(r"\w+=.*")
 
 def commands_in(text: str) -> list[list[str]]:
     """Every command of the shell blocks, as words; lines of output in `console` blocks are left out."""
-    found: list[list[str]] = []
+    commands: list[list[str]] = []
     for block in BLOCK.finditer(text):
         console = block.group().startswith("```console")
         for line in block.group(1).replace("\\\n", " ").splitlines():
@@ -57,8 +57,8 @@ def commands_in(text: str) -> list[list[str]]:
                 while words and ASSIGNMENT.fullmatch(words[0]):
                     words.pop(0)
                 if words:
-                    found.append(words)
-    return found
+                    commands.append(words)
+    return commands
 
 
 @cache
@@ -99,12 +99,12 @@ def complaint(words: list[str]) -> str:
         if word.startswith("-"):
             break
         leading.append(word)
-    status, told = help_of((program, *leading))
+    status, help_text = help_of((program, *leading))
     if status != 0:
-        return f"`{line}`: {told.strip()}"
+        return f"`{line}`: {help_text.strip()}"
     options = [word.partition("=")[0] for word in words[1:] if re.fullmatch(r"--?[a-zA-Z][\w-]*(=.*)?", word)]
-    unknown = [option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", told)]
-    passes_on = "vLLM" in told and leading[:1] == [
+    unknown = [option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", help_text)]
+    passes_on = "vLLM" in help_text and leading[:1] == [
         "serve"
     ]  # its other options are those of vLLM's own command
     return f"`{line}`: no option {unknown}" if unknown and not passes_on else ""
@@ -113,7 +113,7 @@ def complaint(words: list[str]) -> str:
 @pytest.mark.process
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_commands_exist(document: Path) -> None:
-    wrong = [told for words in commands_in(document.read_text()) if (told := complaint(words))]
+    wrong = [finding for words in commands_in(document.read_text()) if (finding := complaint(words))]
     assert not wrong, "\n".join(wrong)
 
 
@@ -170,8 +170,8 @@ def test_bad_commands_are_found() -> None:
         "A=1 make lint",
     ]
     text = "\n".join(["```bash", *lines, "```", ""])
-    told = [complaint(words) for words in commands_in(text)]
-    assert [bool(line) for line in told] == [True, True, True, True, False]
+    complaints = [complaint(words) for words in commands_in(text)]
+    assert [bool(line) for line in complaints] == [True, True, True, True, False]
     assert commands_in("```console\n$ timely --version\ntimely 0.1.0\n```\n") == [["timely", "--version"]]
 
 

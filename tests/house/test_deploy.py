@@ -1,0 +1,112 @@
+"""The files of deploy/: every metric they name exists, and each has the form that its program reads."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from timely.engines.base import EngineStats
+from timely.server.telemetry.metrics import ServerMetrics
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+METRIC = re.compile(r"\btimely_\w+")
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+
+
+def offered() -> set[str]:
+    """Names of all series that a server with an engine exposes."""
+    metrics = ServerMetrics()
+    metrics.settled("complete", "urgent", response_s=0.1, waiting_s=0.1, utility=1.0, utility_max=2.0)
+    metrics.reports.labels("done", "true").inc()
+    page = metrics.page(
+        EngineStats(now_s=0.0, engine="sim", discipline="timely", mode="segmented", paces={"drone-1": 1.0})
+    )
+    return {line.partition("{")[0].partition(" ")[0] for line in page.decode().splitlines() if line[0] != "#"}
+
+
+def expressions() -> list[str]:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())
+    dashboard = json.loads((DEPLOY / "grafana" / "timely.json").read_text())
+    return [
+        *(rule["expr"] for group in rules["groups"] for rule in group["rules"]),
+        *(target["expr"] for panel in dashboard["panels"] for target in panel["targets"]),
+    ]
+
+
+def test_every_metric_exists() -> None:
+    names = {name for expression in expressions() for name in METRIC.findall(expression)}
+    assert len(names) > 15
+    assert names <= offered()
+
+
+def test_an_unknown_metric_is_noticed() -> None:
+    assert "timely_engine_generations" in offered()
+    assert "timely_engine_generation" not in offered()
+
+
+def test_every_alert_says_what_to_do() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())["groups"][0]["rules"]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert set(rule["annotations"]) == {"summary", "description"}
+        assert re.fullmatch(r"\d+[sm]", rule["for"])
+
+
+def test_panels_do_not_overlap() -> None:
+    panels = json.loads((DEPLOY / "grafana" / "timely.json").read_text())["panels"]
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_a_unit_starts_a_command_that_exists(unit: Path) -> None:
+    file = configparser.ConfigParser(strict=False)
+    file.optionxform = str  # type: ignore[assignment, method-assign]
+    file.read(unit)
+    assert set(file.sections()) == {"Unit", "Service", "Install"}
+    program, *arguments = shlex.split(file["Service"]["ExecStart"])
+    assert program.startswith("/opt/timely/.venv/bin/")
+    if arguments[0] == "-m":
+        assert (ROOT / "ros2_ws/src/timely_bridge" / (arguments[1].replace(".", "/") + ".py")).is_file()
+    assert file["Service"]["KillSignal"] == "SIGTERM"
+
+
+@pytest.mark.process
+def test_systemd_and_compose_accept_the_files() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    assert set(compose["services"]) == {"server", "fleet"}
+    if shutil.which("systemd-analyze"):
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", *map(str, UNITS)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        wrong = [
+            line for line in done.stderr.splitlines() if "is not executable" not in line and line.strip()
+        ]
+        assert not [line for line in wrong if "timely" in line], wrong
+
+
+def test_the_container_is_built_from_files_that_exist() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    assert "make setup" in text
+    assert re.search(r"^USER timely$", text, re.MULTILINE), "a server does not run as root"
+    assert (DEPLOY / "fleet.yaml").is_file()
