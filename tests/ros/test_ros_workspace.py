@@ -98,7 +98,7 @@ def test_a_launch_file_compiles_and_offers_its_description(file: Path) -> None:
 def test_every_parameter_of_the_shipped_file_is_one_of_the_bridge() -> None:
     data = yaml.safe_load((SOURCES / "timely_bringup/config/bridge.yaml").read_text())
     given = data["/**"]["ros__parameters"]
-    source = (SOURCES / "timely_bridge/timely_bridge/node.py").read_text()
+    source = (SOURCES / "timely_bridge/timely_bridge/settings.py").read_text()
     declared = set(re.findall(r'declare\(\s*"(\w+)"', source))
     assert len(declared) > 15
     assert set(given) <= declared

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
-from test_ros_plan_run import GENEROUS, PLAN, World, world
-from timely_bridge.goal_run import Mission
+from test_ros_plan_run import PLAN, World, world
+from timely_bridge.goal_run import GoalRun
 from timely_bridge.goals import TaskGoal
-from timely_bridge.interfaces import Order
-from timely_bridge.plan_run import Replan, TaskEnd, TaskRun
+from timely_bridge.outcome import TaskEnd
+from timely_bridge.plan_run import PlanRun, Replan
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.msg import ErrorCode
 
@@ -20,29 +19,15 @@ from timely.core.utility import NORMAL, URGENT
 DETOUR = (FakeSegment("ml(60);", 1.0), FakeSegment("mf(50);", 1.0))
 
 
-def start(here: World, attempts: int = 2, name: str = "t1") -> tuple[Mission, asyncio.Task[TaskEnd]]:
-    def announce(order: Order) -> Callable[[], None]:
-        return lambda: here.feedback.append(order)
-
-    def make_run(mission: Mission, task_id: str, what: Replan | None) -> TaskRun:
-        return TaskRun(
-            task_id=task_id,
-            goal=mission.goal,
-            client=here.server,
-            driver=here.driver,
-            turnstile=here.turnstile,
-            deadlines=GENEROUS,
-            clock=here.time,
-            announce=announce,
-            note=here.notes.append,
-            replaces=what,
-            turn=mission.turn,
-            timeline=mission.timeline,
+def start(here: World, attempts: int = 2, name: str = "t1") -> tuple[GoalRun, asyncio.Task[TaskEnd]]:
+    def make_run(run: GoalRun, task_id: str, replaces: Replan | None) -> PlanRun:
+        return PlanRun(
+            task_id, run.goal, here.context(), here, replaces, claim=run.claim, timeline=run.timeline
         )
 
     goal = TaskGoal("go", "", "drone", "sim-drone", NORMAL, "drone1", None, None)
-    mission = Mission(name, goal, here.turnstile, make_run, attempts)
-    return mission, asyncio.create_task(mission.run())
+    run = GoalRun(name, goal, here.lock, make_run, attempts)
+    return run, asyncio.create_task(run.run())
 
 
 def server(**scripts: object) -> FakeServer:
@@ -67,31 +52,31 @@ async def test_a_failed_motion_leads_to_an_urgent_plan_that_knows_what_was_done(
         # The response is the first plan's; the time of all executions is no waiting.
         assert end.response == pytest.approx(0.0, abs=0.06)
         assert end.waiting == pytest.approx(0.0, abs=0.3)
-        assert not here.turnstile.busy
+        assert not here.lock.busy
 
 
 @pytest.mark.parametrize("attempts", [0, 1, 3])
 async def test_plans_that_keep_failing_come_to_an_end(attempts: int) -> None:
     async with world(server(replan=PLAN), fails=("tc(90);",)) as here:
-        mission, task = start(here, attempts)
+        run, task = start(here, attempts)
         end = await here.end_of(task)
         assert (end.outcome, end.code) == ("failed", ErrorCode.MOTION_FAILED)
-        assert mission.plans == len(here.server.replans) == attempts
-        assert not here.turnstile.busy
+        assert run.plans == len(here.server.replans) == attempts
+        assert not here.lock.busy
 
 
 async def test_a_new_scene_drops_the_rest_and_no_other_task_comes_in_between() -> None:
     async with world(server()) as here:
-        mission, first = start(here)
+        run, first = start(here)
         await here.until(lambda: ("t1", 1, "started") in here.driver.log)
         _, second = start(here, name="t2")
         await here.time.run_for(0.1)
-        assert mission.replan("a dog came", "dog")
+        assert run.replan("a dog came", "dog")
         end = await here.end_of(first)
         assert (end.outcome, end.plan) == ("complete", "mf(100);tc(90);mu(40);ml(60);mf(50);")
         assert (here.server.replans[0]["scene"], here.server.replans[0]["executed"]) == ("dog", "mf(100);")
         assert ("t1", 1, "cancelled") in here.driver.log
-        assert not mission.replan("too late", "x")
+        assert not run.replan("too late", "x")
         await here.end_of(second)
         began = [name for name, _, what in here.driver.log if what == "started"]
         assert began == ["t1", "t1", "t1-r1", "t1-r1", "t2", "t2", "t2"]
@@ -99,18 +84,18 @@ async def test_a_new_scene_drops_the_rest_and_no_other_task_comes_in_between() -
 
 async def test_another_plan_is_told_what_the_robot_holds_by_then() -> None:
     async with world(server(), fails=("tc(90);",)) as here:
-        mission, task = start(here)
+        run, task = start(here)
         await here.until(lambda: ("t1", 1, "started") in here.driver.log)
         here.driver.holding = "cup"
         await here.until(lambda: ("t1-r1", 0, "started") in here.driver.log)
         assert here.server.submitted[0]["scene"] == ""
         assert here.server.replans[0]["scene"] == "cup in your gripper"
-        assert mission.replan("a dog came", "dog")
+        assert run.replan("a dog came", "dog")
         await here.until(lambda: len(here.server.replans) == 2)
         assert here.server.replans[1]["scene"] == "dog, cup in your gripper"
         here.driver.holding = ""
         await here.until(lambda: ("t1-r2", 0, "started") in here.driver.log)
-        assert mission.replan("put down")
+        assert run.replan("put down")
         await here.until(lambda: len(here.server.replans) == 3)
         assert here.server.replans[2]["scene"] == "dog", (
             "the scene as it was said last, and nothing in the hand"
@@ -120,25 +105,25 @@ async def test_another_plan_is_told_what_the_robot_holds_by_then() -> None:
 
 async def test_what_ends_a_task_ends_all_its_plans() -> None:
     async with world(server(), fails=("tc(90);",)) as here:
-        mission, task = start(here)
+        run, task = start(here)
         await here.until(lambda: ("t1-r1", 0, "started") in here.driver.log)
-        mission.cut(ErrorCode.CANCELLED, "enough")
+        run.cancel(ErrorCode.CANCELLED, "enough")
         end = await here.end_of(task)
-        assert (end.outcome, end.code, mission.plans) == ("cancelled", ErrorCode.CANCELLED, 1)
+        assert (end.outcome, end.code, run.plans) == ("cancelled", ErrorCode.CANCELLED, 1)
         assert ("t1-r1", 1, "started") not in here.driver.log
     async with world(server()) as here:
-        mission, task = start(here)
-        mission.cut(ErrorCode.FLEET_STOPPED, "stop")
+        run, task = start(here)
+        run.cancel(ErrorCode.FLEET_STOPPED, "stop")
         assert (await here.end_of(task)).code == ErrorCode.FLEET_STOPPED
         assert here.driver.log == []
 
 
 async def test_a_stop_during_a_new_scene_wins() -> None:
     async with world(server()) as here:
-        mission, task = start(here)
+        run, task = start(here)
         await here.until(lambda: ("t1", 0, "started") in here.driver.log)
-        mission.replan("a dog came", "dog")
-        mission.cut(ErrorCode.FLEET_STOPPED, "stop")
+        run.replan("a dog came", "dog")
+        run.cancel(ErrorCode.FLEET_STOPPED, "stop")
         end = await here.end_of(task)
         assert (end.outcome, end.plan) == ("cancelled", "mf(100);tc(90);mu(40);")
         assert here.server.replans == []

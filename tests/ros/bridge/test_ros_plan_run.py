@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 from timely_bridge.goals import TaskGoal, scene_with
-from timely_bridge.interfaces import Order
-from timely_bridge.plan_run import Deadlines, TaskEnd, TaskRun
-from timely_bridge.robot_lock import Turnstile
+from timely_bridge.outcome import Deadlines, TaskEnd
+from timely_bridge.plan_run import PlanRun, RunContext
+from timely_bridge.robot_lock import RobotLock
 from timely_bridge.testing import FakeDriver, FakeSegment, FakeServer
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
+from timely.client import Segment
 from timely.core.clock import ManualClock, settle
-from timely.core.errors import EngineFailed, TimelyError, UnsafeSegment
+from timely.core.errors import Conflict, EngineFailed, TimelyError, UnsafeSegment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
 PLAN = (FakeSegment("mf(100);", 2.0), FakeSegment("tc(90);", 3.0), FakeSegment("mu(40);", 1.0))
@@ -33,9 +34,22 @@ class World:
         self.time = ManualClock(100.0)
         self.server = server
         self.driver = FakeDriver(self.time.now, self.time.sleep, **driver)
-        self.turnstile = Turnstile(policy)
-        self.feedback: list[Order] = []
+        self.lock = RobotLock(policy)
+        self.feedback: list[Segment] = []
         self.notes: list[SegmentReport] = []
+        self.changes: list[tuple[str, bool, TaskEnd | None]] = []
+
+    def context(self, deadlines: Deadlines = GENEROUS) -> RunContext:
+        return RunContext(self.server, self.driver, self.lock, deadlines, self.time, "http://server")
+
+    def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
+        self.changes.append((run.task_id, run.planned, end))
+
+    def segment_sent(self, segment: Segment) -> None:
+        self.feedback.append(segment)
+
+    def reported(self, report: SegmentReport) -> None:
+        self.notes.append(report)
 
     def run(
         self,
@@ -45,22 +59,9 @@ class World:
         deadlines: Deadlines = GENEROUS,
         name: str = "t1",
         scene: str = "",
-    ) -> tuple[TaskRun, asyncio.Task[TaskEnd]]:
-        def announce(order: Order) -> Callable[[], None]:
-            return lambda: self.feedback.append(order)
-
-        run = TaskRun(
-            task_id=name,
-            goal=TaskGoal(task, scene, "drone", "sim-drone", utility, "drone1", None, None),
-            client=self.server,
-            driver=self.driver,
-            turnstile=self.turnstile,
-            deadlines=deadlines,
-            clock=self.time,
-            announce=announce,
-            note=self.notes.append,
-            server_url="http://server",
-        )
+    ) -> tuple[PlanRun, asyncio.Task[TaskEnd]]:
+        goal = TaskGoal(task, scene, "drone", "sim-drone", utility, "drone1", None, None)
+        run = PlanRun(name, goal, self.context(deadlines), self)
         return run, asyncio.create_task(run.run())
 
     async def until(self, what: Callable[[], bool], within_s: float = 120.0) -> None:
@@ -83,7 +84,8 @@ async def world(server: FakeServer | None = None, **options: Any) -> AsyncIterat
         yield made
     finally:
         await made.driver.close()
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        if left := asyncio.all_tasks() - {asyncio.current_task()}:
+            _, left = await asyncio.wait(left, timeout=5.0)
         assert not left, f"left behind: {left}"
 
 
@@ -165,7 +167,7 @@ async def test_cancel_stops_robot_and_generation() -> None:
     async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
         run, task = here.run()
         await here.until(lambda: here.driver.log[-1:] == [("t1", 1, "started")])
-        run.cut(ErrorCode.CANCELLED, "the client said so")
+        run.cancel(ErrorCode.CANCELLED, "the client said so")
         await settle()
         # No virtual time has passed since.
         assert task.done()
@@ -173,7 +175,7 @@ async def test_cancel_stops_robot_and_generation() -> None:
         assert (end.outcome, end.code, end.plan) == ("cancelled", ErrorCode.CANCELLED, "mf(100);tc(90);")
         assert here.driver.log[-1] == ("t1", 1, "cancelled")
         assert here.server.cancelled == ["t1"]
-        assert not here.turnstile.busy
+        assert not here.lock.busy
 
 
 async def test_cancel_before_the_server_has_answered() -> None:
@@ -182,7 +184,7 @@ async def test_cancel_before_the_server_has_answered() -> None:
     async with world(server) as here:
         run, task = here.run()
         await settle()
-        run.cut(ErrorCode.CANCELLED, "no longer wanted")
+        run.cancel(ErrorCode.CANCELLED, "no longer wanted")
         end = await here.end_of(task)
         assert (end.outcome, end.code, end.plan) == ("cancelled", ErrorCode.CANCELLED, "")
         assert math.isnan(end.response)
@@ -192,7 +194,7 @@ async def test_cancel_before_the_server_has_answered() -> None:
 async def test_cancel_before_it_even_ran() -> None:
     async with world() as here:
         run, task = here.run()
-        run.cut(ErrorCode.CANCELLED, "too late")
+        run.cancel(ErrorCode.CANCELLED, "too late")
         end = await here.end_of(task)
         assert end.outcome == "cancelled"
         assert here.driver.log == []
@@ -202,8 +204,8 @@ async def test_the_first_reason_counts() -> None:
     async with world() as here:
         run, task = here.run()
         await here.until(lambda: bool(here.driver.log))
-        run.cut(ErrorCode.PREEMPTED, "first")
-        run.cut(ErrorCode.CANCELLED, "second")
+        run.cancel(ErrorCode.PREEMPTED, "first")
+        run.cancel(ErrorCode.CANCELLED, "second")
         assert (await here.end_of(task)).code == ErrorCode.PREEMPTED
 
 
@@ -281,7 +283,7 @@ async def test_silence_with_nothing_to_do_has_an_end() -> None:
         async def refuse(*args: Any, **kwargs: Any) -> None:
             raise EngineFailed("lost")
 
-        run, task = here.run(deadlines=Deadlines(segment_s=0.1))
+        run, task = here.run(deadlines=Deadlines(segment_s=0.1, cancel_s=0.1, report_limit_s=0.1))
         await settle()
         run._stream.report = refuse  # type: ignore[union-attr, method-assign]
         await here.until(lambda: here.driver.log[-1:] == [("t1", 0, "done")])
@@ -342,7 +344,7 @@ async def test_a_driver_that_ignores_cancel_does_not_hold_up_the_answer() -> Non
         here.driver.stubborn = True
         run, task = here.run(deadlines=Deadlines(cancel_s=0.05))
         await here.until(lambda: bool(here.driver.log))
-        run.cut(ErrorCode.CANCELLED, "now")
+        run.cancel(ErrorCode.CANCELLED, "now")
         async with asyncio.timeout(5):
             end = await task
         assert end.outcome == "cancelled"
@@ -391,17 +393,47 @@ async def test_a_second_task_is_refused_under_reject() -> None:
         assert (await here.end_of(first)).outcome == "complete"
 
 
-async def test_reports_that_the_server_refuses_do_not_stop_the_robot() -> None:
-    async with world() as here:
-        run, task = here.run()
+@pytest.mark.parametrize("plan", ["value", "failed"])
+async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(plan: str) -> None:
+    ask = FakeSegment("rp();", 1.0, blocking=plan == "value")
+    async with world(
+        FakeServer({"go": (ask,)}), values={"rp();": "a cat"}, fails=[] if plan == "value" else ["rp();"]
+    ) as here:
+        _, task = here.run()
         await here.until(lambda: bool(here.driver.log))
+        stream, failures = here.server.streams["t1"], 0
+        take = stream.report
 
-        async def refuse(*args: Any, **kwargs: Any) -> None:
-            raise EngineFailed("no")
+        async def lossy(*reports: Any) -> None:
+            nonlocal failures
+            if failures < 3:
+                failures += 1
+                raise EngineFailed("connection lost", where="http://server")
+            await take(*reports)
 
-        for name in ("report_started", "report_done", "report_progress"):
-            setattr(run._stream, name, refuse)
+        stream.report = lossy  # type: ignore[method-assign]
+        await here.end_of(task)
+        async with asyncio.timeout(5):
+            while (plan, 0) not in here.server.kinds("t1"):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert failures == 3
+        assert here.server.kinds("t1") == [("started", 0), (plan, 0)]
+
+
+async def test_a_report_that_the_server_refuses_is_not_repeated() -> None:
+    async with world() as here:
+        _, task = here.run()
+        await here.until(lambda: bool(here.driver.log))
+        stream, refused = here.server.streams["t1"], 0
+
+        async def refuse(*reports: Any) -> None:
+            nonlocal refused
+            refused += 1
+            raise Conflict("no such segment", where="segment")
+
+        stream.report = refuse  # type: ignore[method-assign]
         assert (await here.end_of(task)).outcome == "complete"
+        assert refused <= 7
 
 
 async def test_cancelling_the_coroutine_leaves_nothing() -> None:
@@ -410,13 +442,13 @@ async def test_cancelling_the_coroutine_leaves_nothing() -> None:
         await here.until(lambda: bool(here.driver.log))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert not here.turnstile.busy
+        assert not here.lock.busy
 
 
 # ---------------------------------------------------------------- what the robot holds
 
 
-async def test_a_plan_is_told_what_the_robot_holds() -> None:
+async def test_the_scene_of_a_plan_names_what_the_robot_holds() -> None:
     async with world() as here:
         here.driver.holding = "cup"
         _, task = here.run(scene="plate, bin")

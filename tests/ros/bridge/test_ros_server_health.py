@@ -6,7 +6,7 @@ import asyncio
 import math
 
 import pytest
-from timely_bridge.server_health import Heartbeat
+from timely_bridge.server_health import ServerHealth
 
 from timely.core.errors import EngineFailed
 
@@ -27,18 +27,18 @@ class Server:
 
 async def test_a_server_is_lost_after_several_misses_and_found_at_once() -> None:
     server = Server()
-    pulse = Heartbeat(server, period_s=5.0, misses=3)
+    pulse = ServerHealth(server, period_s=5.0, max_misses=3)
     assert not pulse.lost
     assert math.isnan(pulse.round_trip_s)
-    assert await pulse.ask()
+    assert await pulse.check()
     assert pulse.round_trip_s >= 0.0
     server.mood = "down"
     for misses in (1, 2, 3, 4):
-        assert not await pulse.ask()
+        assert not await pulse.check()
         assert pulse.lost == (misses >= 3)
     assert "nobody there" in pulse.reason
     server.mood = "well"
-    assert await pulse.ask()
+    assert await pulse.check()
     assert not pulse.lost
     assert pulse.reason == ""
 
@@ -46,18 +46,18 @@ async def test_a_server_is_lost_after_several_misses_and_found_at_once() -> None
 async def test_no_answer_is_a_miss() -> None:
     server = Server()
     server.mood = "hanging"
-    pulse = Heartbeat(server, period_s=0.02, misses=1)
+    pulse = ServerHealth(server, period_s=0.02, max_misses=1)
     async with asyncio.timeout(5):
-        assert not await pulse.ask()
+        assert not await pulse.check()
     assert pulse.lost
     assert "no answer within 0.02 s" in pulse.reason
 
 
 async def test_it_asks_until_it_is_cancelled() -> None:
-    pulse = Heartbeat(Server(), period_s=0.01, misses=1)
+    pulse = ServerHealth(Server(), period_s=0.01, max_misses=1)
     asking = asyncio.create_task(pulse.run())
     async with asyncio.timeout(5):
-        while pulse.asked < 3:  # noqa: ASYNC110
+        while pulse.checks < 3:  # noqa: ASYNC110
             await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):

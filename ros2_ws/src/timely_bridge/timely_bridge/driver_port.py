@@ -24,13 +24,14 @@ from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.hand import held
 from timely_robots.ros.rclpy_utils import LATCHED, assumed_handle, new_goal_id, send_goal, without_debug_lines
 
-from timely_bridge.interfaces import Execution, Order, Sent
+from timely.client import Segment
+from timely_bridge.interfaces import Execution, SentSegment
 from timely_bridge.loop_thread import LoopThread
 
-LOOK_EVERY_S = 0.05
+READY_PERIOD_S = 0.05
 """How often a waiting task looks whether the driver has appeared."""
 
-LOOK_PERIOD_S = 0.2
+CHECK_PERIOD_S = 0.2
 UNANSWERED_S = 0.3
 """A goal that was not accepted for so long is asked for by its name."""
 
@@ -50,7 +51,7 @@ class _Goal:
 
 
 class DriverPort:
-    """See ``ports.Driver``. Made and destroyed on the executor's thread.
+    """See ``interfaces.Driver``. Made and destroyed on the executor's thread.
 
     Args:
         silence_s: a driver that publishes no state for so long is gone, and so is what it was executing.
@@ -66,8 +67,8 @@ class DriverPort:
         self._silence_s = silence_s
         self._heard_s = -1e9
         self._matched = False
-        self._goals: dict[Sent, _Goal] = {}
-        self._unannounced: deque[tuple[Sent, Callable[[], None]]] = deque()
+        self._goals: dict[SentSegment, _Goal] = {}
+        self._unannounced: deque[tuple[SentSegment, Callable[[], None]]] = deque()
         self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment")
         without_debug_lines(self._client)
         self._subscription = node.create_subscription(RobotState, f"{robot}/state", self._on_state, LATCHED)
@@ -78,35 +79,35 @@ class DriverPort:
 
     @property
     def alive(self) -> bool:
-        """See ``ports.Driver``."""
+        """See ``interfaces.Driver``."""
         return self._matched and time.monotonic() - self._heard_s <= self._silence_s
 
     @property
     def holding(self) -> str:
-        """See ``ports.Driver``."""
+        """See ``interfaces.Driver``."""
         state = self.state
         return held(state.detail) if state is not None and self.alive else ""
 
     async def ready(self, timeout_s: float) -> bool:
-        """See ``ports.Driver``."""
+        """See ``interfaces.Driver``."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not self.alive:  # noqa: ASYNC110 - set by another thread, and rarely waited for
-                    await asyncio.sleep(LOOK_EVERY_S)
+                    await asyncio.sleep(READY_PERIOD_S)
         except TimeoutError:
             return False
         return True
 
-    def send(self, order: Order, announce: Callable[[], None]) -> Sent:
-        """See ``ports.Driver``."""
+    def send(self, segment: Segment, skill_set: str, on_sent: Callable[[], None]) -> SentSegment:
+        """See ``interfaces.Driver``."""
         loop = self._loop.loop
-        sent = Sent(order, loop.create_future(), loop.create_future())
-        self._unannounced.append((sent, announce))
+        sent = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
+        self._unannounced.append((sent, on_sent))
         self._send(sent)
         return sent
 
-    def cancel(self, sent: Sent) -> None:
-        """See ``ports.Driver``."""
+    def cancel(self, sent: SentSegment) -> None:
+        """See ``interfaces.Driver``."""
         self._node.executor.create_task(self._cancel, sent)
 
     # --- ROS's side ---
@@ -133,15 +134,15 @@ class DriverPort:
         client.call_async(Trigger.Request())
         return True
 
-    def _send(self, sent: Sent) -> None:
-        order = sent.order
+    def _send(self, sent: SentSegment) -> None:
+        segment = sent.segment
         goal = ExecuteSegment.Goal(
-            task_id=order.task_id,
-            index=order.index,
-            text=order.text,
-            skill_set=order.skill_set,
-            execution_s=order.execution_s,
-            blocking=order.blocking,
+            task_id=segment.task_id,
+            index=segment.index,
+            text=segment.text,
+            skill_set=sent.skill_set,
+            execution_s=segment.execution_s,
+            blocking=segment.blocking,
         )
 
         def feedback(message: Any) -> None:
@@ -151,7 +152,7 @@ class DriverPort:
         self._goals[sent] = mine = _Goal(goal, new_goal_id(), time.monotonic(), feedback)
         self._dispatch(sent, mine)
 
-    def _dispatch(self, sent: Sent, mine: _Goal) -> None:
+    def _dispatch(self, sent: SentSegment, mine: _Goal) -> None:
         try:
             future = send_goal(self._client, mine.goal, mine.feedback, mine.goal_id)
         except (InvalidHandle, RCLError) as error:
@@ -160,7 +161,7 @@ class DriverPort:
             return
         future.add_done_callback(lambda done: self._accepted(sent, done))
 
-    def _announce(self, sent: Sent) -> None:
+    def _announce(self, sent: SentSegment) -> None:
         """Tell of an order, and of those before it, that it has gone out: after the robot, which is in a hurry."""
         while self._unannounced and any(other is sent for other, _ in self._unannounced):
             other, announce = self._unannounced.popleft()
@@ -168,7 +169,7 @@ class DriverPort:
             if other is sent:
                 return
 
-    def _accepted(self, sent: Sent, future: Any) -> None:
+    def _accepted(self, sent: SentSegment, future: Any) -> None:
         self._announce(sent)
         handle = future.result()
         mine = self._goals.get(sent)
@@ -183,13 +184,13 @@ class DriverPort:
         elif mine.handle is None:
             self._follow(sent, mine, handle)
 
-    def _follow(self, sent: Sent, mine: _Goal, handle: Any) -> None:
+    def _follow(self, sent: SentSegment, mine: _Goal, handle: Any) -> None:
         mine.handle = handle
         handle.get_result_async().add_done_callback(lambda done: self._result(sent, done))
         if mine.cancelled:
             handle.cancel_goal_async()
 
-    def _result(self, sent: Sent, future: Any) -> None:
+    def _result(self, sent: SentSegment, future: Any) -> None:
         response, mine = future.result(), self._goals.get(sent)
         if mine is None:
             return
@@ -216,14 +217,14 @@ class DriverPort:
             ),
         )
 
-    def _cancel(self, sent: Sent) -> None:
+    def _cancel(self, sent: SentSegment) -> None:
         mine = self._goals.get(sent)
         if mine is not None:
             mine.cancelled = True
             if mine.handle is not None:
                 mine.handle.cancel_goal_async()
 
-    def _end(self, sent: Sent, execution: Execution) -> None:
+    def _end(self, sent: SentSegment, execution: Execution) -> None:
         self._announce(sent)
         self._goals.pop(sent, None)
         self._loop.call(_settle, sent, execution)
@@ -238,8 +239,8 @@ class DriverPort:
             # The state may arrive before all of the action's parts have found each other.
             self._matched = self._client.server_is_ready()
 
-    def look(self) -> None:
-        """Notice silence, of the driver and of its answers; to be called every ``LOOK_PERIOD_S``."""
+    def check(self) -> None:
+        """Notice silence, of the driver and of its answers; to be called every ``CHECK_PERIOD_S``."""
         silent_s = time.monotonic() - self._heard_s
         if self._matched and silent_s > self._silence_s:
             self._matched = False
@@ -255,13 +256,13 @@ class DriverPort:
             self._end(sent, Execution("failed", ErrorCode.DRIVER_LOST, message, end_s=time.monotonic()))
 
 
-def _on_feedback(sent: Sent, elapsed_s: float, remaining_s: float, now_s: float) -> None:
+def _on_feedback(sent: SentSegment, elapsed_s: float, remaining_s: float, now_s: float) -> None:
     if not sent.started.done():
         sent.started.set_result(now_s - elapsed_s)
     elif sent.progress is not None and not sent.ended.done():
         sent.progress(elapsed_s, remaining_s)
 
 
-def _settle(sent: Sent, execution: Execution) -> None:
+def _settle(sent: SentSegment, execution: Execution) -> None:
     if not sent.ended.done():
         sent.ended.set_result(execution)

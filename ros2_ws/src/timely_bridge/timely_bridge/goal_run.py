@@ -1,7 +1,7 @@
-"""A goal from its first plan to its last: after a failed skill, or when the scene has changed, another plan follows.
+"""A goal from its first plan to its last: another plan follows after a failed skill, or when the scene has changed.
 
-The new plan is urgent and knows what was done (``POST /v1/tasks/{id}/replan``; TimelyLLM's tasks 6 to 8). The robot
-stays the goal's own meanwhile, so no other task comes in between.
+The new plan is urgent and gets what was executed (``POST /v1/tasks/{id}/replan``; TimelyLLM's tasks 6 to 8). The goal
+keeps the robot meanwhile, so that no other goal comes in between.
 """
 
 from __future__ import annotations
@@ -13,96 +13,94 @@ from dataclasses import dataclass, field, replace
 from timely_interfaces.msg import ErrorCode
 
 from timely_bridge.goals import TaskGoal
-from timely_bridge.plan_run import Replan, TaskEnd, TaskRun, Timeline
-from timely_bridge.robot_lock import Turn, Turnstile
+from timely_bridge.outcome import TaskEnd, Timeline
+from timely_bridge.plan_run import PlanRun, Replan
+from timely_bridge.robot_lock import Claim, RobotLock
 
 REPLANNED_CODES = (ErrorCode.MOTION_FAILED, ErrorCode.MOTION_TIMEOUT, ErrorCode.SEGMENT_TIMEOUT)
-"""Another plan may help. Not where the robot itself is the trouble, nor where somebody ended the task."""
+"""Another plan may help. It does not where the robot itself is broken, or where the goal was ended on request."""
 
-MakeRun = Callable[["Mission", str, Replan | None], TaskRun]
+MakeRun = Callable[["GoalRun", str, Replan | None], PlanRun]
 
 
 @dataclass(slots=True, eq=False)
-class Mission:
-    """One goal. ``run`` is called once; ``cut`` and ``replan`` may be called at any time on the same loop.
+class GoalRun:
+    """One goal. ``run`` is called once; ``cancel`` and ``replan`` may be called at any time on the same loop.
 
     Attributes:
         task_id: the name of its first plan for server and driver; later ones add ``-r1``, ``-r2`` ...
-        make_run: mission, task id and what to re-plan -> the run of one plan.
+        make_run: goal run, task id and what to re-plan -> the run of one plan.
         attempts: how many more plans a failure may lead to; a new scene always does.
     """
 
     task_id: str
     goal: TaskGoal
-    turnstile: Turnstile
+    lock: RobotLock
     make_run: MakeRun
     attempts: int = 0
-    keeper: asyncio.Task[None] | None = None
-    """The task that runs it, kept from being collected."""
+    task: asyncio.Task[None] | None = None
+    """The asyncio task of the run, kept from being collected."""
     timeline: Timeline = field(default_factory=Timeline)
-    turn: Turn = field(init=False)
+    claim: Claim = field(init=False)
     plans: int = 0
     """Plans that followed the first."""
-    _run: TaskRun | None = None
-    _wanted: tuple[str, str | None] | None = None
-    _early: tuple[int, str] | None = None
+    plan: PlanRun | None = None
+    """The plan in progress, or the last one."""
+    _next_replan: tuple[str, str | None] | None = None
+    """Reason and scene of a plan that was requested."""
+    _cancelled: tuple[int, str] | None = None
 
     def __post_init__(self) -> None:
-        self.turn = Turn(self.goal.utility.urgent, self.cut)
+        self.claim = Claim(self.goal.utility.urgent, self.cancel)
 
-    def cut(self, code: int, message: str) -> None:
-        """End the goal now: the motion is cancelled, no plan is generated. The first reason counts."""
-        self._wanted = None
-        self._early = self._early or (code, message)
-        if self._run is not None:
-            self._run.cut(code, message)
+    def cancel(self, code: int, message: str) -> None:
+        """End the goal now: its motion and its generation. The first reason counts."""
+        self._next_replan = None
+        self._cancelled = self._cancelled or (code, message)
+        if self.plan is not None:
+            self.plan.cancel(code, message)
 
     def replan(self, reason: str, scene: str | None = None) -> bool:
-        """Drop what is left of the plan and go on with another; False when the goal is at its end."""
-        run = self._run
-        if self._early is not None or run is None or not run.submitted or run.over:
+        """Drop the rest of the plan and go on with another; False when the goal is at its end."""
+        plan = self.plan
+        if self._cancelled is not None or plan is None or not plan.submitted or plan.over:
             return False
-        self._wanted = (reason, scene)
-        run.cut(ErrorCode.PREEMPTED, reason)
+        self._next_replan = (reason, scene)
+        plan.cancel(ErrorCode.PREEMPTED, reason)
         return True
 
-    @property
-    def current(self) -> TaskRun | None:
-        """The run of the plan that is being carried out, or of the last one."""
-        return self._run
-
     async def run(self) -> TaskEnd:
-        """From the first plan to the last execution; never raises but for cancellation of the coroutine itself."""
+        """From the first plan to the last execution; raises only when its own coroutine is cancelled."""
         try:
-            end = await self._one(self.task_id, None)
-            while (following := self._following(end)) is not None:
+            end = await self._run_plan(self.task_id, None)
+            while (replan := self._replan_after(end)) is not None:
                 self.plans += 1
-                self._wanted = None
-                end = _joined(end, await self._one(f"{self.task_id}-r{self.plans}", following))
+                self._next_replan = None
+                end = _joined(end, await self._run_plan(f"{self.task_id}-r{self.plans}", replan))
             return end
         finally:
-            self.turnstile.leave(self.turn)
+            self.lock.release(self.claim)
 
-    async def _one(self, task_id: str, what: Replan | None) -> TaskEnd:
-        self._run = run = self.make_run(self, task_id, what)
-        if self._early is not None:
-            run.cut(*self._early)
-        return await run.run()
+    async def _run_plan(self, task_id: str, replan: Replan | None) -> TaskEnd:
+        self.plan = plan = self.make_run(self, task_id, replan)
+        if self._cancelled is not None:
+            plan.cancel(*self._cancelled)
+        return await plan.run()
 
-    def _following(self, end: TaskEnd) -> Replan | None:
+    def _replan_after(self, end: TaskEnd) -> Replan | None:
         """What to re-plan now, if anything."""
-        if self._early is not None or self._run is None:
+        if self._cancelled is not None or self.plan is None:
             return None
-        if self._wanted is not None:
-            return self._run.replan(*self._wanted)
+        if self._next_replan is not None:
+            return self.plan.replan(*self._next_replan)
         if end.code not in REPLANNED_CODES or not end.began or self.plans >= self.attempts:
             return None
-        return self._run.replan(end.message)
+        return self.plan.replan(end.message)
 
 
 def _joined(before: TaskEnd, end: TaskEnd) -> TaskEnd:
-    """A new plan that could not be had leaves the failure that it was to mend."""
+    """The result of two plans: where the second one never began, the failure before it counts."""
     if end.began or end.outcome in ("complete", "cancelled"):
         return end
-    why = f"{before.message or 'the plan was given up'}; no other plan: {end.message}"
-    return replace(end, outcome="failed", code=before.code or end.code, message=why)
+    reason = f"{before.message or 'the plan was given up'}; no other plan: {end.message}"
+    return replace(end, outcome="failed", code=before.code or end.code, message=reason)

@@ -30,7 +30,7 @@ class TaskGoal:
 
 @dataclass(frozen=True, slots=True)
 class RobotEntry:
-    """A robot of the fleet as the bridge knows it."""
+    """A robot of the fleet, as configured."""
 
     name: str
     profile: str
@@ -46,7 +46,7 @@ class GoalLimits:
     scene_chars: int = 20_000
 
 
-def checked(goal: Any, robot: RobotEntry, limits: GoalLimits) -> TaskGoal:
+def read_goal(goal: Any, robot: RobotEntry, limits: GoalLimits) -> TaskGoal:
     """What an ``ExecuteTask.Goal`` asks for.
 
     Raises:

@@ -1,6 +1,6 @@
-"""What the bridge needs from the two sides it connects, as interfaces: the server's client and a robot's driver.
+"""The two sides that the bridge connects, as interfaces: the server's client and a robot's driver.
 
-The coroutine that runs a task (``task_run``) knows only these, so it can be tested with fakes that behave.
+The coroutine that runs a plan (``plan_run``) knows only these, so that fakes can take their place in tests.
 """
 
 from __future__ import annotations
@@ -10,32 +10,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from timely.client import Segment
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
 
 
-class PlanSegment(Protocol):
-    """A segment as ``timely.client`` gives it; times are seconds."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def execution_s(self) -> float: ...
-    @property
-    def blocking(self) -> bool: ...
-
-
 class PlanStream(Protocol):
-    """A plan on its way, ``timely.client.AsyncTaskStream``."""
+    """The segments of a plan as they come, ``timely.client.AsyncTaskStream``."""
 
     task_id: str
     token: str | None
 
-    def __aiter__(self) -> AsyncIterator[Any]: ...
+    def __aiter__(self) -> AsyncIterator[Segment]: ...
     async def report(self, *reports: ExecutionReport) -> Any: ...
     async def cancel(self) -> None: ...
     async def close(self) -> None: ...
@@ -81,21 +67,8 @@ ClientFactory = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A segment for a driver; ``execution_s`` is the expected time, seconds."""
-
-    task_id: str
-    index: int
-    text: str
-    skill_set: str
-    tokens: int
-    execution_s: float
-    blocking: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Execution:
-    """What became of an order: times are seconds on the bridge's monotonic clock, ``elapsed_s`` is the driver's own."""
+    """The end of a segment at the driver. Seconds on the bridge's clock; ``elapsed_s`` is the driver's own."""
 
     outcome: Literal["done", "failed", "cancelled", "refused"]
     code: int = 0
@@ -106,16 +79,17 @@ class Execution:
 
 
 @dataclass(slots=True, eq=False)
-class Sent:
-    """An order on its way; both futures belong to the loop and never fail.
+class SentSegment:
+    """A segment on its way to the driver, or there; both futures belong to the loop and never fail.
 
     Attributes:
         started: when execution began, seconds on the bridge's clock; stays open if it never does.
-        ended: what became of it.
-        progress: is told (elapsed_s, remaining_s) now and then.
+        ended: the end of the execution.
+        progress: is called with (elapsed_s, remaining_s) now and then.
     """
 
-    order: Order
+    segment: Segment
+    skill_set: str
     started: asyncio.Future[float]
     ended: asyncio.Future[Execution]
     progress: Callable[[float, float], None] | None = None
@@ -126,22 +100,22 @@ class Driver(Protocol):
 
     @property
     def alive(self) -> bool:
-        """It has been heard of lately."""
+        """Its state was received lately."""
         ...
 
     @property
     def holding(self) -> str:
-        """What the robot's gripper holds, as it said last; empty if nothing, or if nobody knows."""
+        """The object in the robot's gripper; empty if there is none, or if it is unknown."""
         ...
 
     async def ready(self, timeout_s: float) -> bool:
-        """Wait until it can be sent to; False when it cannot within ``timeout_s``."""
+        """Wait until segments can be sent; False when that takes longer than ``timeout_s``."""
         ...
 
-    def send(self, order: Order, announce: Callable[[], None]) -> Sent:
-        """Send an order at once; ``announce`` runs right after, on the thread that sent it."""
+    def send(self, segment: Segment, skill_set: str, on_sent: Callable[[], None]) -> SentSegment:
+        """Send a segment at once; ``on_sent`` runs right after, on the thread that sent it."""
         ...
 
-    def cancel(self, sent: Sent) -> None:
-        """End an order, queued or in motion; its ``ended`` says when that has happened."""
+    def cancel(self, sent: SentSegment) -> None:
+        """End a segment, queued or in motion; its ``ended`` is set when that has happened."""
         ...

@@ -1,4 +1,4 @@
-"""Who may use a robot: one plan at a time, whatever is being generated meanwhile. Pure asyncio, one loop."""
+"""Lets one goal at a time use a robot, whatever is being generated meanwhile. Pure asyncio, one loop."""
 
 from __future__ import annotations
 
@@ -17,80 +17,80 @@ POLICIES: tuple[OnBusy, ...] = get_args(OnBusy)
 
 
 @dataclass(eq=False, slots=True)
-class Turn:
-    """One task's claim on the robot. ``cut`` ends the task that holds the robot when a more urgent one preempts."""
+class Claim:
+    """One goal's claim on the robot. ``cancel`` ends the goal that holds the robot when an urgent one preempts it."""
 
     urgent: bool
-    cut: Callable[[int, str], None]
+    cancel: Callable[[int, str], None]
     granted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Turnstile:
-    """Lets one task at a time drive a robot.
+class RobotLock:
+    """The lock of one robot.
 
-    ``queue``: the others wait, urgent ones first, then in the order in which their first segment came. ``preempt``: an
-    urgent task ends the normal one that holds the robot (PREEMPTED). ``reject``: a second task is refused (ROBOT_BUSY).
+    ``queue``: other goals wait, urgent ones first, then in the order of their first segments. ``preempt``: an urgent
+    goal ends the normal one that holds the robot (PREEMPTED). ``reject``: a second goal is refused (ROBOT_BUSY).
     """
 
     def __init__(self, policy: str = "queue") -> None:
         if policy not in POLICIES:
             raise InvalidInput(f"must be one of {', '.join(POLICIES)}, got {policy!r}", where="on_busy")
         self.policy = policy
-        self._holder: Turn | None = None
-        self._waiting: list[Turn] = []
+        self._holder: Claim | None = None
+        self._queue: list[Claim] = []
 
     @property
     def busy(self) -> bool:
-        """A task holds the robot."""
+        """A goal holds the robot."""
         return self._holder is not None
 
     @property
-    def waiting(self) -> int:
-        """Tasks that have segments and wait for the robot."""
-        return len(self._waiting)
+    def queued(self) -> int:
+        """Number of goals that have segments and wait for the robot."""
+        return len(self._queue)
 
-    def holds(self, turn: Turn) -> bool:
-        """Whether the robot is this task's."""
-        return self._holder is turn
+    def held_by(self, claim: Claim) -> bool:
+        """The claim holds the robot."""
+        return self._holder is claim
 
-    def next(self, turn: Turn) -> bool:
-        """Whether the robot comes to this task as it is now: no other task will have changed it before."""
+    def next_for(self, claim: Claim) -> bool:
+        """No other goal will move the robot before this one."""
         holder = self._holder
-        pushes = self.policy == "preempt" and turn.urgent
-        return holder is None or holder is turn or (pushes and not holder.urgent)
+        preempts = self.policy == "preempt" and claim.urgent
+        return holder is None or holder is claim or (preempts and not holder.urgent)
 
-    async def enter(self, turn: Turn) -> None:
-        """Return when the robot is this task's; at once if it is already.
+    async def acquire(self, claim: Claim) -> None:
+        """Return when the claim holds the robot; at once if it does already.
 
         Raises:
             TaskEnded: the robot is busy and the policy is ``reject``.
         """
-        if self._holder is turn:
+        if self._holder is claim:
             return
         if self._holder is None:
-            self._grant(turn)
+            self._grant(claim)
             return
         if self.policy == "reject":
             raise TaskEnded(ErrorCode.ROBOT_BUSY, "the robot is executing another task")
-        behind = [other for other in self._waiting if other.urgent or not turn.urgent]
-        self._waiting.insert(len(behind), turn)
-        if self.policy == "preempt" and turn.urgent and not self._holder.urgent:
-            self._holder.cut(ErrorCode.PREEMPTED, "an urgent task took the robot")
+        ahead = [other for other in self._queue if other.urgent or not claim.urgent]
+        self._queue.insert(len(ahead), claim)
+        if self.policy == "preempt" and claim.urgent and not self._holder.urgent:
+            self._holder.cancel(ErrorCode.PREEMPTED, "an urgent task took the robot")
         try:
-            await turn.granted.wait()
+            await claim.granted.wait()
         except asyncio.CancelledError:
-            self.leave(turn)
+            self.release(claim)
             raise
 
-    def leave(self, turn: Turn) -> None:
-        """Give the robot back, or stop waiting for it; safe to call at any time."""
-        if turn in self._waiting:
-            self._waiting.remove(turn)
-        if self._holder is turn:
+    def release(self, claim: Claim) -> None:
+        """Give the robot back, or leave the queue; safe to call at any time."""
+        if claim in self._queue:
+            self._queue.remove(claim)
+        if self._holder is claim:
             self._holder = None
-            if self._waiting:
-                self._grant(self._waiting.pop(0))
+            if self._queue:
+                self._grant(self._queue.pop(0))
 
-    def _grant(self, turn: Turn) -> None:
-        self._holder = turn
-        turn.granted.set()
+    def _grant(self, claim: Claim) -> None:
+        self._holder = claim
+        claim.granted.set()

@@ -1,4 +1,4 @@
-"""Asks the server now and then whether it is well, so that a goal for a dead server is refused at once."""
+"""Checks the server's health now and then, so that a goal for a lost server is refused at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timely.core.errors import TimelyError
 
 
 class HasHealth(Protocol):
-    """What is asked."""
+    """A client that can check its server."""
 
     async def health(self) -> object:
         """Return if the server takes tasks; raise if not."""
@@ -20,46 +20,47 @@ class HasHealth(Protocol):
 
 
 @dataclass(slots=True)
-class Heartbeat:
+class ServerHealth:
     """State of the connection; written on the loop, read anywhere.
 
     Attributes:
-        period_s: between two questions, and the deadline of each.
-        misses: after so many failed ones in a row the server counts as lost.
-        round_trip_s: of the last good one; NaN before the first.
+        period_s: between two checks, and the deadline of each.
+        max_misses: after so many failed checks in a row the server counts as lost.
+        round_trip_s: of the last good check; NaN before the first.
     """
 
     client: HasHealth
     period_s: float
-    misses: int
-    failed: int = 0
-    asked: int = 0
+    max_misses: int
+    misses: int = 0
+    """Failed checks in a row."""
+    checks: int = 0
     round_trip_s: float = math.nan
-    reason: str = "not asked yet"
+    reason: str = "not checked yet"
 
     @property
     def lost(self) -> bool:
-        """The server has not answered several times in a row."""
-        return self.failed >= self.misses
+        """The last checks have failed."""
+        return self.misses >= self.max_misses
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Check until cancelled."""
         while True:
             begin = time.monotonic()
-            await self.ask()
+            await self.check()
             await asyncio.sleep(max(0.0, self.period_s - (time.monotonic() - begin)))
 
-    async def ask(self) -> bool:
-        """Ask once; True if the server is well."""
+    async def check(self) -> bool:
+        """Check once; True if the server takes tasks."""
         begin = time.monotonic()
-        self.asked += 1
+        self.checks += 1
         try:
             async with asyncio.timeout(self.period_s):
                 await self.client.health()
         except (TimelyError, TimeoutError) as error:
-            self.failed += 1
+            self.misses += 1
             self.reason = str(error) or f"no answer within {self.period_s:g} s"
             return False
-        self.failed, self.reason = 0, ""
+        self.misses, self.reason = 0, ""
         self.round_trip_s = time.monotonic() - begin
         return True

@@ -1,4 +1,4 @@
-"""Tells everybody of a robot's tasks and segments: its driver, which executes only for the living, and recorders."""
+"""Publishes a robot's tasks, segments and reports, for its driver and for recorders."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ import math
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
-from timely_interfaces.msg import Segment, Task, TimeUtility
+from timely_interfaces.msg import Segment as SegmentMessage
+from timely_interfaces.msg import SegmentReport, Task, TimeUtility
 from timely_robots.ros.rclpy_utils import TASKS
 
-from timely_bridge.plan_run import TaskEnd, TaskRun
+from timely.client import Segment
+from timely_bridge.outcome import TaskEnd
+from timely_bridge.plan_run import PlanRun
 
 SEGMENTS_DEPTH = 50
 
 
-class Herald:
-    """Topics ``<robot>/task`` (the last few are kept for who comes late) and ``<robot>/segments``.
+class TaskPublisher:
+    """Topics ``<robot>/task`` (the last few are latched), ``<robot>/segments`` and ``<robot>/segment_reports``.
 
-    May be called on any thread; a publisher that is gone is nobody's business any more.
+    May be called on any thread; after ``destroy`` it publishes nothing.
     """
 
     def __init__(self, node: LifecycleNode, robot: str) -> None:
         self._node = node
         self._robot = robot
         self._tasks = node.create_publisher(Task, f"{robot}/task", TASKS)
-        self._segments = node.create_publisher(Segment, f"{robot}/segments", SEGMENTS_DEPTH)
+        self._segments = node.create_publisher(SegmentMessage, f"{robot}/segments", SEGMENTS_DEPTH)
+        self._reports = node.create_publisher(SegmentReport, f"{robot}/segment_reports", SEGMENTS_DEPTH)
         self._closed = False
 
-    def task(self, run: TaskRun, end: TaskEnd | None = None) -> None:
-        """How a task stands; ``end`` when it is over."""
+    def task(self, run: PlanRun, end: TaskEnd | None = None) -> None:
+        """Publish the state of a task; ``end`` when it is over."""
         if self._closed:
             return
         goal, utility = run.goal, run.goal.utility
@@ -55,16 +59,32 @@ class Herald:
         message.stamp = self._stamp()
         self._tasks.publish(message)
 
-    def segment(self, segment: Segment) -> None:
-        """A segment that went to the driver."""
+    def segment(self, segment: Segment) -> SegmentMessage:
+        """Publish a segment that went to the driver, and return its message."""
+        message = SegmentMessage(
+            task_id=segment.task_id,
+            index=segment.index,
+            text=segment.text,
+            tokens=segment.tokens,
+            execution_s=segment.execution_s,
+            blocking=segment.blocking,
+        )
+        message.stamp = self._stamp()
         if not self._closed:
-            self._segments.publish(segment)
+            self._segments.publish(message)
+        return message
+
+    def report(self, report: SegmentReport) -> None:
+        """Publish a report."""
+        if not self._closed:
+            report.stamp = self._stamp()
+            self._reports.publish(report)
 
     def destroy(self) -> None:
-        """Fall silent."""
+        """Publish no more."""
         self._closed = True
-        self._node.destroy_publisher(self._tasks)
-        self._node.destroy_publisher(self._segments)
+        for publisher in (self._tasks, self._segments, self._reports):
+            self._node.destroy_publisher(publisher)
 
     def _stamp(self) -> Any:
         return self._node.get_clock().now().to_msg()

@@ -14,9 +14,10 @@ from typing import Any
 
 from timely_interfaces.msg import ErrorCode
 
+from timely.client import Segment
 from timely.core.errors import Conflict, EngineFailed, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
-from timely_bridge.interfaces import Execution, Order, Sent
+from timely_bridge.interfaces import Execution, SentSegment
 
 Script = Sequence["FakeSegment | TimelyError | str"]
 
@@ -28,7 +29,6 @@ class FakeSegment:
     text: str
     execution_s: float = 1.0
     blocking: bool = False
-    index: int = 0
     tokens: int = 4
 
 
@@ -147,30 +147,40 @@ class FakeStream:
         self._changed = asyncio.Event()
         self._over = False
 
-    async def _segments(self) -> AsyncIterator[FakeSegment]:
+    async def _segments(self) -> AsyncIterator[Segment]:
         for index, part in enumerate(self._script):
             if isinstance(part, TimelyError):
                 raise part
-            await self._until_wanted(index)
+            await self._until_allowed(index)
             if self._over:
                 return
             self.released = index + 1
             segment = FakeSegment(part) if isinstance(part, str) else part
-            yield FakeSegment(segment.text, segment.execution_s, segment.blocking, index, segment.tokens)
+            yield Segment(
+                task_id=self.task_id,
+                index=index,
+                text=segment.text,
+                calls=(),
+                tokens=segment.tokens,
+                ready_s=0.0,
+                execution_s=segment.execution_s,
+                due_s=0.0,
+                blocking=segment.blocking,
+            )
 
-    async def _until_wanted(self, index: int) -> None:
-        def wanted() -> bool:
+    async def _until_allowed(self, index: int) -> None:
+        def allowed() -> bool:
             before = self._script[index - 1] if index else None
             blocked = isinstance(before, FakeSegment) and before.blocking and index - 1 not in self._settled
             ahead = self._server.ahead
             outstanding = sum(earlier not in self._settled for earlier in range(index))
             return self._over or not (blocked or (ahead is not None and outstanding > ahead))
 
-        while not wanted():
+        while not allowed():
             self._changed.clear()
             await self._changed.wait()
 
-    def __aiter__(self) -> AsyncIterator[FakeSegment]:
+    def __aiter__(self) -> AsyncIterator[Segment]:
         return self._segments()
 
     async def report(self, *reports: ExecutionReport) -> None:
@@ -228,13 +238,13 @@ class FakeDriver:
         """(task, segment, what) in order; what is started, done, failed, cancelled."""
         self._now, self._sleep = now, sleep
         self._scale, self._fails, self._values = scale, fails, dict(values or {})
-        self._queue: asyncio.Queue[Sent] = asyncio.Queue()
+        self._queue: asyncio.Queue[SentSegment] = asyncio.Queue()
         self._dead: set[str] = set()
-        self._current: tuple[Sent, asyncio.Task[None]] | None = None
+        self._current: tuple[SentSegment, asyncio.Task[None]] | None = None
         self._worker: asyncio.Task[None] | None = None
 
     async def ready(self, timeout_s: float) -> bool:
-        """See ``ports.Driver``."""
+        """See ``interfaces.Driver``."""
         if self.alive:
             return True
         if math.isnan(self.appears_s) or self.appears_s - self._now() > timeout_s:
@@ -244,21 +254,21 @@ class FakeDriver:
         self.alive = True
         return True
 
-    def send(self, order: Order, announce: Callable[[], None]) -> Sent:
-        """See ``ports.Driver``."""
+    def send(self, segment: Segment, skill_set: str, on_sent: Callable[[], None]) -> SentSegment:
+        """See ``interfaces.Driver``."""
         loop = asyncio.get_running_loop()
-        sent = Sent(order, loop.create_future(), loop.create_future())
+        sent = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
         self._queue.put_nowait(sent)
         if self._worker is None:
             self._worker = loop.create_task(self._work())
-        announce()
+        on_sent()
         return sent
 
-    def cancel(self, sent: Sent) -> None:
-        """See ``ports.Driver``."""
+    def cancel(self, sent: SentSegment) -> None:
+        """See ``interfaces.Driver``."""
         if self.stubborn:
             return
-        self._dead.add(sent.order.task_id)
+        self._dead.add(sent.segment.task_id)
         if self._current is not None and self._current[0] is sent:
             self._current[1].cancel()
 
@@ -283,7 +293,7 @@ class FakeDriver:
             sent = await self._queue.get()
             if self.mute:
                 continue
-            if sent.order.task_id in self._dead:
+            if sent.segment.task_id in self._dead:
                 self._settle(
                     sent, Execution("cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled", end_s=self._now())
                 )
@@ -293,35 +303,35 @@ class FakeDriver:
             await asyncio.gather(task, return_exceptions=True)
             self._current = None
 
-    async def _execute(self, sent: Sent) -> None:
-        order, begin = sent.order, self._now()
+    async def _execute(self, sent: SentSegment) -> None:
+        segment, begin = sent.segment, self._now()
         sent.started.set_result(begin)
-        self._note(order, "started")
+        self._note(segment, "started")
         try:
-            half = 0.5 * order.execution_s * self._scale
+            half = 0.5 * segment.execution_s * self._scale
             await self._sleep(half)
             if sent.progress is not None:
                 sent.progress(half, half)
             await self._sleep(half)
         except asyncio.CancelledError:
-            self._note(order, "cancelled")
+            self._note(segment, "cancelled")
             elapsed = self._now() - begin
             self._settle(
                 sent, Execution("cancelled", ErrorCode.SEGMENT_CANCELLED, "cut", elapsed, self._now())
             )
             raise
         elapsed = self._now() - begin
-        if order.text in self._fails:
-            self._note(order, "failed")
-            self._dead.add(order.task_id)
+        if segment.text in self._fails:
+            self._note(segment, "failed")
+            self._dead.add(segment.task_id)
             self._settle(sent, Execution("failed", ErrorCode.MOTION_FAILED, "stuck", elapsed, self._now()))
             return
-        self._note(order, "done")
-        self._settle(sent, Execution("done", 0, "", elapsed, self._now(), self._values.get(order.text)))
+        self._note(segment, "done")
+        self._settle(sent, Execution("done", 0, "", elapsed, self._now(), self._values.get(segment.text)))
 
-    def _note(self, order: Order, what: str) -> None:
-        self.log.append((order.task_id, order.index, what))
+    def _note(self, segment: Segment, what: str) -> None:
+        self.log.append((segment.task_id, segment.index, what))
 
-    def _settle(self, sent: Sent, execution: Execution) -> None:
+    def _settle(self, sent: SentSegment, execution: Execution) -> None:
         if not sent.ended.done():
             sent.ended.set_result(execution)

@@ -1,0 +1,52 @@
+"""What the bridge publishes on ``/diagnostics``: the server and each robot."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from timely_interfaces.msg import RobotState
+
+from timely_bridge.robot_server import RobotServer
+from timely_bridge.server_health import ServerHealth
+
+
+def server_status(node: str, health: ServerHealth | None, url: str) -> DiagnosticStatus:
+    """The connection to the server."""
+    if health is None or health.lost:
+        level, message = DiagnosticStatus.ERROR, health.reason if health else "not configured"
+    elif math.isnan(health.round_trip_s) or health.misses:
+        level, message = DiagnosticStatus.WARN, health.reason
+    else:
+        level, message = DiagnosticStatus.OK, f"answers in {1e3 * health.round_trip_s:.1f} ms"
+    return _status(node, "server", level, message, {"url": url})
+
+
+def robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
+    """A robot's driver and tasks."""
+    state = robot.port.state
+    level, message = DiagnosticStatus.OK, "driver is there"
+    if not robot.port.alive:
+        level, message = DiagnosticStatus.ERROR, "no driver"
+    elif state is not None and state.mode == RobotState.FAULT:
+        level, message = DiagnosticStatus.ERROR, state.detail or "fault"
+    elif state is not None and state.mode == RobotState.STOPPED:
+        level, message = DiagnosticStatus.WARN, "stopped"
+    values = {
+        "tasks": len(robot.runs),
+        "waiting for the robot": robot.lock.queued,
+        **{f"tasks {outcome}": count for outcome, count in sorted(robot.outcomes.items())},
+        "last error": robot.last_error,
+    }
+    return _status(node, robot.entry.name, level, message, values)
+
+
+def _status(node: str, name: str, level: bytes, message: str, values: dict[str, Any]) -> DiagnosticStatus:
+    return DiagnosticStatus(
+        level=level,
+        name=f"{node}: {name}",
+        message=message,
+        hardware_id=name,
+        values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
+    )

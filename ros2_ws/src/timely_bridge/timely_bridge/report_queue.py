@@ -1,0 +1,115 @@
+"""Execution reports on their way to the server: in order, batched, and repeated until the server has taken them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from timely.core.clock import Clock
+from timely.core.errors import EngineFailed, Overloaded, TimelyError
+from timely.core.reports import ExecutionReport
+from timely_bridge.interfaces import PlanStream
+from timely_bridge.outcome import Deadlines
+
+log = logging.getLogger(__name__)
+
+GATHER_S = 0.02
+"""Reports that the server does not need at once wait so long for others.
+
+Each request costs this process a millisecond, at the time when segments of other robots come. A report carries its age.
+"""
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
+
+_unsent: set[asyncio.Task[None]] = set()
+"""Queues of ended plans that still have reports, kept from being collected."""
+
+
+@dataclass(slots=True, eq=False)
+class ReportQueue:
+    """The reports of one plan. A slow or absent server delays no motion.
+
+    ``progress`` reports are dropped when the server does not take them, since a later one says more. All others are
+    repeated: the server would otherwise wait for a value, or count on a robot whose skill has failed.
+
+    Args:
+        idle: true when the driver has no other segment, so that the server must know of an end at once.
+    """
+
+    task_id: str
+    clock: Clock
+    deadlines: Deadlines
+    idle: Callable[[], bool]
+    stream: PlanStream | None = None
+    """Set once the server has accepted the plan."""
+    _queue: asyncio.Queue[tuple[ExecutionReport, float] | None] = field(default_factory=asyncio.Queue)
+    _sender: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to send; on the loop."""
+        self._sender = asyncio.get_running_loop().create_task(
+            self._send_all(), name=f"reports {self.task_id}"
+        )
+
+    def put(self, report: ExecutionReport, when_s: float) -> None:
+        """Queue a report that was true at ``when_s``."""
+        self._queue.put_nowait((report, when_s))
+
+    async def sent(self) -> None:
+        """Wait until the server has taken everything so far."""
+        await self._queue.join()
+
+    def close(self) -> None:
+        """Take no more reports. What is left is sent in the background, for at most ``report_limit_s``."""
+        sender = self._sender
+        if sender is None or sender.done():
+            return
+        self._queue.put_nowait(None)
+        _unsent.add(sender)
+        sender.add_done_callback(_unsent.discard)
+        limit = asyncio.get_running_loop().call_later(self.deadlines.report_limit_s, sender.cancel)
+        sender.add_done_callback(lambda _: limit.cancel())
+
+    async def _send_all(self) -> None:
+        closed = False
+        while not closed:
+            batch = [await self._queue.get()]
+            if batch[0] is not None and self._may_wait(batch[0][0]):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(GATHER_S):
+                        batch.append(await self._queue.get())
+            while not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            closed = None in batch
+            await self._send([item for item in batch if item is not None])
+            for _ in batch:
+                self._queue.task_done()
+
+    def _may_wait(self, report: ExecutionReport) -> bool:
+        if report.kind == "done":
+            return not self.idle()
+        return report.kind in ("started", "progress")
+
+    async def _send(self, batch: list[tuple[ExecutionReport, float]]) -> None:
+        retry_s = FIRST_RETRY_S
+        while batch and self.stream is not None:
+            now_s = self.clock.now()
+            reports = [replace(report, age_s=max(0.0, now_s - when_s)) for report, when_s in batch]
+            try:
+                async with asyncio.timeout(self.deadlines.report_s):
+                    await self.stream.report(*reports)
+            except (EngineFailed, Overloaded, TimeoutError) as error:
+                log.warning(
+                    "task %s: the server did not take a report: %s", self.task_id, error or "too slow"
+                )
+                batch = [item for item in batch if item[0].kind != "progress"]
+                await asyncio.sleep(retry_s)
+                retry_s = min(2.0 * retry_s, LONGEST_RETRY_S)
+            except TimelyError as error:
+                # The server knows the task no more, or refuses the report: sending it again changes nothing.
+                log.warning("task %s: the server refused a report: %s", self.task_id, error)
+                return
+            else:
+                return

@@ -1,0 +1,230 @@
+"""One robot of the fleet: its action server, its driver, its lock, and the goals in progress."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rclpy.action import ActionServer, CancelResponse, GoalResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.lifecycle import LifecycleNode
+from std_msgs.msg import String
+from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import ErrorCode, SegmentReport
+from timely_robots.ros.rclpy_utils import finish_goal, mark_executing, without_debug_lines
+
+from timely.client import Segment
+from timely.core.clock import Clock
+from timely.core.errors import TimelyError
+from timely_bridge.driver_port import DriverPort
+from timely_bridge.error_codes import TaskEnded, code_of, name_of
+from timely_bridge.goal_run import GoalRun
+from timely_bridge.goals import RobotEntry, read_goal
+from timely_bridge.loop_thread import LoopThread
+from timely_bridge.outcome import TaskEnd
+from timely_bridge.plan_run import PlanRun, Replan, RunContext
+from timely_bridge.robot_lock import RobotLock
+from timely_bridge.settings import BridgeSettings
+from timely_bridge.task_publisher import TaskPublisher
+
+RESULT_STATES = {"complete": "succeeded", "cancelled": "canceled"}
+"""Outcome -> state of the ROS 2 goal; all others are aborted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What all robots of the bridge share.
+
+    Attributes:
+        admit: raises TaskEnded when the bridge takes no further goal.
+        on_task: is called when a goal begins.
+    """
+
+    settings: BridgeSettings
+    loop: LoopThread
+    client: Any
+    clock: Clock
+    admit: Callable[[], None]
+    on_task: Callable[[], None]
+
+
+class RobotServer:
+    """Action ``<robot>/execute_task`` and topic ``<robot>/new_scene``. Made and destroyed on the executor's thread."""
+
+    def __init__(self, node: LifecycleNode, entry: RobotEntry, connection: Connection) -> None:
+        self.entry = entry
+        self.lock = RobotLock(connection.settings.on_busy)
+        self.runs: dict[str, GoalRun] = {}
+        """Goals in progress by task id; changed on the loop's thread."""
+        self.outcomes: Counter[str] = Counter()
+        self.last_error = ""
+        self.publisher = TaskPublisher(node, entry.name)
+        self._node = node
+        self._connection = connection
+        settings = connection.settings
+        self.port = DriverPort(
+            node, connection.loop, entry.name, entry.driver_node, settings.driver_silence_s
+        )
+        self._context = RunContext(
+            client=connection.client,
+            driver=self.port,
+            lock=self.lock,
+            deadlines=settings.deadlines,
+            clock=connection.clock,
+            server_url=settings.server_url,
+        )
+        self._scenes = node.create_subscription(String, f"{entry.name}/new_scene", self._on_scene, 1)
+        self._server: ActionServer | None = ActionServer(
+            node,
+            ExecuteTask,
+            f"{entry.name}/execute_task",
+            execute_callback=lambda handle: ExecuteTask.Result(),
+            goal_callback=lambda goal: GoalResponse.ACCEPT,
+            handle_accepted_callback=self._on_goal,
+            cancel_callback=self._on_cancel,
+        )
+        without_debug_lines(self._server)
+
+    # --- Executor's thread ---
+
+    def cancel_all(self, code: int, message: str) -> None:
+        """End every goal; from any thread."""
+        self._connection.loop.call(self._cancel_runs, code, message)
+
+    def destroy(self) -> None:
+        """Release the driver and the action server."""
+        self.port.destroy()
+        server, self._server = self._server, None
+        if server is not None:
+            server.destroy()
+        self.publisher.destroy()
+        self._node.destroy_subscription(self._scenes)
+
+    def _on_goal(self, handle: ServerGoalHandle) -> None:
+        connection = self._connection
+        try:
+            goal = read_goal(handle.request, self.entry, connection.settings.limits)
+            connection.admit()
+        except TaskEnded as error:
+            self._finish(handle, TaskEnd("refused", error.code, error.message))
+            return
+        except TimelyError as error:
+            self._finish(handle, TaskEnd("refused", code_of(error), str(error)))
+            return
+        mark_executing(handle)
+        connection.on_task()
+        run = GoalRun(
+            task_id=_task_id(handle),
+            goal=goal,
+            lock=self.lock,
+            make_run=partial(self._make_plan_run, _GoalObserver(self.publisher, handle)),
+            attempts=int(self._node.get_parameter("replan_attempts").value),
+        )
+        connection.loop.call(self._start, handle, run)
+
+    def _on_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
+        self._connection.loop.call(self._cancel_run, _task_id(handle))
+        return CancelResponse.ACCEPT
+
+    def _on_scene(self, message: String) -> None:
+        """Re-plan the goal that holds the robot, because the scene has changed."""
+        limit = self._connection.settings.limits.scene_chars
+        if len(message.data) > limit:
+            self._node.get_logger().warning(
+                f"{self.entry.name}: a new scene of {len(message.data)} characters; the limit is {limit}"
+            )
+            return
+        self._connection.loop.call(self._replan, message.data)
+
+    def _finish(self, handle: ServerGoalHandle, end: TaskEnd) -> None:
+        self.outcomes[end.outcome] += 1
+        if end.code:
+            self.last_error = f"{name_of(end.code)}: {end.message}"
+            self._node.get_logger().info(f"{self.entry.name}: {end.outcome}, {self.last_error}")
+        if self._server is None:
+            return
+        result = ExecuteTask.Result(
+            plan=end.plan,
+            outcome=end.outcome,
+            error_code=end.code,
+            error_msg=end.message,
+            response=end.response,
+            waiting=end.waiting,
+            utility=end.utility,
+        )
+        finish_goal(self._server, handle, RESULT_STATES.get(end.outcome, "aborted"), result)
+
+    # --- Loop's thread ---
+
+    def publish_tasks(self) -> None:
+        """Publish the tasks in progress again, so that drivers know that they live."""
+        for run in self.runs.values():
+            if run.plan is not None and not run.plan.over:
+                self.publisher.task(run.plan)
+
+    def _make_plan_run(
+        self, observer: _GoalObserver, run: GoalRun, task_id: str, replaces: Replan | None
+    ) -> PlanRun:
+        return PlanRun(
+            task_id=task_id,
+            goal=run.goal,
+            context=self._context,
+            observer=observer,
+            replaces=replaces,
+            claim=run.claim,
+            timeline=run.timeline,
+        )
+
+    def _start(self, handle: ServerGoalHandle, run: GoalRun) -> None:
+        self.runs[run.task_id] = run
+
+        async def work() -> None:
+            end = TaskEnd("failed", int(ErrorCode.BRIDGE_INTERNAL), "the task was abandoned")
+            try:
+                end = await run.run()
+            finally:
+                del self.runs[run.task_id]
+                executor = self._node.executor
+                if executor is not None:
+                    executor.create_task(self._finish, handle, end)
+
+        run.task = asyncio.get_running_loop().create_task(work(), name=run.task_id)
+
+    def _replan(self, scene: str) -> None:
+        for run in list(self.runs.values()):
+            if self.lock.held_by(run.claim):
+                run.replan("the scene has changed", scene)
+
+    def _cancel_run(self, task_id: str) -> None:
+        if (run := self.runs.get(task_id)) is not None:
+            run.cancel(ErrorCode.CANCELLED, "cancelled by the client")
+
+    def _cancel_runs(self, code: int, message: str) -> None:
+        for run in list(self.runs.values()):
+            run.cancel(code, message)
+
+
+class _GoalObserver:
+    """Publishes what happens to one goal's plans."""
+
+    def __init__(self, publisher: TaskPublisher, handle: ServerGoalHandle) -> None:
+        self._publisher, self._handle = publisher, handle
+
+    def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
+        self._publisher.task(run, end)
+
+    def segment_sent(self, segment: Segment) -> None:
+        message = self._publisher.segment(segment)
+        if self._handle.is_active:
+            self._handle.publish_feedback(ExecuteTask.Feedback(segment=message))
+
+    def reported(self, report: SegmentReport) -> None:
+        self._publisher.report(report)
+
+
+def _task_id(handle: ServerGoalHandle) -> str:
+    return f"ros-{bytes(handle.goal_id.uuid).hex()}"

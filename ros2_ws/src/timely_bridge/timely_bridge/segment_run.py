@@ -1,0 +1,125 @@
+"""One segment at the driver: its start, progress and end, as reports and in the goal's timeline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from timely_interfaces.msg import ErrorCode, SegmentReport
+
+from timely.core.clock import Clock
+from timely.core.reports import MAX_VALUE_CHARS, ExecutionReport, ReportKind
+from timely_bridge.error_codes import TaskEnded
+from timely_bridge.interfaces import Execution, SentSegment
+from timely_bridge.outcome import Deadlines, Timeline
+from timely_bridge.report_queue import ReportQueue
+
+KINDS: Mapping[ReportKind, int] = {
+    "started": SegmentReport.STARTED,
+    "progress": SegmentReport.PROGRESS,
+    "done": SegmentReport.DONE,
+    "failed": SegmentReport.FAILED,
+    "value": SegmentReport.VALUE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRun:
+    """Follows one segment. ``publish`` gets every report as a ROS 2 message."""
+
+    sent: SentSegment
+    deadlines: Deadlines
+    clock: Clock
+    timeline: Timeline
+    reports: ReportQueue
+    publish: Callable[[SegmentReport], None]
+
+    async def run(self, previous: SentSegment | None) -> None:
+        """Return when the segment is done; raises TaskEnded when it does not succeed."""
+        sent, index, driver_s = self.sent, self.sent.segment.index, self.deadlines.driver_s
+        if previous is not None:
+            await asyncio.wait((previous.ended,))
+        # The driver executes segments in order, so that this one begins now.
+        begin_or_end: tuple[asyncio.Future[Any], ...] = (sent.started, sent.ended)
+        await asyncio.wait(begin_or_end, timeout=driver_s, return_when=asyncio.FIRST_COMPLETED)
+        if not sent.started.done() and not sent.ended.done():
+            raise TaskEnded(
+                ErrorCode.DRIVER_UNAVAILABLE, f"segment {index} was not begun within {driver_s:g} s"
+            )
+        if sent.started.done():
+            self.timeline.start(sent.started.result())
+            self._report("started", sent.started.result())
+            sent.progress = self._make_progress()
+        expected_s = sent.segment.execution_s
+        limit_s = expected_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
+        await asyncio.wait((sent.ended,), timeout=limit_s)
+        if not sent.ended.done():
+            raise TaskEnded(ErrorCode.SEGMENT_TIMEOUT, f"segment {index} took more than {limit_s:.1f} s")
+        self._end(sent.ended.result())
+
+    def _end(self, execution: Execution) -> None:
+        segment = self.sent.segment
+        if execution.elapsed_s > 0.0 or execution.outcome == "done":
+            self.timeline.end(execution.end_s, execution.elapsed_s)
+        if execution.outcome != "done":
+            self._report(
+                "failed",
+                execution.end_s,
+                elapsed_s=execution.elapsed_s,
+                reason=execution.message,
+                error_code=execution.code,
+            )
+            raise TaskEnded(execution.code, f"segment {segment.index}: {execution.message}")
+        self.timeline.executed.append(segment.text)
+        value = (execution.value or "") if segment.blocking else None
+        kind: ReportKind = "done" if value is None else "value"
+        self._report(kind, execution.end_s, elapsed_s=execution.elapsed_s, value=value)
+
+    def _make_progress(self) -> Callable[[float, float], None]:
+        last_s = self.clock.now()
+
+        def progress(elapsed_s: float, remaining_s: float) -> None:
+            nonlocal last_s
+            now_s = self.clock.now()
+            if now_s - last_s >= self.deadlines.progress_every_s:
+                last_s = now_s
+                self._report("progress", now_s, elapsed_s=elapsed_s, remaining_s=remaining_s)
+
+        return progress
+
+    def _report(
+        self,
+        kind: ReportKind,
+        when_s: float,
+        *,
+        elapsed_s: float | None = None,
+        remaining_s: float | None = None,
+        value: str | None = None,
+        reason: str = "",
+        error_code: int = 0,
+    ) -> None:
+        """Publish a report that was true at ``when_s``, and queue it for the server."""
+        segment = self.sent.segment
+        self.publish(
+            SegmentReport(
+                task_id=segment.task_id,
+                segment=segment.index,
+                kind=KINDS[kind],
+                elapsed_s=elapsed_s or 0.0,
+                remaining_s=remaining_s or 0.0,
+                value=value or "",
+                reason=reason,
+                error_code=error_code,
+            )
+        )
+        report = ExecutionReport(
+            segment.index,
+            kind,
+            elapsed_s=elapsed_s,
+            remaining_s=remaining_s,
+            value=None if value is None else value[:MAX_VALUE_CHARS],
+            reason=reason,
+        )
+        self.reports.put(report, when_s)
