@@ -133,7 +133,7 @@ def test_a_prompt_over_the_models_limit_is_413() -> None:
         answer = served.http.post("/v1/tasks", json=body("go up " * 200))
         data = problem_of(answer)
         assert (answer.status_code, data["code"], data["where"]) == (413, "too_large", "prompt")
-        assert served.service.open_tasks() == []
+        assert served.service.tasks.open_tasks() == []
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_a_reader_that_never_reads_does_not_hold_up_shutdown() -> None:
             content = httpx.Request("POST", served.url, json=body("long")).content
             head = "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             deaf.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-            served.until(lambda: len(served.service.generating()) == 1)
+            served.until(lambda: len(served.service.tasks.generating()) == 1)
             before = time.monotonic()
             served.server.stop()
             assert time.monotonic() - before < 5.0

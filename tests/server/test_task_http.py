@@ -70,7 +70,7 @@ def test_reports_replace_estimates_and_decide_when_generation_goes_on(served: Fl
         assert result["measured"]
         assert result["response_time_s"] == pytest.approx(started_s, abs=1e-3)
     served.http.post(url, json={"segment": 1, "kind": "done", "elapsed_s": 0.1, "agent": "drone-1"})
-    served.until(lambda: served.service.get(task_id).state == "ended", "settled")
+    served.until(lambda: served.service.tasks.get(task_id).state == "ended", "settled")
     view = served.http.get(f"/v1/tasks/{task_id}").json()
     assert [segment["done"] for segment in view["segments"]] == [True, True]
     spent = sum(segment["end_s"] - segment["start_s"] for segment in view["segments"])
@@ -221,7 +221,7 @@ def test_a_dropped_connection_in_the_middle_loses_and_repeats_nothing(served: Fl
         task_id = seen[0][2]["task_id"]
         served.run_for(2.5)
         seen.append(reader.next())
-    served.until(lambda: served.service.get(task_id).readers == 0, "the reader has left")
+    served.until(lambda: served.service.tasks.get(task_id).readers == 0, "the reader has left")
     served.run_for(3.0)  # segments go on within the grace time, unread
     headers = {"Last-Event-ID": str(seen[-1][0])}
     with served.http.stream("GET", f"/v1/tasks/{task_id}/events", headers=headers) as response:
@@ -241,7 +241,7 @@ def test_a_reader_that_leaves_for_good_frees_the_generation(served: Fleet) -> No
         served.run_for(0.3)
         reader.next()
         assert served.stats().kv_usage > 0.0
-    served.until(lambda: served.service.get(task_id).readers == 0, "the reader has left")
+    served.until(lambda: served.service.tasks.get(task_id).readers == 0, "the reader has left")
     served.run_for(served.service.settings.grace_s - 0.1)
     assert len(served.stats().jobs) == 1
     served.run_for(0.2)
@@ -257,14 +257,14 @@ def test_a_reader_that_never_reads_delays_nobody(served: Fleet) -> None:
         content = httpx.Request("POST", served.url, json=body("long", agent="deaf")).content
         head = "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         deaf.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-        served.until(lambda: len(served.service.generating()) == 1, "the deaf robot's task is there")
+        served.until(lambda: len(served.service.tasks.generating()) == 1, "the deaf robot's task is there")
         with served.http.stream("POST", "/v1/tasks", json=body("long", agent="other")) as response:
             reader = Reader(response)
             served.run_for(30.0)
             assert [event[1] for event in reader.rest()] == ["accepted"] + 12 * ["segment"] + ["result"]
         # Its plan was written and released too, and holds nothing any more.
         assert served.stats().jobs == ()
-        assert served.service.generating() == []
+        assert served.service.tasks.generating() == []
     finally:
         deaf.close()
 
@@ -279,8 +279,8 @@ def test_a_reader_whose_connection_is_full_is_let_go_and_the_plan_goes_on() -> N
             content = httpx.Request("POST", served.url, json=body("story", skill_set="tiny-chat")).content
             head = "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             deaf.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-            served.until(lambda: len(served.service.generating()) == 1)
-            (task,) = served.service.generating()
+            served.until(lambda: len(served.service.tasks.generating()) == 1)
+            (task,) = served.service.tasks.generating()
             served.until(lambda: task.readers == 1)
             served.run_for(10.0)
             assert task.outcome == "complete"

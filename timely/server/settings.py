@@ -27,8 +27,6 @@ class ServerSettings:
         stop_timeout_s: longest end of the engine, seconds.
         admission_wait_s: how long to wait for the engine's own refusal before a stream is opened, seconds.
         max_body_bytes: of a request body; ``max_openai_body_bytes`` of those that go to the engine's OpenAI API.
-        max_task_chars, max_scene_chars, max_history_chars: lengths of the texts of a task.
-        max_tokens: most output tokens a client may ask for.
         max_reports: most reports in one request.
         require_report_token: accept reports only with the task's token. Off, the agent name is enough: that keeps
             robots from confusing their tasks, not strangers from lying.
@@ -57,10 +55,6 @@ class ServerSettings:
     admission_wait_s: float = 0.02
     max_body_bytes: int = 256 * 1024
     max_openai_body_bytes: int = 16 * 1024 * 1024
-    max_task_chars: int = 8_000
-    max_scene_chars: int = 32_000
-    max_history_chars: int = 32_000
-    max_tokens: int = 4096
     max_reports: int = 256
     require_report_token: bool = False
     prompt_examples: bool = True

@@ -10,7 +10,8 @@ import httpx
 import pytest
 from fleet import DRONE, TINY, WAIT_S, Fleet, Reader, body, events_of, fleet
 
-from timely.server.tasks.replanning import CUT, ReplanRequest, history_of
+from timely.server.tasks.replanning import CUT, history_of
+from timely.server.tasks.request import ReplanRequest
 
 
 def begin(served: Fleet, task: str = "long", **fields: Any) -> tuple[str, str]:
@@ -38,7 +39,7 @@ def test_after_a_failure_the_next_plan_knows_what_was_done_and_is_urgent(served:
     reports = f"/v1/tasks/{old}/reports"
     served.http.post(reports, json={"segment": 0, "kind": "done", "agent": "drone-1"})
     served.run_for(0.3)
-    assert len(served.service.get(old).track.segments) == 2
+    assert len(served.service.tasks.get(old).track.segments) == 2
     served.http.post(
         reports, json={"segment": 1, "kind": "failed", "reason": "a door is shut", "agent": "drone-1"}
     )
@@ -59,8 +60,8 @@ def test_a_new_scene_cuts_the_plan_off(served: Fleet, task: str) -> None:
     old, _ = begin(served, task, scene="a cat")
     if task == "short":
         served.run_for(3.0)
-        assert served.service.get(old).state == "executing"
-    released = len(served.service.get(old).track.segments)
+        assert served.service.tasks.get(old).state == "executing"
+    released = len(served.service.tasks.get(old).track.segments)
     events = events_of(replan(served, old, task="short", scene="a dog", reason="a dog came").text)
     new = served.http.get(f"/v1/tasks/{events[0][2]['task_id']}").json()
     assert new["scene"] == "a dog"
@@ -91,7 +92,7 @@ def test_what_was_done_is_carried_on_through_several_plans(served: Fleet) -> Non
 def test_only_its_robot_may_and_only_once(served: Fleet) -> None:
     old, token = begin(served)
     assert replan(served, old, agent="drone-2").status_code == 403
-    assert served.service.get(old).state == "generating"
+    assert served.service.tasks.get(old).state == "generating"
     assert replan(served, "no-such-task").status_code == 404
     assert replan(served, old, id="second").status_code == 200
     # The same again, as a client does that did not hear the answer: refused, and the task is there to be followed.
@@ -126,8 +127,8 @@ def test_bad_requests_leave_the_plan_alone(
     answer = replan(served, old, **fields)
     assert answer.status_code == status, answer.text
     assert where.rpartition(".")[2] in json.dumps(answer.json())
-    assert served.service.get(old).state == "generating"
-    assert served.service.get(old).replanned_as is None
+    assert served.service.tasks.get(old).state == "generating"
+    assert served.service.tasks.get(old).replanned_as is None
 
 
 def test_a_new_plan_that_is_refused_may_be_asked_for_again() -> None:
@@ -140,7 +141,7 @@ def test_a_new_plan_that_is_refused_may_be_asked_for_again() -> None:
 
 def test_a_long_past_is_cut_at_its_beginning(served: Fleet, tmp_path: Path) -> None:
     old, _ = begin(served)
-    task = served.service.get(old)
+    task = served.service.tasks.get(old)
     assert (DRONE.name, TINY.name) == (task.skill_set.name, task.profile.name)
     text = history_of(task, ReplanRequest(reason="r", executed="mu(20);" * 100 + "tc(7);"), 200)
     assert len(text) <= 200

@@ -1,4 +1,4 @@
-"""What the server knows and how it is: skill sets, robot profiles, disciplines, status, metrics, health, live page."""
+"""Skill sets, robot profiles, disciplines, status, metrics, health and the live page."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from importlib.resources import files
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from timely.core.errors import EngineFailed, UnknownName
-from timely.server.http import schemas
+from timely.core.errors import EngineFailed
+from timely.server.catalogue import look_up
+from timely.server.http.bodies import body_schema, read_body
 from timely.server.http.status import snapshot
-from timely.server.http.task_routes import json_body
 from timely.server.problems import problem
+from timely.server.tasks.request import DisciplineBody
 from timely.server.tasks.service import TaskService
 from timely.server.telemetry.metrics import CONTENT_TYPE
 
@@ -37,12 +38,7 @@ def router(service: TaskService) -> APIRouter:
     @routes.get("/v1/skill_sets/{name}")
     async def skill_set(name: str) -> JSONResponse:
         """One skill set: skills, arguments, units, the fixed parts of its prompt."""
-        try:
-            found = await catalogue.skill_set(name)
-        except UnknownName as error:
-            error.where = "path.name"
-            raise
-        return JSONResponse(found.model_dump(mode="json"))
+        return JSONResponse((await look_up(catalogue.skill_set(name), "path.name")).model_dump(mode="json"))
 
     @routes.get("/v1/robot_profiles")
     async def robot_profiles() -> JSONResponse:
@@ -52,28 +48,22 @@ def router(service: TaskService) -> APIRouter:
     @routes.get("/v1/robot_profiles/{name}")
     async def robot_profile(name: str) -> JSONResponse:
         """One robot profile: limits and execution times."""
-        try:
-            found = await catalogue.profile(name)
-        except UnknownName as error:
-            error.where = "path.name"
-            raise
-        return JSONResponse(found.model_dump(mode="json"))
+        return JSONResponse((await look_up(catalogue.profile(name), "path.name")).model_dump(mode="json"))
 
     async def discipline_list() -> JSONResponse:
-        known = await service.engine.disciplines()
-        return JSONResponse({"current": (await service.engine.stats()).discipline, "disciplines": known})
+        infos = await service.engine.disciplines()
+        return JSONResponse({"current": (await service.engine.stats()).discipline, "disciplines": infos})
 
     @routes.get("/v1/disciplines")
     async def disciplines() -> JSONResponse:
         """The queue disciplines and the one in use."""
         return await discipline_list()
 
-    @routes.put("/v1/disciplines")
-    @routes.post("/v1/disciplines")
+    @routes.put("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
+    @routes.post("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
     async def switch(request: Request) -> JSONResponse:
         """Switch the discipline while serving; body ``{"name": ...}``. Nothing is lost or repeated."""
-        body = schemas.validate(schemas.DISCIPLINE, schemas.decode(await json_body(request)))
-        await service.set_discipline(body.name)
+        await service.set_discipline((await read_body(request, DisciplineBody)).name)
         return await discipline_list()
 
     @routes.get("/v1/status")
@@ -88,7 +78,7 @@ def router(service: TaskService) -> APIRouter:
             stats = await service.engine.stats()
         except EngineFailed:
             stats = None
-        page = await asyncio.to_thread(service.metrics.page, stats)
+        page = await asyncio.to_thread(service.recorder.metrics.page, stats)
         return Response(page, media_type=CONTENT_TYPE)
 
     @routes.get("/healthz")

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from timely.core.errors import InvalidInput
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
-from timely.server.tasks.task_events import EventLog
+from timely.server.tasks.task_events import TaskEvents
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class EventStream(Response):
         self._after, self._first = after, first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._service.reading(self._task) as events:
+        async with self._service.lifecycle.reading(self._task) as events:
             sender = asyncio.create_task(self._send(events, send))
             watcher = asyncio.create_task(_disconnected(receive))
             try:
@@ -56,7 +56,7 @@ class EventStream(Response):
     def _limit_s(self) -> float:
         return self._service.settings.send_timeout_s
 
-    async def _send(self, events: EventLog, send: Send) -> None:
+    async def _send(self, events: TaskEvents, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if self._first:
             await self._chunk(send, self._first)
@@ -71,7 +71,7 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": data, "more_body": True})
 
 
-def resume_point(header: str | None, events: EventLog) -> int:
+def resume_point(header: str | None, events: TaskEvents) -> int:
     """The event id after which a reader goes on, from its ``Last-Event-ID``.
 
     Raises:

@@ -27,14 +27,14 @@ async def snapshot(service: TaskService) -> dict[str, Any]:
     stats = await service.engine.stats()
     now = service.clock.now()
     jobs = {job.task_id: job for job in stats.jobs}
-    open_tasks = service.open_tasks()
+    open_tasks = service.tasks.open_tasks()
     return {
         "server": {
             "version": timely.__version__,
             "uptime_s": round(service.uptime_s, 1),
             "stopping": service.stopping,
-            "arrived": service.arrived,
-            "generating": len(service.generating()),
+            "arrived": service.recorder.arrived,
+            "generating": len(service.tasks.generating()),
             "max_live_tasks": service.settings.max_live_tasks,
         },
         "engine": _engine(stats),
@@ -44,7 +44,7 @@ async def snapshot(service: TaskService) -> dict[str, Any]:
         ],
         "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
         "classes": _classes(service),
-        "recent": [_recent(task, now) for task in list(service.recent)[: -MAX_RECENT - 1 : -1]],
+        "recent": [_recent(task, now) for task in list(service.tasks.recent)[: -MAX_RECENT - 1 : -1]],
         "timeline": _timeline(service, now),
     }
 
@@ -107,7 +107,7 @@ def _segment(segment: Segment, now: float) -> dict[str, Any]:
 
 
 def _classes(service: TaskService) -> dict[str, Any]:
-    return {name: totals.data() for name, totals in sorted(service.totals.items())}
+    return {name: totals.data() for name, totals in sorted(service.recorder.totals.items())}
 
 
 def _recent(task: Task, now: float) -> dict[str, Any]:
@@ -124,14 +124,18 @@ def _recent(task: Task, now: float) -> dict[str, Any]:
         "response_time_s": numbers["response_time_s"],
         "waiting_time_s": numbers["waiting_time_s"],
         "utility": numbers["utility"],
-        "utility_max": task.request.utility.beta,
+        "utility_max": task.request.tuf.beta,
         "measured": numbers["measured"],
     }
 
 
 def _timeline(service: TaskService, now: float) -> list[dict[str, Any]]:
     """What robots did in the last minute and are expected to do; all times are seconds from now."""
-    tasks = [task for task in (*service.recent, *service.open_tasks()) if _reaches(task, now - TIMELINE_S)]
+    tasks = [
+        task
+        for task in (*service.tasks.recent, *service.tasks.open_tasks())
+        if _reaches(task, now - TIMELINE_S)
+    ]
     return [
         {
             "agent": task.request.agent,

@@ -1,4 +1,4 @@
-"""``/v1/tasks``: ask for a plan, follow it, report on it, cancel it."""
+"""``/v1/tasks``: request a plan, follow it, report its execution, cancel it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
 
 from timely.core.errors import InvalidInput
-from timely.server.http import schemas
+from timely.server.http.bodies import body_schema, read_body, read_reports
 from timely.server.http.sse import EVENT_STREAM, EventStream, resume_point
+from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest, UrgencyBody
 from timely.server.tasks.service import TaskService
+from timely.server.tasks.task import Task
 from timely.server.tasks.task_events import encode
 
 ACCEPTED_ID = 1
@@ -25,99 +26,71 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _body(model: Any, *, many: bool = False) -> dict[str, Any]:
-    """OpenAPI for a body that is read by hand, for the sake of its own errors."""
-    schema = model.json_schema(ref_template="#/components/schemas/{model}")
-    definitions = schema.pop("$defs", {})
-    # Nested models are written out: FastAPI collects only those it validates itself.
-    schema = _inline(schema, definitions)
-    if many:
-        schema = {"anyOf": [schema, {"type": "array", "items": schema}]}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def _inline(node: Any, definitions: dict[str, Any]) -> Any:
-    if isinstance(node, dict):
-        if "$ref" in node:
-            return _inline(definitions[str(node["$ref"]).rsplit("/", 1)[-1]], definitions)
-        return {key: _inline(value, definitions) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_inline(value, definitions) for value in node]
-    return node
-
-
-async def json_body(request: Request) -> bytes:
-    """The body of a request that says it is JSON; a web page of another origin cannot say so unasked."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise HTTPException(415, f"send application/json, not {kind[:80] or 'nothing named'}")
-    return await request.body()
-
-
 def router(service: TaskService) -> APIRouter:
     """The routes of one task service."""
     routes = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
-    @routes.post("", openapi_extra=_body(schemas.TASK), response_class=Response, responses=EVENTS)
+    @routes.post("", openapi_extra=body_schema(TaskRequest), response_class=Response, responses=EVENTS)
     async def submit(request: Request) -> Response:
-        """Ask for a plan. The answer is a stream of server-sent events: ``accepted``, each ``segment``, then
+        """Request a plan. The response is a stream of server-sent events: ``accepted``, each ``segment``, then
         ``result`` or ``error``."""
-        body = schemas.validate(schemas.TASK, schemas.decode(await json_body(request)))
-        task = await service.submit(body.request(service.settings))
-        first = encode(ACCEPTED_ID, "accepted", service.accepted(task, with_token=True))
-        return EventStream(service, task, after=ACCEPTED_ID, first=first)
+        task = await service.submit(await read_body(request, TaskRequest))
+        return _stream(service, task)
 
     @routes.get("/{task_id}")
     async def show(task_id: str) -> JSONResponse:
         """The state of a task, its segments with their times, and its measures so far."""
-        return JSONResponse(service.get(task_id).view(service.clock.now()))
+        return JSONResponse(service.tasks.get(task_id).view(service.clock.now()))
 
     @routes.get("/{task_id}/events", response_class=Response, responses=EVENTS)
     async def events(task_id: str, request: Request) -> Response:
         """Follow a task from the start, or from after the event named in ``Last-Event-ID``."""
-        task = service.get(task_id)
+        task = service.tasks.get(task_id)
         after = resume_point(request.headers.get("last-event-id"), task.events)
         return EventStream(service, task, after=after)
 
-    @routes.post("/{task_id}/reports", openapi_extra=_body(schemas.REPORT, many=True))
+    @routes.post("/{task_id}/reports", openapi_extra=body_schema(ReportBody, many=True))
     async def report(task_id: str, request: Request) -> JSONResponse:
-        """Tell what the robot did: one report or a list. Who may: ``Authorization: Bearer TOKEN`` with the
-        ``report_token`` of the first event, or the task's ``agent`` in each report. Repeats change nothing."""
-        reports, agents = schemas.reports_of(await json_body(request), service.settings.max_reports)
-        news = await service.report(task_id, reports, agents, _bearer(request))
-        task = service.get(task_id)
+        """Report the execution: one report or a list. ``Authorization: Bearer TOKEN`` with the ``report_token`` of the
+        first event proves the ownership, or the task's ``agent`` in each report. Repeats change nothing."""
+        reports = await read_reports(request, service.settings.max_reports)
+        task, news = await service.report(task_id, reports, _bearer(request))
         return JSONResponse(
             {"received": len(reports), "news": news, "state": task.state, "outcome": task.outcome}
         )
 
     @routes.post(
         "/{task_id}/replan",
-        openapi_extra=_body(schemas.REPLAN),
+        openapi_extra=body_schema(ReplanRequest),
         response_class=Response,
         responses=EVENTS,
     )
     async def replan(task_id: str, request: Request) -> Response:
-        """End what is left of a plan and get another that knows what was done of it: after a failed skill, or when the
-        scene has changed. The answer is the new task's stream. Who may: as for reports."""
-        body = schemas.validate(schemas.REPLAN, schemas.decode(await json_body(request)))
-        task = await service.replan(task_id, body.request(service.settings), _bearer(request))
-        first = encode(ACCEPTED_ID, "accepted", service.accepted(task, with_token=True))
-        return EventStream(service, task, after=ACCEPTED_ID, first=first)
+        """End the rest of a plan and request another, after a failed skill or when the scene has changed. Its prompt has
+        the old plan and its execution. The response is the new task's stream. Ownership: as for reports."""
+        change = await read_body(request, ReplanRequest)
+        return _stream(service, await service.replan(task_id, change, _bearer(request)))
 
-    @routes.put("/{task_id}/urgency", openapi_extra=_body(schemas.URGENCY))
+    @routes.put("/{task_id}/urgency", openapi_extra=body_schema(UrgencyBody))
     async def urgency(task_id: str, request: Request) -> JSONResponse:
-        """An operator's word: the urgency level of what is being generated, from now on. Signed and kept in the
-        event log. The id is that of a task, or of a request of the OpenAI endpoint as its answer has it."""
-        body = schemas.validate(schemas.URGENCY, schemas.decode(await json_body(request)))
+        """An operator sets the urgency of a generation. The change is signed and kept in the event log. The id is
+        that of a task, or the id in an answer of the OpenAI endpoint."""
+        body = await read_body(request, UrgencyBody)
         return JSONResponse(await service.set_urgency(task_id, body.urgency, body.operator, body.reason))
 
     @routes.delete("/{task_id}")
     async def cancel(task_id: str, request: Request) -> JSONResponse:
-        """Stop generating at once. Anyone who reaches the server may: stopping is always safe."""
+        """Stop generating at once. Every client may: stopping is always safe."""
         task = await service.cancel(task_id)
         return JSONResponse({"task_id": task.task_id, "state": task.state, "outcome": task.outcome})
 
     return routes
+
+
+def _stream(service: TaskService, task: Task) -> EventStream:
+    """The response to a request for a plan; its first event has the task's token."""
+    first = encode(ACCEPTED_ID, "accepted", task.accepted(with_token=True))
+    return EventStream(service, task, after=ACCEPTED_ID, first=first)
 
 
 def _bearer(request: Request) -> str | None:

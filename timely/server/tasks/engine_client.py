@@ -1,11 +1,10 @@
-"""The engine as the server uses it: every question with a deadline, every generation closed whatever happens."""
+"""The engine with a deadline for every call."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from timely.core.errors import EngineFailed, TimelyError, TooLarge
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import DisciplineInfo
 from timely.disciplines.requirements import reads
-from timely.engines.base import Engine, EngineEvent, EngineStats, GenerationRequest
+from timely.engines.base import Engine, EngineStats
 from timely.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -22,16 +21,16 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 STATS_FRESH_S = 0.1
-"""However many pages look, the engine is asked no more often."""
+"""Age of a snapshot until the engine is asked for another, seconds."""
 
 
-class EngineDoor:
-    """Deadlines around one engine.
+class EngineClient:
+    """Calls one engine.
 
     Args:
-        engine: what is behind the door.
+        engine: the engine; its generations are read without this class.
         settings: the deadlines.
-        clock: how old a snapshot is.
+        clock: measures the age of a snapshot.
     """
 
     def __init__(self, engine: Engine, settings: ServerSettings, clock: Clock) -> None:
@@ -44,11 +43,11 @@ class EngineDoor:
 
     @property
     def planner_skill_sets(self) -> frozenset[str]:
-        """Skill sets whose plans the engine's model was trained on; see ``Engine``."""
+        """Skill sets whose plans the engine's model was trained on."""
         return self.engine.planner_skill_sets
 
     async def start(self) -> None:
-        """Load what is needed, which may take a minute: the one wait here without a deadline of ours.
+        """Load the model, which may take a minute: the only wait here without a deadline.
 
         Raises:
             EngineFailed: it could not start.
@@ -56,7 +55,7 @@ class EngineDoor:
         await self.engine.start()
 
     async def stop(self) -> None:
-        """Stop it; one that does not stop in time is left behind with a line in the log."""
+        """Stop the engine; one that does not stop in time is abandoned, with a line in the log."""
         try:
             async with asyncio.timeout(self._settings.stop_timeout_s):
                 await self.engine.stop()
@@ -65,27 +64,24 @@ class EngineDoor:
         except TimelyError as error:
             log.error("the engine failed while stopping: %s", error)
 
-    @asynccontextmanager
-    async def generating(self, request: GenerationRequest) -> AsyncIterator[AsyncIterator[EngineEvent]]:
-        """A generation's events; leaving closes the iterator, which is what frees its KV cache."""
-        events = self.engine.generate(request)
-        try:
-            yield events
-        finally:
-            close = getattr(events, "aclose", None)
-            if close is not None:
-                await close()
-
     async def report(self, task_id: str, report: ExecutionReport) -> None:
-        """See ``Engine.report``; EngineFailed also when it does not answer in time."""
-        await self._ask(self.engine.report(task_id, report))
+        """Pass a report on.
+
+        Raises:
+            EngineFailed: no answer in time. Others: as ``Engine.report``.
+        """
+        await self._within_deadline(self.engine.report(task_id, report))
 
     async def cancel(self, task_id: str) -> bool:
-        """See ``Engine.cancel``; EngineFailed also when it does not answer in time."""
-        return await self._ask(self.engine.cancel(task_id))
+        """End a generation; False if there is none.
+
+        Raises:
+            EngineFailed: no answer in time.
+        """
+        return await self._within_deadline(self.engine.cancel(task_id))
 
     async def check_length(self, prompt: str) -> None:
-        """Whether a prompt fits the model.
+        """Check that a prompt fits the model.
 
         Raises:
             TooLarge: it does not.
@@ -94,7 +90,7 @@ class EngineDoor:
         # A token is at least a byte, so only a prompt of more bytes than that needs the tokenizer.
         if len(prompt.encode()) <= limit:
             return
-        tokens = len(await self._ask(self.engine.tokenize(prompt)))
+        tokens = len(await self._within_deadline(self.engine.tokenize(prompt)))
         if tokens > limit:
             raise TooLarge(f"the prompt has {tokens} tokens; the limit is {limit}", where="prompt")
 
@@ -106,27 +102,33 @@ class EngineDoor:
         """
         now = self._clock.now()
         if fresh or self._stats is None or now - self._stats_s > STATS_FRESH_S:
-            self._stats = await self._ask(self.engine.stats())
+            self._stats = await self._within_deadline(self.engine.stats())
             self._stats_s = now
         return self._stats
 
     async def disciplines(self) -> list[dict[str, Any]]:
-        """What it can switch to: the fields of ``DisciplineInfo``."""
-        if self._infos is None:
-            # Imports every discipline, some with a predictor: not on the loop.
-            self._infos = await asyncio.to_thread(self.engine.disciplines)
-        return [asdict(info) for info in self._infos]
+        """The disciplines of the engine: the fields of ``DisciplineInfo``."""
+        return [asdict(info) for info in await self._discipline_infos()]
 
     async def reads(self, name: str) -> frozenset[str]:
-        """Which predictable fields of a request that discipline goes by; none for one that is not listed."""
+        """The predictable fields of a request that a discipline reads; none for a discipline that is not listed."""
+        return next(
+            (reads(info) for info in await self._discipline_infos() if info.name == name), frozenset()
+        )
+
+    async def _discipline_infos(self) -> tuple[DisciplineInfo, ...]:
         if self._infos is None:
             # Imports every discipline, some with a predictor: not on the loop.
             self._infos = await asyncio.to_thread(self.engine.disciplines)
-        return next((reads(info) for info in self._infos if info.name == name), frozenset())
+        return self._infos
 
     async def set_urgency(self, task_id: str, urgency: int) -> bool:
-        """See ``Engine.set_urgency``; EngineFailed also when it does not answer in time."""
-        return await self._ask(self.engine.set_urgency(task_id, urgency))
+        """Change the urgency of a generation; False if there is none.
+
+        Raises:
+            EngineFailed: no answer in time. Others: as ``Engine.set_urgency``.
+        """
+        return await self._within_deadline(self.engine.set_urgency(task_id, urgency))
 
     async def set_discipline(self, name: str) -> None:
         """Switch the queue discipline while serving.
@@ -134,10 +136,10 @@ class EngineDoor:
         Raises:
             UnknownName: no such discipline.
         """
-        await self._ask(self.engine.set_discipline(name))
+        await self._within_deadline(self.engine.set_discipline(name))
         self._stats = None
 
-    async def _ask(self, answer: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _within_deadline(self, answer: Coroutine[Any, Any, Answer]) -> Answer:
         limit_s = self._settings.engine_timeout_s
         try:
             async with asyncio.timeout(limit_s):

@@ -1,88 +1,62 @@
-"""A new plan after a failure or a change: what the model is told about the plan that went before.
+"""A new plan after a failure or a change: the part of its prompt that describes the plan before.
 
 TimelyLLM's tasks 6 to 8 (Table 2): "you gave me plan ..., I failed because ..., executed so far ...". The fixed part of
-the prompt and the scene come first in it, so their KV cache is used again.
+the prompt and the scene precede it, so their KV cache is used again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from timely.core.utility import URGENT, TimeUtility
-from timely.server.tasks.task import Task, TaskRequest
+from timely.server.tasks.request import MAX_HISTORY_CHARS, ReplanRequest, TaskRequest
+from timely.server.tasks.task import Task
 
 NOTHING = "nothing"
 INTERRUPTED = "it was interrupted"
 CUT = "... "
 
 
-@dataclass(frozen=True, slots=True)
-class ReplanRequest:
-    """What a client asks for. Fields: see the schema of ``POST /v1/tasks/{id}/replan``; None keeps the old task's."""
-
-    reason: str = ""
-    scene: str | None = None
-    task: str | None = None
-    executed: str | None = None
-    utility: TimeUtility = URGENT
-    urgency: int | None = 0
-    deadline_s: float | None = None
-    task_id: str | None = None
-    report_token: str | None = None
-    agent: str | None = None
-
-
-def follow_up(old: Task, wanted: ReplanRequest, max_history_chars: int) -> TaskRequest:
-    """The request for the new plan: the old one's words and robot, with the history of what was tried."""
-    was = old.request
-    return TaskRequest(
-        task=wanted.task or was.task,
-        skill_set=was.skill_set,
-        robot=was.robot,
-        scene=was.scene if wanted.scene is None else wanted.scene,
-        history=history_of(old, wanted, max_history_chars),
-        utility=wanted.utility,
-        agent=was.agent,
-        app=was.app,
-        urgency=wanted.urgency,
-        priority=was.priority,
-        max_tokens=was.max_tokens,
-        temperature=was.temperature,
-        seed=was.seed,
-        network_s=was.network_s,
-        deadline_s=wanted.deadline_s,
-        task_id=wanted.task_id,
-        report_token=wanted.report_token,
-        replans=old.task_id,
-        executed_before=_executed(old, wanted),
-    )
+def follow_up(old: Task, change: ReplanRequest, task_id: str) -> TaskRequest:
+    """The request for the new plan: the old one with the changes, and the history of the attempt."""
+    updates = {
+        "task": change.task or old.request.task,
+        "scene": old.request.scene if change.scene is None else change.scene,
+        "history": history_of(old, change),
+        "tuf": change.tuf,
+        "urgency": change.urgency,
+        "deadline_s": change.deadline_s,
+        "id": task_id,
+        "report_token": change.report_token,
+        # The numbers of requests and tokens were those of the first plan.
+        "app_requests": None,
+        "expected_tokens": None,
+    }
+    return old.request.model_copy(update=updates)
 
 
-def history_of(old: Task, wanted: ReplanRequest, max_chars: int) -> str:
-    """What was planned, why it ended and what was done of it, in the words the shipped planner was trained on."""
-    reason = wanted.reason.strip() or _failure(old) or INTERRUPTED
-    executed = _executed(old, wanted) or NOTHING
+def history_of(old: Task, change: ReplanRequest, max_chars: int = MAX_HISTORY_CHARS) -> str:
+    """What was planned, why it ended and what was executed, in the words the shipped planner was trained on."""
+    reason = change.reason.strip() or _failure(old) or INTERRUPTED
+    executed = executed_of(old, change) or NOTHING
     plan = "".join(segment.text for segment in old.track.segments) or NOTHING
-    # What was done last says more about where the robot is than what it did at first.
+    # The end says more about where the robot is than the beginning.
     room = max(0, (max_chars - len(reason) - 64) // 2)
     return f"plan {_tail(plan, room)} failed because {reason}; executed so far: {_tail(executed, room)}"
 
 
-def _failure(old: Task) -> str:
-    """What the robot said when it failed."""
-    if old.ending is None or old.ending.code != "execution_failed":
-        return ""
-    return old.ending.detail.partition(": ")[2]
-
-
-def _executed(old: Task, wanted: ReplanRequest) -> str:
-    """What was carried out of the plan, and of those that it replaced."""
-    if wanted.executed is not None:
-        return wanted.executed
+def executed_of(old: Task, change: ReplanRequest) -> str:
+    """What was executed of the plan and of those that it replaced."""
+    if change.executed is not None:
+        return change.executed
     done = "".join(
         segment.text for segment in old.track.segments if segment.done and segment.index != old.track.failed
     )
-    return old.request.executed_before + done
+    return old.executed_before + done
+
+
+def _failure(old: Task) -> str:
+    """The robot's reason when it failed."""
+    if old.ending is None or old.ending.code != "execution_failed":
+        return ""
+    return old.ending.detail.partition(": ")[2]
 
 
 def _tail(text: str, chars: int) -> str:

@@ -1,4 +1,4 @@
-"""One task as the server keeps it, from the request to its last report, and how it looks from outside."""
+"""One task from the request to its last report, and its form on the wire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Literal
 from timely.core.errors import TimelyError
 from timely.core.execution import ExecutionTrack
 from timely.core.job import Segment
-from timely.core.utility import NORMAL, TimeUtility
 from timely.disciplines.predictors.request_annotator import Annotation
 from timely.engines.base import GenerationDone
 from timely.plans.language.parser import SegmentParser
@@ -19,44 +18,16 @@ from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.plans.validation import check_segment
 from timely.server.problems import problem
-from timely.server.tasks.task_events import EventLog
+from timely.server.tasks.request import TaskRequest, tuf
+from timely.server.tasks.task_events import TaskEvents
 
 Outcome = Literal["complete", "cancelled", "failed", "unsafe_segment", "engine_failed", "refused", "expired"]
 State = Literal["generating", "executing", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRequest:
-    """What a client asks for. Fields: see the schema of ``POST /v1/tasks``; None takes the skill set's default."""
-
-    task: str
-    skill_set: str
-    robot: str | None = None
-    scene: str = ""
-    history: str = ""
-    utility: TimeUtility = NORMAL
-    agent: str = ""
-    app: str | None = None
-    urgency: int | None = None
-    app_requests: int | None = None
-    expected_tokens: float | None = None
-    priority: float = 0.0
-    max_tokens: int | None = None
-    temperature: float = 0.0
-    seed: int | None = None
-    network_s: float | None = None
-    deadline_s: float | None = None
-    task_id: str | None = None
-    report_token: str | None = None
-    replans: str | None = None
-    """The task whose plan this one replaces."""
-    executed_before: str = ""
-    """What was carried out of the plans that this one replaces."""
-
-
-@dataclass(frozen=True, slots=True)
 class Ending:
-    """How a task ended. ``code`` and ``detail`` say why when it is not simply complete or cancelled."""
+    """How a task ended. ``code`` and ``detail`` give the reason unless it is complete or cancelled."""
 
     outcome: Outcome
     code: str = ""
@@ -65,7 +36,7 @@ class Ending:
 
     @property
     def is_error(self) -> bool:
-        """The client learns of it by an ``error`` event."""
+        """The last event of the task is an ``error``."""
         return bool(self.code)
 
     def problem(self) -> dict[str, Any]:
@@ -75,7 +46,7 @@ class Ending:
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """A task and everything the server knows about it. Times are on the server's clock, seconds."""
+    """A task and its state. Times are on the server's clock, seconds."""
 
     task_id: str
     token: str
@@ -84,10 +55,14 @@ class Task:
     profile: RobotProfile
     arrival_s: float
     network_s: float
-    events: EventLog
+    events: TaskEvents
     track: ExecutionTrack = field(init=False)
     annotation: Annotation | None = None
-    """What its request went on with: its urgency level and who says so, and its predicted length."""
+    """Its urgency level with the source of it, and its predicted length."""
+    replans: str | None = None
+    """The task whose plan this one replaces."""
+    executed_before: str = ""
+    """What was executed of the plans that this one replaces."""
     parser: SegmentParser | None = None
     calls: list[list[dict[str, Any]]] = field(default_factory=list)
     """The calls of each released segment, as they went out."""
@@ -95,18 +70,18 @@ class Task:
     ending: Ending | None = None
     done: GenerationDone | None = None
     refusal: TimelyError | None = None
-    """The engine's first word was an error: it goes to the client instead of a stream."""
+    """The engine's first answer was an error: the client gets it in place of a stream."""
     generated_s: float = math.nan
     settled_s: float = math.nan
     stopping: bool = False
-    """Somebody is ending the generation."""
+    """The generation is being ended early."""
     replanned_as: str | None = None
-    """The task that has taken its place."""
+    """The task that replaced it."""
     readers: int = 0
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
-    """The engine has said something, or the generation is over."""
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    """The engine has answered, or the generation is over."""
     reported: asyncio.Event = field(default_factory=asyncio.Event)
-    """A report has come since the last look."""
+    """A report came since the event was cleared."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """The generation is over."""
     runner: asyncio.Task[None] | None = None
@@ -119,17 +94,17 @@ class Task:
             self.parser = SegmentParser(self.skill_set)
 
     def check(self, text: str) -> list[Call]:
-        """The calls of the plan's next segment, understood in the blocks that earlier ones left open.
+        """The calls of the plan's next segment, parsed inside the blocks that earlier segments left open.
 
         Raises:
-            UnsafeSegment: it must not reach the robot.
+            UnsafeSegment: the segment must not reach the robot.
         """
         return check_segment(text, self.skill_set, self.profile, parser_state=self.parser)
 
     @property
     def kind(self) -> str:
         """Its class in reports and metrics."""
-        return "urgent" if self.request.utility.urgent else "normal"
+        return "urgent" if self.request.tuf.urgent else "normal"
 
     @property
     def outcome(self) -> Outcome | None:
@@ -138,21 +113,21 @@ class Task:
 
     @property
     def plan(self) -> str:
-        """The text that went to the robot."""
+        """The text that was sent to the robot."""
         if self.done is not None and self.outcome == "complete":
             return self.done.text
         return "".join(segment.text for segment in self.track.segments)
 
     def utility(self, now: float) -> float:
-        """Utility of its response time; of the time it has taken so far while there is no first action."""
+        """Utility of its response time; before the first action, of the time since its arrival."""
         response_s = self.track.response_time_s
         if math.isnan(response_s):
             end_s = self.generated_s if not math.isnan(self.generated_s) else now
             response_s = end_s - self.arrival_s
-        return self.request.utility.value(response_s)
+        return self.request.tuf.value(response_s)
 
     def numbers(self, now: float) -> dict[str, Any]:
-        """Its measures; durations in seconds, other times since its arrival, None where there is nothing yet."""
+        """Its measures: durations in seconds, other times since its arrival, None without a value."""
         done = self.done
         return {
             "response_time_s": _number(self.track.response_time_s),
@@ -174,8 +149,21 @@ class Task:
         """A time of the clock, seconds after the task arrived."""
         return None if when_s is None else _number(when_s - self.arrival_s)
 
+    def accepted(self, *, with_token: bool = False) -> dict[str, Any]:
+        """The data of its first event; only the response to the request has the token."""
+        data = {
+            "task_id": self.task_id,
+            "agent": self.request.agent,
+            "skill_set": self.skill_set.name,
+            "robot": self.profile.name,
+            "tuf": tuf(self.request.tuf),
+            "network_s": self.network_s,
+            "replans": self.replans,
+        }
+        return {**data, "report_token": self.token} if with_token else data
+
     def segment(self, segment: Segment) -> dict[str, Any]:
-        """A released segment as its event has it."""
+        """The data of a segment's event."""
         return {
             "task_id": self.task_id,
             "index": segment.index,
@@ -189,7 +177,7 @@ class Task:
         }
 
     def result(self, now: float) -> dict[str, Any]:
-        """How it ended, as its last event has it."""
+        """The data of its last event."""
         return {
             "task_id": self.task_id,
             "outcome": self.outcome,
@@ -222,9 +210,9 @@ class Task:
             "task": request.task,
             "scene": request.scene,
             "history": request.history,
-            "replans": request.replans,
+            "replans": self.replans,
             "replanned_as": self.replanned_as,
-            "tuf": tuf(request.utility),
+            "tuf": tuf(request.tuf),
             "age_s": _number(now - self.arrival_s),
             "plan": self.plan,
             "segments": [
@@ -242,18 +230,13 @@ class Task:
         }
 
 
-def tuf(utility: TimeUtility) -> dict[str, float]:
-    """A time-utility function as the wire has it."""
-    return {"ert_s": utility.ert_s, "alpha": utility.alpha, "beta": utility.beta}
-
-
 def call_data(call: Call) -> dict[str, Any]:
-    """A call as the wire has it: ``skill`` (full name) and ``args``."""
+    """The wire form of a call: ``skill`` (full name) and ``args``."""
     return {"skill": call.skill, "args": [_value(argument) for argument in call.args]}
 
 
 def _value(value: Value) -> Any:
-    """Literals as themselves; what only the robot can evaluate as an object that says what it is."""
+    """The wire form of a value: a literal itself, or an object for what only the robot can evaluate."""
     if isinstance(value, Variable):
         return {"variable": value.name}
     if isinstance(value, Call):
@@ -264,5 +247,5 @@ def _value(value: Value) -> Any:
 
 
 def _number(value: float) -> float | None:
-    """JSON knows no nan."""
+    """The number, or None where JSON has no form for it."""
     return round(value, 6) if math.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""The events of one task as they go over the wire, kept so that any reader can start anywhere and miss nothing.
+"""The buffered events of one task, encoded for the wire.
 
-The log is the only buffer between engine and readers: it is bounded by the length of a plan, and a reader that
-does not read delays neither the engine nor other readers.
+Any reader can start at any event and misses none. The buffer is bounded by the length of a plan. A slow reader delays
+neither the engine nor other readers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _body = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 def encode(event_id: int, name: str, data: Mapping[str, Any]) -> bytes:
-    """One server-sent event; ASCII only, so that no reader splits lines where there are none."""
+    """One server-sent event; ASCII only, since some readers split lines at other characters too."""
     return f"id: {event_id}\nevent: {name}\ndata: {_body(data)}\n\n".encode("ascii")
 
 
-class EventLog:
+class TaskEvents:
     """Events numbered from 1, without gaps.
 
     Args:
-        limit: most events; one more is a broken promise of the engine.
+        limit: most events of a task.
     """
 
     def __init__(self, limit: int) -> None:
@@ -41,14 +41,14 @@ class EventLog:
 
     @property
     def closed(self) -> bool:
-        """The last event is there."""
+        """The last event was appended."""
         return self._closed
 
     def append(self, name: str, data: Mapping[str, Any], *, last: bool = False) -> int:
         """Add an event and return its id.
 
         Raises:
-            EngineFailed: the log is full.
+            EngineFailed: the buffer is full.
         """
         if self._closed:
             raise EngineFailed("an event after the last one", where="events")
@@ -61,7 +61,7 @@ class EventLog:
         return len(self._events)
 
     async def follow(self, after: int, keepalive_s: float) -> AsyncIterator[bytes]:
-        """Events with ids over ``after``, as they come, until the last; a comment after each silence."""
+        """Events with ids over ``after`` until the last; a comment after each silence of ``keepalive_s``."""
         position = after
         while True:
             changed = self._changed

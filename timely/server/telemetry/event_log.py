@@ -52,7 +52,7 @@ MAX_WAITING = 100_000
 CLOSE_TIMEOUT_S = 5.0
 
 
-class Journal:
+class EventLog:
     """Appends events to a file, or to nowhere.
 
     Args:

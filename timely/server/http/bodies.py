@@ -1,0 +1,113 @@
+"""Reads JSON bodies strictly and describes them in the OpenAPI schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn, TypeVar
+
+from fastapi import Request
+from pydantic import TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
+
+from timely.core.errors import InvalidInput, TooLarge
+from timely.server.problems import from_validation
+from timely.server.tasks.request import ReportBody
+
+Model = TypeVar("Model")
+
+REPORT: TypeAdapter[ReportBody] = TypeAdapter(ReportBody)
+
+
+async def read_body(request: Request, model: type[Model]) -> Model:
+    """The body of a request as an instance of ``model``.
+
+    Raises:
+        InvalidInput: names the first field that is wrong. HTTPException: the body is not declared as JSON.
+    """
+    return validate(TypeAdapter(model), await read_json(request))
+
+
+async def read_reports(request: Request, limit: int) -> list[ReportBody]:
+    """The reports of a body: one or a list.
+
+    Raises:
+        InvalidInput: names the first field that is wrong. TooLarge: more than ``limit``.
+    """
+    value = await read_json(request)
+    if not isinstance(value, list):
+        return [validate(REPORT, value)]
+    if len(value) > limit:
+        raise TooLarge(f"{len(value)} reports; the limit is {limit}", where="reports")
+    if not value:
+        raise InvalidInput("no reports", where="reports")
+    reports = []
+    for index, item in enumerate(value):
+        try:
+            reports.append(validate(REPORT, item))
+        except InvalidInput as error:
+            raise InvalidInput(error.message, where=f"{index}.{error.where}") from error
+    return reports
+
+
+async def read_json(request: Request) -> Any:
+    """The body of a request that is declared as JSON; a web page of another origin cannot declare so.
+
+    Raises:
+        InvalidInput: it is no JSON. HTTPException: another content type.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HTTPException(415, f"send application/json, not {kind[:80] or 'nothing named'}")
+    return decode(await request.body())
+
+
+def decode(body: bytes) -> Any:
+    """Decode JSON strictly: no NaN or Infinity, no key twice, bounded nesting.
+
+    Raises:
+        InvalidInput: where ``body``.
+    """
+    try:
+        return json.loads(body, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+    except UnicodeDecodeError as error:
+        raise InvalidInput("not UTF-8 text", where="body") from error
+    except RecursionError as error:
+        raise InvalidInput("nested too deeply", where="body") from error
+    except json.JSONDecodeError as error:
+        raise InvalidInput(
+            f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}", where="body"
+        ) from error
+    except ValueError as error:
+        # Python also refuses numbers with thousands of digits.
+        raise InvalidInput(f"not JSON: {str(error)[:200]}", where="body") from error
+
+
+def validate(model: TypeAdapter[Model], value: object) -> Model:
+    """``value`` as an instance of the model.
+
+    Raises:
+        InvalidInput: names the first field that is wrong.
+    """
+    try:
+        return model.validate_python(value)
+    except ValidationError as error:
+        raise from_validation(error) from error
+
+
+def body_schema(model: type[object], *, many: bool = False) -> dict[str, Any]:
+    """The OpenAPI of a body that the route reads itself."""
+    schema = TypeAdapter(model).json_schema()
+    if many:
+        schema = {"anyOf": [schema, {"type": "array", "items": schema}]}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise ValueError("a key is given twice")
+    return result

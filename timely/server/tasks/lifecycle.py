@@ -1,0 +1,322 @@
+"""The life of one task after admission: generate, check and release each segment, wait for the execution, settle.
+
+A task is ``generating`` until its plan has ended, then ``executing`` until the robot has finished, then ``ended``. One
+coroutine owns each task, so no client and no engine error delays another task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import cast
+
+from timely.core.errors import EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
+from timely.core.job import Segment
+from timely.core.reports import ExecutionReport
+from timely.core.timing import AsyncClock, at_most, wait_until
+from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, SegmentReady
+from timely.server.settings import ServerSettings
+from timely.server.tasks.engine_client import EngineClient
+from timely.server.tasks.recorder import TaskRecorder
+from timely.server.tasks.task import Ending, Task, call_data
+from timely.server.tasks.task_events import TaskEvents
+from timely.server.tasks.task_table import TaskTable
+
+log = logging.getLogger(__name__)
+
+
+class TaskLifecycle:
+    """Runs the coroutines of all tasks.
+
+    Args:
+        engine: generates the plans.
+        table: the tasks by id.
+        recorder: receives every change.
+        settings: limits and times.
+        clock: the engine's axis; grace, retention and expiry are measured on it.
+    """
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        table: TaskTable,
+        recorder: TaskRecorder,
+        settings: ServerSettings,
+        clock: AsyncClock,
+    ) -> None:
+        self.draining = False
+        self._engine = engine
+        self._table = table
+        self._recorder = recorder
+        self._settings = settings
+        self._clock = clock
+        self._releasing = asyncio.Lock()
+
+    # ------------------------------------------------------------------ what the service asks for
+
+    async def begin(self, task: Task, generation: GenerationRequest) -> None:
+        """Start a task of the table; returns with the engine's first event, or soon without one.
+
+        Raises:
+            TimelyError: the engine refused the generation.
+        """
+        task.pump = asyncio.create_task(self._generate(task, generation), name=f"generate {task.task_id}")
+        task.runner = asyncio.create_task(self._run(task), name=f"task {task.task_id}")
+        # The client has no open event stream yet, and may never have one.
+        task.grace = asyncio.create_task(self._expect_reader(task))
+        self._count_live()
+        async with at_most(self._settings.admission_wait_s):
+            await task.answered.wait()
+        if task.refusal is not None:
+            self.settle(task)
+            self._forget(task)
+            raise task.refusal
+
+    @asynccontextmanager
+    async def reading(self, task: Task) -> AsyncIterator[TaskEvents]:
+        """Hold a task's events open; a generation with a reader is not cancelled for want of one."""
+        task.readers += 1
+        self._recorder.metrics.readers.inc()
+        if task.grace is not None:
+            task.grace.cancel()
+            task.grace = None
+        try:
+            yield task.events
+        finally:
+            task.readers -= 1
+            self._recorder.metrics.readers.dec()
+            if task.readers == 0 and task.state == "generating" and not self.draining:
+                task.grace = asyncio.create_task(self._expect_reader(task))
+
+    async def report(self, task: Task, report: ExecutionReport, now: float) -> bool:
+        """Apply a robot's report; False if it changed nothing.
+
+        Raises:
+            Conflict: the segment was not released, or another value was reported for it.
+        """
+        task.track.check(report)
+        if report.kind == "value" and report.segment in task.track.values:
+            return False
+        if task.state == "generating" and task.ending is None:
+            await self._engine.report(task.task_id, report)
+        if not task.track.report(report, now):
+            return False
+        self._recorder.report_news(task, report)
+        if report.kind == "failed":
+            reason = report.reason or "no reason given"
+            ending = Ending("failed", "execution_failed", f"segment {report.segment}: {reason}", "segment")
+            if task.state == "executing":
+                task.ending = ending
+            await self.end(task, ending)
+        task.reported.set()
+        return True
+
+    async def end(self, task: Task, ending: Ending) -> None:
+        """End a generation early; returns when it is over, even if the engine does not answer."""
+        if task.state != "generating" or task.over.is_set():
+            return
+        if task.stopping:
+            async with at_most(2 * self._settings.engine_timeout_s):
+                await task.over.wait()
+            return
+        task.stopping = True
+        task.ending = task.ending or ending
+        try:
+            cancelled = await self._engine.cancel(task.task_id)
+        except EngineFailed as error:
+            log.warning("task %s: %s", task.task_id, error)
+            cancelled = False
+        if cancelled:
+            async with at_most(self._settings.engine_timeout_s):
+                await task.over.wait()
+        if not task.over.is_set() and task.pump is not None:
+            task.pump.cancel()
+            await asyncio.gather(task.pump, return_exceptions=True)
+            # A pump that was cancelled before its first step has run none of its own clean-up.
+            task.answered.set()
+            task.over.set()
+        self._generated(task)
+
+    async def discard(self, task: Task, ending: Ending) -> None:
+        """End the rest of a plan, in generation or in execution: another plan replaces it."""
+        await self.end(task, ending)
+        if task.state == "executing":
+            if task.outcome == "complete":
+                task.ending = ending
+            self.settle(task)
+
+    async def drain(self, ending: Ending) -> None:
+        """End every generation."""
+        self.draining = True
+        await asyncio.gather(*(self.end(task, ending) for task in self._table.generating()))
+
+    async def stop(self) -> None:
+        """Settle every task and end its coroutines."""
+        for task in self._table.open_tasks():
+            self.settle(task)
+        runners = [task.runner for task in self._table.all_tasks() if task.runner is not None]
+        for runner in runners:
+            runner.cancel()
+        await asyncio.gather(*runners, return_exceptions=True)
+
+    # ------------------------------------------------------------------ a task's own coroutines
+
+    async def _run(self, task: Task) -> None:
+        """Own a task from admission until it is forgotten."""
+        limit_s = min(task.request.deadline_s or self._settings.max_task_s, self._settings.max_task_s)
+        if not await wait_until(task.over, self._clock, task.arrival_s + limit_s):
+            await self.end(task, Ending("expired", "expired", f"no complete plan within {limit_s:g} s"))
+            await task.over.wait()
+        self._generated(task)
+        while task.outcome == "complete" and not task.track.all_done:
+            task.reported.clear()
+            # A robot that has reported before will report the end too, however late.
+            settings = self._settings
+            patience_s = settings.settle_reporting_s if task.track.measured else settings.settle_s
+            if not await wait_until(task.reported, self._clock, task.track.end_s + patience_s):
+                break
+        self.settle(task)
+        await self._clock.sleep(self._settings.retention_s)
+        self._forget(task)
+
+    async def _generate(self, task: Task, generation: GenerationRequest) -> None:
+        """Read the engine's events; an error ends this task and no other."""
+        try:
+            events = cast(AsyncGenerator[EngineEvent, None], self._engine.engine.generate(generation))
+            # Closing the events frees the KV cache.
+            async with aclosing(events):
+                async for event in events:
+                    task.answered.set()
+                    if isinstance(event, GenerationDone):
+                        task.done = event
+                        return
+                    if task.ending is None:
+                        await self._release(task, event)
+                    if task.outcome == "unsafe_segment":
+                        return
+            raise EngineFailed("the generation stopped without an end", where="engine")
+        except TimelyError as error:
+            if not task.answered.is_set():
+                task.refusal = error
+            if not task.track.segments and isinstance(error, (InvalidInput, Overloaded, NotAllowed)):
+                ending = Ending("refused", error.code, error.message, error.where)
+            else:
+                ending = Ending("engine_failed", "engine_failed", error.message, error.where)
+            task.ending = task.ending or ending
+        except Exception as error:
+            log.exception("task %s", task.task_id)
+            detail = f"{type(error).__name__}; see the server's log"
+            task.ending = task.ending or Ending("engine_failed", "engine_failed", detail, "engine")
+        finally:
+            task.answered.set()
+            task.over.set()
+
+    async def _release(self, task: Task, event: SegmentReady) -> None:
+        """Send a segment.
+
+        One engine step may close segments of several tasks. They leave one after the other: the first is sent before
+        the second is checked.
+        """
+        async with self._releasing:
+            segment = self._check(task, event)
+            try:
+                await asyncio.sleep(0)
+            finally:
+                if segment is not None:
+                    self._recorder.released(task, segment)
+
+    def _check(self, task: Task, event: SegmentReady) -> Segment | None:
+        """Check a segment and append it to the task's events; None, and the end of the task, if the check fails.
+
+        Raises:
+            EngineFailed: its times are not finite. Conflict: it is not the next one.
+        """
+        now = self._clock.now()
+        if not (math.isfinite(event.ready_s) and math.isfinite(event.execution_s) and event.execution_s >= 0):
+            raise EngineFailed(f"segment {event.index} takes {event.execution_s} s", where="engine")
+        try:
+            calls = [call_data(call) for call in task.check(event.text)]
+        except Exception as error:
+            if not isinstance(error, TimelyError):
+                log.exception("task %s: the check itself failed", task.task_id)
+            detail = error.message if isinstance(error, TimelyError) else "it could not be checked"
+            task.ending = Ending("unsafe_segment", "unsafe_segment", detail, f"segment {event.index}")
+            return None
+        segment = task.track.release(
+            Segment(
+                index=event.index,
+                text=event.text,
+                tokens=event.tokens,
+                ready_s=min(max(event.ready_s, task.arrival_s), now),
+                execution_s=event.execution_s,
+                blocking=event.blocking,
+                pace=event.pace,
+            )
+        )
+        task.calls.append(calls)
+        task.events.append("segment", task.segment(segment))
+        return segment
+
+    def _generated(self, task: Task) -> None:
+        """The generation is over: append the last event."""
+        if task.state != "generating":
+            return
+        task.generated_s = self._clock.now()
+        if task.ending is None:
+            task.ending = _ending_of(task.done)
+        task.state = "executing"
+        if task.grace is not None:
+            task.grace.cancel()
+            task.grace = None
+        result = task.result(task.generated_s)
+        if task.ending.is_error:
+            task.events.append("error", {**task.ending.problem(), **result}, last=True)
+        else:
+            task.events.append("result", result, last=True)
+        self._count_live()
+        self._recorder.generated(task)
+
+    def settle(self, task: Task) -> None:
+        """Nothing more is expected of a task: count it and keep it for late readers."""
+        if task.state == "ended":
+            return
+        self._generated(task)
+        task.state = "ended"
+        task.settled_s = self._clock.now()
+        self._recorder.settled(task, task.settled_s)
+        oldest = self._table.settle(task)
+        if oldest is not None:
+            self._forget(oldest)
+
+    def _forget(self, task: Task) -> None:
+        self._table.remove(task)
+        runner = task.runner
+        if runner is not None and runner is not asyncio.current_task() and task.state == "ended":
+            runner.cancel()
+
+    async def _expect_reader(self, task: Task) -> None:
+        """Cancel a generation whose events have no reader for a while."""
+        await self._clock.sleep(self._settings.grace_s)
+        task.grace = None
+        if task.readers == 0:
+            detail = f"its events had no reader for {self._settings.grace_s:g} s"
+            await self.end(task, Ending("cancelled", "", detail))
+
+    def _count_live(self) -> None:
+        self._recorder.metrics.live.set(len(self._table.generating()))
+
+
+def _ending_of(done: GenerationDone | None) -> Ending:
+    """What the engine's last event means for the task."""
+    if done is None:
+        return Ending("engine_failed", "engine_failed", "the generation stopped without an end", "engine")
+    if done.reason == "complete":
+        return Ending("complete")
+    if done.reason == "length":
+        return Ending("failed", "truncated", f"stopped after {done.tokens} tokens", "max_tokens")
+    if done.reason == "cancelled":
+        return Ending("cancelled")
+    return Ending("engine_failed", "engine_failed", done.error or "the engine gave no reason", "engine")

@@ -1,0 +1,240 @@
+"""What a client may ask of a task, as the wire has it and as the server uses it: strict, bounded, no unknown fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic.dataclasses import dataclass
+
+from timely.core.errors import InvalidInput, TooLarge
+from timely.core.reports import MAX_VALUE_CHARS, ExecutionReport, ReportKind
+from timely.core.utility import NORMAL, URGENT, TimeUtility
+
+STRICT = ConfigDict(
+    extra="forbid",
+    strict=True,
+    allow_inf_nan=False,
+    frozen=True,
+    populate_by_name=True,
+    arbitrary_types_allowed=True,
+)
+
+MAX_TASK_CHARS = 8_000
+MAX_SCENE_CHARS = 32_000
+MAX_HISTORY_CHARS = 32_000
+MAX_REASON_CHARS = 2_000
+MAX_EXECUTED_CHARS = 4_000
+MAX_TOKENS = 4096
+"""Most output tokens that a client may ask for."""
+
+MAX_TUF = 1e6
+"""Largest absolute number of a time-utility function."""
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""Names of skill sets, robots and disciplines: never a path."""
+
+ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+LABEL_PATTERN = r"^[^\x00-\x1f\x7f]{0,128}$"
+TOKEN_PATTERN = r"^[A-Za-z0-9_-]{16,128}$"
+
+TUF_CLASSES: Mapping[str, TimeUtility] = {"normal": NORMAL, "urgent": URGENT}
+"""Time-utility functions that have a name."""
+
+
+def time_utility(value: object) -> TimeUtility:
+    """A time-utility function from its wire form: a class, or an object where ``cutoff_s`` may stand for ``alpha``.
+
+    Raises:
+        InvalidInput: names the field that is wrong.
+    """
+    if isinstance(value, TimeUtility):
+        return value
+    if isinstance(value, str):
+        if value not in TUF_CLASSES:
+            raise InvalidInput(f"{value[:40]!r} is no class; known: {', '.join(TUF_CLASSES)}", where="tuf")
+        return TUF_CLASSES[value]
+    if not isinstance(value, dict):
+        raise InvalidInput("must be a class or an object", where="tuf")
+    for name, number in value.items():
+        if name not in ("ert_s", "alpha", "beta", "cutoff_s"):
+            raise InvalidInput("no such field", where=f"tuf.{name[:40]}")
+        if isinstance(number, int | float) and abs(number) > MAX_TUF:
+            raise InvalidInput(f"must be at most {MAX_TUF:g}", where=f"tuf.{name}")
+    terms: dict[str, Any] = {key: number for key, number in value.items() if number is not None}
+    cutoff_s = terms.pop("cutoff_s", None)
+    if cutoff_s is None:
+        return TimeUtility(**terms)
+    if "alpha" in terms:
+        raise InvalidInput("give alpha or cutoff_s, not both", where="tuf.cutoff_s")
+    if isinstance(cutoff_s, bool) or not isinstance(cutoff_s, int | float):
+        raise InvalidInput("must be a number", where="tuf.cutoff_s")
+    flat = TimeUtility(alpha=0.0, **terms)
+    return TimeUtility.from_cutoff(flat.ert_s, cutoff_s, flat.beta)
+
+
+def tuf(utility: TimeUtility) -> dict[str, float]:
+    """The wire form of a time-utility function."""
+    return {"ert_s": utility.ert_s, "alpha": utility.alpha, "beta": utility.beta}
+
+
+_TUF_SCHEMA = {
+    "description": "how the value of the answer falls with time; or a class: 'normal', 'urgent'",
+    "anyOf": [
+        {"type": "string", "enum": list(TUF_CLASSES)},
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "ert_s": {"type": "number", "minimum": 0, "maximum": MAX_TUF, "default": NORMAL.ert_s},
+                "alpha": {"type": ["number", "null"], "minimum": -MAX_TUF, "maximum": 0},
+                "beta": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_TUF, "default": NORMAL.beta},
+                "cutoff_s": {
+                    "type": ["number", "null"],
+                    "exclusiveMinimum": 0,
+                    "maximum": MAX_TUF,
+                    "description": "where the utility is zero, in place of alpha; later than ert_s",
+                },
+            },
+            "not": {"required": ["alpha", "cutoff_s"]},
+        },
+    ],
+}
+
+
+def _text(limit: int, description: str) -> Any:
+    """A text whose excess length is ``too_large``, not just invalid."""
+
+    def check(value: str, info: ValidationInfo) -> str:
+        if len(value) > limit:
+            raise TooLarge(f"{len(value)} characters; the limit is {limit}", where=info.field_name or "")
+        return value
+
+    return AfterValidator(check), Field(description=description, json_schema_extra={"maxLength": limit})
+
+
+def _at_most_max_tokens(value: int) -> int:
+    if value > MAX_TOKENS:
+        raise TooLarge(f"{value}; the limit is {MAX_TOKENS}", where="max_tokens")
+    return value
+
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Label = Annotated[str, Field(pattern=LABEL_PATTERN)]
+TaskId = Annotated[
+    str, Field(pattern=ID_PATTERN, description="chosen by the client; by default by the server")
+]
+Token = Annotated[
+    str, Field(pattern=TOKEN_PATTERN, description="chosen by the client; by default by the server")
+]
+Seconds = Annotated[float, Field(ge=0, le=1e6, strict=True)]
+Tuf = Annotated[TimeUtility, PlainValidator(time_utility), WithJsonSchema(_TUF_SCHEMA)]
+Urgency = Annotated[int, Field(ge=0, le=4, description="0 is the most urgent")]
+Deadline = Annotated[float, Field(gt=0, le=86_400, description="the server gives up after so long, seconds")]
+TaskText = Annotated[
+    str, Field(min_length=1, pattern=r"\S"), *_text(MAX_TASK_CHARS, "what the robot is to do, in words")
+]
+SceneText = Annotated[str, *_text(MAX_SCENE_CHARS, "what the robot sees")]
+HistoryText = Annotated[str, *_text(MAX_HISTORY_CHARS, "for a re-plan: what was planned, done and failed")]
+MaxTokens = Annotated[
+    int, Field(ge=1, json_schema_extra={"maximum": MAX_TOKENS}), AfterValidator(_at_most_max_tokens)
+]
+
+
+class TaskRequest(BaseModel):
+    """A request for a plan: the body of ``POST /v1/tasks``. None takes the skill set's default."""
+
+    model_config = STRICT
+
+    task: TaskText
+    skill_set: Annotated[Name, Field(description="the robot's skills: one of /v1/skill_sets")]
+    robot: Annotated[Name | None, Field(description="its profile: one of /v1/robot_profiles")] = None
+    scene: SceneText = ""
+    history: HistoryText = ""
+    tuf: Tuf = NORMAL
+    agent: Annotated[Label, Field(description="name of the robot; its reports carry the same")] = ""
+    app: Annotated[Label | None, Field(description="LLM application the request belongs to")] = None
+    urgency: Urgency | None = None
+    app_requests: Annotated[
+        int | None, Field(ge=1, le=10_000, description="how many requests that application will send in all")
+    ] = None
+    expected_tokens: Annotated[
+        float | None, Field(gt=0, le=1e6, description="predicted length of the answer, tokens")
+    ] = None
+    priority: Annotated[float, Field(ge=-1e6, le=1e6, description="vLLM's own; smaller is first")] = 0.0
+    max_tokens: MaxTokens | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1)] = None
+    network_s: Annotated[Seconds | None, Field(description="one-way delay to the robot, seconds")] = None
+    deadline_s: Deadline | None = None
+    id: TaskId | None = None
+    report_token: Token | None = None
+
+
+class ReplanRequest(BaseModel):
+    """The body of ``POST /v1/tasks/{id}/replan``. A field that is left out stays as it was; the new plan is urgent."""
+
+    model_config = STRICT
+
+    reason: Annotated[
+        str,
+        Field(
+            max_length=MAX_REASON_CHARS, description="why the plan ended; by default what the robot reported"
+        ),
+    ] = ""
+    scene: SceneText | None = None
+    task: TaskText | None = None
+    executed: Annotated[
+        str | None,
+        Field(
+            max_length=MAX_EXECUTED_CHARS,
+            description="what the robot did; by default the segments reported done",
+        ),
+    ] = None
+    tuf: Tuf = URGENT
+    urgency: Urgency | None = 0
+    deadline_s: Deadline | None = None
+    agent: Annotated[Label | None, Field(description="the agent of the task")] = None
+    id: TaskId | None = None
+    report_token: Token | None = None
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class ReportBody(ExecutionReport):
+    """One report of ``POST /v1/tasks/{id}/reports``, with the limits of the wire. Fields: ``ExecutionReport``."""
+
+    segment: Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
+    kind: ReportKind
+    elapsed_s: Seconds | None = None
+    remaining_s: Seconds | None = None
+    age_s: Seconds = 0.0
+    value: Annotated[str | None, Field(max_length=MAX_VALUE_CHARS)] = None
+    reason: Annotated[str, Field(max_length=MAX_REASON_CHARS)] = ""
+    agent: Annotated[Label | None, Field(description="the agent of the task")] = None
+
+
+class DisciplineBody(BaseModel):
+    """The body of ``PUT /v1/disciplines``."""
+
+    model_config = STRICT
+
+    name: Name
+
+
+class UrgencyBody(BaseModel):
+    """The body of ``PUT /v1/tasks/{id}/urgency``."""
+
+    model_config = STRICT
+
+    urgency: Urgency
+    operator: Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN, description="name of the operator")]
+    reason: Annotated[str, Field(max_length=MAX_REASON_CHARS, description="why; kept in the event log")] = ""

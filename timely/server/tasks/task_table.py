@@ -1,0 +1,105 @@
+"""The tasks of one server by id: live ones, and ended ones for late readers."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from timely.core.errors import Conflict, Overloaded, UnknownName
+from timely.server.settings import ServerSettings
+from timely.server.tasks.task import Task
+
+MAX_RECENT = 300
+"""Ended tasks kept for the status, beyond those that clients may still read."""
+
+
+class TaskTable:
+    """Every task that clients may still ask for.
+
+    Args:
+        settings: how many tasks are admitted, and how many ended ones are kept.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.recent: deque[Task] = deque(maxlen=MAX_RECENT)
+        self._settings = settings
+        self._tasks: dict[str, Task] = {}
+        self._open: dict[str, Task] = {}
+        self._reserved: set[str] = set()
+
+    def get(self, task_id: str) -> Task:
+        """The task of that id.
+
+        Raises:
+            UnknownName: there is none, or it ended too long ago.
+        """
+        task = self._tasks.get(task_id)
+        if task is None:
+            error = UnknownName("task", task_id, (), where="path.task_id")
+            error.message = (
+                f"no task {task_id[:140]!r} here; an ended one is kept for {self._settings.retention_s:g} s"
+            )
+            raise error
+        return task
+
+    def find(self, task_id: str) -> Task | None:
+        """The task of that id, or None."""
+        return self._tasks.get(task_id)
+
+    def free_id(self, requested: str | None) -> str:
+        """The requested id, or a new one.
+
+        Raises:
+            Conflict: the id is in use.
+        """
+        task_id = requested or secrets.token_hex(16)
+        if task_id in self._tasks or task_id in self._reserved:
+            raise Conflict(f"task id {task_id!r} is in use", where="id")
+        return task_id
+
+    @contextmanager
+    def reserved(self, requested: str | None) -> Iterator[str]:
+        """Keep an id and a place for a task that is being prepared.
+
+        Raises:
+            Conflict: the id is in use. Overloaded: too many tasks are in generation.
+        """
+        task_id = self.free_id(requested)
+        if len(self.generating()) + len(self._reserved) >= self._settings.max_live_tasks:
+            raise Overloaded(f"{self._settings.max_live_tasks} tasks are being served", where="tasks")
+        self._reserved.add(task_id)
+        try:
+            yield task_id
+        finally:
+            self._reserved.discard(task_id)
+
+    def add(self, task: Task) -> None:
+        """Add a task whose id was reserved."""
+        self._tasks[task.task_id] = self._open[task.task_id] = task
+
+    def settle(self, task: Task) -> Task | None:
+        """Move a task to the ended ones; returns the oldest of them when there are too many."""
+        self._open.pop(task.task_id, None)
+        self.recent.append(task)
+        if len(self._tasks) - len(self._open) <= self._settings.max_retained_tasks:
+            return None
+        return next(kept for kept in self._tasks.values() if kept.state == "ended")
+
+    def remove(self, task: Task) -> None:
+        """Forget a task; its id may be used again."""
+        if self._tasks.get(task.task_id) is task:
+            del self._tasks[task.task_id]
+
+    def generating(self) -> list[Task]:
+        """Tasks whose plan is being generated."""
+        return [task for task in self._open.values() if task.state == "generating"]
+
+    def open_tasks(self) -> list[Task]:
+        """Tasks in generation or still executing, by arrival."""
+        return list(self._open.values())
+
+    def all_tasks(self) -> list[Task]:
+        """Every task of the table."""
+        return list(self._tasks.values())
