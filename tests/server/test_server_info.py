@@ -48,9 +48,9 @@ def test_names_and_contents_of_skill_sets_and_profiles(served: Fleet) -> None:
 
 
 def test_a_discipline_is_switched_while_serving_and_nothing_is_lost_or_repeated(served: Fleet) -> None:
-    known = served.http.get("/v1/disciplines").json()
-    names = [entry["name"] for entry in known["disciplines"]]
-    assert known["current"] == "timely"
+    listing = served.http.get("/v1/disciplines").json()
+    names = [entry["name"] for entry in listing["disciplines"]]
+    assert listing["current"] == "timely"
     assert {"timely", "pud", "edf", "fcfs"} <= set(names)
     with served.http.stream("POST", "/v1/tasks", json=body("long")) as response:
         reader = Reader(response)
@@ -72,19 +72,19 @@ def test_metrics_count_outcomes_latencies_and_utility(served: Fleet) -> None:
     run(served)
     run(served, "forbidden")
     assert served.http.post("/v1/tasks", json=body(skill_set="nope")).status_code == 422
-    found = samples(served)
-    assert found["timely_tasks_arrived_total", ""] == 4
-    assert found["timely_tasks_total", "urgent,complete"] == 1
-    assert found["timely_tasks_total", "normal,complete"] == 1
-    assert found["timely_tasks_total", "normal,unsafe_segment"] == 1
-    assert found["timely_tasks_live", ""] == 0
-    assert found["timely_segments_released_total", ""] == 4
-    assert found["timely_response_time_seconds_count", "urgent"] == 1
-    assert found["timely_waiting_time_seconds_count", "normal"] == 1
-    assert 0 < found["timely_utility_sum", "urgent"] <= found["timely_utility_max_sum", "urgent"] == 2.0
-    assert found["timely_engine_generations", "parked"] == 0
-    assert found["timely_engine_steps_total", ""] > 0
-    assert found["timely_engine_info", "timely,scripted,segmented"] == 1
+    values = samples(served)
+    assert values["timely_tasks_arrived_total", ""] == 4
+    assert values["timely_tasks_total", "urgent,complete"] == 1
+    assert values["timely_tasks_total", "normal,complete"] == 1
+    assert values["timely_tasks_total", "normal,unsafe_segment"] == 1
+    assert values["timely_tasks_live", ""] == 0
+    assert values["timely_segments_released_total", ""] == 4
+    assert values["timely_response_time_seconds_count", "urgent"] == 1
+    assert values["timely_waiting_time_seconds_count", "normal"] == 1
+    assert 0 < values["timely_utility_sum", "urgent"] <= values["timely_utility_max_sum", "urgent"] == 2.0
+    assert values["timely_engine_generations", "parked"] == 0
+    assert values["timely_engine_steps_total", ""] > 0
+    assert values["timely_engine_info", "timely,scripted,segmented"] == 1
 
 
 def test_a_task_that_got_nothing_counts_with_the_utility_it_ended_with(served: Fleet) -> None:
@@ -150,7 +150,9 @@ def test_health_and_openapi(served: Fleet) -> None:
     document = served.http.get("/openapi.json").json()
     schema = document["paths"]["/v1/tasks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert schema["required"] == ["task", "skill_set"]
-    assert schema["properties"]["tuf"]["properties"]["ert_s"]
+    names, fields = schema["properties"]["tuf"]["anyOf"]
+    assert names["enum"] == ["normal", "urgent"]
+    assert fields["properties"]["ert_s"]["minimum"] == 0
     assert schema["additionalProperties"] is False
 
 

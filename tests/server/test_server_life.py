@@ -148,9 +148,9 @@ def test_an_engine_that_breaks_its_promise_fails_that_task_only(lie: dict[str, f
     class Liar(ScriptedEngine):
         async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
             async for event in super().generate(request):
-                if request.agent == "unlucky" and lie is None:
+                if request.hints.agent == "unlucky" and lie is None:
                     return
-                if request.agent == "unlucky" and isinstance(event, SegmentReady):
+                if request.hints.agent == "unlucky" and isinstance(event, SegmentReady):
                     yield replace(event, **lie)  # type: ignore[arg-type]
                 else:
                     yield event

@@ -132,7 +132,7 @@ def test_only_the_tasks_own_robot_may_report(served: Fleet) -> None:
         assert (nowhere.status_code, nowhere.json()["code"]) == (404, "unknown_name")
         token = {"Authorization": f"Bearer {accepted['report_token']}"}
         assert served.http.post(url, json=report, headers=token).json()["news"] == 1
-        # Whoever reads the events later does not learn the token.
+        # A later reader of the events does not get the token.
         with served.http.stream("GET", f"/v1/tasks/{accepted['task_id']}/events") as again:
             assert "report_token" not in Reader(again).next()[2]
 

@@ -1,7 +1,7 @@
-"""The task service and its HTTP door.
+"""The task service over HTTP.
 
-``create_app`` makes the application for an engine, ``serve`` runs it in the foreground until a signal,
-``ServerThread`` in the background of a program or a test. Errors leave as problem details with a stable ``code``.
+``create_app`` makes the application for an engine. ``serve`` runs it in the foreground until a signal, and
+``ServerThread`` in the background of a program or a test. Errors are problem details with a stable ``code``.
 """
 
 from __future__ import annotations

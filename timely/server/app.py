@@ -1,4 +1,4 @@
-"""Puts the server together: one FastAPI application for one engine."""
+"""Composes the server: one FastAPI application for one engine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from timely.engines.base import Engine
 from timely.server import problems
 from timely.server.catalogue import Catalogue, FileCatalogue
 from timely.server.http import info_routes, task_routes
-from timely.server.http.body_limit import BoundedBody
-from timely.server.http.openai import OpenAIDoor
+from timely.server.http.body_limit import BodyLimit
+from timely.server.http.openai import OpenAIEndpoints
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
 
@@ -33,8 +33,8 @@ def create_app(
         engine: started with the application and stopped with it.
         settings: limits and times.
         clock: the engine's own axis of seconds; the machine's monotonic clock unless a test owns time.
-        catalogue: skill sets and robot profiles; those in the folders unless given.
-        predictors: of urgency and length at the door; none unless given: requests go on with what they bring.
+        catalogue: skill sets and robot profiles; by default those in the folders.
+        predictors: of urgency and length, for requests without them; none by default.
     """
     settings = settings or ServerSettings()
     service = TaskService(engine, settings, clock or SystemClock(), catalogue or FileCatalogue(), predictors)
@@ -50,9 +50,9 @@ def create_app(
     app = FastAPI(
         title="Timely",
         version=timely.__version__,
-        description="Plans for robots from a shared LLM, in segments, each in time.",
+        description="Plans for robots from a shared language model, in segments, each in time.",
         lifespan=lifespan,
-        # The built-in documentation pages load scripts from elsewhere; /openapi.json stays.
+        # FastAPI's documentation pages load scripts from other sites; /openapi.json stays.
         docs_url=None,
         redoc_url=None,
     )
@@ -60,6 +60,6 @@ def create_app(
     problems.install(app, settings.retry_after_s)
     app.include_router(task_routes.router(service))
     app.include_router(info_routes.router(service))
-    app.add_middleware(OpenAIDoor, engine=engine, predictions=service.predictions)
-    app.add_middleware(BoundedBody, settings=settings)
+    app.add_middleware(OpenAIEndpoints, engine=engine, predictions=service.predictions)
+    app.add_middleware(BodyLimit, settings=settings)
     return app

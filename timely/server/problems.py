@@ -1,7 +1,7 @@
-"""The one place where errors become HTTP: RFC 9457 problem details with a stable ``code``.
+"""Errors as HTTP responses: RFC 9457 problem details with a stable ``code``.
 
 A body looks like ``{"type": "urn:timely:problem:unknown_name", "title": "...", "status": 422, "code":
-"unknown_name", "detail": "unknown skill set 'x'; known: ...", "where": "skill_set"}``. Clients go by ``code``.
+"unknown_name", "detail": "unknown skill set 'x'; known: ...", "where": "skill_set"}``. Clients read ``code``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "overloaded": (503, "No capacity at the moment"),
     "shutting_down": (503, "The server is shutting down"),
     "engine_failed": (502, "The engine failed"),
-    # How a task can end apart from the above; only in an ``error`` event, where the status is informative.
+    # Further outcomes of a task; only in an ``error`` event, where the status is informative.
     "expired": (504, "The task was not finished in time"),
     "execution_failed": (409, "The robot reported a failed segment"),
     "truncated": (422, "The plan was cut off at its token limit"),
@@ -90,7 +90,7 @@ def problem(code: str, detail: str, where: str = "") -> Problem:
 
 
 def from_error(error: TimelyError) -> Problem:
-    """The problem of an error; what a URL names and is not there is 404, a body that is no JSON is 400."""
+    """The problem of an error; 404 for an unknown name in the URL, 400 for a body that is no JSON."""
     result = problem(error.code, error.message, error.where)
     if isinstance(error, UnknownName) and error.where.startswith("path"):
         return result.with_status(404)
@@ -102,18 +102,18 @@ def from_error(error: TimelyError) -> Problem:
 def from_validation(
     error: ValidationError | RequestValidationError, *, skip: tuple[str, ...] = ()
 ) -> InvalidInput:
-    """The first complaint of a validation as one line that says what and where."""
-    complaints = error.errors()
-    first = complaints[0]
+    """The first error of a validation, with the name of the field."""
+    errors = error.errors()
+    first = errors[0]
     where = ".".join(str(part) for part in first["loc"] if part not in skip)
     message = str(first["msg"]).removeprefix("Value error, ")
-    if len(complaints) > 1:
-        message += f" (and {len(complaints) - 1} more)"
+    if len(errors) > 1:
+        message += f" (and {len(errors) - 1} more)"
     return InvalidInput(message, where=where or "body")
 
 
 def install(app: FastAPI, retry_after_s: float) -> None:
-    """Make every error of the application a problem."""
+    """Register the handlers that make every error of the application a problem."""
     retry = {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
 
     async def timely_error(request: Request, error: Exception) -> JSONResponse:

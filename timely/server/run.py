@@ -26,7 +26,7 @@ READY_TIMEOUT_S = 30.0
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn that tells live streams why they end, and leaves signals to whoever runs it."""
+    """Uvicorn whose shutdown first ends the live streams; its caller handles signals."""
 
     def __init__(self, config: uvicorn.Config, service: TaskService) -> None:
         super().__init__(config)
@@ -40,7 +40,7 @@ class _Server(uvicorn.Server):
         self._exit.set()
 
     async def main_loop(self) -> None:
-        # Uvicorn's own looks for work ten times a second, and notices a stop as late.
+        # Uvicorn's own loop polls ten times a second, which delays a stop.
         counter = 0
         while not await self.on_tick(counter):
             with contextlib.suppress(TimeoutError):
@@ -57,7 +57,7 @@ class _Server(uvicorn.Server):
         self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Uvicorn waits for open responses before it shuts the application down: end them first.
+        # Uvicorn waits for open responses before it shuts the application down, so they end first.
         await self._service.drain()
         await super().shutdown(sockets)
 
@@ -66,11 +66,11 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket that is bound and not listening yet; port 0 takes a free one.
 
     Raises:
-        InvalidInput: the address cannot be had.
+        InvalidInput: the address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only for sockets that say they are TCP; with it, every answer on a kept
-    # connection waits 40 ms for a delayed acknowledgement.
+    # asyncio turns Nagle's algorithm off only for sockets whose protocol number is that of TCP. With the algorithm,
+    # every response on a kept connection waits 40 ms for a delayed acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -124,15 +124,15 @@ async def serve(
 ) -> int | None:
     """Serve until SIGINT or SIGTERM, or until cancelled; returns the signal's number (None without one).
 
-    The first signal ends live streams with the error ``shutting_down`` and stops the engine; a second one does
-    not wait for readers. Either way this returns within ``stop_timeout_s`` plus the deadlines of the engine in
+    The first signal ends live streams with the error ``shutting_down`` and stops the engine; a second signal does
+    not wait for readers. Both return within ``stop_timeout_s`` plus the deadlines of the engine in
     ``ServerSettings``.
 
     Args:
-        on_ready: called with the URL once requests are answered.
+        on_ready: called with the URL when the server accepts requests.
 
     Raises:
-        InvalidInput: the address cannot be had. EngineFailed: the engine could not start, or uvicorn could not.
+        InvalidInput: the address is not available. EngineFailed: the engine or uvicorn could not start.
     """
     service: TaskService = app.state.service
     listener = bind(host, port)
@@ -174,7 +174,7 @@ async def serve(
 
 
 async def _start(service: TaskService, stopped: asyncio.Event) -> bool:
-    """Start the engine unless a signal comes first."""
+    """Start the engine; False if a signal came first."""
     starting = asyncio.create_task(service.start())
     try:
         await _either(starting, stopped)
@@ -188,7 +188,7 @@ async def _start(service: TaskService, stopped: asyncio.Event) -> bool:
 
 
 async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:
-    """Return when the task is done or the event is set; the task goes on."""
+    """Return when the task is done or the event is set; the task is not cancelled."""
     waiter = asyncio.create_task(event.wait())
     try:
         await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
@@ -221,7 +221,7 @@ class ServerThread:
         stop_timeout_s: how long live requests may take to end, seconds.
 
     Raises:
-        EngineFailed: it did not start.
+        EngineFailed: the server did not start.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Limits and times of the server, in one place, each with its unit."""
+"""Limits and times of the server, each with its unit."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What an operator may choose.
+    """What the operator of a server may set.
 
     Attributes:
-        max_live_tasks: tasks in generation at once; more are refused with ``overloaded``.
-        max_retained_tasks: ended tasks kept for late readers; the oldest go first.
+        max_live_tasks: tasks in generation at once; further ones are refused with ``overloaded``.
+        max_retained_tasks: ended tasks kept for late readers; the oldest are removed first.
         retention_s: how long an ended task can still be read and resumed, seconds.
-        grace_s: how long a generation goes on without a reader before it is cancelled, seconds.
+        grace_s: how long a generation runs without a reader before it is cancelled, seconds.
         max_task_s: longest life of a generation, seconds; then it ends as ``expired``.
-        settle_s: after the expected end of a complete plan, how long to wait for a first report, seconds.
+        settle_s: wait for a first report after the expected end of a complete plan, seconds.
         settle_reporting_s: the same for a robot that has reported before, seconds.
-        retry_after_s: what a refused client is told to wait, seconds.
+        retry_after_s: the ``Retry-After`` of a refused client, seconds.
         keepalive_s: silence after which an event stream carries a comment, seconds.
         send_timeout_s: how long a reader may leave a full connection unread, seconds.
         body_timeout_s: how long a request body may take to arrive, seconds.
-        engine_timeout_s: longest answer of the engine to a report, a cancel or a question, seconds.
-        stop_timeout_s: longest end of the engine, seconds.
-        admission_wait_s: how long to wait for the engine's own refusal before a stream is opened, seconds.
-        max_body_bytes: of a request body; ``max_openai_body_bytes`` of those that go to the engine's OpenAI API.
+        engine_timeout_s: deadline of the engine's answer to a report, a cancel or a query, seconds.
+        stop_timeout_s: deadline of the engine's stop, seconds.
+        admission_wait_s: wait for the engine's own refusal before a stream is opened, seconds.
+        max_body_bytes: of a request body; ``max_openai_body_bytes``: of a body for the engine's OpenAI API.
         max_reports: most reports in one request.
-        require_report_token: accept reports only with the task's token. Off, the agent name is enough: that keeps
-            robots from confusing their tasks, not strangers from lying.
-        prompt_examples: put the skill set's worked cases into the prompt; a model trained for it needs none.
-        prediction_batching: when predictors at the door are called: ``immediate`` (whenever none runs, with all that
-            wait) or ``full`` (with ``prediction_batch`` requests, or when one has waited ``prediction_max_wait_s``).
+        require_report_token: accept reports only with the task's token. Otherwise the agent name suffices, which
+            prevents mistakes and no attack.
+        prompt_examples: put the skill set's examples into the prompt; a model trained for it needs none.
+        prediction_batching: when predictors are called. ``immediate``: whenever none runs, with all waiting requests.
+            ``full``: with ``prediction_batch`` requests, or when one has waited ``prediction_max_wait_s``.
         prediction_batch: most requests in one call of a predictor.
         prediction_max_wait_s: longest wait for a batch to fill, seconds.
-        prediction_timeout_s: after that a request goes on without a prediction, seconds.
+        prediction_timeout_s: after that a request is queued without a prediction, seconds.
         event_log: file to append one JSON line an event to, or None. Schema: ``timely.server.telemetry.event_log``.
     """
 

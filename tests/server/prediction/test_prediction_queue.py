@@ -26,7 +26,7 @@ from timely.server.prediction.prediction_queue import PredictionQueue
 WAIT_S = 20.0
 
 
-class Told:
+class RecordingClassifier:
     """A classifier that goes by one word; may be held up, or fail."""
 
     name = "told"
@@ -49,8 +49,8 @@ class Told:
         return np.eye(5)[levels] * 0.9 + 0.02
 
 
-def told() -> tuple[Told, Predictors]:
-    classifier = Told()
+def classifier_and_predictors() -> tuple[RecordingClassifier, Predictors]:
+    classifier = RecordingClassifier()
     return classifier, Predictors(UrgencyPredictor(classifier))
 
 
@@ -60,7 +60,7 @@ def events(path: Path, *names: str) -> list[dict[str, Any]]:
 
 
 def test_a_task_is_rated_where_the_discipline_goes_by_urgency(tmp_path: Path) -> None:
-    classifier, predictors = told()
+    classifier, predictors = classifier_and_predictors()
     log = tmp_path / "events.jsonl"
     with fleet(engine={"discipline": "semantic"}, predictors=predictors, event_log=log) as served:
         ids = []
@@ -68,9 +68,9 @@ def test_a_task_is_rated_where_the_discipline_goes_by_urgency(tmp_path: Path) ->
             with served.http.stream("POST", "/v1/tasks", json=body("short", **fields)) as response:
                 reader = Reader(response)
                 ids.append(reader.next()[2]["task_id"])
-                found = served.http.get(f"/v1/tasks/{ids[-1]}").json()
+                annotation = served.http.get(f"/v1/tasks/{ids[-1]}").json()
                 jobs = served.engine._controller.table
-                assert int(jobs.urgency[jobs[ids[-1]].row]) == found["urgency"]
+                assert int(jobs.urgency[jobs[ids[-1]].row]) == annotation["urgency"]
                 served.run_for(30.0)
                 reader.rest()
         views = [served.http.get(f"/v1/tasks/{task_id}").json() for task_id in ids]
@@ -86,7 +86,7 @@ def test_a_task_is_rated_where_the_discipline_goes_by_urgency(tmp_path: Path) ->
 
 
 def test_what_is_predicted_follows_a_switch_of_the_discipline() -> None:
-    classifier, predictors = told()
+    classifier, predictors = classifier_and_predictors()
     with fleet(predictors=predictors) as served:
 
         def ask() -> int | None:
@@ -105,7 +105,7 @@ def test_what_is_predicted_follows_a_switch_of_the_discipline() -> None:
 
 
 def test_an_operator_overrules_a_live_task_and_signs_for_it(tmp_path: Path) -> None:
-    _, predictors = told()
+    _, predictors = classifier_and_predictors()
     log = tmp_path / "events.jsonl"
     with fleet(engine={"discipline": "semantic"}, predictors=predictors, event_log=log) as served:
         with served.http.stream("POST", "/v1/tasks", json=body("long")) as response:
@@ -166,7 +166,7 @@ USER = [{"role": "system", "content": "Be short."}, {"role": "user", "content": 
 
 
 def test_a_chat_request_is_named_rated_and_given_its_words() -> None:
-    _, predictors = told()
+    _, predictors = classifier_and_predictors()
     with fleet(engine={"discipline": "semantic"}, predictors=predictors) as served:
         passed, headers = chat(served, {"messages": USER})
         assert passed["timely"].pop("task_id") == f"chatcmpl-{headers['x-request-id']}"
@@ -196,7 +196,7 @@ def test_a_chat_request_is_named_rated_and_given_its_words() -> None:
     ],
 )
 def test_a_chat_request_that_cannot_be_understood_is_left_to_the_engine(payload: Any) -> None:
-    _, predictors = told()
+    _, predictors = classifier_and_predictors()
     with fleet(engine={"discipline": "semantic"}, predictors=predictors) as served:
         assert chat(served, payload)[0] == payload
 
@@ -204,8 +204,13 @@ def test_a_chat_request_that_cannot_be_understood_is_left_to_the_engine(payload:
 # --------------------------------------------------------------------------- batching, on a clock of its own
 
 
+<<<<<<< HEAD
 def queue(classifier: Told, **settings: Any) -> tuple[PredictionQueue, ManualClock]:
     clock = ManualClock(0.0)
+=======
+def queue(classifier: RecordingClassifier, **settings: Any) -> tuple[PredictionQueue, ManualClock]:
+    clock = ManualClock(0.0)
+>>>>>>> 3919239 (Server: names and prose)
     door = Door(Predictors(UrgencyPredictor(classifier)))
     made = PredictionQueue(door, ServerSettings(**settings), clock)
     made.serve(("urgency",))
@@ -213,7 +218,7 @@ def queue(classifier: Told, **settings: Any) -> tuple[PredictionQueue, ManualClo
 
 
 async def test_those_that_come_during_a_call_go_together_in_the_next() -> None:
-    classifier = Told()
+    classifier = RecordingClassifier()
     classifier.go.clear()
     made, _ = queue(classifier)
     first = asyncio.create_task(made.annotate(Arrival("a", "one")))
@@ -230,13 +235,13 @@ async def test_those_that_come_during_a_call_go_together_in_the_next() -> None:
 
 
 async def test_a_level_that_does_not_exist_is_refused_before_it_shares_a_batch() -> None:
-    made, _ = queue(Told())
+    made, _ = queue(RecordingClassifier())
     with pytest.raises(InvalidInput, match="urgency must be 0"):
         await made.annotate(Arrival("a", "one", urgency=9))
 
 
 async def test_full_batching_waits_for_a_batch_or_for_long_enough() -> None:
-    classifier = Told()
+    classifier = RecordingClassifier()
     made, clock = queue(classifier, prediction_batching="full", prediction_batch=2, prediction_max_wait_s=0.5)
     tasks = [asyncio.create_task(made.annotate(Arrival("a", "one")))]
     await clock.run_for(0.4)
@@ -255,13 +260,13 @@ async def test_full_batching_waits_for_a_batch_or_for_long_enough() -> None:
     await made.stop()
 
 
-async def test_a_predictor_that_dawdles_or_fails_holds_nobody_up() -> None:
-    classifier = Told()
+async def test_a_predictor_that_is_slow_or_fails_delays_no_request() -> None:
+    classifier = RecordingClassifier()
     classifier.go.clear()
     made, _ = queue(classifier, prediction_timeout_s=0.02)
     async with asyncio.timeout(WAIT_S):
-        found = await made.annotate(Arrival("a", "one"))
-    assert (found.urgency.level, found.urgency.source) == (None, "none")
+        annotation = await made.annotate(Arrival("a", "one"))
+    assert (annotation.urgency.level, annotation.urgency.source) == (None, "none")
     classifier.fail = True
     classifier.go.set()
     made, _ = queue(classifier)

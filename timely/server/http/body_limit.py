@@ -1,4 +1,4 @@
-"""Reads each request body whole and bounded before the application sees it: by size and by time."""
+"""Reads each request body whole, within limits of size and time, before the application gets it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from timely.server.problems import Problem, from_error
 from timely.server.settings import ServerSettings
 
 DRAIN_BYTES = 64 * 1024 * 1024
-"""An over-long body is read and thrown away up to here, so that its sender gets to read the answer."""
+"""Bytes of an over-long body that are read and discarded, so that its sender reads the response."""
 
 OPENAI_PATHS = ("/v1/chat/", "/v1/completions", "/v1/models")
 
 
-class BoundedBody:
-    """ASGI middleware: 413 for bodies over their limit, 408 for those that take too long."""
+class BodyLimit:
+    """ASGI middleware: 413 for bodies over their limit, 408 for bodies that take too long."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
@@ -38,31 +38,31 @@ class BoundedBody:
                 body = await _read(receive, limit)
         except TimeoutError:
             detail = f"the body did not arrive within {settings.body_timeout_s:g} s"
-            late = Problem("timeout", detail, "body", 408, "Request timeout")
-            await late.response({"Connection": "close"})(scope, receive, send)
+            timeout = Problem("timeout", detail, "body", 408, "Request timeout")
+            await timeout.response({"Connection": "close"})(scope, receive, send)
             return
         except TooLarge as error:
             await from_error(error).response({"Connection": "close"})(scope, receive, send)
             return
         if body is None:
             return  # the client has gone
-        given = False
+        delivered = False
 
         async def replay() -> Message:
-            nonlocal given
-            if given:
+            nonlocal delivered
+            if delivered:
                 return await receive()
-            given = True
+            delivered = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self._app(scope, replay, send)
 
 
 async def _read(receive: Receive, limit: int) -> bytes | None:
-    """The whole body; None when the client left.
+    """The whole body; None when the client closed the connection.
 
     Raises:
-        TooLarge: it is longer than ``limit``.
+        TooLarge: the body is longer than ``limit``.
     """
     chunks: list[bytes] = []
     size = 0

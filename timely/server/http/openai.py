@@ -1,8 +1,7 @@
-"""The OpenAI endpoints: handed to the engine's own ASGI application, where it has one.
+"""The OpenAI endpoints: passed on to the engine's own ASGI application, if it has one.
 
-On the way a request gets what a task gets: a name by which it can be found again while it is served (the ``id`` of its
-answer), its words for the predictors, and, as far as the discipline in use reads them and it brings none, its urgency
-level and its length.
+A request is annotated like a task. It gets an id, which is the ``id`` of its answer, and the text for the predictors.
+Where the discipline in use reads them and the request has none, it gets a predicted urgency level and length.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ LARGE = 256 * 1024
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 
-class OpenAIDoor:
+class OpenAIEndpoints:
     """ASGI middleware that delegates ``PATHS`` to ``engine.openai_app``; without one they are ``unsupported``."""
 
     def __init__(self, app: ASGIApp, engine: Engine, predictions: PredictionQueue) -> None:
@@ -80,28 +79,28 @@ class OpenAIDoor:
             data = await _off_loop(json.loads, body, len(body))
         except (ValueError, RecursionError):
             return body
-        given = data.get(KEY, {}) if isinstance(data, dict) else None
-        if not isinstance(given, dict):
+        fields = data.get(KEY, {}) if isinstance(data, dict) else None
+        if not isinstance(fields, dict):
             return body
         flat = data.get("vllm_xargs") or {}
-        urgency = given.get("urgency", flat.get("timely_urgency") if isinstance(flat, dict) else None)
-        words = given.get("text") or words_of(data)
-        expected = given.get("expected_tokens")
+        urgency = fields.get("urgency", flat.get("timely_urgency") if isinstance(flat, dict) else None)
+        words = fields.get("text") or text_of(data)
+        expected = fields.get("expected_tokens")
         if not isinstance(words, str) or not (urgency is None or type(urgency) is int):
             return body
         try:
-            told = await self._predictions.annotate(
-                Arrival(name, words[:TEXT_CHARS], urgency, expected, hurry=_hurry(given))
+            annotation = await self._predictions.annotate(
+                Arrival(name, words[:TEXT_CHARS], urgency, expected, hurry=_hurry(fields))
             )
         except InvalidInput:
             return body  # the engine's own check says what is wrong with it
-        filled = {**given, "task_id": name}
+        filled = {**fields, "task_id": name}
         if words:
             filled["text"] = words[:TEXT_CHARS]
-        if told.urgency.level is not None:
-            filled["urgency"] = told.urgency.level
-        if told.expected_tokens is not None:
-            filled["expected_tokens"] = told.expected_tokens
+        if annotation.urgency.level is not None:
+            filled["urgency"] = annotation.urgency.level
+        if annotation.expected_tokens is not None:
+            filled["expected_tokens"] = annotation.expected_tokens
         text: str = await _off_loop(json.dumps, {**data, KEY: filled}, len(body))
         return text.encode()
 
@@ -111,7 +110,7 @@ async def _off_loop(function: Callable[[Any], Any], argument: object, size: int)
     return await asyncio.to_thread(function, argument) if size > LARGE else function(argument)
 
 
-def words_of(data: dict[str, Any]) -> str:
+def text_of(data: dict[str, Any]) -> str:
     """What a request asks, in words: the last message of the user, or the prompt; empty where there are none."""
     messages = data.get("messages")
     if isinstance(messages, list):
@@ -131,10 +130,10 @@ def _text(content: object) -> str:
     return " ".join(text for text in texts if isinstance(text, str))
 
 
-def _hurry(given: dict[str, Any]) -> bool:
+def _hurry(fields: dict[str, Any]) -> bool:
     """Whether its time-utility is that of a robot in a hurry."""
-    tuf = given.get("tuf")
-    ert_s = tuf.get("ert_s") if isinstance(tuf, dict) else given.get("ert_s")
+    tuf = fields.get("tuf")
+    ert_s = tuf.get("ert_s") if isinstance(tuf, dict) else fields.get("ert_s")
     if isinstance(ert_s, bool) or not isinstance(ert_s, int | float) or not 0.0 <= ert_s < 1e6:
         return False
     return TimeUtility(float(ert_s), NORMAL.alpha, NORMAL.beta).urgent
@@ -153,13 +152,13 @@ async def _whole(receive: Receive) -> bytes | None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    given = False
+    fields = False
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        nonlocal fields
+        if fields:
             return await receive()
-        given = True
+        fields = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay

@@ -1,4 +1,4 @@
-"""A task's events as a response (server-sent events), which notices when its reader leaves or stops reading."""
+"""A task's events as a response of server-sent events. It ends when its reader leaves or stops reading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EventStream(Response):
     """Streams a task's events from ``after`` on.
 
     Args:
-        first: goes out in place of event ``after``: what only this reader may see.
+        first: sent in place of event ``after``; only this reader may see it.
     """
 
     media_type = EVENT_STREAM
@@ -31,7 +31,7 @@ class EventStream(Response):
         super().__init__(
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Timely-Task-Id": task.task_id}
         )
-        # A stream has no length that is known beforehand.
+        # The length of a stream is not known in advance.
         del self.headers["content-length"]
         self._service, self._task = service, task
         self._after, self._first = after, first
@@ -66,16 +66,16 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _chunk(self, send: Send, data: bytes) -> None:
-        # The server lets ``send`` wait while the connection is full: here is where a reader that does not read ends.
+        # ``send`` waits while the connection is full, so a reader that does not read ends here.
         async with asyncio.timeout(self._limit_s):
             await send({"type": "http.response.body", "body": data, "more_body": True})
 
 
 def resume_point(header: str | None, events: TaskEvents) -> int:
-    """The event id after which a reader goes on, from its ``Last-Event-ID``.
+    """The event id after which a reader continues, from its ``Last-Event-ID``.
 
     Raises:
-        InvalidInput: not an id of this task.
+        InvalidInput: no event of this task has that id.
     """
     if header is None or header == "":
         return 0

@@ -1,4 +1,4 @@
-"""What an operator sees at a glance: per robot what it does and what its generation does, totals, recent tasks."""
+"""The state of the server as data: robots with their generations, totals, recent tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_TIMELINE_TASKS = 200
 
 
 async def snapshot(service: TaskService) -> dict[str, Any]:
-    """Plain data for the live page and for ``GET /v1/status``; times are seconds from now unless named otherwise.
+    """Data of the live page and of ``GET /v1/status``; times are seconds from now unless named otherwise.
 
     Raises:
         EngineFailed: the engine is gone.
@@ -130,7 +130,7 @@ def _recent(task: Task, now: float) -> dict[str, Any]:
 
 
 def _timeline(service: TaskService, now: float) -> list[dict[str, Any]]:
-    """What robots did in the last minute and are expected to do; all times are seconds from now."""
+    """What robots executed in the last minute, and what they are expected to; times are seconds from now."""
     tasks = [
         task
         for task in (*service.tasks.recent, *service.tasks.open_tasks())
@@ -152,15 +152,15 @@ def _timeline(service: TaskService, now: float) -> list[dict[str, Any]]:
                     "done": segment.done,
                 }
                 for segment in task.track.segments
-                if segment.end_s > now - TIMELINE_S and not _given_up(task, segment)
+                if segment.end_s > now - TIMELINE_S and not _abandoned(task, segment)
             ],
         }
         for task in tasks[-MAX_TIMELINE_TASKS:]
     ]
 
 
-def _given_up(task: Task, segment: Segment) -> bool:
-    """The segment was still to come when its plan ended early."""
+def _abandoned(task: Task, segment: Segment) -> bool:
+    """The segment had not started when its plan ended early."""
     return task.state == "ended" and task.outcome != "complete" and segment.start_s >= task.settled_s
 
 

@@ -66,8 +66,8 @@ def router(service: TaskService) -> APIRouter:
         responses=EVENTS,
     )
     async def replan(task_id: str, request: Request) -> Response:
-        """End the rest of a plan and request another, after a failed skill or when the scene has changed. Its prompt has
-        the old plan and its execution. The response is the new task's stream. Ownership: as for reports."""
+        """End the rest of a plan and request another, after a failed skill or when the scene has changed. Its prompt
+        has the old plan and its execution. The response is the new task's stream. Ownership: as for reports."""
         change = await read_body(request, ReplanRequest)
         return _stream(service, await service.replan(task_id, change, _bearer(request)))
 

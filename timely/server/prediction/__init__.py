@@ -1,1 +1,1 @@
-"""Predictions of urgency and length, made before a request queues."""
+"""Predictions of urgency and length, made before a request is queued."""

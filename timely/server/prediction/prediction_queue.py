@@ -1,9 +1,9 @@
-"""Predictions at the server's door: requests wait here for their urgency level and their length, in batches, not long.
+"""The queue of requests that wait for a prediction of their urgency level and length.
 
-``immediate``: a call of the predictors is made whenever none runs, with all that wait. ``full``: with a full batch, or
-when the first of it has waited long enough. What each costs: section 4.1 of the paper on semantic
-scheduling. ``PredictionStage`` is the same object that its simulation uses. A predictor that fails or dawdles delays a
-request by ``prediction_timeout_s`` at most: it then goes on with what it brought.
+``immediate``: the predictors are called whenever none runs, with all waiting requests. ``full``: with a full batch, or
+when its first request has waited long enough. Section 4.1 of the paper on semantic scheduling compares their costs.
+``PredictionStage`` is the object that its simulation uses too. A slow or failing predictor delays a request by
+``prediction_timeout_s`` at most; the request is then queued without a prediction.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _Waiting = tuple[Arrival, asyncio.Future[Annotation]]
 
 
 class PredictionQueue:
-    """The door of one server: everything that asks for an answer passes it.
+    """Annotates every request of one server before it is queued.
 
     Args:
-        door: what is known of requests, and the record of it.
+        annotator: calls the predictors and records the annotations.
         settings: how predictions are batched.
-        clock: how long requests have waited.
+        clock: measures how long requests have waited.
     """
 
-    def __init__(self, door: Door, settings: ServerSettings, clock: AsyncClock) -> None:
-        self._door = door
+    def __init__(self, annotator: Door, settings: ServerSettings, clock: AsyncClock) -> None:
+        self._annotator = annotator
         self._settings = settings
         self._clock = clock
         self._stage: PredictionStage[_Waiting] = PredictionStage(
@@ -48,25 +48,25 @@ class PredictionQueue:
         self._runner: asyncio.Task[None] | None = None
 
     def serve(self, reads: Collection[str]) -> None:
-        """The discipline in use reads these fields (``needs.reads``): no others are predicted."""
+        """Set the fields that the discipline in use reads; no others are predicted."""
         self._reads = reads
 
     async def stop(self) -> None:
-        """Predict no more; who waits goes on as it came."""
+        """Make no more predictions; waiting requests are queued without one."""
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.cancel()
             await asyncio.gather(runner, return_exceptions=True)
 
     async def annotate(self, arrival: Arrival) -> Annotation:
-        """What a request goes on with.
+        """The urgency and length with which a request is queued.
 
         Raises:
-            InvalidInput: it brought a level that does not exist.
+            InvalidInput: its urgency level does not exist.
         """
         check_urgency(arrival.urgency)  # before it shares a batch with others
-        if not self._door.missing(arrival, self._reads):
-            return self._plainly(arrival)
+        if not self._annotator.missing(arrival, self._reads):
+            return self._unpredicted(arrival)
         waiting: asyncio.Future[Annotation] = asyncio.get_running_loop().create_future()
         self._stage.offer((arrival, waiting), self._clock.now())
         self._arrived.set()
@@ -77,28 +77,30 @@ class PredictionQueue:
                 return await waiting
         except TimeoutError:
             log.warning("no prediction for %s within %s s", arrival.name, self._settings.prediction_timeout_s)
-            return self._plainly(arrival)
+            return self._unpredicted(arrival)
 
     def override(self, name: Hashable, level: int, *, operator: str, reason: str) -> Assignment | None:
-        """An operator's word on one request; see ``UrgencyDesk.override``."""
-        return self._door.desk.override(name, level, operator=operator, reason=reason, now=self._clock.now())
+        """Record the level that an operator set; returns the assignment before."""
+        return self._annotator.desk.override(
+            name, level, operator=operator, reason=reason, now=self._clock.now()
+        )
 
-    def _plainly(self, arrival: Arrival) -> Annotation:
-        return self._door.annotate([arrival], Guesses(), self._clock.now())[0]
+    def _unpredicted(self, arrival: Arrival) -> Annotation:
+        return self._annotator.annotate([arrival], Guesses(), self._clock.now())[0]
 
     async def _run(self) -> None:
-        """One call after the other, as long as anybody waits."""
+        """Call the predictors, one batch after the other, while requests wait."""
         while len(self._stage):
             self._arrived.clear()
             batch = self._stage.begin(self._clock.now())
             if not batch:
                 await wait_until(self._arrived, self._clock, self._stage.next_s())
                 continue
-            # Whoever gave up waiting has gone on without.
+            # Requests whose wait timed out are queued already.
             left = [(arrival, future) for arrival, future in batch if not future.done()]
             arrivals = [arrival for arrival, _ in left]
             try:
-                guesses = await asyncio.to_thread(self._door.guess, arrivals, self._reads)
+                guesses = await asyncio.to_thread(self._annotator.guess, arrivals, self._reads)
             except Exception:
                 log.exception("a predictor failed; %s requests go on without", len(left))
                 guesses = Guesses()
@@ -108,6 +110,6 @@ class PredictionQueue:
                 {n: guesses.urgency[i] for n, i in enumerate(still) if i in guesses.urgency},
                 {n: guesses.lengths[i] for n, i in enumerate(still) if i in guesses.lengths},
             )
-            found = self._door.annotate([arrivals[i] for i in still], kept, self._clock.now())
-            for place, annotation in zip(still, found, strict=True):
+            annotations = self._annotator.annotate([arrivals[i] for i in still], kept, self._clock.now())
+            for place, annotation in zip(still, annotations, strict=True):
                 left[place][1].set_result(annotation)

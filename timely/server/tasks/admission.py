@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 
+from timely.core.clock import AsyncClock
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
-from timely.core.timing import AsyncClock
 from timely.disciplines.predictors.request_annotator import Arrival
 from timely.engines.base import GenerationRequest
-from timely.plans.profiles import RobotProfile
 from timely.plans.prompt import build_prompt
+from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.server.catalogue import Catalogue, look_up
 from timely.server.prediction.prediction_queue import PredictionQueue

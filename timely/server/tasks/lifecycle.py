@@ -13,10 +13,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import cast
 
+from timely.core.clock import AsyncClock, at_most, wait_until
 from timely.core.errors import EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
-from timely.core.timing import AsyncClock, at_most, wait_until
 from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, SegmentReady
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from timely.core.clock import AsyncClock
 from timely.core.errors import Conflict, NotAllowed, Overloaded, TimelyError, UnknownName, Unsupported
-from timely.core.timing import AsyncClock
 from timely.disciplines.predictors.request_annotator import Door, Predictors
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine

@@ -1,1 +1,1 @@
-"""What the server tells about itself: event log, metrics, totals, status."""
+"""Event log, metrics and totals of the server."""

@@ -1,32 +1,31 @@
-"""The server's event log on disk: one JSON object a line, enough to make a trace of a fleet's day out of it.
+"""The server's event log on disk: one JSON object a line, from which ``lrtrace record`` makes a trace.
 
-Written by a thread of its own, so that a slow disk never holds up a robot. Times are seconds since the log was
-opened, on the server's monotonic clock. Every line has ``t_s`` and ``event``; lines of a task have ``task_id``.
+A thread of its own writes it, so a slow disk delays no robot. Times are seconds since the log was opened, on the
+server's monotonic clock. Every line has ``t_s`` and ``event``; lines of a task have ``task_id``. The events and their
+fields:
 
-``opened``      ``timely_events`` (format version, 1), ``wall_time`` (ISO 8601, UTC), ``engine``, ``discipline``,
-                ``mode``
-``task``        a task was admitted: ``agent``, ``app`` (null or name), ``robot``, ``skill_set``, ``task``, ``scene``,
-                ``history``, ``replans`` (null or the task it replaces), ``tuf`` (``ert_s``, ``alpha``, ``beta``),
-                ``urgency`` (null or 0..4), ``priority``, ``network_s``
-``segment``     a segment was released to the robot: ``index``, ``text``, ``tokens``, ``ready_s`` (when the engine had
-                it, as ``t_s``), ``execution_s`` (expected), ``blocking``
-``report``      a robot reported and it was news: ``segment``, ``kind`` and what else ``ExecutionReport`` has
-``generated``   the generation ended: ``outcome``, ``prompt_tokens``, ``cached_tokens``, ``tokens``,
-                ``recomputed_tokens``, ``preemptions``, ``suspensions``, ``first_token_s``, ``last_token_s`` (as
-                ``t_s``, null without tokens)
-``settled``     nothing more is expected: ``outcome``, ``code`` and ``detail`` (empty when all went well),
-                ``response_time_s``, ``waiting_time_s``, ``completion_time_s``, ``utility``, ``measured`` (from reports,
-                not estimates) and ``segments``: a list of ``index``, ``start_s``, ``end_s`` (as ``t_s``), ``reported``
-                (the robot said so)
-``urgency``     a request got a level at the door (``task_id`` is the ``id`` of an OpenAI answer): ``level``,
-                ``source`` (``given``, ``predicted``, ``operator``), ``confidence``, ``text`` (its start); predicted
-                ones ``model``, ``probabilities`` and, for a robot in a hurry, ``at_least_as_urgent_as``
-``urgency_override``  an operator's word: ``from``, ``to``, ``operator``, ``reason``
-``length``      a length was predicted at the door: ``bucket``, ``expected_tokens``, ``confidence``
-``refused``     a request was turned away: ``agent``, ``code``, ``detail``
-``discipline``  the queue discipline was switched: ``name``
-``lost``        the disk could not keep up: ``lines`` not written
-``closed``      the server ended in good order
+- ``opened``: ``timely_events`` (format version, 1), ``wall_time`` (ISO 8601, UTC), ``engine``, ``discipline``,
+  ``mode``.
+- ``task``, on admission: ``agent``, ``app``, ``robot``, ``skill_set``, ``task``, ``scene``, ``history``, ``replans``
+  (the task it replaces), ``tuf`` (``ert_s``, ``alpha``, ``beta``), ``urgency`` (null or 0..4), ``priority``,
+  ``network_s``.
+- ``segment``, on release: ``index``, ``text``, ``tokens``, ``ready_s`` (end of its generation, as ``t_s``),
+  ``execution_s`` (expected), ``blocking``.
+- ``report``, for news only: ``segment``, ``kind`` and the other fields of ``ExecutionReport``.
+- ``generated``, at the end of the generation: ``outcome``, ``prompt_tokens``, ``cached_tokens``, ``tokens``,
+  ``recomputed_tokens``, ``preemptions``, ``suspensions``, ``first_token_s``, ``last_token_s`` (as ``t_s``).
+- ``settled``, at the end of the task: ``outcome``, ``code`` and ``detail`` (empty without an error),
+  ``response_time_s``, ``waiting_time_s``, ``completion_time_s``, ``utility``, ``measured`` (from reports). Its
+  ``segments`` have ``index``, ``start_s``, ``end_s`` (as ``t_s``), ``reported`` (by the robot).
+- ``urgency``, a level of a request: ``level``, ``source`` (``given``, ``predicted``, ``operator``), ``confidence``,
+  ``text`` (its start). Predicted ones also ``model``, ``probabilities`` and, for an urgent robot,
+  ``at_least_as_urgent_as``. ``task_id`` is the ``id`` of an OpenAI answer.
+- ``urgency_override``, by an operator: ``from``, ``to``, ``operator``, ``reason``.
+- ``length``, a predicted length: ``bucket``, ``expected_tokens``, ``confidence``.
+- ``refused``: ``agent``, ``code``, ``detail``.
+- ``discipline``, a switch: ``name``.
+- ``lost``, lines that the disk was too slow for: ``lines``.
+- ``closed``: the server ended in good order.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 MAX_WAITING = 100_000
-"""Lines that may wait for the disk."""
+"""Most lines that wait for the disk."""
 
 CLOSE_TIMEOUT_S = 5.0
 
 
 class EventLog:
-    """Appends events to a file, or to nowhere.
+    """Appends events to a file.
 
     Args:
-        path: the file; None writes nothing.
+        path: of the file; None writes nothing.
         clock: gives ``t_s``.
 
     Raises:
@@ -95,7 +94,7 @@ class EventLog:
         return None if when_s is None else round(when_s - self._origin_s, 6)
 
     def write(self, event: str, /, **fields: Any) -> None:
-        """Add a line; never waits for the disk."""
+        """Append a line without waiting for the disk."""
         if self._thread is None:
             return
         line: Mapping[str, Any] = {"t_s": self.since_s(self._clock.now()), "event": event, **fields}
@@ -108,7 +107,7 @@ class EventLog:
             self._lost += 1
 
     def close(self) -> None:
-        """Write what waits and close the file; blocks for a few seconds at most. Safe to call twice."""
+        """Write the waiting lines and close the file; blocks for a few seconds at most. Safe to call twice."""
         thread, self._thread = self._thread, None
         if thread is None:
             return

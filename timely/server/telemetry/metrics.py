@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: tasks by outcome, latencies, utility by class, and the engine's own numbers."""
+"""Metrics for Prometheus: tasks by outcome, latencies, utility by class, and the engine's numbers."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ class ServerMetrics:
         utility: float = 0.0,
         utility_max: float = 0.0,
     ) -> None:
-        """A task is over; ``kind`` is its class, nan latencies are left out."""
+        """Count an ended task; ``kind`` is its class, nan latencies are left out."""
         self.tasks.labels(outcome, kind).inc()
         if outcome == "refused":
-            return  # nobody waited for it: it counts in the share served, not in the mean utility
+            return  # A refused task counts in the share served, not in the mean utility.
         if not math.isnan(response_s):
             self.response.labels(kind).observe(response_s)
         if outcome == "complete" and not math.isnan(waiting_s):

@@ -1,4 +1,4 @@
-"""Running totals of a class of tasks since the start, for the live page and for ``stats()`` of the client."""
+"""Running totals of a class of tasks since the start."""
 
 from __future__ import annotations
 
