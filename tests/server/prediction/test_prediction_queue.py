@@ -204,13 +204,8 @@ def test_a_chat_request_that_cannot_be_understood_is_left_to_the_engine(payload:
 # --------------------------------------------------------------------------- batching, on a clock of its own
 
 
-<<<<<<< HEAD
-def queue(classifier: Told, **settings: Any) -> tuple[PredictionQueue, ManualClock]:
-    clock = ManualClock(0.0)
-=======
 def queue(classifier: RecordingClassifier, **settings: Any) -> tuple[PredictionQueue, ManualClock]:
     clock = ManualClock(0.0)
->>>>>>> 3919239 (Server: names and prose)
     door = Door(Predictors(UrgencyPredictor(classifier)))
     made = PredictionQueue(door, ServerSettings(**settings), clock)
     made.serve(("urgency",))
