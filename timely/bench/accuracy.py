@@ -1,9 +1,9 @@
-"""The simulator against a measured run of vLLM: the same requests, what they saw, and how far the simulator is off.
+"""The simulator against a measured run of vLLM: latencies of the same requests and the simulator's error.
 
-The measurement is a folder with ``requests.jsonl`` (one request a line: ``input_toks``, ``output_toks``,
-``queued_ts``, ``first_token_ts``, ``last_token_ts``, seconds on one clock) and, if there, ``meta.json`` with the
-engine's limits (``engine_kwargs.max_num_seqs``, ``max_num_batched_tokens``; ``kv_cache.num_gpu_blocks``,
-``block_size``).
+The measurement is a folder. ``requests.jsonl`` has one request a line, with times in seconds on one clock:
+``input_toks``, ``output_toks``, ``queued_ts``, ``first_token_ts``, ``last_token_ts``.
+``meta.json`` is optional and has the engine's limits: ``engine_kwargs.max_num_seqs``,
+``engine_kwargs.max_num_batched_tokens``, ``kv_cache.num_gpu_blocks``, ``kv_cache.block_size``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIELDS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_toke
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRequest:
     """One request of the measured run: token counts, and times in seconds from the first request's."""
 
     prompt_tokens: int
@@ -38,8 +38,8 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
-    """Limits of the measured engine; None: not known, the profile's."""
+class EngineLimits:
+    """Limits of the measured engine; None where the profile's hold."""
 
     max_batch: int | None = None
     token_budget: int | None = None
@@ -47,14 +47,14 @@ class Engine:
     block_tokens: int | None = None
 
 
-def read_run(folder: Path) -> tuple[list[Measured], Engine]:
+def read_run(folder: Path) -> tuple[list[MeasuredRequest], EngineLimits]:
     """A measured run.
 
     Raises:
         InvalidInput: a file is missing or a line is broken; names file, line and field.
     """
     path = folder / "requests.jsonl"
-    requests = list(_requests(path))
+    requests = list(_read_requests(path))
     if not requests:
         raise InvalidInput("holds no requests", where=str(path))
     requests.sort(key=lambda request: request.queued_s)
@@ -68,20 +68,20 @@ def read_run(folder: Path) -> tuple[list[Measured], Engine]:
         )
         for request in requests
     ]
-    return shifted, _engine(folder / "meta.json")
+    return shifted, _read_limits(folder / "meta.json")
 
 
-def _requests(path: Path) -> Iterator[Measured]:
+def _read_requests(path: Path) -> Iterator[MeasuredRequest]:
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield _request(line, f"{path}:{number}")
+                    yield _parse_request(line, f"{path}:{number}")
     except OSError as error:
         raise InvalidInput(f"cannot read it: {error.strerror}", where=str(path)) from error
 
 
-def _request(line: str, where: str) -> Measured:
+def _parse_request(line: str, where: str) -> MeasuredRequest:
     try:
         raw = json.loads(line)
         prompt, output, queued, first, last = (float(raw[name]) for name in FIELDS)
@@ -91,16 +91,16 @@ def _request(line: str, where: str) -> Measured:
         raise InvalidInput(f"not a request: {error}", where=where) from error
     if prompt < 1 or output < 2 or not queued <= first <= last:
         raise InvalidInput("needs a prompt, two tokens of output, and times in order", where=where)
-    return Measured(int(prompt), int(output), queued, first, last)
+    return MeasuredRequest(int(prompt), int(output), queued, first, last)
 
 
-def _engine(path: Path) -> Engine:
+def _read_limits(path: Path) -> EngineLimits:
     if not path.exists():
-        return Engine()
+        return EngineLimits()
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
         arguments, cache = meta.get("engine_kwargs", {}), meta.get("kv_cache", {})
-        return Engine(
+        return EngineLimits(
             arguments.get("max_num_seqs"),
             arguments.get("max_num_batched_tokens"),
             cache.get("num_gpu_blocks"),
@@ -111,23 +111,23 @@ def _engine(path: Path) -> Engine:
 
 
 def simulate(
-    requests: list[Measured], engine: Engine, profile: StepTimeProfile, discipline: str = "fcfs"
+    requests: list[MeasuredRequest], limits: EngineLimits, profile: StepTimeProfile, discipline: str = "fcfs"
 ) -> list[JobRecord]:
-    """The same requests on the simulator, as vLLM serves them: first come first served, never parked."""
-    if engine.block_tokens is not None:
+    """Serve the same requests on the simulator as vLLM does: first come, first served, and never parked."""
+    if limits.block_tokens is not None:
         kv = profile.kv
         profile = profile.model_copy(
             update={
                 "kv": KvCache(
-                    blocks=engine.kv_blocks or kv.blocks,
-                    block_tokens=engine.block_tokens,
+                    blocks=limits.kv_blocks or kv.blocks,
+                    block_tokens=limits.block_tokens,
                     swap_s_per_token=kv.swap_s_per_token,
                 )
             }
         )
     options = ReplayOptions(
-        discipline=discipline, mode="stream", max_batch=engine.max_batch, max_resident=engine.max_batch,
-        token_budget=engine.token_budget, kv_blocks=engine.kv_blocks, eviction="recompute", journal=False,
+        discipline=discipline, mode="stream", max_batch=limits.max_batch, max_resident=limits.max_batch,
+        token_budget=limits.token_budget, kv_blocks=limits.kv_blocks, eviction="recompute", journal=False,
     )  # fmt: skip
     tasks = [
         PlannedTask(
@@ -150,8 +150,8 @@ def compare(folder: Path, profile_name: str, discipline: str = "fcfs") -> dict[s
     Raises:
         InvalidInput: see ``read_run``. UnknownName: no such profile.
     """
-    requests, engine = read_run(folder)
-    records = simulate(requests, engine, load_profile(profile_name), discipline)
+    requests, limits = read_run(folder)
+    records = simulate(requests, limits, load_profile(profile_name), discipline)
     refused = sum(record.outcome != "complete" for record in records)
     if refused:
         raise InvalidInput(f"{refused} requests do not fit into the profile's KV cache", where=profile_name)
@@ -178,7 +178,9 @@ def compare(folder: Path, profile_name: str, discipline: str = "fcfs") -> dict[s
     return {"requests": len(requests), "profile": profile_name, "metrics": metrics, "worst_error": worst}
 
 
-def _pairs(requests: list[Measured], records: list[JobRecord]) -> Iterator[tuple[Measured, JobRecord]]:
+def _pairs(
+    requests: list[MeasuredRequest], records: list[JobRecord]
+) -> Iterator[tuple[MeasuredRequest, JobRecord]]:
     return zip(requests, records, strict=True)
 
 

@@ -1,4 +1,4 @@
-"""What no schedule can beat: every task alone on an idle engine, and a clairvoyant order of a burst of tasks."""
+"""Bounds that no schedule can beat: every task alone on an idle engine, and a clairvoyant order of a burst."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from timely.engines.replay_types import PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import StepTime, StepTimeProfile
 
-MOST_TASKS = 14
-"""The clairvoyant order is found among all subsets: 2 to the number of tasks."""
+MAX_TASKS = 14
+"""The search for the clairvoyant order visits all subsets: 2 to the number of tasks."""
 
 
 class Alone:
@@ -22,38 +22,39 @@ class Alone:
 
     def __init__(self, profile: StepTimeProfile) -> None:
         self._profile = profile
-        self._known: dict[tuple[int, int, int, float], float] = {}
+        self._response_s: dict[tuple[int, int, int, float], float] = {}
 
     def response_s(self, task: PlannedTask) -> float:
-        """How soon its first segment can start."""
+        """From its arrival to the start of its first segment."""
         key = (task.prompt_tokens, task.shared_prefix_tokens, task.plan[0].tokens, task.hints.network_s)
-        if key not in self._known:
+        if key not in self._response_s:
             options = ReplayOptions(discipline="fcfs", journal=False, warm_prefixes=True)
-            only = replace(task, arrival_s=0.0, plan=task.plan[:1])
-            self._known[key] = Simulator(options, self._profile).run([only]).records[0].response_time_s
-        return self._known[key]
+            alone = replace(task, arrival_s=0.0, plan=task.plan[:1])
+            self._response_s[key] = Simulator(options, self._profile).run([alone]).records[0].response_time_s
+        return self._response_s[key]
 
     def utility(self, task: PlannedTask) -> float:
-        """Its utility then."""
+        """Its utility at that response time."""
         return task.hints.utility.value(self.response_s(task))
 
 
 def clairvoyant_utility(tasks: Sequence[PlannedTask], profile: StepTimeProfile) -> float:
     """An upper bound on the summed utility of tasks that arrive at one moment on an idle engine.
 
-    Whoever schedules knows everything and chooses the order in which first segments are complete. A segment is not
-    complete before its task would be alone, nor before the accelerator has computed its own tokens and those of all
-    that are complete before it, at the best rate any step has. No schedule of real steps does better. Exact by
-    dynamic programming over subsets (Held and Karp).
+    The scheduler knows everything and chooses the order in which first segments are completed.
+    A segment is not complete before its task would be if it ran alone.
+    Neither is it complete before the accelerator has computed its tokens and those of all earlier segments.
+    Tokens are computed at the best rate of any step, so no schedule of real steps does better.
+    The bound is exact, by dynamic programming over subsets (Held and Karp).
 
     Raises:
-        InvalidInput: more than ``MOST_TASKS`` tasks.
+        InvalidInput: more than ``MAX_TASKS`` tasks.
     """
     count = len(tasks)
-    if count > MOST_TASKS:
-        raise InvalidInput(f"{count} tasks at once, at most {MOST_TASKS} can be ordered", where="tasks")
+    if count > MAX_TASKS:
+        raise InvalidInput(f"{count} tasks at once, at most {MAX_TASKS} can be ordered", where="tasks")
     alone = Alone(profile)
-    token_s = least_token_s(profile)
+    token_s = min_token_s(profile)
     work = [_new_tokens(task, profile) * token_s for task in tasks]
     path = [alone.response_s(task) for task in tasks]
     spent = np.zeros(1 << count)
@@ -73,14 +74,14 @@ def clairvoyant_utility(tasks: Sequence[PlannedTask], profile: StepTimeProfile) 
     return float(best[-1])
 
 
-def least_token_s(profile: StepTimeProfile) -> float:
+def min_token_s(profile: StepTimeProfile) -> float:
     """The least time any step takes per token in it, seconds."""
     step = StepTime(profile.step_s)
     return min(step(0, 1, tokens, 0.0, 0) / tokens for tokens in range(1, profile.limits.token_budget + 1))
 
 
 def _new_tokens(task: PlannedTask, profile: StepTimeProfile) -> int:
-    """Tokens to compute until the first segment is complete, the cached prefix left out."""
+    """Tokens to compute until the first segment is complete, without the cached prefix."""
     cached = min(task.shared_prefix_tokens, task.prompt_tokens - 1)
     cached -= cached % profile.kv.block_tokens
     return task.prompt_tokens - cached + task.plan[0].tokens - 1

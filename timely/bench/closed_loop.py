@@ -1,7 +1,9 @@
-"""What the robots' reports are worth: waiting times when execution times are off the profile, with reports and without.
+"""The worth of robots' reports: waiting times when execution times differ from the profile, with and without reports.
 
-The same tasks run three times in the simulator: with a profile that is exact, with one that is wrong while robots
-report when they start and end each segment (closed loop), and with one that is wrong while nobody does (open loop).
+The same tasks run three times in the simulator.
+First the profile is exact.
+Then it is wrong, and robots report when they start and end each segment (closed loop).
+Last it is wrong, and robots report nothing (open loop).
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from timely.replay.results import Result
 from timely.replay.run import replay
 from timely.replay.trace import planned
 
-OFF = 0.3
-"""How far execution times are off the profile, as a share of what it says."""
+DEVIATION = 0.3
+"""Difference of execution times from the profile, as a share of the profile's."""
 CASES: Mapping[str, Mapping[str, float]] = {
-    "faster": {"estimate_factor": 1.0 / (1.0 - OFF)},
-    "slower": {"estimate_factor": 1.0 / (1.0 + OFF)},
-    "scattered": {"estimate_noise": OFF},
+    "faster": {"estimate_factor": 1.0 / (1.0 - DEVIATION)},
+    "slower": {"estimate_factor": 1.0 / (1.0 + DEVIATION)},
+    "scattered": {"estimate_noise": DEVIATION},
 }
-"""Every robot takes 30% less than its profile says, 30% more, or each segment is off by a log-normal 30%."""
-ALLOWED = 0.1
+"""Every robot takes 30% less than its profile says, 30% more, or each segment differs by a log-normal 30%."""
+TOLERANCE = 0.1
 """Closed-loop waiting may exceed that of an exact profile by this share."""
 
 
@@ -38,21 +40,21 @@ def measure(
 ) -> dict[str, Any]:
     """Mean waiting time a task (seconds, completion minus execution), over all tasks of all seeds.
 
-    ``waiting_s`` is of the case in which the closed loop does worst; ``cases`` has them all, with the part of the
-    waiting that comes after a plan's first segment, which is what a wrong execution time changes.
+    ``waiting_s`` is of the case in which the closed loop does worst; ``cases`` has all cases.
+    ``between_segments_s`` is the waiting after a plan's first segment, the part that a wrong execution time changes.
     """
-    sums: dict[str, _Sums] = {}
+    sums: dict[str, _Waits] = {}
     for seed in seeds:
         composed = compose(workload, seed, duration_s=duration_s)
         tasks = [planned(job, composed.header.network_s) for job in composed.jobs]
         for name, options in _runs(discipline, seed).items():
-            sums.setdefault(name, _Sums()).add(replay(tasks, options))
+            sums.setdefault(name, _Waits()).add(replay(tasks, options))
         say(f"seed {seed}: {len(tasks)} tasks")
     perfect = sums["perfect"]
     cases: dict[str, dict[str, Any]] = {
         case: {
-            "waiting_s": _three(perfect, sums, case, "waiting"),
-            "between_segments_s": _three(perfect, sums, case, "between"),
+            "waiting_s": _means(perfect, sums, case, "waiting"),
+            "between_segments_s": _means(perfect, sums, case, "between"),
             "closed_over_perfect": round(sums[f"{case} closed"].waiting / perfect.waiting, 4),
             "open_over_perfect": round(sums[f"{case} open"].waiting / perfect.waiting, 4),
         }
@@ -64,10 +66,10 @@ def measure(
         "discipline": discipline,
         "seeds": list(seeds),
         "tasks": perfect.tasks,
-        "off": OFF,
+        "off": DEVIATION,
         "case": worst,
         "waiting_s": cases[worst]["waiting_s"],
-        "within_10_percent": cases[worst]["closed_over_perfect"] <= 1.0 + ALLOWED,
+        "within_10_percent": cases[worst]["closed_over_perfect"] <= 1.0 + TOLERANCE,
         "cases": cases,
     }
 
@@ -90,12 +92,12 @@ def _runs(discipline: str, seed: int) -> dict[str, ReplayOptions]:
     return runs
 
 
-def _three(perfect: _Sums, sums: Mapping[str, _Sums], case: str, what: str) -> dict[str, float]:
-    of = {"perfect": perfect, "closed": sums[f"{case} closed"], "open": sums[f"{case} open"]}
-    return {name: round(float(getattr(one, what)), 6) for name, one in of.items()}
+def _means(perfect: _Waits, sums: Mapping[str, _Waits], case: str, attribute: str) -> dict[str, float]:
+    runs = {"perfect": perfect, "closed": sums[f"{case} closed"], "open": sums[f"{case} open"]}
+    return {name: round(float(getattr(waits, attribute)), 6) for name, waits in runs.items()}
 
 
-class _Sums:
+class _Waits:
     """Waiting times of many runs."""
 
     def __init__(self) -> None:
@@ -104,7 +106,7 @@ class _Sums:
         self._between: list[float] = []
 
     def add(self, result: Result) -> None:
-        """One run; tasks without a single segment count in none of the means, and there are none in these."""
+        """Add a run; tasks without any segment count in none of the means."""
         for job in result["jobs"]:
             self.tasks += 1
             if job["waiting_time_s"] is not None:

@@ -1,8 +1,9 @@
-"""Every discipline on every paper's workload, by that paper's measure: what each is worth where it was not made for.
+"""Every discipline on every paper's workload, by that paper's measure: also on loads it was not made for.
 
-Each workload is the one its paper's reproduction uses. A discipline gets what its own paper gives it where that paper's
-workload is served (a trained cost model, a filled history), and elsewhere starts as it is; requests bring the
-predictions of length, levels and applications that the workload has, and who does not read them ignores them.
+Each workload is that of its paper's reproduction.
+On its own paper's workload a discipline has what the paper gives it: a trained cost model, a filled history.
+On the others it starts without.
+Requests bring the predicted lengths, levels and applications of the workload; disciplines ignore what they do not use.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ Run = Callable[[str, int], list[float]]
 """From a discipline's name and a seed to the values of a workload's measures."""
 
 ROBOTS = (("wid1", 100), ("wid2", 100), ("wid2", 400), ("wid3", 100))
-"""Workloads of TimelyLLM's Table 3, and tokens of each prompt that no prefix cache holds: the scene and the task."""
+"""Workloads of TimelyLLM's Table 3, and tokens of each prompt that are in no prefix cache: the scene and the task."""
 
 ROBOTS_S = 300.0
-"""Of each robots' workload, seconds."""
+"""Duration of each robot workload, seconds."""
 
 PREFIX_TOKENS = 1200
 
@@ -55,8 +56,10 @@ class Measure:
     """One column.
 
     Attributes:
-        name: with its unit. short: for the head of a column. more: larger is better.
-        native: disciplines of its paper, its own proposal first.
+        name: with its unit.
+        short: heading of a column.
+        more: larger is better.
+        native: disciplines of its paper, the paper's own proposal first.
     """
 
     name: str
@@ -83,19 +86,19 @@ def _robots(workload: str, new_tokens: int) -> Run:
         network_s = trace.header.network_s
         tasks = sorted((planned(job, network_s) for job in trace.jobs), key=lambda task: task.arrival_s)
         options = ReplayOptions(seed=seed, journal=False)
-        done = Simulator(options, load_profile("rtx4090-llama3-8b"), discipline=registry.create(name)).run(
+        outcome = Simulator(options, load_profile("rtx4090-llama3-8b"), discipline=registry.create(name)).run(
             tasks
         )
-        urgent = [record for record in done.records if record.task.hints.utility.urgent]
-        return [_utility(chosen, done.end_s) for chosen in (done.records, urgent) if chosen]
+        urgent = [record for record in outcome.records if record.task.hints.utility.urgent]
+        return [_utility(chosen, outcome.end_s) for chosen in (outcome.records, urgent) if chosen]
 
     return run
 
 
 def _utility(records: Sequence[JobRecord], end_s: float) -> float:
-    """Percent of the most that was to be had."""
-    most = sum(record.task.hints.utility.beta for record in records)
-    return 100.0 * sum(record.utility(end_s) for record in records) / most
+    """Percent of the largest possible utility."""
+    maximum = sum(record.task.hints.utility.beta for record in records)
+    return 100.0 * sum(record.utility(end_s) for record in records) / maximum
 
 
 def _spikes(name: str, seed: int) -> list[float]:
@@ -105,33 +108,34 @@ def _spikes(name: str, seed: int) -> list[float]:
 
 def _applications(name: str, seed: int) -> list[float]:
     trace = justitia_workloads.workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
-    made = justitia_setting.make(name) if name in justitia_setting.NAMES else registry.create(name)
-    completion = justitia_setting.completion_s(trace, made, justitia_setting.MODELS["LLaMA-7B"])
+    own = name in justitia_setting.NAMES
+    discipline = justitia_setting.make(name) if own else registry.create(name)
+    completion = justitia_setting.completion_s(trace, discipline, justitia_setting.MODELS["LLaMA-7B"])
     return [mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
 
 
 def _lengths(name: str, seed: int) -> list[float]:
     setting = sagesched_setting.setting(seed, sagesched_setting.MAIN_RATE)
-    found = registry.load(name)
-    told = (
-        name if name in ("ssjf", "ltr", "trail") else "ssjf" if EXPECTED_TOKENS in reads(found.info) else name
-    )
-    made: Discipline
+    kind = registry.load(name)
+    predicted_for = name
+    if name not in ("ssjf", "ltr", "trail") and EXPECTED_TOKENS in reads(kind.info):
+        predicted_for = "ssjf"
+    discipline: Discipline
     if name in sagesched_setting.ORDER:
-        made = setting.make_discipline(name)
-    elif issubclass(found, SageSched):
-        made = found(setting.history())
+        discipline = setting.make_discipline(name)
+    elif issubclass(kind, SageSched):
+        discipline = kind(setting.history())
     else:
-        made = registry.create(name)
-    latency = sagesched_setting.measure(setting.told(told), made, sagesched_setting.PROFILES["Qwen3-32B"])
+        discipline = registry.create(name)
+    tasks = setting.told(predicted_for)
+    latency = sagesched_setting.measure(tasks, discipline, sagesched_setting.PROFILES["Qwen3-32B"])
     return [latency.ttlt_s, latency.ttft_s]
 
 
 def _drafts(name: str, seed: int) -> list[float]:
     tasks = laps_sd.workload(laps_sd.DATASETS[DRAFTS[0]], DRAFTS[1], seed)
-    known = name in laps_sd.SYSTEMS
-    made = laps_sd.make(name, tasks) if known else registry.create(name)
-    return [laps_sd.latency_s(tasks, made, seed)]
+    discipline = laps_sd.make(name, tasks) if name in laps_sd.SYSTEMS else registry.create(name)
+    return [laps_sd.latency_s(tasks, discipline, seed)]
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -211,7 +215,7 @@ WORKLOADS: dict[str, Workload] = {
 """By name, in the order of the columns."""
 
 
-def _measured(workload: str, name: str, seed: int) -> list[float]:
+def _measure(workload: str, name: str, seed: int) -> list[float]:
     return WORKLOADS[workload].run(name, seed)
 
 
@@ -227,20 +231,21 @@ def table(
     Raises:
         OutOfTime: the budget of ``checkpoints`` is used up.
     """
-    found: dict[str, dict[str, float]] = {name: {} for name in disciplines}
+    values: dict[str, dict[str, float]] = {name: {} for name in disciplines}
     if checkpoints.jobs > 1 and "applications" in workloads:
-        justitia_setting.trained()  # before there are processes, each of which would do it again
-    # Seed by seed: a run that is stopped has a whole table of fewer seeds.
+        # Trained before the processes start, because each of them would train it again.
+        justitia_setting.trained()
+    # Seed by seed, so that a stopped run has a whole table of fewer seeds.
     for seed in seeds:
         for workload in workloads:
-            checkpoints.map("cross", _measured, [(workload, name, seed) for name in disciplines])
+            checkpoints.map("cross", _measure, [(workload, name, seed) for name in disciplines])
     for workload in workloads:
         for name in disciplines:
-            runs = checkpoints.map("cross", _measured, [(workload, name, seed) for seed in seeds])
+            runs = checkpoints.map("cross", _measure, [(workload, name, seed) for seed in seeds])
             for place, measure in enumerate(WORKLOADS[workload].measures):
-                found[name][measure.name] = mean([run[place] for run in runs])
+                values[name][measure.name] = mean([run[place] for run in runs])
         say(f"{workload}: {len(disciplines)} disciplines")
-    return found
+    return values
 
 
 def measures(workloads: Sequence[str]) -> list[Measure]:
@@ -248,7 +253,7 @@ def measures(workloads: Sequence[str]) -> list[Measure]:
     return [measure for workload in workloads for measure in WORKLOADS[workload].measures]
 
 
-def best(found: dict[str, dict[str, float]], measure: Measure) -> float:
+def best(values: dict[str, dict[str, float]], measure: Measure) -> float:
     """The best value of a column."""
-    values = [row[measure.name] for row in found.values()]
-    return max(values) if measure.more else min(values)
+    column = [row[measure.name] for row in values.values()]
+    return max(column) if measure.more else min(column)

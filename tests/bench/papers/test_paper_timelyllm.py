@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.bench.bounds import MOST_TASKS, Alone, clairvoyant_utility, least_token_s
+from timely.bench.bounds import MAX_TASKS, Alone, clairvoyant_utility, min_token_s
 from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.timelyllm import evaluation as paper
@@ -73,7 +73,7 @@ def test_no_discipline_beats_the_clairvoyant(discipline: str, new_tokens: int) -
 def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:
     # Two tasks so long that the second is late whatever comes first: the urgent one goes first.
     tasks = burst(2, 2000)
-    alone, token_s = Alone(PROFILE), least_token_s(PROFILE)
+    alone, token_s = Alone(PROFILE), min_token_s(PROFILE)
     tokens = [2000 + task.plan[0].tokens - 1 for task in tasks]
     first = tasks[0].hints.utility.value(alone.response_s(tasks[0]))
     later = max(sum(tokens) * token_s + 0.008, alone.response_s(tasks[1]))
@@ -82,7 +82,7 @@ def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:
 
 def test_too_many_for_the_clairvoyant() -> None:
     with pytest.raises(InvalidInput, match="at most"):
-        clairvoyant_utility(burst(MOST_TASKS + 1), PROFILE)
+        clairvoyant_utility(burst(MAX_TASKS + 1), PROFILE)
 
 
 def test_interval_is_seeded_and_holds_the_mean() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lrtrace.compose.workload import Options, compose
-from timely.bench.bounds import MOST_TASKS, Alone, clairvoyant_utility
+from timely.bench.bounds import MAX_TASKS, Alone, clairvoyant_utility
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.plots import Interval
 from timely.core.job import Job, JobTable
@@ -317,7 +317,7 @@ def _bursts(tasks: Sequence[PlannedTask]) -> list[list[PlannedTask]]:
     events: dict[float, list[PlannedTask]] = {}
     for task in tasks:
         events.setdefault(task.arrival_s, []).append(task)
-    return [burst for burst in events.values() if 4 <= len(burst) <= min(12, MOST_TASKS)][:8]
+    return [burst for burst in events.values() if 4 <= len(burst) <= min(12, MAX_TASKS)][:8]
 
 
 def _burst_utility(system: System, burst: Sequence[PlannedTask]) -> float:
