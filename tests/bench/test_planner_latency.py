@@ -8,24 +8,26 @@ from pathlib import Path
 import pytest
 
 from timely.bench import planner_latency
-from timely.bench.planner_latency import PLANNER, WITH_EXAMPLES, First, Measured, paired
+from timely.bench.planner_latency import PLANNER, WITH_EXAMPLES, FirstSegment, WayResult, compare
 from timely.cli.main import run
 
 
-def measured(way: str, *, cold: bool, first: dict[int, tuple[str, float]]) -> Measured:
-    return Measured(way, "arm", cold, {task: First(ms, 4, text) for task, (text, ms) in first.items()})
+def result(way: str, *, cold: bool, first: dict[int, tuple[str, float]]) -> WayResult:
+    return WayResult(
+        way, "arm", cold, {task: FirstSegment(ms, 4, text) for task, (text, ms) in first.items()}
+    )
 
 
-FOUND = [
-    measured(PLANNER, cold=False, first={3: ("a;", 90.0), 4: ("b;", 50.0), 5: ("c;", 30.0), 7: ("d;", 77.0)}),
-    measured(PLANNER, cold=True, first={3: ("a;", 10.0)}),
-    measured(WITH_EXAMPLES, cold=False, first={3: ("a;", 100.0), 4: ("b;", 100.0), 5: ("other;", 1.0)}),
-    measured(WITH_EXAMPLES, cold=True, first={3: ("x;", 20.0)}),
+RESULTS = [
+    result(PLANNER, cold=False, first={3: ("a;", 90.0), 4: ("b;", 50.0), 5: ("c;", 30.0), 7: ("d;", 77.0)}),
+    result(PLANNER, cold=True, first={3: ("a;", 10.0)}),
+    result(WITH_EXAMPLES, cold=False, first={3: ("a;", 100.0), 4: ("b;", 100.0), 5: ("other;", 1.0)}),
+    result(WITH_EXAMPLES, cold=True, first={3: ("x;", 20.0)}),
 ]
 
 
 def test_only_the_same_first_segments_are_compared() -> None:
-    cached, cold = paired(FOUND)
+    cached, cold = compare(RESULTS)
     assert (cached.skill_set, cached.cold, cached.tasks) == ("arm", False, 2)
     assert cached.ratio == pytest.approx(0.7)
     assert (cold.cold, cold.tasks) == (True, 0)
@@ -35,14 +37,14 @@ def test_only_the_same_first_segments_are_compared() -> None:
 def test_the_command_prints_both_and_writes_both(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def measure(*given: object) -> list[Measured]:
-        return FOUND
+    async def measure(*arguments: object) -> list[WayResult]:
+        return RESULTS
 
     monkeypatch.setattr(planner_latency, "measure", measure)
     file = tmp_path / "latency.json"
     assert run(["planner", "latency", "--cases", "4", "--json", str(file)]) == 0
-    said = capsys.readouterr().out
-    assert "0.70 of the time (2 tasks)" in said
+    page = capsys.readouterr().out
+    assert "0.70 of the time (2 tasks)" in page
     written = json.loads(file.read_text())
     assert [pair["tasks"] for pair in written["same_first_segment"]] == [2, 0]
     assert len(written["ways"]) == 4

@@ -47,11 +47,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_help_lists_every_command_there_is(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.run(arguments) == 0
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     assert "disciplines" in shell.available()
     for name, summary in shell.available().items():
-        assert f"  {name}" in told
-        assert summary in told, f"the summary of {name} does not fit a line of help"
+        assert f"  {name}" in text
+        assert summary in text, f"the summary of {name} does not fit a line of help"
 
 
 def test_a_command_without_a_module_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,11 +79,11 @@ def test_bad_input_is_one_line_and_exit_2(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shell.run(arguments) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(line)
-    assert told.err.count("\n") == 1
-    assert told.err.endswith("\n")
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(line)
+    assert output.err.count("\n") == 1
+    assert output.err.endswith("\n")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_bad_input_is_one_line_and_exit_2(
         (EngineFailed("two\n  lines"), 1, "timely: two lines\n"),
         (FileNotFoundError(2, "No such file", "a.jsonl"), 2, "timely: a.jsonl: No such file\n"),
         (typer.BadParameter("too small"), 2, "timely: replay: Invalid value: too small\n"),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "timely: interrupted\n"),
         (typer.Exit(3), 3, ""),
     ],
 )
@@ -139,12 +139,12 @@ def test_a_command_may_take_unknown_options(command: ModuleType, capsys: pytest.
 
 def test_disciplines_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.run(["disciplines"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(f"{registry.DEFAULT}, the default: ")
+    text = capsys.readouterr().out
+    assert text.startswith(f"{registry.DEFAULT}, the default: ")
     for info in registry.infos():
-        assert f"\n{info.name}" in f"\n{told}"
-        assert info.summary in told
-        assert info.source in told
+        assert f"\n{info.name}" in f"\n{text}"
+        assert info.summary in text
+        assert info.source in text
 
 
 def test_disciplines_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,4 @@
-"""What a decision costs: the time of a scheduling point of any discipline with so many jobs in the table.
-
-``timely bench overhead`` prints it. It measures, so it looks at the machine's own clock; nothing decides by it.
-"""
+"""The cost of a decision: time of a discipline's scheduling point, by the number of jobs."""
 
 from __future__ import annotations
 
@@ -29,13 +26,14 @@ def scheduling_point_us(
 ) -> float:
     """Median time of a scheduling point, microseconds.
 
-    A point is what the discipline does for one step: composing it, and hearing of one arrival, one token for each
-    job that ran, a segment closed for one in ten of them and one job finished. The table holds ``jobs`` jobs
-    throughout, of which up to 64 have KV cache and up to 32 run; memory and slots are full, as under load.
+    A point is the discipline's work for one step: composing it and handling its events.
+    The events are one arrival, a token for each job that ran, a closed segment for one in ten of them, and one end.
+    The table always holds ``jobs`` jobs, of which up to 64 have KV cache and up to 32 run.
+    Memory and slots are full, as under load.
     ``maintain`` is never called, so its work is in the figure.
 
     Args:
-        points: how many points are measured, after a tenth as many that are not.
+        points: measured points, after a tenth as many for warming up.
 
     Raises:
         UnknownName: no such discipline.
@@ -94,12 +92,12 @@ class _Bench:
         )
 
     def point(self) -> float:
-        """One step; returns the seconds the discipline took of it."""
+        """Do one step; returns the seconds that the discipline took of it."""
         table, discipline, timer = self.table, self.discipline, self.timer
         limits = self._limits()
-        started = timer()
+        begin_s = timer()
         plan = discipline.compose(table, limits)
-        spent = timer() - started
+        spent_s = timer() - begin_s
         for job_id in plan.evict:
             self._evict(table[job_id])
         self.now += STEP_S
@@ -109,22 +107,22 @@ class _Bench:
         closed = [job for job in ran if self.rng.random() < 0.1]
         for job in closed:
             self._close(job)
-        started = timer()
+        begin_s = timer()
         for job in ran:
             discipline.progressed(job, 1, self.now)
         for job in closed:
             discipline.parked(job, self.now)
-        spent += timer() - started
+        spent_s += timer() - begin_s
         leaving = self.rng.choice(ran) if ran else table.jobs[0]
         leaving.outcome = "complete"
-        started = timer()
+        begin_s = timer()
         discipline.finished(leaving, self.now)
-        spent += timer() - started
+        spent_s += timer() - begin_s
         table.remove(leaving.job_id)
         job = self._arrival()
-        started = timer()
+        begin_s = timer()
         discipline.arrived(job, self.now)
-        return spent + timer() - started
+        return spent_s + timer() - begin_s
 
     def _ran(self, job: Job, tokens: int) -> None:
         table, row = self.table, job.row

@@ -1,4 +1,4 @@
-"""``timely planner latency``: how soon the first segment is there, with a planner and with examples in the prompt."""
+"""``timely planner latency``: time to the first segment, with a planner and with examples in the prompt."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 60.0
 PLANNER, WITH_EXAMPLES, UNTRAINED = "planner", "planner, examples", "untrained, examples"
-"""The ways of asking."""
+"""The ways of prompting."""
 
 WARM_UP = 3
-"""Tasks a skill set that are asked but not counted."""
+"""Tasks of each skill set that are served but not counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class First:
-    """A task's first segment: after how many milliseconds it was there, how many tokens it has, its text."""
+class FirstSegment:
+    """A task's first segment: time until it was complete, milliseconds; its tokens; its text."""
 
     ms: float
     tokens: int
@@ -38,26 +38,23 @@ class First:
 
 
 @dataclass(slots=True)
-class Measured:
-    """One way of asking: the first segment of each task that gave it one, by the task's number.
-
-    ``missing``: how many tasks gave it none.
-    """
+class WayResult:
+    """The first segments of one way of prompting, by the task's number; ``without_segment`` counts the other tasks."""
 
     way: str
     skill_set: str
     cold: bool
-    firsts: dict[int, First] = field(default_factory=dict)
-    missing: int = 0
+    firsts: dict[int, FirstSegment] = field(default_factory=dict)
+    without_segment: int = 0
 
     @property
     def median_ms(self) -> float:
-        """Of all tasks; 0 if there are none."""
+        """Median time of all tasks; 0 if there are none."""
         return statistics.median(self._times) if self.firsts else 0.0
 
     @property
     def quartiles_ms(self) -> tuple[float, float]:
-        """The middle half of the tasks lies between."""
+        """First and third quartile of the times."""
         if len(self.firsts) < 2:
             return self.median_ms, self.median_ms
         low, _, high = statistics.quantiles(self._times, n=4)
@@ -65,7 +62,7 @@ class Measured:
 
     @property
     def mean_tokens(self) -> float:
-        """Of the first segment."""
+        """Mean tokens of the first segment."""
         return statistics.mean(first.tokens for first in self.firsts.values()) if self.firsts else 0.0
 
     @property
@@ -74,11 +71,12 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
-    """Both prompts on the tasks for which they got the same first segment: what is left is what the prompts cost.
+class Comparison:
+    """Two prompts on the tasks for which they got the same first segment, so that only the prompts differ.
 
     Attributes:
-        tasks: how many. ratio: median of the time without examples over that with them; None without any.
+        tasks: their number.
+        ratio: median of the time without examples over that with them; None without tasks.
     """
 
     skill_set: str
@@ -87,11 +85,11 @@ class Paired:
     ratio: float | None
 
 
-def paired(found: Sequence[Measured]) -> list[Paired]:
+def compare(results: Sequence[WayResult]) -> list[Comparison]:
     """The planner without examples over the planner with them, for each skill set, cached and cold."""
-    with_examples = {(one.skill_set, one.cold): one.firsts for one in found if one.way == WITH_EXAMPLES}
-    result = []
-    for one in found:
+    with_examples = {(one.skill_set, one.cold): one.firsts for one in results if one.way == WITH_EXAMPLES}
+    comparisons = []
+    for one in results:
         if one.way != PLANNER:
             continue
         theirs = with_examples[one.skill_set, one.cold]
@@ -101,17 +99,19 @@ def paired(found: Sequence[Measured]) -> list[Paired]:
             if task in theirs and theirs[task].text == first.text
         ]
         ratio = statistics.median(ratios) if ratios else None
-        result.append(Paired(one.skill_set, one.cold, len(ratios), ratio))
-    return result
+        comparisons.append(Comparison(one.skill_set, one.cold, len(ratios), ratio))
+    return comparisons
 
 
-async def measure(planner: str | None, tasks: int, seed: int, arguments: Sequence[str]) -> list[Measured]:
-    """Ask two engines on this machine, one task at a time, each task every way before the next one.
+async def measure(planner: str | None, tasks: int, seed: int, arguments: Sequence[str]) -> list[WayResult]:
+    """Measure on two engines, one task at a time; each task is served in every way before the next one.
 
-    Ways: the planner without examples, as served; the planner with examples in its prompt (the same weights: what the
-    examples cost); the untrained model with examples. Each with its fixed prompt in the prefix cache, and cold.
+    The ways are the planner without examples, as served, and the planner with examples in its prompt.
+    Their weights are the same, so the difference is the cost of the examples.
+    The third way is the untrained model with examples.
+    Each way runs with its fixed prompt in the prefix cache, and cold.
     """
-    # Two engines' notices, up to their farewells, would bury the table; what fails is raised.
+    # The messages of two engines would bury the table; errors are raised all the same.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
     from timely.engines.vllm.engine import VllmEngine, VllmOptions
 
@@ -132,31 +132,31 @@ async def measure(planner: str | None, tasks: int, seed: int, arguments: Sequenc
             (WITH_EXAMPLES, engines["planner"], True),
             (UNTRAINED, engines["none"], True),
         )
-        found = {
-            (way, name, cold): Measured(way, name, cold)
+        results = {
+            (way, name, cold): WayResult(way, name, cold)
             for name in sorted(DRAWN)
             for way, _, _ in ways
             for cold in (False, True)
         }
         for name in sorted(DRAWN):
             for number, case in enumerate(islice(generate(name, "test", seed), tasks + WARM_UP)):
-                # Whoever comes first meets other caches of the processor: the order goes round.
+                # The first way finds other processor caches than the next ones, so the order rotates.
                 turned = ways[number % len(ways) :] + ways[: number % len(ways)]
                 for way, engine, examples in turned:
                     for cold in (False, True):
-                        got = await _first_segment(
+                        segment = await _first_segment(
                             engine, case, examples, f"{number}, {way}. " if cold else ""
                         )
                         if number >= WARM_UP:
-                            if got is None:
-                                found[way, name, cold].missing += 1
+                            if segment is None:
+                                results[way, name, cold].without_segment += 1
                             else:
-                                found[way, name, cold].firsts[number] = got
-        return list(found.values())
+                                results[way, name, cold].firsts[number] = segment
+        return list(results.values())
 
 
-async def _first_segment(engine: VllmEngine, case: Case, examples: bool, before: str) -> First | None:
-    """The first segment of a task; ``before`` makes a prompt that no cache has seen."""
+async def _first_segment(engine: VllmEngine, case: Case, examples: bool, before: str) -> FirstSegment | None:
+    """The first segment of a task; ``before`` makes a prompt that is in no cache."""
     prompt = case.prompt(find_skill_set(case.skill_set), examples=examples)
     request = GenerationRequest(
         task_id=f"{case.skill_set}-{time.monotonic_ns()}",
@@ -167,9 +167,9 @@ async def _first_segment(engine: VllmEngine, case: Case, examples: bool, before:
         temperature=0.0,
     )
     stream: Any = engine.generate(request)
-    began = time.perf_counter()
+    begin_s = time.perf_counter()
     async with asyncio.timeout(DEADLINE_S), contextlib.aclosing(stream) as events:
         async for event in events:
             if isinstance(event, SegmentReady):
-                return First((time.perf_counter() - began) * 1e3, event.tokens, event.text)
+                return FirstSegment((time.perf_counter() - begin_s) * 1e3, event.tokens, event.text)
     return None

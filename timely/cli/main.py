@@ -1,8 +1,8 @@
-"""The command ``timely``: finds the module of the command asked for, runs it, turns errors into one line.
+"""The command ``timely``: imports the module of a command, runs it, and prints an error as one line.
 
-A command is a module ``timely/cli/NAME.py`` and a line in ``COMMANDS``. The module exposes either ``command``, a
-function (with ``CONTEXT_SETTINGS``, if it wants any), or ``app``, a ``typer.Typer`` with commands of its own. Only
-the module of the command asked for is imported, so ``timely --help`` never waits for torch.
+A command is a module ``timely/cli/NAME.py`` and a line in ``COMMANDS``.
+The module has a function ``command``, with its optional ``CONTEXT_SETTINGS``, or ``app``, a ``typer.Typer``.
+Only the module of the command that runs is imported, so ``timely --help`` never waits for torch.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 import timely
 from lrtrace.errors import LRTraceError
@@ -29,23 +30,23 @@ COMMANDS: dict[str, str] = {
     "predictor": "Make predictor files for disciplines from traces.",
     "planner": "Train, judge and describe the small planner.",
     "emulate": "Emulate robots on loopback, to try drivers without one.",
-    "explain": "Tell why a job of a replay waited, decision by decision.",
+    "explain": "Explain why a job of a replay waited, decision by decision.",
     "disciplines": "List the queue disciplines and what each is good at.",
 }
-"""Name and summary (short enough for one line of help), in that order. One without its module is not offered."""
+"""Name and summary, short enough for one line of help. A command without its module is not offered."""
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Exits 0 on success, 2 on bad input, 1 when an engine failed, 130 on Ctrl-C or SIGTERM."""
-    # Python dies of SIGTERM without cleaning up, and an engine's processes would live on.
+    # By default SIGTERM ends Python without cleaning up, and an engine's processes would go on.
     signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """As Ctrl-C, also where a shell that started this in the background has it ignored."""
+    """Do what Ctrl-C does, also in a background process whose shell made it ignore SIGINT."""
     if callable(signal.getsignal(signal.SIGINT)):
         signal.raise_signal(signal.SIGINT)
     else:
@@ -53,7 +54,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; anything wrong with the input is one line on stderr."""
+    """Run one command line and return its exit code; an error is one line on stderr."""
     arguments = _with_json_to_stdout(arguments)
     try:
         result = _application(arguments)(
@@ -66,36 +67,49 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         return _refuse(error)
     except BrokenPipeError:
-        return _reader_gone()
+        return _ignore_closed_pipe()
     except OSError as error:
         if error.filename is None:
             raise
         return _complain(f"{error.filename}: {error.strerror}", BAD_INPUT)
-    except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+    except (_Interrupted, KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", INTERRUPTED)
     return result if isinstance(result, int) else OK
+
+
+class _Interrupted(Exception):
+    """Ctrl-C; typer would turn ``KeyboardInterrupt`` into an exit code like any other."""
+
+
+class _Commands(typer.core.TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _Interrupted from None
 
 
 def _with_json_to_stdout(arguments: Sequence[str]) -> list[str]:
     """``--json`` at the end, or before another option, writes to standard output, as ``--json -`` does."""
-    given: list[str] = []
+    result: list[str] = []
     for position, argument in enumerate(arguments):
-        given.append(argument)
+        result.append(argument)
         following = arguments[position + 1] if position + 1 < len(arguments) else "--"
         if argument == "--json" and following.startswith("--"):
-            given.append("-")
-    return given
+            result.append("-")
+    return result
 
 
 def available() -> dict[str, str]:
-    """The commands whose modules are there: name and summary."""
+    """Name and summary of each command that has a module."""
     return {name: summary for name, summary in COMMANDS.items() if find_spec(f"timely.cli.{name}")}
 
 
 def _application(arguments: Sequence[str]) -> typer.Typer:
-    """The command tree for this command line: every command by name, only the wanted one in full."""
+    """The command tree for this command line: every command by name, only the chosen one in full."""
     app = typer.Typer(
         name="timely",
+        cls=_Commands,
         help="LLM plans for robots, in segments, each in time.",
         add_completion=False,
         rich_markup_mode=None,
@@ -103,11 +117,11 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_options)
     offered = available()
-    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if wanted is not None and wanted not in offered:
-        raise UnknownName("command", wanted, offered)
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if chosen is not None and chosen not in offered:
+        raise UnknownName("command", chosen, offered)
     for name, summary in offered.items():
-        if name != wanted:
+        if name != chosen:
             app.command(name, help=summary)(_not_loaded)
             continue
         module = import_module(f"timely.cli.{name}")
@@ -120,11 +134,11 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
 
 
 def _not_loaded() -> None:
-    """Stands for a command that this command line does not run."""
+    """A placeholder for a command that this command line does not run."""
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"timely {timely.__version__}")
         raise typer.Exit
 
@@ -143,7 +157,7 @@ def _complain(error: object, code: int) -> int:
 
 
 def _refuse(error: typer.TyperException) -> int:
-    """What the command line itself says of a wrong option or argument."""
+    """Print why an option or argument is refused."""
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if message.startswith("Usage:"):  # a group of commands, called without one
@@ -153,8 +167,8 @@ def _refuse(error: typer.TyperException) -> int:
     return _complain(f"{where}: {message}" if where else message, error.exit_code)
 
 
-def _reader_gone() -> int:
-    # Whoever read our output has left (`timely ... | head`); Python must not complain when it flushes at exit.
+def _ignore_closed_pipe() -> int:
+    # The reader of the output has closed it (`timely ... | head`), and Python would complain when it flushes at exit.
     sys.stdout = open("/dev/null", "w")  # noqa: SIM115
     return FAILED
 

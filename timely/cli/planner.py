@@ -1,4 +1,4 @@
-"""``timely planner``: train the small model for skill sets, judge it by what its plans do, say what an adapter is."""
+"""``timely planner``: train the small model for skill sets, judge its plans, describe an adapter."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ WAYS: dict[str, tuple[bool, bool, bool, bool]] = {
     "adapter+grammar": (True, False, True, False),
     "adapter+grammar+names": (True, False, True, True),
 }
-"""Ways of asking: with the adapter, with examples in the prompt, with the grammar, with names of the prompt only."""
+"""Ways of prompting: with the adapter, examples in the prompt, the grammar, and names of the prompt only."""
 
 EXAMPLES_A_STEP = {"drone": 14, "arm": 7}
 FINISHING_EXAMPLES_A_STEP = {"drone": 9, "arm": 14}
-"""The drone's tasks are of more kinds and need more; the arm's, with the things to sort, get their share at the end."""
+"""The drone has more kinds of tasks and needs more examples; the arm gets its share at the end."""
 OWN_EXAMPLES_A_STEP = 16
 FIRST = "first"
-"""Folder of the first part of a training, inside that of the whole."""
+"""Folder of the first part of a training, inside the adapter's."""
 FINISHING_PART, FINISHING_RATE = 5, 0.7
-"""So many steps in one of finishing, and its rate beside the first part's."""
+"""Steps of the first part for each step of finishing; learning rate of finishing over that of the first part."""
 COIN = 0.3
-"""Share of coined names while finishing: what was learned with known names is then done by copying them."""
+"""Share of coined names while finishing, which teaches the model to copy names from the prompt."""
 
 SkillSets = Annotated[
     list[str] | None, typer.Option("--skill-set", help="Name or YAML file; may be given several times.")
@@ -72,7 +72,7 @@ Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 def train(
     skill_set: SkillSets = None,
     out: Annotated[
-        Path, typer.Option(help="Folder of the adapter; a training broken off there goes on.")
+        Path, typer.Option(help="Folder of the adapter; an interrupted training there goes on.")
     ] = Path("planner"),
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 520,
     start: Annotated[Path | None, typer.Option(help="Adapter to begin with, instead of none.")] = None,
@@ -89,7 +89,7 @@ def train(
     """
     sets = _skill_sets(skill_set)
     for skills in sets:
-        next(cases(skills, "train", seed))  # a skill set without examples is told now
+        next(cases(skills, "train", seed))  # refuses a skill set without examples before the training
     if start is not None:
         read_card(start)
     folder = _base(base)
@@ -110,7 +110,7 @@ def train(
         threads=threads,
         device=device,
     )
-    began = time.monotonic()
+    begin_s = time.monotonic()
 
     def progress(done: StepDone) -> None:
         left = (done.steps - done.step) * done.step_s
@@ -159,7 +159,7 @@ def train(
     )
     write_card(out, card)
     size = (out / WEIGHTS_FILE).stat().st_size
-    typer.echo(f"{out}: {size / 1e6:.1f} MB, loss {loss:.4f}, {(time.monotonic() - began) / 60:.1f} min")
+    typer.echo(f"{out}: {size / 1e6:.1f} MB, loss {loss:.4f}, {(time.monotonic() - begin_s) / 60:.1f} min")
     write_json(json_file, {**card.model_dump(), "bytes": size})
 
 
@@ -179,12 +179,12 @@ def evaluate(
     device: Device = "cpu",
     json_file: JsonFile = None,
 ) -> None:
-    """Judge plans by carrying them out on held-out tasks: other wordings, other objects.
+    """Judge plans by executing them on held-out tasks, with other wordings and other objects.
 
     Example: timely planner eval --adapter my_planner --skill-set my_robot.yaml --cases 100
     """
-    wanted = ways.split(",")
-    for way in wanted:
+    names = ways.split(",")
+    for way in names:
         if way not in WAYS:
             raise UnknownName("way", way, WAYS, where="--ways")
     sets = _skill_sets(skill_set)
@@ -198,15 +198,16 @@ def evaluate(
 
     results: list[Score] = []
     for adapted in (False, True):
-        chosen = [way for way in wanted if WAYS[way][0] == adapted]
+        chosen = [way for way in names if WAYS[way][0] == adapted]
         if not chosen:
             continue
-        given = adapter if adapted else None
-        answerer = Answerer(folder, given, names=card.names, threads=threads, device=device)
+        answerer = Answerer(
+            folder, adapter if adapted else None, names=card.names, threads=threads, device=device
+        )
         for skills in sets:
             for way in chosen:
                 _, examples, constrained, named = WAYS[way]
-                found = score(
+                result = score(
                     way,
                     answerer,
                     skills,
@@ -216,11 +217,11 @@ def evaluate(
                     named=named,
                     keep=max(20, failures),
                 )
-                results.append(found)
-                _show(found, failures)
+                results.append(result)
+                _show(result, failures)
     if record:
-        kept = {f"{found.skill_set} {found.name}": _brief(found) for found in results}
-        write_card(adapter, card.model_copy(update={"scores": {**card.scores, **kept}}))
+        scores = {f"{result.skill_set} {result.name}": _brief(result) for result in results}
+        write_card(adapter, card.model_copy(update={"scores": {**card.scores, **scores}}))
     write_json(json_file, {"adapter": str(adapter), "seed": seed, "scores": results})
 
 
@@ -231,7 +232,7 @@ def info(
     ] = SHIPPED,
     json_file: JsonFile = None,
 ) -> None:
-    """Say what an adapter is for, how it was made and how well it does."""
+    """Describe an adapter: its skill sets, its training and its scores."""
     card = read_card(adapter)
     size = (adapter / WEIGHTS_FILE).stat().st_size
     stale = []
@@ -264,38 +265,38 @@ def latency(
     seed: Annotated[int, typer.Option(help="Of the tasks.")] = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Measure how soon the first segment is there: with the planner, and with examples in the prompt.
+    """Measure the time to the first segment, with the planner and with examples in the prompt.
 
-    Two engines take turns on this machine, one task at a time; cold: the fixed prompt is in no cache.
+    Two engines take turns on this machine, one task at a time. Cold means that the fixed prompt is in no cache.
     """
-    from timely.bench.planner_latency import measure, paired
+    from timely.bench.planner_latency import compare, measure
 
-    found = asyncio.run(measure(planner, number, seed, ()))
+    results = asyncio.run(measure(planner, number, seed, ()))
     typer.echo(f"{'':38}first segment, ms: median (middle half)   its tokens")
-    for one in found:
+    for one in results:
         low, high = one.quartiles_ms
         name = f"{one.skill_set:6}{one.way:22}{'cold' if one.cold else 'cached'}"
-        none = f"   {one.missing} of {number} tasks without any" if one.missing else ""
+        none = f"   {one.without_segment} of {number} tasks without any" if one.without_segment else ""
         typer.echo(f"{name:38}{one.median_ms:8.0f} ({low:.0f} to {high:.0f}){one.mean_tokens:18.1f}{none}")
-    pairs = paired(found)
+    pairs = compare(results)
     typer.echo(
         "the planner without examples over the planner with them, where both wrote the same first segment:"
     )
     for pair in pairs:
         name = f"{pair.skill_set:6}{'cold' if pair.cold else 'cached'}"
-        told = (
+        ratio = (
             f"{pair.ratio:8.2f} of the time ({pair.tasks} tasks)"
             if pair.ratio is not None
             else "no such task"
         )
-        typer.echo(f"{name:38}{told}")
-    write_json(json_file, {"ways": found, "same_first_segment": pairs})
+        typer.echo(f"{name:38}{ratio}")
+    write_json(json_file, {"ways": results, "same_first_segment": pairs})
 
 
 def cases(
     skills: SkillSet, split: Split, seed: int, *, coin_share: float = 0.0, coinable: tuple[str, ...] = ()
 ) -> Iterator[Case]:
-    """From the generator that comes with the skill set, or from its examples."""
+    """Cases from the generator of the skill set, or from its examples."""
     if skills.name in DRAWN:
         return generate(skills.name, split, seed, coin_share=coin_share, coinable=coinable)
     return cases_of(skills, split, seed)
@@ -309,50 +310,50 @@ def _looked_at(skills: SkillSet, seed: int) -> Iterator[Case]:
     return islice(cases(skills, "train", seed), LOOKED_AT)
 
 
-def _skill_sets(given: Sequence[str] | None) -> list[SkillSet]:
-    return [load_skill_set(name) for name in given or list(DRAWN)]
+def _skill_sets(names: Sequence[str] | None) -> list[SkillSet]:
+    return [load_skill_set(name) for name in names or list(DRAWN)]
 
 
-def _base(given: str | None) -> Path:
+def _base(model: str | None) -> Path:
     from timely.engines.vllm.model import NO_PLANNER, resolve_model
 
-    found = resolve_model(given, planner=NO_PLANNER, progress=lambda line: typer.echo(line, err=True))
-    if not isinstance(found, Path) or not found.is_dir():
-        raise InvalidInput(f"{found} is no model folder", where="--base")
-    return found
+    folder = resolve_model(model, planner=NO_PLANNER, progress=lambda line: typer.echo(line, err=True))
+    if not isinstance(folder, Path) or not folder.is_dir():
+        raise InvalidInput(f"{folder} is no model folder", where="--base")
+    return folder
 
 
 def _libraries() -> None:
     from importlib.util import find_spec
 
-    missing = [
+    absent = [
         name for name in ("torch", "transformers", "safetensors", "xgrammar") if find_spec(name) is None
     ]
-    if missing:
+    if absent:
         raise Unsupported(
-            f"{', '.join(missing)} not installed; install timely-serving[train]", where="planner"
+            f"{', '.join(absent)} not installed; install timely-serving[train]", where="planner"
         )
 
 
-def _brief(found: Score) -> dict[str, Any]:
+def _brief(score: Score) -> dict[str, Any]:
     return {
-        "cases": found.cases,
-        "success": round(found.success, 4),
-        "refused": None if found.refused is None else round(found.refused, 4),
-        "wrongly_refused": round(found.wrongly_refused, 4),
-        "valid": round(found.valid, 4),
-        "plan_tokens": round(found.plan_tokens, 1),
-        "first_segment_tokens": round(found.first_segment_tokens, 1),
-        "prompt_tokens": round(found.prompt_tokens, 1),
+        "cases": score.cases,
+        "success": round(score.success, 4),
+        "refused": None if score.refused is None else round(score.refused, 4),
+        "wrongly_refused": round(score.wrongly_refused, 4),
+        "valid": round(score.valid, 4),
+        "plan_tokens": round(score.plan_tokens, 1),
+        "first_segment_tokens": round(score.first_segment_tokens, 1),
+        "prompt_tokens": round(score.prompt_tokens, 1),
     }
 
 
-def _show(found: Score, failures: int) -> None:
-    brief = _brief(found)
+def _show(score: Score, failures: int) -> None:
+    brief = _brief(score)
     typer.echo(
-        f"{found.skill_set:8} {found.name:21} " + "  ".join(f"{key} {value}" for key, value in brief.items())
+        f"{score.skill_set:8} {score.name:21} " + "  ".join(f"{key} {value}" for key, value in brief.items())
     )
-    for wrong in found.failures[:failures]:
+    for wrong in score.failures[:failures]:
         history = f" [{wrong['history']}]" if wrong["history"] else ""
         typer.echo(f"    {wrong['family']}: {wrong['task']} ({wrong['scene']}){history}")
         typer.echo(f"      {wrong['plan']}\n      wanted {wrong['wanted']}; {wrong['wrong']}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from timely.cli.output import STDOUT, JsonFile, check_target
+from timely.cli.terminal import Terminal, Verbose, quiet_terminal
 from timely.disciplines.registry import DEFAULT
 from timely.engines.replay_types import Progress, ReplayOptions
 from timely.replay.files import result_text, write_text
@@ -25,7 +25,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 SHOW_AFTER_S = 1.0
-"""A replay that is over by then shows no progress."""
+"""A shorter replay shows no progress."""
 
 Target = Annotated[Path | None, typer.Option(metavar="FILE", callback=check_target)]
 
@@ -77,6 +77,7 @@ def command(
         Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write a Chrome trace.")
     ] = None,
     json_file: JsonFile = None,
+    verbose: Verbose = False,
 ) -> int:
     """Run a trace through an engine and report what robots saw.
 
@@ -91,8 +92,11 @@ def command(
         journal=journal, draft_tokens=draft_tokens,
     )  # fmt: skip
     tasks = Tasks(trace)
-    with _progress(f"{tasks.name} on {engine}") as progress:
-        result = replay(tasks, options, engine=engine, trace=tasks.name, progress=progress)
+    with quiet_terminal("replay", verbose=verbose or engine != "vllm") as terminal:
+        if terminal.log:
+            terminal.say(f"vLLM's messages go to {terminal.log}")
+        with _progress(terminal, f"{tasks.name} on {engine}") as progress:
+            result = replay(tasks, options, engine=engine, trace=tasks.name, progress=progress)
     if json_file is not None:
         write_text(json_file, result_text(result))
     if html is not None:
@@ -105,28 +109,29 @@ def command(
 
 
 @contextmanager
-def _progress(title: str) -> Iterator[Progress | None]:
-    """A line on the terminal for runs that last; nothing where nobody watches."""
-    if not sys.stderr.isatty():
+def _progress(terminal: Terminal, title: str) -> Iterator[Progress | None]:
+    """A line for replays that last; nothing where there is no terminal."""
+    console = terminal.console
+    if not console.is_terminal:
         yield None
         return
-    from rich.console import Console
     from rich.status import Status
 
-    status = Status(title, console=Console(stderr=True))
-    begun = time.monotonic()
+    status = Status(title, console=console)
+    begin_s = time.monotonic()
     shown = False
 
     def progress(now: float, arrived: int, finished: int) -> None:
         nonlocal shown
-        wall = time.monotonic() - begun
-        if wall < SHOW_AFTER_S:
+        wall_s = time.monotonic() - begin_s
+        if wall_s < SHOW_AFTER_S:
             return
         if not shown:
             status.start()
             shown = True
         status.update(
-            f"{title}: {now:,.1f} s of trace, {finished:,} of {arrived:,} tasks done, {now / wall:,.0f} times real time"
+            f"{title}: {now:,.1f} s of trace, {finished:,} of {arrived:,} tasks done,"
+            f" {now / wall_s:,.0f} times real time"
         )
 
     try:

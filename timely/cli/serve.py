@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import typer
 
+from timely.cli.terminal import Verbose, quiet_terminal
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.disciplines import registry
 from timely.disciplines.predictors.batching import Batching
@@ -16,6 +19,9 @@ from timely.engines.base import Engine, Mode
 
 MODES: tuple[Mode, ...] = ("segmented", "stream", "whole")
 ENGINES = ("vllm", "scripted")
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -66,7 +72,8 @@ def command(
     journal: Annotated[
         Path | None, typer.Option(help="Append every scheduling decision as a JSON line ({pid} is replaced).")
     ] = None,
-) -> None:
+    verbose: Verbose = False,
+) -> int:
     """Serve robots over HTTP. Arguments that are not listed here go to vLLM as they are.
 
     Example: timely serve --discipline pud --max-model-len 2048 --data-parallel-size 2
@@ -79,31 +86,47 @@ def command(
     if predict not in get_args(Batching):
         raise UnknownName("prediction mode", predict, get_args(Batching), where="--predict")
     predictors = Predictors.read(predictor or ())
-    made = make_engine(
-        engine,
-        model=model,
-        planner=planner,
-        discipline=discipline,
-        mode=mode,
-        max_batch=max_batch,
-        prefill_chunk=prefill_chunk,
-        journal=journal,
-        predictors=predictors.files,
-        arguments=tuple(context.args),
-    )
     settings = ServerSettings(
         event_log=event_log,
         prediction_batching=cast(Batching, predict),
         prediction_batch=predict_batch,
         prediction_max_wait_s=predict_wait,
     )
-    app = create_app(made, settings, predictors=predictors)
-    typer.echo(f"timely: starting engine {engine} ...", err=True)
+    with ExitStack() as stack:
+        # The scripted engine prints nothing.
+        terminal = stack.enter_context(quiet_terminal("serve", verbose=verbose or engine != "vllm"))
+        loading = ExitStack()
+        stack.push(loading)
+        if engine == "vllm":
+            title = "loading the model into vLLM"
+            loading.enter_context(
+                terminal.progress(f"{title}; its messages go to {terminal.log}" if terminal.log else title)
+            )
+        app = create_app(
+            make_engine(
+                engine,
+                model=model,
+                planner=planner,
+                discipline=discipline,
+                mode=mode,
+                max_batch=max_batch,
+                prefill_chunk=prefill_chunk,
+                journal=journal,
+                predictors=predictors.files,
+                arguments=tuple(context.args),
+            ),
+            settings,
+            predictors=predictors,
+        )
 
-    def ready(url: str) -> None:
-        typer.echo(f"timely: serving on {url} (live page there; robots ask at {url}/v1/tasks)", err=True)
+        def ready(url: str) -> None:
+            loading.close()
+            terminal.say(f"serving on {url} (live page there; robots ask at {url}/v1/tasks)")
 
-    asyncio.run(serve(app, host=host, port=port, on_ready=ready))
+        number = asyncio.run(serve(app, host=host, port=port, on_ready=ready))
+        loading.close()
+        terminal.say("stopped")
+    return INTERRUPTED if number == signal.SIGINT else 0
 
 
 def make_engine(

@@ -11,10 +11,12 @@ import contextlib
 import json
 import multiprocessing
 import os
+import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,9 @@ TEXT_CHARS = 2_000
 
 CONTROL_DEADLINE_S = 10.0
 """A control event is answered within one engine step; longer means that the engine is gone."""
+
+STOP_S = 12.0
+"""Time for the engine's processes to end, seconds. vLLM kills them afterwards, and shared memory is left behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +138,12 @@ class VllmEngine(Engine):
 
         def launch() -> Any:
             config = engine_args.create_engine_config()
-            return AsyncLLM.from_vllm_config(
-                vllm_config=config,
-                enable_log_requests=engine_args.enable_log_requests,
-                disable_log_stats=engine_args.disable_log_stats,
-            )
+            with _children_ignore_ctrl_c():
+                return AsyncLLM.from_vllm_config(
+                    vllm_config=config,
+                    enable_log_requests=engine_args.enable_log_requests,
+                    disable_log_stats=engine_args.disable_log_stats,
+                )
 
         others = set(multiprocessing.active_children())
         try:
@@ -193,7 +199,7 @@ class VllmEngine(Engine):
         """End the engine process; safe to call twice."""
         llm, self._llm, self.openai_app = self._llm, None, None
         if llm is not None:
-            await asyncio.get_running_loop().run_in_executor(None, llm.shutdown)
+            await asyncio.get_running_loop().run_in_executor(None, llm.shutdown, STOP_S)
 
     # ------------------------------------------------------------------ generating
 
@@ -506,6 +512,21 @@ def _environment(options: VllmOptions) -> None:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if options.model is None or Path(options.model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@contextlib.contextmanager
+def _children_ignore_ctrl_c() -> Iterator[None]:
+    """Processes that this thread starts meanwhile never receive SIGINT, nor do their children.
+
+    A terminal sends Ctrl-C to the whole process group, and this process ends the engine's processes in order.
+    """
+    # Its start unblocks SIGINT in the calling thread, so it must be over.
+    resource_tracker.ensure_running()
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def _segment(task_id: str, data: Mapping[str, Any]) -> SegmentReady:

@@ -1,0 +1,135 @@
+"""A clean terminal: libraries and children print into a log file, the command's own lines stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from timely.cli.terminal import KEPT_LOGS
+
+START_S = 400.0
+STOP_S = 60.0
+
+NOISE = """
+import logging, os, subprocess, sys, warnings
+from timely.cli.terminal import quiet_terminal
+from timely.core.errors import EngineFailed
+
+try:
+    with quiet_terminal("try", verbose="verbose" in sys.argv) as terminal:
+        print("print")
+        os.write(2, b"library\\n")
+        warnings.warn("warning")
+        subprocess.run(["echo", "child"])
+        logging.getLogger("timely.server").warning("robots\\nmove")
+        with terminal.progress("loading"):
+            pass
+        terminal.say("serving")
+        raise EngineFailed("died", where="vllm")
+except EngineFailed as error:
+    print(error, file=sys.stderr)
+print("afterwards")
+"""
+
+
+def run_noise(cache: Path, *arguments: str) -> tuple[str, str]:
+    result = subprocess.run(
+        [sys.executable, "-c", NOISE, *arguments],
+        env={**os.environ, "TIMELY_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return result.stdout, result.stderr
+
+
+@pytest.mark.process
+def test_only_own_lines_reach_the_terminal(tmp_path: Path) -> None:
+    out, err = run_noise(tmp_path)
+    (log,) = (tmp_path / "logs").iterdir()
+    assert out == "afterwards\n"
+    assert err.splitlines() == [
+        "timely: robots move",
+        "timely: loading",
+        "timely: serving",
+        f"vllm: died; see {log}",
+    ]
+    text = log.read_text()
+    for part in ("print", "library", "UserWarning: warning", "child", "robots\nmove"):
+        assert part in text
+
+
+@pytest.mark.process
+def test_verbose_redirects_nothing(tmp_path: Path) -> None:
+    out, err = run_noise(tmp_path, "verbose")
+    assert "print" in out
+    assert "child" in out
+    assert "library" in err
+    assert "vllm: died\n" in err
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.process
+def test_old_logs_are_deleted(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for number in range(KEPT_LOGS + 5):
+        (logs / f"serve-{number}.log").touch()
+        os.utime(logs / f"serve-{number}.log", (number, number))
+    run_noise(tmp_path)
+    names = {file.name for file in logs.iterdir()}
+    assert len(names) == KEPT_LOGS
+    assert "serve-0.log" not in names
+    assert f"serve-{KEPT_LOGS + 4}.log" in names
+
+
+def start_and_interrupt(process: subprocess.Popen[str], output: Path, marker: str) -> int:
+    """Wait for ``marker`` in the output, then send SIGINT to the whole process group, as a terminal does."""
+    deadline_s = time.monotonic() + START_S
+    while marker not in output.read_text():
+        assert process.poll() is None, output.read_text()
+        assert time.monotonic() < deadline_s, output.read_text()
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    return process.wait(STOP_S)
+
+
+@pytest.mark.engine
+@pytest.mark.process
+@pytest.mark.timeout(START_S + STOP_S)
+def test_serve_prints_one_line_a_fact_and_ctrl_c_ends_it_in_one(tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    output = tmp_path / "output.txt"
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "timely.cli.main", "serve", "--port", "0"],
+            env={
+                **os.environ,
+                "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
+            },
+            stdout=file,
+            stderr=file,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        code = start_and_interrupt(process, output, "serving on")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    loading, serving, stopped = output.read_text().splitlines()
+    assert code == 130
+    assert loading.startswith("timely: loading the model into vLLM; its messages go to ")
+    assert serving.startswith("timely: serving on http://127.0.0.1:")
+    assert stopped == "timely: stopped"
+    log = Path(loading.rpartition(" ")[2]).read_text()
+    assert "Traceback" not in log
+    assert "leaked" not in log

@@ -1,0 +1,141 @@
+"""A clean terminal: a command's own lines on it, the output of its libraries and child processes in a log file."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from timely.core.errors import EngineFailed
+from timely.engines.vllm.model import cache_folder
+
+KEPT_LOGS = 20
+"""Log files of earlier commands that are kept."""
+
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show vLLM's and torch's messages here, not in a log file.")
+]
+
+
+class Terminal:
+    """Prints a command's own lines as ``timely: LINE``.
+
+    Args:
+        stream: the terminal, or where standard error went.
+        log: the file with all other output; None if that goes to the terminal too.
+    """
+
+    def __init__(self, stream: TextIO, log: Path | None = None) -> None:
+        self._stream = stream
+        self.log = log
+
+    def say(self, line: str) -> None:
+        """Print one line."""
+        print(f"timely: {line}", file=self._stream, flush=True)
+
+    @property
+    def console(self) -> Console:
+        """The terminal, for progress that rewrites its line."""
+        return Console(file=self._stream)
+
+    @contextlib.contextmanager
+    def progress(self, title: str) -> Iterator[None]:
+        """Show the title and the seconds since the beginning; only the title where there is no terminal."""
+        console = self.console
+        if not console.is_terminal:
+            self.say(title)
+            yield
+            return
+        begin_s, over = time.monotonic(), threading.Event()
+        with Status(f"timely: {title}", console=console) as status:
+
+            def tick() -> None:
+                while not over.wait(1.0):
+                    status.update(f"timely: {title} {time.monotonic() - begin_s:.0f} s")
+
+            ticker = threading.Thread(target=tick, daemon=True)
+            ticker.start()
+            try:
+                yield
+            finally:
+                over.set()
+                ticker.join()
+
+
+class _OneLine(logging.Formatter):
+    """A record as one line; its traceback is in the log file."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "timely: " + " ".join(record.getMessage().split())
+
+
+@contextlib.contextmanager
+def quiet_terminal(command: str, *, verbose: bool = False) -> Iterator[Terminal]:
+    """Send everything that this process and its children print to a log file, except through the ``Terminal``.
+
+    Warnings of the package ``timely`` are shown too, each as one line.
+    File descriptors are redirected, because libraries and child processes do not print through Python.
+
+    Args:
+        verbose: redirect nothing.
+
+    Raises:
+        EngineFailed: as raised within; the message then names the log file.
+    """
+    if verbose:
+        yield Terminal(sys.stderr)
+        return
+    path = _new_log(command)
+    with _redirected(path) as stream:
+        own = logging.getLogger("timely")
+        handlers = [logging.StreamHandler(stream), logging.StreamHandler(sys.stderr)]
+        handlers[0].setFormatter(_OneLine())
+        for handler in handlers:
+            own.addHandler(handler)
+        try:
+            yield Terminal(stream, path)
+        except EngineFailed as error:
+            raise EngineFailed(f"{error.message}; see {path}", where=error.where) from error
+        finally:
+            for handler in handlers:
+                own.removeHandler(handler)
+
+
+def _new_log(command: str) -> Path:
+    folder = cache_folder() / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    logs = sorted(folder.glob("*.log"), key=lambda file: file.stat().st_mtime)
+    for file in logs[: -KEPT_LOGS + 1]:
+        file.unlink(missing_ok=True)
+    return folder / f"{command}-{os.getpid()}.log"
+
+
+@contextlib.contextmanager
+def _redirected(path: Path) -> Iterator[TextIO]:
+    """Standard output and standard error go to ``path``; yields the former standard error."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(1), os.dup(2)]
+    try:
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        for number in (1, 2):
+            os.dup2(log, number)
+        os.close(log)
+        with os.fdopen(os.dup(saved[1]), "w", encoding="utf-8") as stream:
+            yield stream
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, descriptor in zip((1, 2), saved, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
