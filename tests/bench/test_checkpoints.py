@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from timely.bench.checkpoints import Checkpoints, OutOfTime
+from timely.bench.code_hash import ROOT, _plain_code, _shared_files
 from timely.core.errors import InvalidInput
 
 
@@ -92,3 +93,35 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: str) ->
 def test_not_a_number_is_no_result() -> None:
     with pytest.raises(ValueError, match="JSON"):
         Checkpoints().map("fig", lambda seed: float("nan"), [(1,)])
+
+
+def test_a_result_of_other_code_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, counting = tmp_path / "p.jsonl", Counting()
+    Checkpoints(path).map("fig", counting, [("a", 1)])
+    monkeypatch.setattr("timely.bench.checkpoints.code_of", lambda function: "other")
+    again = Checkpoints(path)
+    again.map("fig", counting, [("a", 1)])
+    again.map("fig", counting, [("a", 1)])
+    assert counting.calls == [("a", 1)] * 2
+    Checkpoints(path).map("fig", counting, [("a", 1)])
+    assert len(counting.calls) == 2
+
+
+def test_the_code_hash_ignores_comments_and_docstrings(tmp_path: Path) -> None:
+    plain, commented, changed = (tmp_path / f"{name}.py" for name in "abc")
+    plain.write_text("def f(x):\n    return x\n")
+    commented.write_text('"""Doc."""\n# why\ndef f(x):\n    """Doc."""\n    return x\n')
+    changed.write_text("def f(x):\n    return x + 1\n")
+    assert _plain_code(plain) == _plain_code(commented) != _plain_code(changed)
+
+
+def test_the_code_hash_covers_disciplines_simulator_and_workloads() -> None:
+    files = {str(path.resolve().relative_to(ROOT.parent)) for path in _shared_files()}
+    for part in (
+        "timely/disciplines/timelyllm/pud.py",
+        "timely/engines/sim/simulator.py",
+        "timely/engines/step_time/profiles/rtx4090-llama3-8b.yaml",
+        "lrtrace/compose/workload.py",
+    ):
+        assert part in files
+    assert not [name for name in files if "/vllm/" in name]

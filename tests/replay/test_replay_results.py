@@ -230,7 +230,7 @@ def test_explanation_accounts_for_every_wait(trace: Path) -> None:
             if wait.queued_steps:
                 assert wait.instead
     assert queued > 0.05
-    words = text(explain(result, "12"))
+    words = "".join(text(explain(result, str(entry["job"]))) for entry in result["jobs"])
     assert "served meanwhile" in words
     assert "chosen, with keys" in words
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import timely
+from timely.bench.code_hash import code_of
 from timely.core.errors import InvalidInput
 
 Measurement = Callable[..., Any]
@@ -36,7 +37,7 @@ class OutOfTime(Exception):
 class Checkpoints:
     """Results by experiment and arguments.
 
-    The file does not notice changed code: after a change to a discipline begin a new file.
+    Each kept result carries the hash of the code it came from; a result of other code is computed again.
 
     Args:
         path: JSON lines, appended to; None keeps everything in memory only.
@@ -61,6 +62,7 @@ class Checkpoints:
         self.jobs = jobs
         self._begin_s = seconds()
         self._results: dict[str, Any] = {}
+        self._code: dict[str, str] = {}
         if path is not None:
             self._read(path)
 
@@ -73,7 +75,8 @@ class Checkpoints:
         Raises:
             OutOfTime: the budget ended before the last measurement began.
         """
-        todo = [a for a in dict.fromkeys(arguments) if _key(experiment, a) not in self._results]
+        code = code_of(function)
+        todo = [a for a in dict.fromkeys(arguments) if self._code.get(_key(experiment, a)) != code]
         if self.jobs > 1 and len(todo) > 1:
             left = self._compute_in_processes(experiment, function, todo)
         else:
@@ -90,7 +93,7 @@ class Checkpoints:
         for number, arguments in enumerate(todo):
             if self._over:
                 return len(todo) - number
-            self._keep(_key(experiment, arguments), function(*arguments))
+            self._keep(_key(experiment, arguments), function(*arguments), code_of(function))
         return 0
 
     def _compute_in_processes(self, experiment: str, function: Measurement, todo: Sequence[Arguments]) -> int:
@@ -103,16 +106,17 @@ class Checkpoints:
                     arguments = waiting.pop()
                     running[pool.submit(function, *arguments)] = arguments
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    self._keep(_key(experiment, running.pop(future)), future.result())
+                    self._keep(_key(experiment, running.pop(future)), future.result(), code_of(function))
         return len(waiting)
 
-    def _keep(self, key: str, value: Any) -> None:
+    def _keep(self, key: str, value: Any, code: str) -> None:
         # The result passes through JSON, so that this run and one that reads the file return the same.
         text = json.dumps(value, allow_nan=False)
         self._results[key] = json.loads(text)
+        self._code[key] = code
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(f'{{"key": {json.dumps(key)}, "value": {text}}}\n')
+                file.write(f'{{"key": {json.dumps(key)}, "code": "{code}", "value": {text}}}\n')
 
     def _read(self, path: Path) -> None:
         if not path.exists():
@@ -130,6 +134,7 @@ class Checkpoints:
             if not line.endswith("\n") or not isinstance(entry.get("key"), str) or "value" not in entry:
                 break  # a run was killed while it wrote: this result and later ones are computed again
             self._results[entry["key"]] = entry["value"]
+            self._code[entry["key"]] = str(entry.get("code", ""))
             good_bytes += len(line.encode())
         with path.open("rb+") as file:
             file.truncate(good_bytes)

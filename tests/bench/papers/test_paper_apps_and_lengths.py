@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from timely.bench.checkpoints import Checkpoints
-from timely.bench.papers import claims
+from timely.bench.papers import old_claims as claims
 from timely.bench.papers.justitia import evaluation as justitia
 from timely.bench.papers.justitia import micro, workloads
 from timely.bench.papers.justitia.setting import Blurred, Exact
@@ -23,7 +23,7 @@ from timely.disciplines.basic import Fcfs
 pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 pytest.importorskip("matplotlib", reason="needs the extra 'report'")
 
-FIELDS = {"id", "what", "paper", "ours", "unit", "holds", "note"}
+FIELDS = {"id", "what", "paper", "ours", "unit", "holds", "note", "interval", "verdict", "subject"}
 
 
 def check(found: list[claims.Claim]) -> dict[str, claims.Claim]:
@@ -56,7 +56,7 @@ def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
     trace = workloads.workload(1, applications=40, window_s=10.0)
     exact = Exact(trace)
     blurred = Blurred(exact, 4.52, np.random.default_rng(0))
-    spec = JobSpec("x", 0.0, hints=RequestHints(app=trace[0]["app"]))
+    spec = JobSpec("x", 0.0, RequestHints(app=trace[0]["app"]))
     truth = exact.predict("", spec)
     errors = [abs(blurred.predict("", spec) / truth - 1.0) for _ in range(20_000)]
     assert np.mean(errors) == pytest.approx(4.52, rel=0.2)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from timely.bench.checkpoints import Checkpoints
-from timely.bench.papers import claims
+from timely.bench.papers import old_claims as claims
 from timely.bench.papers.laps_sd import evaluation as laps
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.semantic import evaluation as semantic
 from timely.core.errors import EngineFailed
 from timely.disciplines.basic import Fcfs
 
-FIELDS = {"id", "what", "paper", "ours", "unit", "holds", "note"}
+FIELDS = {"id", "what", "paper", "ours", "unit", "holds", "note", "interval", "verdict", "subject"}
 
 
 def check(found: list[claims.Claim]) -> dict[str, claims.Claim]:
@@ -102,8 +102,8 @@ def test_semantics_evaluation_runs_and_is_ahead_of_its_baselines(
     monkeypatch.setattr(semantic, "BATCHES", (4, 64))
     monkeypatch.setattr(semantic, "MOST", 20)
     told: list[str] = []
-    checkpoints = Checkpoints()
-    found = check(semantic.run(Evaluation([1, 2], tmp_path, told.append, checkpoints)))
+    pieces = Checkpoints()
+    found = check(semantic.run(Evaluation([1, 2], tmp_path, told.append, pieces)))
     for name in semantic.BASELINES:
         assert found[f"fig2c.{name}"]["ours"] > 1.0
         assert found[f"fig2c.{name}.equal"]["ours"] > 1.0
@@ -119,9 +119,9 @@ def test_semantics_evaluation_runs_and_is_ahead_of_its_baselines(
     ):
         assert (tmp_path / f"{figure}.png").stat().st_size > 5_000
     assert told
-    kept = len(checkpoints)
-    assert check(semantic.run(Evaluation([1, 2], tmp_path, checkpoints=checkpoints))) == found
-    assert len(checkpoints) == kept, "nothing is measured twice"
+    kept = len(pieces)
+    assert check(semantic.run(Evaluation([1, 2], tmp_path, checkpoints=pieces))) == found
+    assert len(pieces) == kept, "nothing is measured twice"
 
 
 # ---------------------------------------------------------------- LAPS-SD

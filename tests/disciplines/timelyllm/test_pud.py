@@ -1,4 +1,4 @@
-"""Potential utility density against a scalar Eq. 4, late and on time, and the admission rule of section 4.4."""
+"""TimelyLLM's scheduler by the paper: its constants, Eq. 4 worked out by hand, admission of section 4.4, the queue."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from timely.core.job import Job, JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits
 from timely.disciplines.timely.discipline import Timely
+from timely.disciplines.timelyllm import constants
 from timely.disciplines.timelyllm.pud import Pud
 from timely.engines.step_time.learned import FixedSpeed
 
@@ -32,21 +33,71 @@ def limits(now: float, **changes: Any) -> StepLimits:
     return StepLimits(now=now, speed=SPEED, **values)
 
 
-def eq4(job: Job, now: float, fraction: float = 0.5) -> float:
-    """One job's priority, written out with the paper's symbols."""
-    table, row, tuf = job.table, job.row, job.spec.hints.utility
-    tokens = max(1.0, fraction * job.spec.segment_tokens - int(table.segment_tokens[row]))
-    g = tokens * TOKEN_S + int(table.prefill_left[row]) * PREFILL_S
-    first = int(table.segment[row]) == 0
-    function = tuf if first else tuf.suspended()
-    due = float(table.due_s[row])
-    w = max(0.0, now + g + job.spec.hints.network_s - due)
-    u = function.value(w)
+def test_the_constants_are_the_papers() -> None:
+    assert constants.SEGMENT_GENERATION_S == 0.090  # section 7.1
+    assert constants.LONGEST_SEGMENT_TOKENS == 10  # section 7.1
+    assert constants.SUSPENDED_ERT_S == 0.0  # section 4.2
+    # Section 7.1: the slopes follow from the cutoffs, 1.5 s and 0.5 s.
+    assert (NORMAL.ert_s, NORMAL.beta, NORMAL.alpha) == (1.0, 1.0, -2.0)
+    assert (URGENT.ert_s, URGENT.beta) == (0.2, 2.0)
+    assert URGENT.alpha == pytest.approx(-2.0 / 0.3, abs=0.01)
+
+
+# ---------------------------------------------------------------- Eq. 4
+
+
+def key(tuf: TimeUtility, age_s: float, **spec: Any) -> float:
+    """Priority of a first segment whose request arrived so long ago."""
+    table = JobTable()
+    table.add(JobSpec("a", 10.0 - age_s, **with_hints({"utility": tuf, **spec})))
+    return float(Pud().keys(table, limits(10.0))[0])
+
+
+@pytest.mark.parametrize(
+    ("tuf", "age_s", "by_hand"),
+    [
+        # Just arrived: W = 90 ms < ERT, U = beta, L = ERT - 90 ms.
+        (URGENT, 0.0, 2.0 / (0.09 * 0.11)),
+        (NORMAL, 0.0, 1.0 / (0.09 * 0.91)),
+        # A normal request after 0.8 s: W = 0.89 s, L = 0.11 s. Half of what the urgent one has.
+        (NORMAL, 0.8, 1.0 / (0.09 * 0.11)),
+        # An urgent one after 210 ms: W = 0.3 s, U = 2 - 6.67 * 0.1 = 1.333, and L ends at one token's 20 ms.
+        (URGENT, 0.21, 1.333 / (0.09 * 0.02)),
+        # A normal one after 1.16 s: W = 1.25 s, U = 1 - 2 * 0.25 = 0.5.
+        (NORMAL, 1.16, 0.5 / (0.09 * 0.02)),
+    ],
+)
+def test_eq_4_by_hand(tuf: TimeUtility, age_s: float, by_hand: float) -> None:
+    assert key(tuf, age_s) == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_eq_4_of_a_suspended_generation_by_hand() -> None:
+    """The robot runs dry in 0.59 s: W = 0, U = beta, and L = 0.59 - 0.09 = 0.5 s, since its ERT is zero."""
+    table = JobTable()
+    job = table.add(JobSpec("a", 0.0, RequestHints(NORMAL)))
+    table.segment[job.row], table.due_s[job.row] = 1, 10.59
+    assert Pud().keys(table, limits(10.0))[0] == pytest.approx(1.0 / (0.09 * 0.5))
+
+
+def test_the_generation_time_is_the_papers_whatever_is_left_to_generate() -> None:
+    table = JobTable()
+    for name, prompt, tokens in (("a", 10, 0), ("b", 2000, 9)):
+        job = table.add(JobSpec(name, 9.5, RequestHints(NORMAL), prompt_tokens=prompt))
+        table.segment_tokens[job.row] = tokens
+    first, second = Pud().keys(table, limits(10.0))
+    assert first == second
+
+
+def eq4(job: Job, now: float) -> float:
+    """The priority of one job with the paper's symbols."""
+    table, row = job.table, job.row
+    g = 0.090
+    tuf = job.spec.hints.utility if table.segment[row] == 0 else job.spec.hints.utility.suspended()
+    ready = now + g + job.spec.hints.network_s
+    u = tuf.value(max(0.0, ready - float(table.due_s[row])))
     if u <= 0.0:
         return -1.0 / (1e-9 + abs(tuf.alpha) / g)
-    slack = due + function.ert_s - (now + g + job.spec.hints.network_s)
-    if tuf.alpha == 0.0:
-        slack = tuf.ert_s
+    slack = job.spec.hints.utility.ert_s if tuf.alpha == 0.0 else float(table.due_s[row]) + tuf.ert_s - ready
     return u / (g * max(slack, TOKEN_S))
 
 
@@ -58,8 +109,6 @@ jobs = st.fixed_dictionaries(
         "age": st.floats(0.0, 5.0),
         "due_in": st.floats(-5.0, 5.0),
         "segment": st.integers(0, 4),
-        "generated": st.integers(0, 15),
-        "prefill": st.integers(0, 2000),
         "network": st.floats(0.0, 0.1),
     }
 )
@@ -72,69 +121,39 @@ def test_all_rows_at_once_equal_eq4_one_by_one(cases: list[dict[str, Any]]) -> N
     for name, case in enumerate(cases):
         tuf = TimeUtility(case["ert"], case["alpha"], case["beta"])
         job = table.add(
-            JobSpec(name, now - case["age"], hints=RequestHints(utility=tuf, network_s=case["network"]))
+            JobSpec(name, now - case["age"], RequestHints(utility=tuf, network_s=case["network"]))
         )
-        row = job.row
-        table.segment[row], table.segment_tokens[row] = case["segment"], case["generated"]
-        table.prefill_left[row] = case["prefill"]
+        table.segment[job.row] = case["segment"]
         if case["segment"]:
-            table.due_s[row] = now + case["due_in"]
+            table.due_s[job.row] = now + case["due_in"]
     keys = Pud().keys(table, limits(now))
     np.testing.assert_allclose(keys, [eq4(job, now) for job in table], rtol=1e-12)
 
 
-def one(tuf: TimeUtility, age: float, **spec: Any) -> float:
-    table = JobTable()
-    job = table.add(JobSpec("a", 10.0 - age, **with_hints({"utility": tuf, **spec})))
-    table.prefill_left[job.row] = 0
-    return float(Pud().keys(table, limits(10.0))[0])
-
-
 def test_priority_grows_until_the_deadline_and_is_continuous_there() -> None:
-    keys = [one(NORMAL, float(age)) for age in np.linspace(0.0, 0.879, 200)]
+    keys = [key(NORMAL, float(age_s)) for age_s in np.linspace(0.0, 0.889, 200)]
     assert all(later > earlier for earlier, later in itertools.pairwise(keys))
-    g = 0.5 * 10 * TOKEN_S
-    assert one(NORMAL, 1.0 - g - 1e-9) == pytest.approx(one(NORMAL, 1.0 - g + 1e-9), rel=1e-5)
+    assert key(NORMAL, 0.91 - 1e-9) == pytest.approx(key(NORMAL, 0.91 + 1e-9), rel=1e-5)
 
 
 def test_late_but_before_the_cutoff_it_falls_with_utility() -> None:
-    keys = [one(NORMAL, age) for age in (1.0, 1.1, 1.2, 1.3)]
+    keys = [key(NORMAL, age_s) for age_s in (1.0, 1.1, 1.2, 1.3)]
     assert keys == sorted(keys, reverse=True)
     assert keys[-1] > 0.0
 
 
 def test_past_the_cutoff_it_ranks_below_all_that_can_gain() -> None:
-    hopeless = one(NORMAL, 5.0)
-    assert hopeless < 0.0 < one(NORMAL, 1.399) < one(NORMAL, 0.0)
-    # Not by how late: two of a kind are equal, and the steeper loss goes first (Smith's rule).
-    assert hopeless == one(NORMAL, 50.0)
-    assert one(URGENT, 5.0) > hopeless
-
-
-def test_two_late_jobs_the_shorter_first() -> None:
-    assert one(NORMAL, 5.0, segment_tokens=8) > one(NORMAL, 5.0, segment_tokens=30)
-
-
-def test_urgent_goes_before_normal_of_the_same_moment() -> None:
-    assert one(URGENT, 0.0) > one(NORMAL, 0.0)
+    hopeless = key(NORMAL, 5.0)
+    assert hopeless < 0.0 < key(NORMAL, 1.405) < key(NORMAL, 0.0)
+    # Lateness does not count: two of a kind are equal, and the steeper loss goes first.
+    assert hopeless == key(NORMAL, 50.0)
+    assert key(URGENT, 5.0) > hopeless
 
 
 def test_a_flat_utility_does_not_rise_for_ever() -> None:
     flat = TimeUtility(1.0, 0.0, 1.0)
-    assert one(flat, 0.0) == one(flat, 100.0)
-    assert one(flat, 100.0) < one(URGENT, 0.0)
-
-
-def test_the_mean_segment_is_learned() -> None:
-    pud, table = Pud(), JobTable()
-    job = table.add(JobSpec("a", 0.0, segment_tokens=10))
-    before = pud.generation_s(table, limits(0.0))[0]
-    for index in range(200):
-        job.segments.append(Segment(index, "", 9, 0.0, 1.0))
-        pud.parked(job, 0.0)
-    table.prefill_left[job.row] = 0
-    assert pud.generation_s(table, limits(0.0))[0] == pytest.approx(9 * TOKEN_S, rel=0.01)
-    assert before != pytest.approx(9 * TOKEN_S, rel=0.01)
+    assert key(flat, 0.0) == key(flat, 100.0)
+    assert key(flat, 100.0) < key(URGENT, 0.0)
 
 
 # ---------------------------------------------------------------- section 4.4
@@ -144,9 +163,7 @@ def pool(urgent_left_s: float, generated: int = 0, tuf: TimeUtility = NORMAL) ->
     """One job in the pool with so long to its deadline, one waiting."""
     table = JobTable()
     running = table.add(
-        JobSpec(
-            "running", 10.0 + urgent_left_s - tuf.ert_s, hints=RequestHints(utility=tuf), segment_tokens=10
-        )
+        JobSpec("running", 10.0 + urgent_left_s - tuf.ert_s, RequestHints(tuf), segment_tokens=42)
     )
     row = running.row
     table.active[row] = table.resident[row] = True
@@ -159,11 +176,10 @@ def pool(urgent_left_s: float, generated: int = 0, tuf: TimeUtility = NORMAL) ->
 @pytest.mark.parametrize(
     ("left_s", "generated", "joins"),
     [
-        (0.21, 0, True), (0.19, 0, False),       # ten tokens at 20 ms each
+        (0.21, 0, True), (0.19, 0, False),       # ten tokens at 20 ms each, whatever the grammar's worst case
         (0.07, 7, True), (0.05, 7, False),       # three left
-        (0.03, 15, True), (0.01, 15, False),     # longer than its bound: one more at least
-        (-0.3, 0, False),                        # late, and each token later costs
-        (-0.6, 0, True),                         # past its cutoff (0.5 s after the deadline)
+        (0.03, 15, True), (0.01, 15, False),     # longer than the maximum: one more at least
+        (-0.3, 0, False), (-0.6, 0, False),      # late
     ],
 )  # fmt: skip
 def test_others_join_while_the_most_urgent_makes_it_at_its_longest(
@@ -173,7 +189,7 @@ def test_others_join_while_the_most_urgent_makes_it_at_its_longest(
     assert list(plan.tokens) == (["running", "waiting"] if joins else ["running"])
 
 
-def test_nobody_is_held_back_for_a_flat_utility() -> None:
+def test_admission_stays_open_for_a_flat_utility() -> None:
     plan = Pud().compose(pool(-5.0, tuf=TimeUtility(1.0, 0.0, 1.0)), limits(10.0))
     assert list(plan.tokens) == ["running", "waiting"]
 
@@ -190,6 +206,22 @@ def test_the_pool_goes_on_when_admission_is_closed() -> None:
     table.active[job.row] = table.resident[job.row] = True
     table.prefill_left[job.row], table.context_tokens[job.row], table.blocks[job.row] = 0, 10, 1
     assert set(Pud().compose(table, limits(10.0)).tokens) == {"running", "also running"}
+
+
+def test_long_segments_teach_nothing() -> None:
+    pud, table = Pud(), pool(0.21)
+    running = table["running"]
+    running.segments.append(Segment(0, "long", 30, 10.0, 1.0))
+    before = pud.keys(table, limits(10.0)).tolist()
+    pud.parked(running, 10.0)
+    assert pud.keys(table, limits(10.0)).tolist() == before
+    assert list(pud.compose(table, limits(10.0)).tokens) == ["running", "waiting"]
+
+
+def test_a_suspended_generation_is_in_the_queue_at_once() -> None:
+    table = JobTable()
+    job = table.add(JobSpec("a", 0.0))
+    assert Pud().lead_s(job, SPEED) == math.inf
 
 
 # ---------------------------------------------------------------- eviction, and vLLM's priority
@@ -213,14 +245,12 @@ def test_the_parked_generation_needed_last_gives_way() -> None:
     assert Pud().compose(table, limits(10.0, free_blocks=0)).evict == ["waits for a value", "later"]
 
 
-def test_a_waiting_job_that_cannot_fit_evicts_nobody_and_blocks_only_newcomers() -> None:
+def test_a_waiting_job_that_cannot_fit_evicts_nothing_and_blocks_only_new_jobs() -> None:
     table = JobTable()
     park(table, "parked", 30.0)
     park(table, "resumed", 9.0, blocks=3)
-    table.add(JobSpec("huge", 9.95, hints=RequestHints(utility=URGENT), prompt_tokens=16 * 50))
-    table.add(
-        JobSpec("small", 9.9, hints=RequestHints(utility=TimeUtility(5.0, -0.1, 0.1)), prompt_tokens=16)
-    )
+    table.add(JobSpec("huge", 9.95, RequestHints(URGENT), prompt_tokens=16 * 50))
+    table.add(JobSpec("small", 9.9, RequestHints(TimeUtility(5.0, -0.1, 0.1)), prompt_tokens=16))
     plan = Pud().compose(table, limits(10.0, free_blocks=1))
     assert (list(plan.tokens), plan.evict) == (["resumed"], [])
 
@@ -228,26 +258,7 @@ def test_a_waiting_job_that_cannot_fit_evicts_nobody_and_blocks_only_newcomers()
 @pytest.mark.parametrize("gap", [1.0, 0.5, 1e-3])
 def test_a_more_important_class_of_vllm_goes_first_in_the_default(gap: float) -> None:
     table = JobTable()
-    table.add(JobSpec("urgent", 10.0, hints=RequestHints(utility=URGENT, priority=gap)))
-    table.add(JobSpec("plain", 0.0, hints=RequestHints(priority=0.0)))
+    table.add(JobSpec("urgent", 10.0, RequestHints(URGENT, priority=gap)))
+    table.add(JobSpec("plain", 0.0, RequestHints(priority=0.0)))
     assert list(Timely().compose(table, limits(10.0)).tokens)[0] == "plain"  # noqa: RUF015
     assert list(Pud().compose(table, limits(10.0)).tokens)[0] == "urgent"  # noqa: RUF015
-
-
-def test_the_grammars_worst_case_holds_nobody_back() -> None:
-    """A skill set whose longest possible segment has 42 tokens: admission takes the longest seen, at least ten."""
-    pud, table = Pud(), JobTable()
-    running = table.add(JobSpec("running", 10.0, hints=RequestHints(utility=URGENT), segment_tokens=42))
-    table.prefill_left[0], table.resident[0], table.active[0] = 0, True, True
-    table.add(JobSpec("new", 10.0, hints=RequestHints(utility=NORMAL), segment_tokens=42))
-
-    def admitted() -> bool:
-        limits = StepLimits(10.0, 512, 8, 64, 512, 1000, 16, FixedSpeed(0.012, 0.0, 0.0001))
-        return "new" in pud.compose(table, limits).tokens
-
-    assert admitted()  # 10 tokens of 12 ms fit into 200 ms; 42 would not
-    lead = pud.lead_s(running, FixedSpeed(0.012, 0.0, 0.0001))
-    running.segments.append(Segment(0, "long", 30, 10.0, 1.0))
-    pud.parked(running, 10.0)
-    assert not admitted()
-    assert pud.lead_s(running, FixedSpeed(0.012, 0.0, 0.0001)) == pytest.approx(lead + 2 * 20 * 0.012)

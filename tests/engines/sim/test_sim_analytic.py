@@ -47,9 +47,9 @@ def test_stream_generates_on() -> None:
 
 
 def test_segmented_parks_until_the_robot_runs_dry() -> None:
-    # pud resumes lead_s before the end of segment 0 at 1.028; the lead is 2 * 10 tokens at the learned speed and
+    # timely resumes lead_s before the end of segment 0 at 1.028; the lead is 2 * 10 tokens at the learned speed and
     # 58 ms, so certainly not at once, and in time.
-    (record,) = run([task(0, network_s=0.008)], discipline="pud").records
+    (record,) = run([task(0, network_s=0.008)], discipline="timely").records
     assert 0.3 < record.ready_s[1] < 1.028
     assert record.waiting_time_s == approx(0.028)
 
@@ -116,8 +116,8 @@ def test_estimates_are_replaced_by_reports() -> None:
     tasks = [
         PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=32, hints=RequestHints(network_s=0.008))
     ]
-    closed = run(tasks, discipline="pud").records[0]
-    opened = run(tasks, discipline="pud", closed_loop=False).records[0]
+    closed = run(tasks, discipline="timely").records[0]
+    opened = run(tasks, discipline="timely", closed_loop=False).records[0]
     # The report of the end leaves the robot at 1.028 and arrives 8 ms later; then two tokens and the way back.
     assert closed.start_s[1] == approx(1.036 + 0.02 + 0.008)
     assert opened.start_s[1] > 25.0
@@ -155,7 +155,7 @@ def test_estimate_error_is_seeded() -> None:
     tasks = [task(0, plan=((2, 1.0), (3, 1.0), (3, 2.0)), network_s=0.008)]
 
     def ready(seed: int) -> list[float]:
-        return run(tasks, discipline="pud", estimate_noise=0.5, seed=seed).records[0].ready_s
+        return run(tasks, discipline="timely", estimate_noise=0.5, seed=seed).records[0].ready_s
 
     assert ready(1) == ready(1)
     assert ready(1) != ready(2)

@@ -48,8 +48,8 @@ def test_a_task_that_comes_while_an_idle_engine_launches_is_in_the_second_step()
 def test_who_parks_has_computed_one_token_more() -> None:
     # The third token is in flight when the first segment closes: of the second, two are left to compute.
     tasks = [task(0, network_s=0.008)]
-    (before,) = run(tasks, discipline="pud").records
-    (record,) = run(tasks, ahead(), discipline="pud").records
+    (before,) = run(tasks, discipline="timely").records
+    (record,) = run(tasks, ahead(), discipline="timely").records
     assert record.ready_s[0] == before.ready_s[0]
     assert record.ready_s[1] == approx(before.ready_s[1] - 0.01, abs=1e-3)
     assert record.output_tokens == 5
@@ -58,7 +58,7 @@ def test_who_parks_has_computed_one_token_more() -> None:
 def test_a_token_after_a_blocking_skill_is_void() -> None:
     plan = (PlannedSegment("look", 2, 0.5, blocking=True), PlannedSegment("go", 3, 1.0))
     tasks = [PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=32)]
-    done = run(tasks, ahead(), discipline="pud")
+    done = run(tasks, ahead(), discipline="timely")
     (record,) = done.records
     assert record.outcome == "complete"
     assert record.output_tokens == 5

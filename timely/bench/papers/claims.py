@@ -1,46 +1,131 @@
-"""What reproductions of papers share: claims as plain data, statistics over seeds, runs of set-up disciplines."""
+"""Claims of a paper as plain data: the paper's number, ours, and a verdict by a rule that is fixed before the run.
+
+A rule says what value counts as met and what value still has the paper's direction.
+A verdict follows from the 95% confidence interval over seeds, not from the mean alone.
+"""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from timely.bench.papers.plots import Interval
-from timely.core.errors import EngineFailed
-from timely.core.job import Job, JobSpec, JobTable
-from timely.disciplines.base import Discipline, DisciplineInfo, Speed, StepLimits, StepPlan
-from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
-from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import StepTimeProfile
 
 Claim = dict[str, Any]
-"""``{"id", "what", "paper", "ours", "unit", "holds", "note"}`` of ``timely bench paper --json``."""
+"""``{"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}`` of ``timely bench paper``."""
+
+Verdict = Literal["met", "direction only", "not met", "by construction", "not exercised"]
+
+Subject = Literal["literal", "ours"]
+"""``literal``: the paper's algorithm against its paper. ``ours``: a discipline of our own against the literal one."""
+
+WITHIN = 0.15
+"""Share of the paper's number within which an interval counts as the paper's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a claim is judged.
+
+    Attributes:
+        low, high: the claim is met when the whole interval lies within.
+        neutral: the value that shows no effect; None where the claim has no direction.
+        rising: whether the paper's effect lies above ``neutral``.
+        verdict: the verdict itself, where no number decides.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    neutral: float | None = None
+    rising: bool = True
+    verdict: Verdict | None = None
+
+    def judge(self, interval: Interval) -> Verdict:
+        """The verdict on a mean with its interval; a mean that is not finite was not exercised."""
+        middle, low, high = interval
+        if self.verdict is not None:
+            return self.verdict
+        if not math.isfinite(middle):
+            return "not exercised"
+        if self.low <= low and high <= self.high:
+            return "met"
+        if self.neutral is None:
+            return "not met"
+        same_side = low > self.neutral if self.rising else high < self.neutral
+        return "direction only" if same_side else "not met"
+
+
+def near(paper: float, neutral: float | None = None) -> Rule:
+    """Met when the interval lies within ``WITHIN`` of the paper's number."""
+    reach = WITHIN * abs(paper)
+    return Rule(paper - reach, paper + reach, neutral, neutral is None or paper > neutral)
+
+
+def at_least(threshold: float, neutral: float | None = None) -> Rule:
+    """Met when the whole interval reaches the threshold."""
+    return Rule(low=threshold, neutral=neutral)
+
+
+def at_most(threshold: float, neutral: float | None = None) -> Rule:
+    """Met when no part of the interval exceeds the threshold."""
+    return Rule(high=threshold, neutral=neutral, rising=False)
+
+
+BY_CONSTRUCTION = Rule(verdict="by construction")
+"""The setting was made to give this number, or no other number was possible."""
+
+NOT_EXERCISED = Rule(verdict="not exercised")
+"""Nothing here measures the claim."""
+
+CONTEXT = None
+"""In place of a rule: the row claims nothing and gets no verdict."""
 
 
 def claim(
     name: str,
     what: str,
     paper: float | None,
-    ours: float | None,
+    ours: Interval | Sequence[float] | float | None,
     unit: str,
-    holds: bool | None,
+    rule: Rule | None,
     note: str = "",
+    subject: Subject = "literal",
 ) -> Claim:
-    """One claim of a paper beside what was measured here; numbers that are not finite become None."""
+    """One claim with its verdict.
+
+    Args:
+        ours: an interval, values by seed, one number, or None where nothing was measured.
+        rule: how to judge it; None for a row that gives context only.
+    """
+    interval = _interval(ours)
+    middle, low, high = interval
+    spread = high > low and math.isfinite(high - low)
     return {
         "id": name,
         "what": what,
         "paper": _finite(paper),
-        "ours": _finite(ours),
+        "ours": _finite(middle),
+        "interval": [_finite(low), _finite(high)] if spread else None,
         "unit": unit,
-        "holds": holds,
+        "verdict": None if rule is None else rule.judge(interval),
         "note": note,
+        "subject": subject,
     }
+
+
+def _interval(ours: Interval | Sequence[float] | float | None) -> Interval:
+    if ours is None:
+        return (math.nan, math.nan, math.nan)
+    if isinstance(ours, tuple):
+        middle, low, high = ours
+        return (middle, low, high)
+    if isinstance(ours, Sequence):
+        return interval(ours)
+    return (float(ours), float(ours), float(ours))
 
 
 def _finite(value: float | None) -> float | None:
@@ -62,99 +147,16 @@ def half_width(values: Sequence[float]) -> float:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Mean and 95% confidence interval over seeds, for a plot."""
+    """Mean and 95% confidence interval over seeds."""
     middle, width = mean(values), half_width(values)
     return (middle, middle, middle) if math.isnan(width) else (middle, middle - width, middle + width)
 
 
-def over_seeds(values: Sequence[float], digits: int = 1) -> str:
-    """``mean +- half width over n seeds`` for a note."""
-    width = half_width(values)
-    spread = "" if math.isnan(width) else f" +- {width:.{digits}f}"
-    return f"{mean(values):.{digits}f}{spread} over {len(values)} seeds"
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
+    """Seed by seed; ``nan`` where the denominator is not positive, since a factor over a loss means nothing."""
+    return [a / b if b > 0.0 else math.nan for a, b in zip(numerators, denominators, strict=True)]
 
 
-# ---------------------------------------------------------------------- runs
-
-
-@dataclass(slots=True)
-class Timed(Discipline):
-    """A discipline with a stopwatch around it: decisions (``compose``) and arrivals (prediction and queueing).
-
-    It counts the processor's time, so that what else the machine does is not in it.
-    """
-
-    inner: Discipline
-    decisions_s: list[float] = field(default_factory=list)
-    arrivals_s: list[float] = field(default_factory=list)
-
-    info = DisciplineInfo(name="timed", summary="another discipline under a stopwatch", source="")
-
-    def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        """See ``Discipline``."""
-        begun = time.thread_time()
-        plan = self.inner.compose(table, limits)
-        self.decisions_s.append(time.thread_time() - begun)
-        return plan
-
-    def check(self, spec: JobSpec) -> None:
-        """See ``Discipline``."""
-        self.inner.check(spec)
-
-    def arrived(self, job: Job, now: float) -> None:
-        """See ``Discipline``."""
-        begun = time.thread_time()
-        self.inner.arrived(job, now)
-        self.arrivals_s.append(time.thread_time() - begun)
-
-    def progressed(self, job: Job, tokens: int, now: float) -> None:
-        """See ``Discipline``."""
-        self.inner.progressed(job, tokens, now)
-
-    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
-        """See ``Discipline``."""
-        self.inner.accepted(job, drafted, accepted, now)
-
-    def parked(self, job: Job, now: float) -> None:
-        """See ``Discipline``."""
-        self.inner.parked(job, now)
-
-    def due_changed(self, job: Job, now: float) -> None:
-        """See ``Discipline``."""
-        self.inner.due_changed(job, now)
-
-    def evicted(self, job: Job, now: float) -> None:
-        """See ``Discipline``."""
-        self.inner.evicted(job, now)
-
-    def finished(self, job: Job, now: float) -> None:
-        """See ``Discipline``."""
-        self.inner.finished(job, now)
-
-    def maintain(self, table: JobTable, limits: StepLimits) -> None:
-        """See ``Discipline``."""
-        self.inner.maintain(table, limits)
-
-    def lead_s(self, job: Job, speed: Speed) -> float:
-        """See ``Discipline``."""
-        return self.inner.lead_s(job, speed)
-
-    def state(self) -> dict[str, float | int | str]:
-        """See ``Discipline``."""
-        return self.inner.state()
-
-
-def simulate(
-    tasks: Sequence[PlannedTask], discipline: Discipline, profile: StepTimeProfile, *, eviction: str = "swap"
-) -> BackendRun:
-    """Run ordinary requests to their end in the simulator under a discipline that is set up already.
-
-    Raises:
-        EngineFailed: a request was not served: an average without it would lie.
-    """
-    options = ReplayOptions(mode="whole", eviction=eviction, journal=False)  # type: ignore[arg-type]
-    run = Simulator(options, profile, discipline=discipline).run(tasks)
-    for record in run.records:
-        if record.outcome != "complete":
-            raise EngineFailed(f"job {record.task.job} was not served: {record.outcome} {record.note}")
-    return run
+def percent_lower(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """By how many per cent ours is lower, seed by seed."""
+    return [100.0 * (1.0 - a / b) for a, b in zip(ours, theirs, strict=True)]

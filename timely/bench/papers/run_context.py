@@ -1,4 +1,4 @@
-"""The context of a paper's reproduction: seeds, a folder for plots, checkpoints."""
+"""What the reproduction of a paper works with: seeds, a folder for plots, kept pieces, and real data where given."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from timely.bench.checkpoints import Arguments, Checkpoints, Measurement
 Say = Callable[[str], None]
 
 
-def _to_nobody(line: str) -> None:
-    """Says nothing."""
+def _silent(line: str) -> None:
+    """Drops the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Each paper's ``run`` takes one and returns its claims; every figure of it takes the same.
+    """Each paper's ``run`` takes one and returns its claims.
 
     Attributes:
         seeds: of the workloads; the papers' comparisons ask for ten at least.
-        out: where the plots go; it exists.
-        say: told what has been measured, a line at a time.
-        checkpoints: what earlier runs have measured, and where to keep what this one does.
+        out: folder of the plots; it exists.
+        say: takes a line about each result.
+        checkpoints: results of earlier runs, and where this run keeps its own.
+        data: folder with real traces and texts; None where there are none.
 
     Raises:
-        OutOfTime: (of every method) the budget of ``checkpoints`` is used up; what is done is kept.
+        OutOfTime: (every method) the budget of ``checkpoints`` is used up; finished pieces are kept.
     """
 
     seeds: Sequence[int]
     out: Path
-    say: Say = _to_nobody
+    say: Say = _silent
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    data: Path | None = None
 
     def each(self, experiment: str, function: Measurement, *arguments: str | int | float) -> list[Any]:
         """``function(*arguments, seed)``, a result a seed."""
@@ -42,13 +44,13 @@ class Evaluation:
     def all(self, experiment: str, function: Measurement, variants: Sequence[Arguments]) -> list[list[Any]]:
         """For each variant, ``function(*variant, seed)`` at every seed.
 
-        Computed seed by seed: what a process makes for a seed is made once, and a run that is stopped has all variants
-        of the seeds that it came to.
+        The order is seed by seed: a process prepares each seed once.
+        A run that is stopped has all variants of the seeds it finished.
         """
-        asked = [(*variant, seed) for seed in self.seeds for variant in variants]
-        found = self.checkpoints.map(experiment, function, asked)
-        return [found[place :: len(variants)] for place in range(len(variants))]
+        arguments = [(*variant, seed) for seed in self.seeds for variant in variants]
+        results = self.checkpoints.map(experiment, function, arguments)
+        return [results[place :: len(variants)] for place in range(len(variants))]
 
     def once(self, experiment: str, function: Measurement, *arguments: str | int | float) -> Any:
-        """``function(*arguments)``: something that no seed changes, or a time that is taken once."""
+        """``function(*arguments)``: a result that no seed changes, or a time measured once."""
         return self.checkpoints.map(experiment, function, [arguments])[0]

@@ -22,18 +22,30 @@ PAPERS = {
     "laps-sd": "timely.bench.papers.laps_sd.evaluation",
 }
 
+HEADINGS = ("claim", "paper", "ours (95% interval)", "unit", "verdict", "note")
+SUBJECTS = {
+    "literal": "The paper's algorithm against its paper",
+    "ours": "Ours against the paper's algorithm",
+}
+
 
 def command(
     name: Annotated[str, typer.Argument(help="timelyllm, semantic, justitia, sagesched or laps-sd.")],
     seeds: Annotated[int, typer.Option(min=1, help="How many; ten or more for the record.")] = 10,
     out: Annotated[Path, typer.Option(help="Folder of the plots.")] = Path("out/paper"),
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with real traces and texts, for the rows that use them.")
+    ] = None,
     resume: Resume = None,
     budget: Budget = None,
     jobs: Jobs = 1,
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
 ) -> None:
-    """Reproduce a paper in the simulator: its number, ours, the ratio, whether the claim holds."""
+    """Reproduce a paper in the simulator: the paper's number, ours, and a verdict by a rule fixed beforehand.
+
+    The first table holds the paper's own algorithm against its paper, the second ours against that algorithm.
+    """
     if name not in PAPERS:
         raise UnknownName("paper", name, PAPERS, where="paper")
     module = import_module(PAPERS[name])
@@ -41,20 +53,24 @@ def command(
     target = out / name
     target.mkdir(parents=True, exist_ok=True)
     with resumable(resume, budget, jobs) as checkpoints:
-        claims = module.run(Evaluation(range(1, seeds + 1), target, log, checkpoints))
+        claims = module.run(Evaluation(range(1, seeds + 1), target, log, checkpoints, data))
     write_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
-    ours = "ours (95% interval)" if any(row.get("ci95") for row in claims) else "ours"
-    headings = ("claim", "paper", ours, "unit", "ratio", "holds", "note")
-    show_table(console, headings, [claim_row(row) for row in claims], markdown)
+    written = ""
+    for subject, title in SUBJECTS.items():
+        rows = [claim_row(row) for row in claims if row["subject"] == subject]
+        if rows:
+            console.print(title)
+            show_table(console, HEADINGS, rows, markdown)
+            if markdown is not None:
+                written += f"## {title}\n\n{markdown.read_text(encoding='utf-8')}\n"
+    if markdown is not None:
+        markdown.write_text(written.rstrip() + "\n", encoding="utf-8")
     console.print(f"plots: {target}")
 
 
 def claim_row(row: dict[str, Any]) -> tuple[str, ...]:
-    """The cells of a claim; ``ratio`` is ours over the paper's."""
-    paper, ours = row["paper"], row["ours"]
-    ratio = f"{ours / paper:.2f}" if paper and ours is not None else ""
-    holds = {True: "yes", False: "**no**", None: ""}[row["holds"]]
-    low, high = row.get("ci95") or (None, None)
+    """The cells of a claim."""
+    low, high = row["interval"] or (None, None)
     interval = "" if low is None else f" ({format_figure(low)} to {format_figure(high)})"
-    cells = format_figure(paper), format_figure(ours) + interval, row["unit"], ratio
-    return (row["what"], *cells, holds, row["note"])
+    cells = format_figure(row["paper"]), format_figure(row["ours"]) + interval, row["unit"]
+    return (row["what"], *cells, row["verdict"] or "", row["note"])

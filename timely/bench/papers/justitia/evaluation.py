@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, claim, interval, mean, over_seeds
 from timely.bench.papers.justitia import micro
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
@@ -24,6 +23,7 @@ from timely.bench.papers.justitia.setting import (
     make,
     trained,
 )
+from timely.bench.papers.old_claims import Claim, claim, interval, mean, over_seeds
 from timely.bench.papers.run_context import Evaluation
 from timely.disciplines.predictors.app_cost import AppCosts
 

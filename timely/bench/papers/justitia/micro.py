@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, Timed, claim, interval, mean, simulate
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import MODELS, Exact, Jobs, completion_s, make, tasks, trained
+from timely.bench.papers.old_claims import Claim, Timed, claim, interval, mean, simulate
 from timely.bench.papers.run_context import Evaluation
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits, StepPlan

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from lrtrace.trace import Job as TraceJob
-from timely.bench.papers.claims import simulate
 from timely.bench.papers.justitia.workloads import KINDS, samples
+from timely.bench.papers.old_claims import simulate
 from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Discipline, DisciplineInfo
 from timely.disciplines.heap_queue import Group, QueueDiscipline

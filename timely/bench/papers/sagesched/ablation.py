@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, claim, interval, mean, over_seeds
+from timely.bench.papers.old_claims import Claim, claim, interval, mean, over_seeds
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import Lengths, Setting, Told, setting

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, claim, interval, mean, over_seeds
+from timely.bench.papers.old_claims import Claim, claim, interval, mean, over_seeds
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import ablation as parts
 from timely.bench.papers.sagesched import overhead as scale

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, claim, interval
+from timely.bench.papers.old_claims import Claim, claim, interval
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import setting, spec_of

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, claim, interval, mean, over_seeds
+from timely.bench.papers.old_claims import Claim, claim, interval, mean, over_seeds
 from timely.bench.papers.run_context import Evaluation
 from timely.core.errors import EngineFailed
 from timely.core.hints import RequestHints

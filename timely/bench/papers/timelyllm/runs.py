@@ -1,7 +1,4 @@
-"""The runs behind TimelyLLM's reproduction: the systems compared, one run in the simulator, its numbers as a piece.
-
-A run is a function of its arguments alone, so it is kept (``timely.bench.checkpoints``) and never done twice.
-"""
+"""The runs of the TimelyLLM reproduction: the systems it compares, and one run in the simulator, kept as a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ from lrtrace.compose.workload import Options, compose
 from timely.bench.bounds import MAX_TASKS, Alone, clairvoyant_utility
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.plots import Interval
-from timely.core.job import Job, JobTable
-from timely.disciplines.base import Discipline, Floats, Speed, StepLimits
+from timely.core.job import JobTable
+from timely.disciplines.base import Discipline, Floats, StepLimits
 from timely.disciplines.registry import create
 from timely.disciplines.step_builder import StepBuilder
-from timely.disciplines.timely import ablations as parts
+from timely.disciplines.timely import ablations
 from timely.disciplines.timely.discipline import Timely
 from timely.disciplines.timelyllm.pud import Pud
 from timely.engines.base import Mode
@@ -40,37 +37,30 @@ RESAMPLES = 2000
 
 
 class _FixedBatch(Pud):
-    """The paper's section 7.3.1: its priority, but a fixed batch instead of the latency-guided admission."""
+    """Section 7.3.1: the paper's priority with a fixed batch instead of the latency-guided admission."""
 
     def may_join(self, table: JobTable, limits: StepLimits, builder: StepBuilder, row: int) -> bool:
-        """Always."""
         return True
 
 
 class _SegmentedFcfs(Pud):
-    """Section 7.3.2: everything of the paper's but the priority, which is the order of arrival."""
+    """Section 7.3.2: all of the paper's scheduler but the priority, which is the order of arrival."""
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """Earlier arrivals first."""
         return -table.arrival_s
 
-    def lead_s(self, job: Job, speed: Speed) -> float:
-        """A suspended generation keeps its initial priority: runnable at once."""
-        return math.inf
 
-
-class _SegmentedEdf(_SegmentedFcfs):
-    """The same with the order of the tasks' deadlines."""
+class _SegmentedEdf(Pud):
+    """Section 7.3.2 with the order of the tasks' deadlines; a suspended generation keeps its task's deadline."""
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """Earlier deadlines first."""
         result: Floats = -(table.arrival_s + table.ert_s)
         return result
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Something to compare: a discipline and a serving mode."""
+    """A discipline with a serving mode, under the name of the comparison."""
 
     name: str
     make: Callable[[], Discipline]
@@ -86,26 +76,26 @@ STREAM = System("vLLM-stream", _named("fcfs"), "stream")
 FCFS = System("segmented FCFS", _SegmentedFcfs)
 EDF = System("segmented EDF", _SegmentedEdf)
 PUD = System("TimelyLLM (pud)", Pud)
-OURS = System("timely", Timely)
+TIMELY = System("timely", Timely)
 FIXED = System("TimelyLLM, fixed batch", _FixedBatch)
-SYSTEMS = (VLLM, STREAM, FCFS, EDF, PUD, OURS)
+SYSTEMS = (VLLM, STREAM, FCFS, EDF, PUD, TIMELY)
 ADDED = (
     PUD,
-    System("index alone", parts.Index),
-    System("index + protect", parts.Protecting),
-    System("+ chunks", parts.Chunking),
-    System("+ early is better", parts.Hurrying),
-    System("+ ride along = timely", Timely),
+    System("index alone", ablations.Index),
+    System("index + protect", ablations.Protecting),
+    System("+ chunks", ablations.Chunking),
+    System("+ early is better", ablations.Hurrying),
+    System("+ opportunistic decode = timely", Timely),
 )
 """Each idea of ``timely`` added to the one before."""
 ALONE = (
-    System("index + ride along", parts.Riding),
-    System("timely without protect", parts.WithoutProtection),
-    System("timely without chunks", parts.WithoutChunks),
-    System("timely without early", parts.WithoutHurry),
-    System("timely without ride along", parts.WithoutRiding),
+    System("index + opportunistic decode", ablations.Riding),
+    System("timely without protect", ablations.WithoutProtection),
+    System("timely without chunks", ablations.WithoutChunks),
+    System("timely without early", ablations.WithoutHurry),
+    System("timely without opportunistic decode", ablations.WithoutRiding),
 )
-"""Each idea alone: with the index only, or taken away from the whole. (Chunks and early act through protection.)"""
+"""Each idea alone: with the index only, or removed from the whole. Chunks and early act through protection."""
 BY_NAME = {system.name: system for system in (*SYSTEMS, FIXED, *ADDED, *ALONE)}
 
 
@@ -114,12 +104,12 @@ BY_NAME = {system.name: system for system in (*SYSTEMS, FIXED, *ADDED, *ALONE)}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to; nan for what had no task.
+    """The results of a run; nan where there was no task.
 
     Attributes:
         share: ``urgent`` and ``normal``: utility of the maximum.
         utility: mean over all tasks.
-        served: share of the tasks that got their complete plan.
+        served: share of the tasks that received their complete plan.
         response_s: mean of ``urgent`` and of ``normal`` tasks, seconds.
         waiting_s: mean over all tasks, seconds.
         types: trace id -> mean utility, response and waiting.
@@ -134,7 +124,7 @@ class Outcome:
 
     @classmethod
     def of(cls, records: Sequence[JobRecord], ids: Sequence[int], end_s: float) -> Outcome:
-        """From the records of a run, and the trace id of each."""
+        """From the records of a run with the trace id of each."""
         kinds = {"urgent": [r for r in records if r.task.hints.utility.urgent]}
         kinds["normal"] = [r for r in records if not r.task.hints.utility.urgent]
         types = {}
@@ -155,22 +145,22 @@ class Outcome:
         )
 
     @classmethod
-    def from_checkpoint(cls, piece: dict[str, Any]) -> Outcome:
+    def from_checkpoint(cls, entry: dict[str, Any]) -> Outcome:
         """The inverse of ``to_checkpoint``."""
         return cls(
-            {name: _back(value) for name, value in piece["share"].items()},
-            _back(piece["utility"]),
-            _back(piece["served"]),
-            {name: _back(value) for name, value in piece["response_s"].items()},
-            _back(piece["waiting_s"]),
+            {name: _back(value) for name, value in entry["share"].items()},
+            _back(entry["utility"]),
+            _back(entry["served"]),
+            {name: _back(value) for name, value in entry["response_s"].items()},
+            _back(entry["waiting_s"]),
             {
                 int(number): (_back(values[0]), _back(values[1]), _back(values[2]))
-                for number, values in piece["types"].items()
+                for number, values in entry["types"].items()
             },
         )
 
     def to_checkpoint(self) -> dict[str, Any]:
-        """As JSON has it: null for nan."""
+        """As JSON, with null for nan."""
         return {
             "share": {name: _plain(value) for name, value in self.share.items()},
             "utility": _plain(self.utility),
@@ -190,13 +180,13 @@ def _back(value: float | None) -> float:
 
 
 def _mean(values: Iterable[float]) -> float:
-    known = list(values)
-    return math.fsum(known) / len(known) if known else math.nan
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers) if numbers else math.nan
 
 
 def _share(records: Sequence[JobRecord], end_s: float) -> float:
-    most = sum(record.task.hints.utility.beta for record in records)
-    return sum(record.utility(end_s) for record in records) / most if records else math.nan
+    maximum = sum(record.task.hints.utility.beta for record in records)
+    return sum(record.utility(end_s) for record in records) / maximum if records else math.nan
 
 
 @lru_cache(maxsize=64)
@@ -246,11 +236,11 @@ def run_records(
 def _measure_run(
     system: str, name: str, seed: int, new_tokens: int, profile: str, max_batch: int, unit: str, longer: float
 ) -> dict[str, Any]:
-    done = run_records(
+    records, ids, end_s = run_records(
         BY_NAME[system], name, seed, new_tokens=new_tokens, profile=profile, max_batch=max_batch or None,
         unit=unit, longer=longer,
     )  # fmt: skip
-    return Outcome.of(*done).to_checkpoint()
+    return Outcome.of(records, ids, end_s).to_checkpoint()
 
 
 class Runs:
@@ -280,18 +270,18 @@ class Runs:
             (system.name, name, seed, new_tokens, profile, max_batch, unit, longer) for seed in seeds
         ]
         return [
-            Outcome.from_checkpoint(piece) for piece in self.checkpoints.map("run", _measure_run, arguments)
+            Outcome.from_checkpoint(entry) for entry in self.checkpoints.map("run", _measure_run, arguments)
         ]
 
     def alone(self, seeds: Sequence[int], new_tokens: int) -> list[float]:
-        """Mean utility of WID 2 where every task is alone on an idle engine, a seed each."""
+        """Mean utility of WID 2 where each task is alone on an idle engine, a seed each."""
         return self.checkpoints.map("alone", _alone, [(seed, new_tokens) for seed in seeds])
 
     def bursts(self, seeds: Sequence[int], new_tokens: int) -> list[tuple[float, float, float]]:
-        """Utility of single events of WID 2: possible (clairvoyant), ours, the paper's algorithm; a seed each."""
+        """Utility of single events of WID 2 by seed: the clairvoyant bound, ``timely``, the paper's algorithm."""
         return [
-            (found[0], found[1], found[2])
-            for found in self.checkpoints.map(
+            (totals[0], totals[1], totals[2])
+            for totals in self.checkpoints.map(
                 "bursts", _measure_bursts, [(seed, new_tokens) for seed in seeds]
             )
         ]
@@ -307,7 +297,7 @@ def _measure_bursts(seed: int, new_tokens: int) -> list[float]:
     total = [0.0, 0.0, 0.0]
     for burst in _bursts(workload("wid2", seed, new_tokens)[0]):
         total[0] += clairvoyant_utility(burst, profile)
-        total[1] += _burst_utility(OURS, burst)
+        total[1] += _burst_utility(TIMELY, burst)
         total[2] += _burst_utility(PUD, burst)
     return [round(value, 9) for value in total]
 
@@ -335,6 +325,19 @@ def interval(values: Sequence[float], seed: int = 0) -> Interval:
     means = rng.choice(sample, (RESAMPLES, sample.size)).mean(axis=1)
     low, high = np.percentile(means, (2.5, 97.5))
     return (float(sample.mean()), float(low), float(high))
+
+
+def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], seed: int = 0) -> Interval:
+    """Ratio of the means with its 95% interval by bootstrap over the seeds; nan where a denominator is not positive."""
+    top, bottom = np.array(numerators), np.array(denominators)
+    if not len(top) or bottom.mean() <= 0.0:
+        return (math.nan, math.nan, math.nan)
+    rng = np.random.default_rng(seed)
+    chosen = rng.integers(0, len(top), (RESAMPLES, len(top)))
+    below = bottom[chosen].mean(axis=1)
+    sample = np.where(below > 0.0, top[chosen].mean(axis=1) / np.where(below > 0.0, below, 1.0), np.inf)
+    low, high = np.percentile(sample, (2.5, 97.5))
+    return (float(top.mean() / bottom.mean()), float(low), float(high))
 
 
 def crossing(x: Sequence[float], y: Sequence[float], level: float) -> float:

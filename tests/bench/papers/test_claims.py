@@ -1,0 +1,60 @@
+"""Verdicts follow from an interval and a rule that is fixed before the run."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from timely.bench.papers import claims
+from timely.bench.papers.claims import Rule, at_least, at_most, claim, near
+
+
+@pytest.mark.parametrize(
+    ("rule", "interval", "verdict"),
+    [
+        (near(2.0, neutral=1.0), (2.1, 1.9, 2.2), "met"),
+        (near(2.0, neutral=1.0), (2.1, 1.9, 2.4), "direction only"),  # the interval leaves the 15%
+        (near(2.0, neutral=1.0), (1.2, 1.1, 1.3), "direction only"),
+        (near(2.0, neutral=1.0), (1.2, 0.9, 1.5), "not met"),  # no effect is within the interval
+        (near(2.0), (1.2, 1.1, 1.3), "not met"),  # no direction to have
+        (near(0.5, neutral=1.0), (0.8, 0.7, 0.9), "direction only"),
+        (at_least(28.7, neutral=0.0), (30.0, 28.8, 31.0), "met"),
+        (at_least(28.7, neutral=0.0), (30.0, 28.0, 32.0), "direction only"),
+        (at_least(28.7, neutral=0.0), (-1.0, -2.0, -0.5), "not met"),
+        (at_most(1.0), (0.9, 0.8, 1.01), "not met"),
+        (at_most(1.0, neutral=2.0), (1.5, 1.4, 1.6), "direction only"),
+        (at_most(1.0), (1.0, 1.0, 1.0), "met"),
+        (at_least(1.0), (math.nan, math.nan, math.nan), "not exercised"),
+        (claims.BY_CONSTRUCTION, (1.0, 1.0, 1.0), "by construction"),
+        (claims.NOT_EXERCISED, (1.0, 1.0, 1.0), "not exercised"),
+    ],
+)
+def test_the_verdict_follows_from_the_whole_interval(
+    rule: Rule, interval: tuple[float, float, float], verdict: str
+) -> None:
+    assert rule.judge(interval) == verdict
+
+
+def test_a_claim_has_the_agreed_form() -> None:
+    row = claim("a", "b", math.nan, [1.0, 2.0, 3.0, 4.0], "s", near(2.5), "note", "ours")
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+    assert set(row) == {"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}
+    assert (row["paper"], row["ours"], row["subject"]) == (None, 2.5, "ours")
+    # 3.18 is Student's t for three degrees of freedom.
+    assert row["interval"][1] - 2.5 == pytest.approx(3.18 * math.sqrt(5 / 3) / 2, abs=1e-6)
+
+
+def test_a_single_number_has_no_interval_and_nothing_measured_no_number() -> None:
+    assert claim("a", "b", 1.0, 1.0, "s", near(1.0))["interval"] is None
+    empty = claim("a", "b", 1.0, None, "s", near(1.0))
+    assert (empty["ours"], empty["verdict"]) == (None, "not exercised")
+    assert claim("a", "b", None, 1.0, "s", claims.CONTEXT)["verdict"] is None
+
+
+def test_a_factor_over_a_loss_is_no_number() -> None:
+    values = claims.ratios([2.0, 2.0], [1.0, -1.0])
+    assert values[0] == 2.0
+    assert math.isnan(values[1])
+    assert claims.percent_lower([1.0], [4.0]) == [75.0]

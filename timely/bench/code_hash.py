@@ -1,0 +1,91 @@
+"""Hash of the code that a kept result came from, so that a result of other code is never mixed in."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import timely
+
+ROOT = Path(timely.__file__).parent
+SHARED_CODE = ("core", "disciplines", "engines", "replay/trace.py", "../lrtrace/compose")
+"""What every result depends on: disciplines, simulator, profiles and generators of workloads."""
+NO_RESULT = ("engines/vllm",)
+"""Parts of these that no simulated result depends on."""
+
+PRESENTATION = ("checkpoints", "code_hash", "plots", "claims", "run_context")
+"""Benchmark modules that keep, judge or draw results: no result depends on them."""
+
+
+def code_of(function: Callable[..., Any]) -> str:
+    """Hash of the code behind a piece: the shared code, and the benchmark modules that its module imports.
+
+    Comments and docstrings do not count. Each file is read once a process.
+    """
+    return _code_of(getattr(function, "__module__", ""))
+
+
+@cache
+def _code_of(module: str) -> str:
+    digest = hashlib.sha256(_shared_code())
+    for name in sorted(_bench_modules(module)):
+        digest.update(_plain_code(Path(str(sys.modules[name].__file__))))
+    return digest.hexdigest()[:16]
+
+
+def _bench_modules(module: str) -> set[str]:
+    """The module and what it imports from the benchmarks, directly or not."""
+    modules: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in modules or not name.startswith("timely.bench.") or name not in sys.modules:
+            continue
+        if name.rpartition(".")[2] in PRESENTATION:
+            continue
+        modules.add(name)
+        tree = ast.parse(Path(str(sys.modules[name].__file__)).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return modules
+
+
+@cache
+def _shared_code() -> bytes:
+    digest = hashlib.sha256()
+    for path in sorted(_shared_files()):
+        digest.update(_plain_code(path))
+    return digest.digest()
+
+
+def _shared_files() -> Iterator[Path]:
+    left_out = [ROOT / name for name in NO_RESULT]
+    for name in SHARED_CODE:
+        place = ROOT / name
+        for path in [place] if place.is_file() else place.rglob("*"):
+            if path.suffix in {".py", ".yaml"} and not any(part in path.parents for part in left_out):
+                yield path
+
+
+def _plain_code(path: Path) -> bytes:
+    """A Python file without comments and docstrings; any other file as it is."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return text.encode()
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            kept = [
+                line
+                for line in body
+                if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
+            ]
+            node.body = kept  # type: ignore[attr-defined]
+    return ast.dump(tree).encode()

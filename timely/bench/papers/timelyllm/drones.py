@@ -1,0 +1,219 @@
+"""TimelyLLM on drones (sections 7.2 and 7.3): Figures 5 to 8, predicted at each calibrated number of new tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from timely.bench.papers import plots
+from timely.bench.papers.claims import at_least, at_most, near
+from timely.bench.papers.plots import Interval
+from timely.bench.papers.timelyllm.report import Report, by_type, difference, shares
+from timely.bench.papers.timelyllm.runs import (
+    EDF,
+    FCFS,
+    FIXED,
+    PUD,
+    STREAM,
+    TIMELY,
+    VLLM,
+    Outcome,
+    interval,
+    ratio_interval,
+    run_records,
+)
+from timely.engines.replay_types import JobRecord
+
+BATCHES = (1, 2, 4, 6, 8, 10, 12, 14, 16)
+TASK_IDS = tuple(range(1, 9))
+
+
+def _where(label: str, new_tokens: int) -> str:
+    return f"{new_tokens} new tokens, calibrated on {'vLLM' if label == 'vllm' else 'segmented FCFS'}"
+
+
+def figure_5(report: Report, label: str, new_tokens: int) -> None:
+    """Figure 5: utility, response and waiting by task type, WID 1 (low) and WID 2 (high)."""
+    outcomes: dict[tuple[str, str], list[Outcome]] = {}
+    for load, name in (("LW", "wid1"), ("HW", "wid2")):
+        for system in (VLLM, STREAM, PUD, TIMELY):
+            outcomes[load, system.name] = report.runs.outcomes(
+                system, name, report.seeds, new_tokens=new_tokens
+            )
+        for measure in ("utility", "response", "waiting"):
+            values: dict[str, list[Interval | None]] = {}
+            for system in (VLLM, STREAM, PUD, TIMELY):
+                row = [interval(by_type(outcomes[load, system.name], n, measure)) for n in TASK_IDS]
+                values[system.name] = list(row)
+                for number, value in zip(TASK_IDS, row, strict=True):
+                    report.row(f"5 {measure} {load}, {new_tokens}", system.name, f"task {number}", value)
+            plots.bars(
+                report.out / f"figure-5-{measure}-{load}-{label}.png",
+                f"Figure 5: {measure}, {load}, {new_tokens} new tokens (ids 1-5 normal, 6-8 urgent)",
+                [str(number) for number in TASK_IDS], values, measure, floor=-2.0,
+            )  # fmt: skip
+    _claims_5(report, label, new_tokens, outcomes)
+
+
+def _claims_5(
+    report: Report, label: str, new_tokens: int, outcomes: dict[tuple[str, str], list[Outcome]]
+) -> None:
+    where = _where(label, new_tokens)
+    low, low_vllm = outcomes["LW", PUD.name], outcomes["LW", VLLM.name]
+    high, high_vllm = outcomes["HW", PUD.name], outcomes["HW", VLLM.name]
+    report.claim(
+        f"fig5a-pud-{label}", f"Fig. 5a: urgent share of the maximum, low load; {where}", 0.815,
+        interval(shares(low)), "share", near(0.815, neutral=0.595),
+        f"vLLM {interval(shares(low_vllm))[0]:.3f} (paper 0.595)",
+    )  # fmt: skip
+    report.claim(
+        f"fig5a-normal-{label}", f"Fig. 5a: normal tasks keep the maximum, low load; {where}", 1.0,
+        interval(shares(low, "normal")), "share", at_least(0.995),
+    )  # fmt: skip
+    gain = ratio_interval(shares(high), shares(high_vllm))
+    report.claim(
+        f"fig5d-pud-{label}", f"Fig. 5d: gain in urgent utility over vLLM, high load; {where}", 1.91,
+        (gain[0] - 1.0, gain[1] - 1.0, gain[2] - 1.0), "of vLLM's", near(1.91, neutral=0.0),
+        f"{interval(shares(high_vllm))[0]:.3f} to {interval(shares(high))[0]:.3f} of the maximum",
+    )  # fmt: skip
+    for load, mine, theirs, letter in (("low", low, low_vllm, "b"), ("high", high, high_vllm, "e")):
+        report.claim(
+            f"fig5{letter}-{label}", f"Fig. 5{letter}: response of urgent tasks over vLLM's, {load} load; {where}",
+            None, ratio_interval(_urgent_response(mine), _urgent_response(theirs)), "ratio", at_most(1.0),
+        )  # fmt: skip
+    report.claim(
+        f"fig5c-{label}", f"Fig. 5c: waiting over response, all tasks, low load ('nearly consistent'); {where}", 1.0,
+        ratio_interval(_by_types(low, 2), _by_types(low, 1)), "ratio", near(1.0),
+    )  # fmt: skip
+
+
+def _urgent_response(outcomes: Sequence[Outcome]) -> list[float]:
+    return [outcome.response_s["urgent"] for outcome in outcomes]
+
+
+def _by_types(outcomes: Sequence[Outcome], column: int) -> list[float]:
+    """Mean over the task types of their response (column 1) or waiting (2), seconds."""
+    return [sum(values[column] for values in o.types.values()) / len(o.types) for o in outcomes]
+
+
+def figure_6(report: Report, label: str, new_tokens: int) -> None:
+    """Figure 6: an urgent and a normal task of one event, under vLLM and under TimelyLLM."""
+    in_time: list[float] = []
+    for seed in report.seeds[:3]:
+        vllm = run_records(VLLM, "wid2", seed, new_tokens=new_tokens)[0]
+        pud = run_records(PUD, "wid2", seed, new_tokens=new_tokens)[0]
+        pairs = _collisions(vllm)
+        if pairs:
+            in_time.append(
+                sum(_on_time(pud[normal]) and _on_time(pud[urgent]) for normal, urgent in pairs) / len(pairs)
+            )
+            if seed == report.seeds[0]:
+                _plot_pair(report, label, pairs[0], {VLLM.name: vllm, PUD.name: pud})
+    report.claim(
+        f"fig6-{label}",
+        f"Fig. 6: pairs with the urgent task late under vLLM that are both in time; {_where(label, new_tokens)}", 1.0,
+        interval(in_time), "share", at_least(0.5, neutral=0.0), "the paper shows one such pair",
+    )  # fmt: skip
+
+
+def _on_time(record: JobRecord) -> bool:
+    return record.response_time_s <= record.task.hints.utility.ert_s + 1e-9
+
+
+def _collisions(records: Sequence[JobRecord]) -> list[tuple[int, int]]:
+    """A normal and an urgent task of the same event, for each urgent task that was late."""
+    normal = {r.task.arrival_s: place for place, r in enumerate(records) if not r.task.hints.utility.urgent}
+    return [
+        (normal[record.task.arrival_s], place)
+        for place, record in enumerate(records)
+        if record.task.hints.utility.urgent and not _on_time(record) and record.task.arrival_s in normal
+    ]
+
+
+def _plot_pair(report: Report, label: str, pair: tuple[int, int], runs: dict[str, list[JobRecord]]) -> None:
+    rows = [
+        (f"{name}, {kind}", _spans(records[place]))
+        for name, records in runs.items()
+        for place, kind in ((pair[1], "urgent"), (pair[0], "normal"))
+    ]
+    plots.timeline(
+        report.out / f"figure-6-pair-{label}.png", "Figure 6: a normal and an urgent task of one event", rows[::-1],
+        {"ERT urgent": 0.2, "ERT normal": 1.0},
+    )  # fmt: skip
+
+
+def _spans(record: JobRecord) -> list[tuple[float, float, str]]:
+    begin_s, window_s = record.task.arrival_s, 1.6
+    spans = [(0.0, record.admitted_s - begin_s, "queued")]
+    spans.append((record.admitted_s - begin_s, record.ready_s[0] - begin_s, "generating"))
+    for start_s, end_s in zip(record.start_s, record.end_s, strict=True):
+        if start_s - begin_s < window_s:
+            spans.append((start_s - begin_s, min(end_s - begin_s, window_s), "executing"))
+    return spans
+
+
+def figure_7(report: Report, label: str, new_tokens: int) -> None:
+    """Figure 7: mean utility against a fixed batch size, WID 2."""
+    values: dict[str, list[list[float]]] = {}
+    for system in (VLLM, FIXED):
+        values[system.name] = [
+            [
+                outcome.utility
+                for outcome in report.runs.outcomes(
+                    system, "wid2", report.seeds, new_tokens=new_tokens, max_batch=batch
+                )
+            ]
+            for batch in BATCHES
+        ]
+        for batch, row in zip(BATCHES, values[system.name], strict=True):
+            report.row(f"7, {new_tokens}", system.name, str(batch), interval(row))
+    plots.lines(
+        report.out / f"figure-7-batch-{label}.png", "Figure 7: mean utility against the batch size, WID 2", BATCHES,
+        {name: [interval(row) for row in rows] for name, rows in values.items()}, "batch size", "mean utility",
+        paper={"paper: TimelyLLM": (6, 1.21), "paper: vLLM": (12, 0.74)}, floor=-2.0,
+    )  # fmt: skip
+    where = _where(label, new_tokens)
+    for system, key, paper, at, neutral in ((FIXED, "pud", 1.21, 6, 0.74), (VLLM, "vllm", 0.74, 12, None)):
+        means = [interval(row) for row in values[system.name]]
+        best = max(range(len(BATCHES)), key=lambda place: means[place][0])
+        report.claim(
+            f"fig7-{key}-{label}", f"Fig. 7: best mean utility over batch sizes, {system.name}; {where}", paper,
+            means[best], "utility", near(paper, neutral), f"at batch {BATCHES[best]}, the paper's at {at}",
+        )  # fmt: skip
+    leads = [difference(a, b) for a, b in zip(values[FIXED.name], values[VLLM.name], strict=True)]
+    report.claim(
+        f"fig7-always-{label}", f"Fig. 7: least lead of TimelyLLM over vLLM over the batch sizes; {where}", None,
+        min(leads, key=lambda lead: lead[0]), "utility", at_least(0.0),
+    )  # fmt: skip
+
+
+def figure_8(report: Report, label: str, new_tokens: int) -> None:
+    """Figure 8: scheduling algorithms on WID 2."""
+    outcomes = {
+        system.name: report.runs.outcomes(system, "wid2", report.seeds, new_tokens=new_tokens)
+        for system in (FCFS, EDF, PUD, TIMELY)
+    }
+    urgent = {name: shares(values) for name, values in outcomes.items()}
+    normal = {name: shares(values, "normal") for name, values in outcomes.items()}
+    plots.bars(
+        report.out / f"figure-8-algorithms-{label}.png",
+        f"Figure 8: share of the maximum utility, WID 2, {new_tokens} new prompt tokens", ["urgent", "normal"],
+        {name: [interval(urgent[name]), interval(normal[name])] for name in outcomes}, "share of maximum", floor=-1.0,
+    )  # fmt: skip
+    where = _where(label, new_tokens)
+    for mine, theirs, key, paper in (
+        (PUD, FCFS, "fcfs", 1.83), (PUD, EDF, "edf", 1.42), (EDF, FCFS, "edf-fcfs", 1.83 / 1.42),
+    ):  # fmt: skip
+        report.claim(
+            f"fig8-{key}-{label}", f"Fig. 8: urgent utility of {mine.name} over {theirs.name}; {where}", paper,
+            ratio_interval(urgent[mine.name], urgent[theirs.name]), "ratio", near(paper, neutral=1.0),
+            f"{interval(urgent[theirs.name])[0]:.3f} to {interval(urgent[mine.name])[0]:.3f} of the maximum",
+        )  # fmt: skip
+    report.claim(
+        f"fig8-normal-{label}", f"Fig. 8: normal utility lost against segmented FCFS; {where}", 0.0,
+        difference(normal[FCFS.name], normal[PUD.name]), "share", at_most(0.01),
+        f"normal: TimelyLLM {interval(normal[PUD.name])[0]:.3f}, EDF {interval(normal[EDF.name])[0]:.3f}",
+    )  # fmt: skip
+    report.claim(
+        f"fig8-edf-normal-{label}", f"Fig. 8: EDF neglects normal tasks: its loss against TimelyLLM; {where}", None,
+        difference(normal[PUD.name], normal[EDF.name]), "share", at_least(0.01, neutral=0.0),
+    )  # fmt: skip

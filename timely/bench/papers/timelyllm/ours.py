@@ -1,0 +1,133 @@
+"""``timely`` against the paper's literal algorithm: side by side, its ideas one by one, and bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from timely.bench.papers import plots
+from timely.bench.papers.claims import CONTEXT, at_least, at_most
+from timely.bench.papers.plots import Interval
+from timely.bench.papers.timelyllm.report import Report, difference, shares
+from timely.bench.papers.timelyllm.runs import (
+    ADDED,
+    ALONE,
+    NEW_TOKENS,
+    PREFIX_TOKENS,
+    PROFILE,
+    PUD,
+    SYSTEMS,
+    TIMELY,
+    Outcome,
+    interval,
+    ratio_interval,
+)
+
+CPU_PROFILE = "cpu-smollm2"
+HEAVY_NEW_TOKENS = 400
+
+MEASURES: tuple[tuple[str, Callable[[Outcome], float]], ...] = (
+    ("urgent, share of the maximum", lambda outcome: outcome.share["urgent"]),
+    ("normal, share of the maximum", lambda outcome: outcome.share["normal"]),
+    ("response of urgent, s", lambda outcome: outcome.response_s["urgent"]),
+    ("response of normal, s", lambda outcome: outcome.response_s["normal"]),
+    ("waiting, s", lambda outcome: outcome.waiting_s),
+    ("served", lambda outcome: outcome.served),
+)
+
+
+def side_by_side(report: Report) -> None:
+    """All systems on WID 1 and 2 as ``comparison.md``, and ``timely`` against ``pud`` as claims."""
+    lines: list[str] = []
+    for profile in (PROFILE, CPU_PROFILE):
+        for name in ("wid1", "wid2"):
+            lines += _table(report, name, profile)
+    (report.out / "comparison.md").write_text("\n".join(lines), encoding="utf-8")
+    points = {NEW_TOKENS, HEAVY_NEW_TOKENS, *report.calibrations.values()}
+    for name in ("wid1", "wid2"):
+        for new_tokens in sorted(points):
+            _against_pud(report, name, PROFILE, new_tokens)
+    _against_pud(report, "wid2", CPU_PROFILE, NEW_TOKENS)
+
+
+def _table(report: Report, name: str, profile: str) -> list[str]:
+    lines = [
+        f"{name}, {len(report.seeds)} seeds, profile `{profile}`, {NEW_TOKENS} new prompt tokens of"
+        f" {PREFIX_TOKENS + NEW_TOKENS}",
+        "",
+        "| system | " + " | ".join(measure for measure, _ in MEASURES) + " |",
+        "|---" * (len(MEASURES) + 1) + "|",
+    ]
+    for system in SYSTEMS:
+        outcomes = report.runs.outcomes(system, name, report.seeds, profile=profile)
+        cells = []
+        for measure, of in MEASURES:
+            value = interval([of(outcome) for outcome in outcomes])
+            report.row(f"comparison, {name}, {profile}", system.name, measure, value)
+            spread = f" ({value[1]:.3f} to {value[2]:.3f})" if value[2] - value[1] >= 0.001 else ""
+            cells.append(f"{value[0]:.3f}{spread}")
+        lines.append(f"| {system.name} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> None:
+    mine, theirs = (
+        report.runs.outcomes(system, name, report.seeds, profile=profile, new_tokens=new_tokens)
+        for system in (TIMELY, PUD)
+    )
+    where = f"{name}, {profile}, {new_tokens} new tokens"
+    for kind in ("urgent", "normal"):
+        report.claim(
+            f"ours-{name}-{profile}-{new_tokens}-{kind}", f"{kind} share of timely less that of pud; {where}", None,
+            difference(shares(mine, kind), shares(theirs, kind)), "share", at_least(-0.005),
+            f"{interval(shares(theirs, kind))[0]:.3f} to {interval(shares(mine, kind))[0]:.3f}", subject="ours",
+        )  # fmt: skip
+    report.claim(
+        f"ours-{name}-{profile}-{new_tokens}-waiting", f"waiting of timely over that of pud; {where}", None,
+        ratio_interval([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", at_most(1.0),
+        subject="ours",
+    )  # fmt: skip
+
+
+def ablation(report: Report) -> None:
+    """Ideas of ``timely`` added one by one, and each alone, WID 2."""
+    for new_tokens in (NEW_TOKENS, HEAVY_NEW_TOKENS):
+        values: dict[str, list[Interval | None]] = {}
+        for number, system in enumerate((*ADDED, *ALONE)):
+            outcomes = report.runs.outcomes(system, "wid2", report.seeds, new_tokens=new_tokens)
+            pair = [interval(shares(outcomes, kind)) for kind in ("urgent", "normal")]
+            values[system.name] = list(pair)
+            for kind, value in zip(("urgent", "normal"), pair, strict=True):
+                report.row(f"ablation, {new_tokens} new tokens", system.name, kind, value)
+                report.claim(
+                    f"ablation-{new_tokens}-{number}-{kind}",
+                    f"Ablation, {new_tokens} new tokens: {system.name}, {kind} share of the maximum", None, value,
+                    "share", CONTEXT, f"waiting {interval([o.waiting_s for o in outcomes])[0]:.3f} s", subject="ours",
+                )  # fmt: skip
+        for name, systems in (("ablation", ADDED), ("ablation-each", (*ALONE, ADDED[-1]))):
+            plots.bars(
+                report.out / f"{name}-{new_tokens}.png",
+                f"Ablation: share of the maximum, WID 2, {new_tokens} new prompt tokens", ["urgent", "normal"],
+                {system.name: values[system.name] for system in systems}, "share of maximum", floor=-1.0,
+            )  # fmt: skip
+
+
+def bounds(report: Report) -> None:
+    """How far ``timely`` is from what no schedule can exceed."""
+    for new_tokens in (NEW_TOKENS, HEAVY_NEW_TOKENS):
+        outcomes = report.runs.outcomes(TIMELY, "wid2", report.seeds, new_tokens=new_tokens)
+        alone = report.runs.alone(report.seeds, new_tokens)
+        report.claim(
+            f"bound-alone-{new_tokens}", f"timely over the bound 'every task alone', WID 2, {new_tokens} new tokens",
+            None, ratio_interval([o.utility for o in outcomes], alone), "share", CONTEXT, subject="ours",
+        )  # fmt: skip
+        possible, ours, theirs = (
+            math.fsum(column)
+            for column in zip(*report.runs.bursts(report.seeds[:3], new_tokens), strict=True)
+        )
+        report.claim(
+            f"bound-clairvoyant-{new_tokens}",
+            f"timely over the clairvoyant bound, single events of WID 2, {new_tokens} new tokens", None,
+            ours / possible if possible > 0 else math.nan, "share", CONTEXT,
+            f"{ours:.1f} of {possible:.1f}; the paper's algorithm {theirs:.1f}", subject="ours",
+        )  # fmt: skip
