@@ -1,4 +1,4 @@
-"""The runs of the TimelyLLM reproduction: the systems it compares, and one run in the simulator, kept as a checkpoint."""
+"""The runs of the TimelyLLM reproduction: the systems it compares, and one run in the simulator as a checkpoint."""
 
 from __future__ import annotations
 
