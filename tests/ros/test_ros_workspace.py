@@ -56,7 +56,10 @@ def test_a_python_package_is_registered_and_its_programs_exist(name: str) -> Non
     assert programs
     for _, module, function in programs:
         assert callable(getattr(importlib.import_module(module), function))
-    declared = {found.text for found in ElementTree.parse(SOURCES / name / "package.xml").iter("exec_depend")}
+    declared = {
+        dependency.text
+        for dependency in ElementTree.parse(SOURCES / name / "package.xml").iter("exec_depend")
+    }
     imported = set()
     for file in (SOURCES / name / name).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -97,11 +100,11 @@ def test_a_launch_file_compiles_and_offers_its_description(file: Path) -> None:
 
 def test_every_parameter_of_the_shipped_file_is_one_of_the_bridge() -> None:
     data = yaml.safe_load((SOURCES / "timely_bringup/config/bridge.yaml").read_text())
-    given = data["/**"]["ros__parameters"]
+    shipped = data["/**"]["ros__parameters"]
     source = (SOURCES / "timely_bridge/timely_bridge/settings.py").read_text()
     declared = set(re.findall(r'declare\(\s*"(\w+)"', source))
     assert len(declared) > 15
-    assert set(given) <= declared
+    assert set(shipped) <= declared
 
 
 def test_every_interface_is_built() -> None:

@@ -17,8 +17,8 @@ from timely.emulators.command_log import Journal
 SENT = ["forward 20", "cw 21", "back 22", "ccw 23"]
 
 
-def broken(found: Violations) -> dict[str, int]:
-    return {kind: count for kind, count in found.counts.items() if count}
+def broken(violations: Violations) -> dict[str, int]:
+    return {kind: count for kind, count in violations.counts.items() if count}
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def broken(found: Violations) -> dict[str, int]:
     ],
 )
 def test_motions_are_held_against_what_was_sent(moved: list[str], wrong: dict[str, int]) -> None:
-    found = Violations()
-    judge_motions(SENT, moved, found, "tello1")
-    assert broken(found) == wrong
+    violations = Violations()
+    judge_motions(SENT, moved, violations, "tello1")
+    assert broken(violations) == wrong
 
 
 def said(*modes: tuple[float, int, int]) -> list[Said]:
@@ -85,9 +85,9 @@ FIRST, SECOND = Moved("forward 20", 10.0, 12.0), Moved("cw 21", 16.0, 17.0)
 def test_waiting_is_said_within_a_second_and_nothing_moves_meanwhile(
     states: list[tuple[float, int, int]], wrong: dict[str, int], held: int
 ) -> None:
-    found = Violations()
-    assert judge_holding(said(*states), [FIRST, SECOND], SENT, found, "tello1") == held
-    assert broken(found) == wrong, found.cases
+    violations = Violations()
+    assert judge_holding(said(*states), [FIRST, SECOND], SENT, violations, "tello1") == held
+    assert broken(violations) == wrong, violations.cases
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_waiting_is_said_within_a_second_and_nothing_moves_meanwhile(
     ],
 )
 def test_an_end_without_a_type_is_a_violation(outcome: str, code: int, typed: bool) -> None:
-    found = Violations()
-    judge_outcome(outcome, int(code), found, "tello1")
-    assert broken(found) == ({} if typed else {"untyped": 1})
+    violations = Violations()
+    judge_outcome(outcome, int(code), violations, "tello1")
+    assert broken(violations) == ({} if typed else {"untyped": 1})
 
 
 def test_a_schedule_is_seeded_and_has_every_kind_before_any_again() -> None:

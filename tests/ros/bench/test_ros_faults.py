@@ -28,23 +28,23 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
     fleet = ("tello", "sim")
     struck = {fault.kind for fault in schedule(4, SEED, names_of(fleet))}
     assert struck == {"emulator_dies", "dds_cut", "bridge_killed", "driver_killed"}
-    found = faults.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append)
-    assert found["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
-    assert found["lost_tasks"] == 0, lines
-    assert (found["faults"], found["tasks"]) == (4, 8)
-    assert sum(found["outcomes"].values()) == found["tasks"]
-    assert any(not label.startswith("complete") for label in found["outcomes"]), "nothing was broken"
-    assert found["restarts"] >= 3
+    result = faults.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append)
+    assert result["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
+    assert result["lost_tasks"] == 0, lines
+    assert (result["faults"], result["tasks"]) == (4, 8)
+    assert sum(result["outcomes"].values()) == result["tasks"]
+    assert any(not label.startswith("complete") for label in result["outcomes"]), "nothing was broken"
+    assert result["restarts"] >= 3
     assert len([line for line in lines if "/4 " in line]) == 4
 
 
 @pytest.mark.ros
 @pytest.mark.timeout(180)
 def test_busy_robots_stop_at_once(domain_id: int) -> None:
-    found = stop.measure_stop(4, 3, domain_id=domain_id)
-    assert found["samples"] >= 8
-    assert 0.0 <= found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
-    assert found["p50_ms"] < 100.0
+    result = stop.measure_stop(4, 3, domain_id=domain_id)
+    assert result["samples"] >= 8
+    assert 0.0 <= result["p50_ms"] <= result["p99_ms"] <= result["max_ms"]
+    assert result["p50_ms"] < 100.0
 
 
 def test_the_cut_is_a_switch_for_the_ports_of_one_domain(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_without_a_compiler_the_cut_says_what_it_needs(
 def test_a_broken_promise_is_exit_code_1_and_in_the_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given: list[Any] = []
+    calls: list[Any] = []
 
     def measured(count: int, seed: int, **options: Any) -> dict[str, Any]:
-        given.append((count, seed, options["fleet"]))
+        calls.append((count, seed, options["fleet"]))
         violations = dict.fromkeys(VIOLATIONS, 0)
         return {
             "faults": count,
@@ -87,17 +87,17 @@ def test_a_broken_promise_is_exit_code_1_and_in_the_json(
     assert json.loads(capsys.readouterr().out)["violations"]["repeated"] == 0
     assert shell.run(["bench", "faults", "--count", "3", "--seed", "1", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["violations"]["repeated"] == 1
-    assert given == [(3, 0, ["sim", "sim"]), (3, 1, ["tello", "indy7", "sim", "sim"])]
+    assert calls == [(3, 0, ["sim", "sim"]), (3, 1, ["tello", "indy7", "sim", "sim"])]
     assert shell.run(["bench", "faults", "--count", "0"]) == 2
 
 
 def test_a_stop_is_measured_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {"p50_ms": 1.0, "p99_ms": 7.5, "max_ms": 8.0, "samples": 200}
-    monkeypatch.setattr(stop, "measure_stop", lambda *args, **options: found)
+    result = {"p50_ms": 1.0, "p99_ms": 7.5, "max_ms": 8.0, "samples": 200}
+    monkeypatch.setattr(stop, "measure_stop", lambda *args, **options: result)
     assert shell.run(["bench", "stop", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == found
+    assert json.loads(capsys.readouterr().out) == result
 
     def broken(*args: Any, **options: Any) -> Any:
         raise EngineFailed("the fleet did not start", where="bench stop")

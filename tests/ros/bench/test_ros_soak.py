@@ -21,12 +21,12 @@ def test_two_robots_leave_nothing_behind(
     monkeypatch.setenv("ROS_DOMAIN_ID", str(domain_id))
     file = tmp_path / "soak.json"
     assert run(["bench", "soak", "--minutes", "7", "--speed", "60", "--json", str(file)]) == 0
-    found = json.loads(file.read_text())
-    assert found["flat"]
-    assert (found["tasks_left"], set(found["outcomes"])) == (0, {"complete"})
-    assert found["tasks"] >= 12
-    assert set(found["processes"]) == {"server", "fleet", "program"}
-    assert found["recorded_mb"] > 0.0
+    result = json.loads(file.read_text())
+    assert result["flat"]
+    assert (result["tasks_left"], set(result["outcomes"])) == (0, {"complete"})
+    assert result["tasks"] >= 12
+    assert set(result["processes"]) == {"server", "fleet", "program"}
+    assert result["recorded_mb"] > 0.0
 
 
 @pytest.mark.parametrize(

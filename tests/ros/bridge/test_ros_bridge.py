@@ -141,11 +141,11 @@ def test_cancel_is_answered_at_once_while_the_robot_moves(world: World) -> None:
             ("started", 0) in world.server.kinds(goal.feedback[0].segment.task_id) if goal.feedback else False
         )
     )
-    asked = goal.cancel()
+    cancelled_s = goal.cancel()
     result = goal.result()
     assert (result.outcome, result.error_code) == ("cancelled", ErrorCode.CANCELLED)
     assert goal.status == GoalStatus.STATUS_CANCELED
-    assert goal.ended_s - asked < AT_ONCE_S
+    assert goal.ended_s - cancelled_s < AT_ONCE_S
     assert result.plan == "d(60);"
     assert not world.fleet.drivers["drone1"]._work.snapshot().executing
     assert world.server.cancelled == [goal.feedback[0].segment.task_id]
@@ -223,13 +223,13 @@ def test_a_failed_segment_leads_to_another_plan_of_the_same_goal(domain_id: int)
         result = goal.result()
         assert (result.outcome, result.error_code) == ("complete", 0)
         assert result.plan.endswith("g('dog')}mu(50);")
-        (asked,) = server.replans
-        assert asked["executed"] == "mf(100);?s('dog')==True{"
-        assert "g('dog')" in asked["reason"]
+        (request,) = server.replans
+        assert request["executed"] == "mf(100);?s('dog')==True{"
+        assert "g('dog')" in request["reason"]
         segments = [feedback.segment for feedback in goal.feedback]
         assert [(segment.task_id, segment.index) for segment in segments[-2:]] == [
-            (asked["task_id"], 2),
-            (asked["id"], 0),
+            (request["task_id"], 2),
+            (request["id"], 0),
         ]
     finally:
         made.close()
@@ -286,7 +286,7 @@ def test_diagnostics_name_server_and_robots(world: World) -> None:
     heard = world.program.listen(DiagnosticArray, "/diagnostics")
     world.task("drone1", "fly").result()
 
-    def told() -> Any:
+    def counted() -> Any:
         return next(
             (
                 array
@@ -299,7 +299,7 @@ def test_diagnostics_name_server_and_robots(world: World) -> None:
             None,
         )
 
-    array = eventually(told)
+    array = eventually(counted)
     assert [part.hardware_id for part in array.status] == ["server", "drone1", "drone2", "arm1"]
     assert {part.level for part in array.status} == {DiagnosticStatus.OK}
 
@@ -418,12 +418,12 @@ def test_the_fleet_stops_and_goes_on_after_a_reset(world: World) -> None:
     goals = [world.task(robot, "wait") for robot in ("drone1", "drone2")]
     for goal in goals:
         eventually(lambda goal=goal: goal.feedback, "it never began")
-    asked = time.monotonic()
+    called_s = time.monotonic()
     assert world.program.call(Trigger, "/timely_bridge/stop").success
     for goal in goals:
         result = goal.result()
         assert result.error_code in (ErrorCode.FLEET_STOPPED, ErrorCode.DRIVER_STOPPED)
-        assert goal.ended_s - asked < AT_ONCE_S
+        assert goal.ended_s - called_s < AT_ONCE_S
     assert world.task("arm1", "tidy").result().error_code == ErrorCode.DRIVER_STOPPED
     assert world.program.call(Trigger, "/timely_bridge/reset").success
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
@@ -461,8 +461,8 @@ def test_an_arm_called_away_with_something_in_its_hand_says_so_to_the_next_plan(
         here.task("arm1", "drop it", scene="bin").result()
         eventually(lambda: held(states[-1].detail) == "")
         here.task("arm1", "away", scene="bin").result()
-        told = [task["scene"] for task in server.submitted]
-        assert told == ["cup, table", "table, cup in your gripper", "bin, cup in your gripper", "bin"]
+        scenes = [task["scene"] for task in server.submitted]
+        assert scenes == ["cup, table", "table, cup in your gripper", "bin, cup in your gripper", "bin"]
     finally:
         here.close()
 

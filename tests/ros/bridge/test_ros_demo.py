@@ -62,7 +62,7 @@ class Demo:
 
     def processes(self) -> list[int]:
         """The ids of all that runs on its behalf."""
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
@@ -70,8 +70,8 @@ class Demo:
                 except OSError:
                     continue  # it has ended, or is not ours
                 if self._mark.encode() in environment:
-                    found.append(int(entry.name))
-        return found
+                    pids.append(int(entry.name))
+        return pids
 
     def leaves_nothing(self) -> None:
         """Wait until all that it started has ended."""

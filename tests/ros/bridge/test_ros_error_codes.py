@@ -1,4 +1,4 @@
-"""Every error has a ROS 2 code, every code one meaning, and the ranges say who found out."""
+"""Every error has a ROS 2 code, every code one meaning, and its range names the part that reported it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timely.server.problems import PROBLEMS
 
 
 def subclasses(kind: type[TimelyError]) -> list[type[TimelyError]]:
-    return [kind, *(found for child in kind.__subclasses__() for found in subclasses(child))]
+    return [kind, *(below for child in kind.__subclasses__() for below in subclasses(child))]
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,10 @@ async def test_a_failed_motion_leads_to_an_urgent_plan_that_knows_what_was_done(
         end = await here.end_of(task)
         assert (end.outcome, end.code) == ("complete", 0)
         assert end.plan == "mf(100);tc(90);mu(40);ml(60);mf(50);"
-        (asked,) = here.server.replans
-        assert (asked["task_id"], asked["id"], asked["executed"]) == ("t1", "t1-r1", "mf(100);")
-        assert asked["reason"] == "segment 1: stuck"
-        assert asked["utility"] == URGENT
+        (request,) = here.server.replans
+        assert (request["task_id"], request["id"], request["executed"]) == ("t1", "t1-r1", "mf(100);")
+        assert request["reason"] == "segment 1: stuck"
+        assert request["utility"] == URGENT
         assert [(name, index, what) for name, index, what in here.driver.log if what == "done"] == [
             ("t1", 0, "done"),
             ("t1-r1", 0, "done"),

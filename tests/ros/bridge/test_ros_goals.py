@@ -21,18 +21,18 @@ def goal(**fields: object) -> ExecuteTask.Goal:
 
 
 def test_defaults_come_from_the_robot_and_the_message() -> None:
-    found = read_goal(goal(), ROBOT, LIMITS)
-    assert (found.skill_set, found.profile, found.agent, found.app, found.urgency) == (
+    result = read_goal(goal(), ROBOT, LIMITS)
+    assert (result.skill_set, result.profile, result.agent, result.app, result.urgency) == (
         "drone", "sim-drone", "drone1", None, None,
     )  # fmt: skip
-    assert found.utility == TimeUtility(1.0, -2.0, 1.0)
+    assert result.utility == TimeUtility(1.0, -2.0, 1.0)
 
 
 def test_what_the_goal_says_goes_first() -> None:
-    found = read_goal(
+    result = read_goal(
         goal(skill_set="arm", agent="me", app="game", urgency=0, scene="a table"), ROBOT, LIMITS
     )
-    assert (found.skill_set, found.agent, found.app, found.urgency, found.scene) == (
+    assert (result.skill_set, result.agent, result.app, result.urgency, result.scene) == (
         "arm",
         "me",
         "game",
@@ -42,8 +42,8 @@ def test_what_the_goal_says_goes_first() -> None:
 
 
 def test_cutoff_stands_for_alpha() -> None:
-    found = read_goal(goal(tuf=Tuf(ert_s=0.2, beta=2.0, cutoff_s=0.5)), ROBOT, LIMITS)
-    assert found.utility.alpha == pytest.approx(-2.0 / 0.3)
+    result = read_goal(goal(tuf=Tuf(ert_s=0.2, beta=2.0, cutoff_s=0.5)), ROBOT, LIMITS)
+    assert result.utility.alpha == pytest.approx(-2.0 / 0.3)
 
 
 @pytest.mark.parametrize(

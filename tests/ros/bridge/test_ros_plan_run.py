@@ -462,20 +462,20 @@ async def test_the_scene_of_a_plan_names_what_the_robot_holds() -> None:
 
 async def test_what_another_task_holds_says_nothing_about_the_next() -> None:
     """It will be put down by then; unless the next one takes the robot away from it."""
-    for policy, told in (("queue", "bin"), ("preempt", "bin, cup in your gripper")):
+    for policy, expected in (("queue", "bin"), ("preempt", "bin, cup in your gripper")):
         async with world(policy=policy) as here:
             _, first = here.run()
             await here.until(lambda: bool(here.driver.log))
             here.driver.holding = "cup"
             _, second = here.run(scene="bin", utility=URGENT, name="t2")
             await here.until(lambda: len(here.server.submitted) == 2)
-            assert here.server.submitted[1]["scene"] == told
+            assert here.server.submitted[1]["scene"] == expected
             await here.end_of(first)
             await here.end_of(second)
 
 
 @pytest.mark.parametrize(
-    ("scene", "told"),
+    ("scene", "expected"),
     [
         ("", "cup in your gripper"),
         ("  ", "cup in your gripper"),
@@ -484,6 +484,6 @@ async def test_what_another_task_holds_says_nothing_about_the_next() -> None:
         ("Cup, plate , cup holder", "plate, cup holder, cup in your gripper"),
     ],
 )
-def test_how_it_is_said(scene: str, told: str) -> None:
-    assert scene_with(scene, "cup") == told
+def test_the_scene_names_the_object_once(scene: str, expected: str) -> None:
+    assert scene_with(scene, "cup") == expected
     assert scene_with(scene, "") == scene

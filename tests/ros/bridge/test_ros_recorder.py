@@ -63,17 +63,17 @@ def test_a_recorded_day_replays(tmp_path: Path, domain_id: int, capsys: pytest.C
     tasks = [("drone1", "up and look"), ("arm1", "tidy"), ("drone1", "far"), ("drone1", "up and look")]
     files = record(tmp_path, domain_id, tasks, Bounds())
     (path,) = files.files
-    found = read_mcap(path)
-    assert [(task.agent, task.task, task.robot, task.outcome) for task in found] == [
+    recorded = read_mcap(path)
+    assert [(task.agent, task.task, task.robot, task.outcome) for task in recorded] == [
         ("drone1", "up and look", "sim-drone", "complete"),
         ("arm1", "tidy", "sim-arm", "complete"),
         ("drone1", "far", "sim-drone", "failed"),
         ("drone1", "up and look", "sim-drone", "complete"),
     ]
-    for task, (_, name) in zip(found, tasks, strict=True):
+    for task, (_, name) in zip(recorded, tasks, strict=True):
         assert task.scene == "a room"
         assert [segment.text for segment in task.segments.values()] == [part.text for part in SCRIPTS[name]]
-    first = found[0].segments
+    first = recorded[0].segments
     # A twentieth of the time of the profile, as the simulated robot took it.
     assert 0.05 < first[0].elapsed_s < AT_ONCE_S
     trace, result = tmp_path / "day.lrtrace.jsonl", tmp_path / "result.json"
@@ -112,8 +112,10 @@ def test_every_message_is_there_with_its_definition(tmp_path: Path, domain_id: i
         assert summary is not None
         assert summary.statistics is not None
         topics = {channel.id: channel.topic for channel in summary.channels.values()}
-        told = {topics[number]: count for number, count in summary.statistics.channel_message_counts.items()}
-        assert told == counts
+        counted = {
+            topics[number]: count for number, count in summary.statistics.channel_message_counts.items()
+        }
+        assert counted == counts
         # A player that jumps to a time needs these, and that time goes forward.
         assert len(summary.chunk_indexes) == summary.statistics.chunk_count >= 1
         assert all(chunk.message_index_offsets for chunk in summary.chunk_indexes)
@@ -176,9 +178,9 @@ def test_the_files_of_one_recording_are_one_day(tmp_path: Path) -> None:
     write("task", task(Task.ENDED, outcome="complete"), 103.1)
     assert files.close()
     assert len(files.files) > 3
-    (found,) = read_mcap(*files.files)
-    assert (found.arrival_s, found.outcome, found.robot) == (100.0, "complete", "tello")
-    assert found.segments[0].elapsed_s == 2.75
+    (recorded,) = read_mcap(*files.files)
+    assert (recorded.arrival_s, recorded.outcome, recorded.robot) == (100.0, "complete", "tello")
+    assert recorded.segments[0].elapsed_s == 2.75
     trace = tmp_path / "day.lrtrace.jsonl"
     assert run(["record", *map(str, reversed(files.files)), "-o", str(trace)]) == 0
     assert len(trace.read_text().splitlines()) == 2

@@ -1,4 +1,4 @@
-"""The heartbeat to the server: what counts as lost, and as found again."""
+"""Health checks of the server: when it counts as lost, and as back."""
 
 from __future__ import annotations
 

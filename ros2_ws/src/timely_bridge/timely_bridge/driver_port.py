@@ -1,8 +1,8 @@
 """A robot's driver over ROS 2: segments as ExecuteSegment goals, its state as a heartbeat.
 
-Two threads meet here. The loop's thread calls ``ready``, ``send`` and ``cancel`` and owns every future. Goals leave on
-that thread, too, so that a segment does not queue behind whatever else the executor is doing; everything else of rclpy
-is touched on the executor's thread only, because its action client is not safe to use from two.
+Two threads use it. The loop's thread calls ``ready``, ``send`` and ``cancel`` and owns every future. Goals leave on
+that thread, so that a segment does not wait for the executor's other work. All else of rclpy is used on the executor's
+thread only, because its action client is not thread-safe.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from timely_bridge.interfaces import Execution, SentSegment
 from timely_bridge.loop_thread import LoopThread
 
 READY_PERIOD_S = 0.05
-"""How often a waiting task looks whether the driver has appeared."""
+"""How often a waiting task checks for the driver."""
 
 CHECK_PERIOD_S = 0.2
 UNANSWERED_S = 0.3
-"""A goal that was not accepted for so long is asked for by its name."""
+"""The result of a goal that was not accepted for so long is requested by the goal's id."""
 
 
 @dataclass(slots=True)
 class _Goal:
-    """What the executor's thread knows of an order."""
+    """A segment on the executor's thread."""
 
     goal: Any
     goal_id: Any
@@ -121,8 +121,8 @@ class DriverPort:
         return self._trigger(self._reset)
 
     def destroy(self) -> None:
-        """Let go of everything; what is unfinished ends as lost."""
-        self._lose("the bridge let go of the driver")
+        """Release everything; unfinished segments end as lost."""
+        self._lose("the bridge released the driver")
         self._node.destroy_subscription(self._subscription)
         self._node.destroy_client(self._stop)
         self._node.destroy_client(self._reset)
@@ -162,7 +162,7 @@ class DriverPort:
         future.add_done_callback(lambda done: self._accepted(sent, done))
 
     def _announce(self, sent: SentSegment) -> None:
-        """Tell of an order, and of those before it, that it has gone out: after the robot, which is in a hurry."""
+        """Announce a segment and those sent before it, after the driver has got them."""
         while self._unannounced and any(other is sent for other, _ in self._unannounced):
             other, announce = self._unannounced.popleft()
             announce()
@@ -174,7 +174,7 @@ class DriverPort:
         handle = future.result()
         mine = self._goals.get(sent)
         if mine is None:
-            # Given up in the meantime; a motion that nobody waits for must not go on.
+            # The segment was given up in the meantime; its motion must not go on.
             if handle is not None and handle.accepted:
                 handle.cancel_goal_async()
         elif handle is None or not handle.accepted:
@@ -196,7 +196,7 @@ class DriverPort:
             return
         if response is None or response.status == GoalStatus.STATUS_UNKNOWN:
             if mine.assumed and not mine.cancelled:
-                # It never got there. Once more: the driver takes a segment only once, whatever we believe.
+                # The driver never got it. It is sent again; the driver takes each segment at most once.
                 mine.handle, mine.assumed, mine.since_s = None, False, time.monotonic()
                 self._dispatch(sent, mine)
                 return
@@ -240,7 +240,7 @@ class DriverPort:
             self._matched = self._client.server_is_ready()
 
     def check(self) -> None:
-        """Notice silence, of the driver and of its answers; to be called every ``CHECK_PERIOD_S``."""
+        """Find a silent driver and goals without an answer; to be called every ``CHECK_PERIOD_S``."""
         silent_s = time.monotonic() - self._heard_s
         if self._matched and silent_s > self._silence_s:
             self._matched = False

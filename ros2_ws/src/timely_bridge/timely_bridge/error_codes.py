@@ -1,4 +1,4 @@
-"""The one place where errors become ROS 2 codes; ranges and meanings are in ``timely_interfaces/msg/ErrorCode``."""
+"""Maps errors to ROS 2 codes; ranges and meanings are in ``timely_interfaces/msg/ErrorCode``."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ RANGES: Mapping[str, range] = {
     "bridge": range(1200, 1300),
     "driver": range(2000, 2100),
 }
-"""Who found out."""
+"""Part that reported the error -> its codes."""
 
 
 class TaskEnded(Exception):
-    """A task cannot go on: ``code`` and a line for people."""
+    """A task cannot go on: a code and a message for people."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -65,14 +65,14 @@ class TaskEnded(Exception):
 
 
 def code_of(error: TimelyError, *, server_url: str = "") -> int:
-    """The ROS 2 code of an error; an unreachable server is told from a broken engine by where it happened."""
+    """The ROS 2 code of an error. An EngineFailed at the server's URL means that the server cannot be reached."""
     if isinstance(error, EngineFailed) and server_url and error.where == server_url:
         return int(ErrorCode.SERVER_UNREACHABLE)
     return int(CODES.get(error.code, ErrorCode.SERVER_ERROR))
 
 
 def owner_of(code: int) -> str:
-    """Who found out: ``goal``, ``server``, ``bridge``, ``driver``, or empty for no error."""
+    """The part that reported a code: ``goal``, ``server``, ``bridge``, ``driver``, or empty for no error."""
     return next((owner for owner, codes in RANGES.items() if code in codes), "")
 
 

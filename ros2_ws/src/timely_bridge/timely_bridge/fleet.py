@@ -1,4 +1,4 @@
-"""What a fleet is: a YAML file that the launch files and ``run_fleet`` read alike."""
+"""The fleet file: YAML that the launch files and ``run_fleet`` read."""
 
 from __future__ import annotations
 

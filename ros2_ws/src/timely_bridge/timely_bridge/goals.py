@@ -1,4 +1,4 @@
-"""Turns an ExecuteTask goal into something to send to the server, or into the reason why not."""
+"""Checks an ExecuteTask goal, and makes the request to the server from it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class GoalLimits:
 
 
 def read_goal(goal: Any, robot: RobotEntry, limits: GoalLimits) -> TaskGoal:
-    """What an ``ExecuteTask.Goal`` asks for.
+    """The checked content of an ``ExecuteTask.Goal``.
 
     Raises:
         InvalidInput: a field is unusable; ``where`` names it. TooLarge: a text is over its limit.
@@ -82,15 +82,15 @@ def read_goal(goal: Any, robot: RobotEntry, limits: GoalLimits) -> TaskGoal:
 
 
 def scene_with(scene: str, holding: str) -> str:
-    """The scene with what the robot has in its gripper: a plan cannot go on from there without knowing.
+    """The scene with the object in the robot's gripper, because the next plan depends on it.
 
-    An arm may have been called away in the middle of a plan, or the last task was to pick something up.
+    An arm may have been preempted in the middle of a plan, or its last task was to pick something up.
     """
     if not holding:
         return scene
-    said = f"{holding} in your gripper"
-    listed = [part.strip() for part in scene.strip().rstrip(".").split(",")]
-    return ", ".join([part for part in listed if part and part.lower() != holding.lower()] + [said])
+    note = f"{holding} in your gripper"
+    things = [part.strip() for part in scene.strip().rstrip(".").split(",")]
+    return ", ".join([part for part in things if part and part.lower() != holding.lower()] + [note])
 
 
 def _utility(tuf: Any) -> TimeUtility:

@@ -1,4 +1,4 @@
-"""An asyncio loop on a thread of its own, for everything that talks to the server; ROS callbacks feed it."""
+"""An asyncio loop on a thread of its own, for the connection to the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class LoopThread:
@@ -25,20 +25,19 @@ class LoopThread:
         self.loop.run_forever()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call ``function`` soon on the loop; from any thread, ignored once the loop is closed."""
+        """Call ``function`` soon on the loop, from any thread; does nothing once the loop is closed."""
         if not self.loop.is_closed():
             try:
                 self.loop.call_soon_threadsafe(function, *args)
             except RuntimeError:
-                # It was closed in between: there is nobody left to tell.
-                return
+                return  # the loop was closed in between
 
-    def submit(self, work: Coroutine[Any, Any, Answer]) -> Future[Answer]:
+    def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Run a coroutine on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self, timeout_s: float = 5.0) -> bool:
-        """Cancel what runs, stop the loop and its thread; False if that took longer than ``timeout_s``."""
+        """Cancel all tasks, stop the loop and its thread; False if that took longer than ``timeout_s``."""
         if self.loop.is_closed():
             return True
 

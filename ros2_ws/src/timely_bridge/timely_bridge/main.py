@@ -16,9 +16,9 @@ SETTLE_S = 5.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; takes ``--ros-args`` only."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    ros_args = list(sys.argv[1:] if arguments is None else arguments)
     ended = ending_signals()
-    context = isolated_context(args=given)
+    context = isolated_context(args=ros_args)
     node = BridgeNode(context=context)
     spinner = Spinner(context, [node], name="bridge").start()
     with steady_process():

@@ -204,7 +204,8 @@ class PlanRun:
             self.observer.plan_changed(self, None)
             # The driver's segments are executed to their end, also when the plan breaks off.
             while executions and not self._failed.done():
-                await asyncio.wait((*executions, self._failed), return_when=asyncio.FIRST_COMPLETED)
+                pending: tuple[asyncio.Future[Any], ...] = (*executions, self._failed)
+                await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             self._raise_failed()
             if failure is not None:
                 raise failure

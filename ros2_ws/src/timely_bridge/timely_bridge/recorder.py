@@ -2,9 +2,9 @@
 
     timely_record --robots drone1 arm1 --output day.mcap --max-mb 256 --max-files 4
 
-Messages are kept as they came (CDR) with the definition of their types, so nothing but the file is needed to read them.
-A recording is bounded: when a file is full the next begins, ``day_0.mcap``, ``day_1.mcap`` ..., and the oldest goes.
-Where ROS 2's own ``ros2 bag record`` is installed, it makes files that are read all the same.
+Messages are kept as received (CDR), with the definitions of their types. A recording is bounded: when a file is full
+the next begins (``day_0.mcap``, ``day_1.mcap`` ...), and the oldest is removed. Files of ``ros2 bag record`` are read
+alike.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ TOPICS: Mapping[str, tuple[type, QoSProfile]] = {
     "segment_reports": (SegmentReport, QoSProfile(depth=200)),
     "state": (RobotState, LATCHED),
 }
-"""Of each robot: relative topic, type, and how to listen."""
+"""Of each robot: relative topic, type and QoS."""
 CHUNK_BYTES = 65_536
-"""So much is lost at most when the process is killed."""
-WAITING = 10_000
-"""Most messages that wait for the disk; more are dropped, and counted."""
+"""The most that is lost when the process is killed."""
+QUEUE_MESSAGES = 10_000
+"""Most messages that wait for the disk; more are dropped and counted."""
 FLUSH_S = 1.0
 CLOSE_S = 10.0
 PRIMITIVES = {"double": "float64", "float": "float32", "boolean": "bool", "octet": "byte"}
-"""Names that generated Python uses for what ROS 2 messages call otherwise."""
+"""Type names of generated Python -> names in ROS 2 messages."""
 LINE = "=" * 80
 
 
 def definition(kind: Any) -> str:
     """The message definition of a generated type with those of all types in it, as MCAP wants it (``ros2msg``)."""
-    found: dict[str, str] = {}
-    waiting = [kind]
-    while waiting:
+    texts: dict[str, str] = {}
+    pending = [kind]
+    while pending:
         fields = []
-        for name, written in waiting[0].get_fields_and_field_types().items():
+        for name, written in pending[0].get_fields_and_field_types().items():
             base, suffix = _plain(written)
             if "/" in base:
                 package, _, short = base.partition("/")
                 inner = getattr(import_module(f"{package}.msg"), short)
-                if base not in found and inner not in waiting:
-                    waiting.append(inner)
+                if base not in texts and inner not in pending:
+                    pending.append(inner)
             fields.append(f"{PRIMITIVES.get(base, base)}{suffix} {name}")
-        this = waiting.pop(0)
-        found[_name(this).replace("/msg/", "/")] = "\n".join(fields) + "\n"
-    (_, first), *others = found.items()
+        message = pending.pop(0)
+        texts[_name(message).replace("/msg/", "/")] = "\n".join(fields) + "\n"
+    (_, first), *others = texts.items()
     return first + "".join(f"{LINE}\nMSG: {name}\n{text}" for name, text in others)
 
 
@@ -110,7 +110,7 @@ class McapFiles:
         self.files: list[Path] = []
         self.failure = ""
         self._count = 0
-        self._queue: queue.Queue[tuple[str, str, str, int, bytes] | None] = queue.Queue(WAITING)
+        self._queue: queue.Queue[tuple[str, str, str, int, bytes] | None] = queue.Queue(QUEUE_MESSAGES)
         self._file: IO[bytes] | None = None
         self._writer: Any = None
         self._channels: dict[str, int] = {}
@@ -119,7 +119,7 @@ class McapFiles:
         self._thread.start()
 
     def write(self, topic: str, kind: str, schema: str, when_ns: int, data: bytes) -> None:
-        """Take one message; from any thread."""
+        """Queue one message; from any thread."""
         try:
             self._queue.put_nowait((topic, kind, schema, when_ns, data))
         except queue.Full:
@@ -187,8 +187,8 @@ class McapFiles:
             self._file = None
 
 
-class RecorderNode(Node):  # type: ignore[misc]
-    """Listens to the topics of some robots and hands what comes to ``files``."""
+class RecorderNode(Node):
+    """Subscribes to the topics of robots and writes their messages to ``files``."""
 
     def __init__(self, robots: Sequence[str], files: McapFiles, *, context: Context | None = None) -> None:
         super().__init__("timely_recorder", context=context)

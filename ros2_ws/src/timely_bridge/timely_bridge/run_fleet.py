@@ -107,7 +107,8 @@ def start_fleet(
         except (ParameterException, ValueError, TypeError) as error:
             # rclpy's own complaint about a parameter's type or range.
             raise InvalidInput(str(error), where="parameters of the fleet") from error
-        for node in (*drivers.values(), bridge):
+        managed: list[Any] = [*drivers.values(), bridge]
+        for node in managed:
             for step in (node.trigger_configure, node.trigger_activate):
                 if step() != TransitionCallbackReturn.SUCCESS:
                     raise EngineFailed(f"node {node.get_fully_qualified_name()} did not start; see its log")
@@ -136,8 +137,8 @@ def run_fleet(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; 0, 1 if something went wrong, 2 on bad input."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    at = given.index("--ros-args") if "--ros-args" in given else len(given)
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    at = argv.index("--ros-args") if "--ros-args" in argv else len(argv)
     parser = argparse.ArgumentParser(
         prog="timely_fleet", description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )
@@ -152,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--until-stdin-closes", action="store_true", help="end with the program that started this"
     )
-    options = parser.parse_args(given[:at])
+    options = parser.parse_args(argv[:at])
     stop = ending_signals()
     if options.until_stdin_closes:
         end_with_the_parent(stop)
@@ -175,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 stop,
                 on_ready=ready,
                 domain_id=options.domain_id,
-                ros_args=given[at:],
+                ros_args=argv[at:],
                 recording=recording,
             )
     except TimelyError as error:

@@ -39,7 +39,7 @@ UNANSWERED_S = 2.0
 """A goal that was not accepted for so long is asked for by its name."""
 
 
-class Player(Node):  # type: ignore[misc]
+class Player(Node):
     """Sends the goals. All its state lives on the executor's thread."""
 
     def __init__(self, tasks: Sequence[Mapping[str, Any]], context: Any, until_s: float) -> None:

@@ -1,7 +1,7 @@
-"""A server and a driver that behave, without HTTP, ROS or a model: for tests of whatever talks to either.
+"""A server and a driver for tests, without HTTP, ROS or a model.
 
-``FakeServer`` is used in place of ``timely.client.AsyncTimelyClient``: it sends the segments of a script, each when the
-robot is through with the one before (or all at once), waits for values of blocking ones, and keeps every report.
+``FakeServer`` takes the place of ``timely.client.AsyncTimelyClient``. It sends the segments of a script, each after the
+report on the one before, or all at once. It waits for the values of blocking segments and keeps every report.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class FakeStream:
 
 
 class FakeDriver:
-    """A driver on the loop: executes orders one after the other, ``execution_s`` times ``scale`` seconds each.
+    """A driver on the loop: executes segments one after the other, ``execution_s`` times ``scale`` seconds each.
 
     Args:
         clock, sleep: time, virtual in tests.
@@ -231,11 +231,11 @@ class FakeDriver:
         self.appears_s = math.nan
         """When a driver that is not there will be."""
         self.mute = False
-        """Takes orders and says nothing."""
+        """Takes segments and never begins them."""
         self.stubborn = False
         """Does not end a motion that was cancelled."""
         self.log: list[tuple[str, int, str]] = []
-        """(task, segment, what) in order; what is started, done, failed, cancelled."""
+        """(task, segment, event) in order; the event is started, done, failed or cancelled."""
         self._now, self._sleep = now, sleep
         self._scale, self._fails, self._values = scale, fails, dict(values or {})
         self._queue: asyncio.Queue[SentSegment] = asyncio.Queue()

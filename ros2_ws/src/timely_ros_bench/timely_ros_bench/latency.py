@@ -2,11 +2,11 @@
 
     python -m timely_ros_bench.latency --robots 1 10 30 [--segments 20] [--default-system] [--json FILE]
 
-Four parties, each in a process of its own, as in a fleet: the server (real HTTP, real scheduling, a scripted model),
-the bridge, the drivers of all robots, the robot programs that send tasks. All read one clock: Linux's monotonic one.
+Server (real HTTP and scheduling, a scripted model), bridge, drivers and robot programs run in processes of their own.
+All read Linux's monotonic clock.
 
-As latency tests do (cyclictest), it keeps the processors from sleeping meanwhile, with the bridge's own parameter
-``wake_latency_us``, unless it is told to leave the system alone or may not.
+Processors are kept out of deep sleep with the bridge's parameter ``wake_latency_us``, as cyclictest does.
+``--default-system`` leaves them alone.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ from timely.core.errors import EngineFailed, TimelyError
 ROBOTS = (1, 10, 30)
 SEGMENTS = 20
 SHORTEST_S, LONGEST_S = 1.5, 3.0
-"""Execution times of the segments: a mean of 2.25 s, as long as those of TimelyLLM's workloads as ``lrtrace`` composes
-them (means 1.7, 1.7 and 2.3 s, medians 2.4 to 2.5 s), with every robot busy all the time, which theirs are not."""
+"""Bounds of the segments' execution times; the mean is 2.25 s.
+
+TimelyLLM's workloads have means of 1.7, 1.7 and 2.3 s, as ``lrtrace`` composes them. Here every robot is always busy.
+"""
 
 TOKENS = (3, 7)
-"""Lengths of the segments, tokens; theirs have 5 in the mean."""
+"""Bounds of the segments' lengths, tokens; TimelyLLM's mean is 5."""
 
 UNANSWERED_S = 2.0
-"""A goal that was not accepted for so long is asked for by its name."""
+"""The result of a goal that was not accepted for so long is requested by the goal's id."""
 
 MODULE = "timely_ros_bench.latency"
 ROLES = ("server", "drivers", "bridge", "clients")
@@ -231,7 +233,7 @@ def _spin(
             deadline = time.monotonic() + START_S
             while not complete(nodes):
                 if stop.wait(0.05) or time.monotonic() > deadline:
-                    raise EngineFailed("not every driver was found")
+                    raise EngineFailed("not every driver appeared")
             write_whole(ready, "yes")
             stop.wait()
     finally:
@@ -329,11 +331,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.role == "clients":
             _ask(options.robots[0], options.segments, options.seed)
         else:
-            found = {}
+            results = {}
             latency_us, how = for_measurement(options.default_system)
             print(how, flush=True)
             for robots in options.robots:
-                found[str(robots)] = one = measure_latency(
+                results[str(robots)] = one = measure_latency(
                     robots, options.segments, seed=options.seed, wake_latency_us=latency_us
                 )
                 print(
@@ -344,7 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.json is not None:
                 write_whole(
                     options.json,
-                    json.dumps({"wake_latency_us": latency_us, "robots": found}, indent=2) + "\n",
+                    json.dumps({"wake_latency_us": latency_us, "robots": results}, indent=2) + "\n",
                 )
     except TimelyError as error:
         sys.stderr.write(f"bench ros: {error}\n")

@@ -1,7 +1,7 @@
-"""Lets two robots work for a long time, accelerated, and looks whether anything grows: ``timely bench soak``.
+"""Runs two robots for a long, accelerated time and checks whether anything grows: ``timely bench soak``.
 
-Server (a scripted model), fleet and this program are a process each. From the outside their memory, open files and
-sockets, threads and children are read once a simulated minute; at the end no task may be left in the bridge.
+Server (a scripted model), fleet and this program are a process each. Their memory, files, sockets, threads and children
+are read once a simulated minute. At the end no task may be left in the bridge.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def measure(
 ) -> dict[str, Any]:
     """Two robots for ``minutes`` of their own time, which goes ``speed`` times as fast as ours.
 
-    Returns per process ``rss_mb`` (second and last quarter), ``files``, ``threads`` and ``children`` (first and last
-    look after warming up), what the tasks came to, what is left, and ``flat``: nothing grew, nothing is left.
+    Returns for each process ``rss_mb`` (medians of an early and the last third), ``files``, ``threads`` and
+    ``children`` (first and last reading after warming up). Adds the outcomes of the tasks, the
+    tasks that are left, and ``flat``: nothing grew, and no task is left.
 
     Raises:
         EngineFailed: a part did not start, or ended.
@@ -95,7 +96,7 @@ def _judge(
 ) -> dict[str, Any]:
     counted = looks[int(WARM * len(looks)) :]
     third = max(1, len(counted) // 3)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "minutes": minutes,
         "speed": speed,
         "tasks": worker.tasks,
@@ -115,8 +116,8 @@ def _judge(
             process[what][1] <= process[what][0] + 1 for what in ("files", "threads", "children")
         )
         flat = flat and process["flat"]
-        found["processes"][name] = process
-    return found | {"flat": flat}
+        result["processes"][name] = process
+    return result | {"flat": flat}
 
 
 class _Worker:
@@ -164,8 +165,8 @@ class _Worker:
         deadline = time.monotonic() + END_S
         while len(self._at_bridge) < len(ROBOTS) and time.monotonic() < deadline:
             time.sleep(0.05)
-        missing = len(ROBOTS) - len(self._at_bridge)
-        return len(self._open) + missing + sum(self._at_bridge.values())
+        silent = len(ROBOTS) - len(self._at_bridge)
+        return len(self._open) + silent + sum(self._at_bridge.values())
 
     def close(self) -> None:
         """End."""

@@ -62,15 +62,15 @@ class SetPointRobot(SimDriver):
         return self._world.answer(call)
 
 
-def stop_delays(asked: Sequence[tuple[float, float]], commands: Times, stops: Times) -> list[float]:
+def stop_delays(windows: Sequence[tuple[float, float]], commands: Times, stops: Times) -> list[float]:
     """For each stop and robot that was busy: seconds from the call until no more set-points came.
 
     Args:
-        asked: of each stop, when it was called, and when nothing can be due to it any more (the reset).
+        windows: of each stop, when it was called, and when nothing can be due to it any more (the reset).
         commands: when a robot got set-points. stops: when the code that sends them ended early.
     """
     delays = []
-    for when_s, until_s in asked:
+    for when_s, until_s in windows:
         for robot, times in commands.items():
             if any(when_s - BUSY_S <= one < when_s for one in times):
                 after = [one for one in (*times, *stops.get(robot, ())) if when_s <= one < until_s]
@@ -118,9 +118,9 @@ def measure_stop(
         finally:
             for part in parts.values():
                 part.close()
-        asked = json.loads((place / "asked.json").read_text())
+        windows = json.loads((place / "windows.json").read_text())
         commands, stops = json.loads((place / "commands.json").read_text())
-    delays = sorted(stop_delays(asked, commands, stops))
+    delays = sorted(stop_delays(windows, commands, stops))
     if not delays:
         raise EngineFailed("no robot was busy when it was stopped", where="bench stop")
     return {
@@ -156,7 +156,7 @@ def _fly(folder: Path, robots: int, seed: int) -> None:
             stop.wait()
     finally:
         running.close()
-    robots_of: dict[str, Any] = running.drivers  # type: ignore[assignment]
+    robots_of: dict[str, Any] = running.drivers
     times = [
         {name: getattr(node, what) for name, node in robots_of.items()} for what in ("commands", "stops")
     ]
@@ -205,16 +205,17 @@ class _Program:
     def call(self, what: str) -> float:
         """Call the fleet's stop or reset, and return when it was called, once it has answered."""
         answered = threading.Event()
-        asked: list[float] = []
+        called_s: list[float] = []
 
         def begin() -> None:
-            asked.append(time.monotonic())
-            self._services[what].call_async(self._trigger()).add_done_callback(lambda future: answered.set())
+            called_s.append(time.monotonic())
+            request = self._services[what].call_async(self._trigger())
+            request.add_done_callback(lambda future: answered.set())
 
         self.spinner.call(begin)
         if not answered.wait(WAIT_S):
             raise EngineFailed(f"the bridge did not answer ~/{what}", where="bench stop")
-        return asked[0]
+        return called_s[0]
 
     def round(self) -> tuple[float, float]:
         """Make all busy, stop them, wait for the tasks' ends; when it was called and when they were over."""
@@ -226,12 +227,13 @@ class _Program:
         def send() -> None:
             for client in self._clients:
                 client.send_goal_async(self._goal(task=PLAN)).add_done_callback(
-                    lambda future: future.result().get_result_async().add_done_callback(over)
+                    lambda sent: sent.result().get_result_async().add_done_callback(over)
                 )
 
         self.spinner.call(send)
-        busy = lambda: sum(mode == self._state.EXECUTING for mode in self.modes.values())  # noqa: E731
-        self.until(lambda: busy() == len(self._clients), "the robots were never all busy")
+        self.until(
+            lambda: self._count(self._state.EXECUTING) == len(self._clients), "the robots were never all busy"
+        )
         time.sleep(self.rng.uniform(0.2, 1.2))
         asked_s = self.call("stop")
         self.until(lambda: self._left == 0, "tasks did not end after the stop")
@@ -242,7 +244,10 @@ class _Program:
         self.until(ready, "the robots are not ready after the reset")
         return asked_s, over_s
 
-    def found(self) -> bool:
+    def _count(self, mode: int) -> int:
+        return sum(current == mode for current in self.modes.values())
+
+    def ready(self) -> bool:
         """All that is called is there."""
         return (
             all(client.server_is_ready() for client in self._clients)
@@ -254,8 +259,8 @@ class _Program:
 def _stop_again_and_again(folder: Path, robots: int, repetitions: int, seed: int) -> None:
     program = _Program(robots, seed)
     try:
-        program.until(program.found, "the fleet did not appear")
-        write_whole(folder / "asked.json", json.dumps([program.round() for _ in range(repetitions)]))
+        program.until(program.ready, "the fleet did not appear")
+        write_whole(folder / "windows.json", json.dumps([program.round() for _ in range(repetitions)]))
     finally:
         program.spinner.close()
 

@@ -1,8 +1,8 @@
-"""Breaks a fleet again and again, at random and seeded, and counts broken promises: ``timely bench faults``.
+"""Breaks a fleet again and again, seeded, and counts violations: ``timely bench faults``.
 
-Real parts, each in a process of its own: the server (a scripted model), the bridge, a driver for each robot, and
-emulated robots with the vendors' own clients; the emulated Tello's network loses and doubles one datagram in five
-throughout. In each round every robot gets a task and one fault strikes one of them, or all:
+Server (a scripted model), bridge, drivers and emulated robots run in processes of their own. Drivers use the vendors'
+own clients. The network of the emulated Tello loses and doubles one datagram in five. In each round every robot gets a
+task, and one fault happens to one robot or to all:
 
 * ``late_segment``: the model stalls in the middle of a plan;
 * ``unsafe_plan``: the model writes a motion outside the robot's limits;
@@ -10,7 +10,7 @@ throughout. In each round every robot gets a task and one fault strikes one of t
 * ``driver_killed``, ``bridge_killed``, ``server_killed``: the process gets SIGKILL and is started again;
 * ``dds_cut``: the driver's ROS 2 datagrams are lost, both ways, for five seconds.
 
-Then the robots' own logs are compared with what was sent, and every task's end is looked at (``judge``).
+Then the robots' own logs are compared with what was sent, and the end of every task is checked (``judge``).
 """
 
 from __future__ import annotations

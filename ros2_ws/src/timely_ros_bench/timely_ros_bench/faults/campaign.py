@@ -36,7 +36,7 @@ class Campaign:
     world: World
     observer: Observer
     rng: random.Random
-    found: Violations = field(default_factory=Violations)
+    violations: Violations = field(default_factory=Violations)
     lost: int = 0
     tasks: int = 0
     held: int = 0
@@ -154,7 +154,7 @@ class Campaign:
             for errand in errands.values():
                 self.observer.insist(errand)
         struck = errands[fault.robot]
-        # An answer of a server that was just found may get lost; asked by its name, it is given again.
+        # An answer of a server that has just appeared may get lost. It is requested again by the goal's id.
         while not self._until(lambda: struck.ended, 5.0) and time.monotonic() - begin_s < TASK_LIMIT_S:
             self.observer.insist(struck)
         if fault.kind == "driver_killed":
@@ -175,21 +175,21 @@ class Campaign:
     def _judge(
         self, fault: Fault, name: str, errand: Errand, said: list[Said], begin_s: float, who: str
     ) -> str:
-        found, label = self.found, ""
+        violations, label = self.violations, ""
         outcome = self._outcome(fault, errand)
         if outcome is None:
             self.lost += 1
-            found.cases.append(f"lost: {who}")
+            violations.cases.append(f"lost: {who}")
         else:
-            judge_outcome(*outcome, found, who)
+            judge_outcome(*outcome, violations, who)
             label = f"{outcome[0]} {name_of(outcome[1])}"
             self.outcomes[label] = self.outcomes.get(label, 0) + 1
         moved = log_motions(name, self.world.logs[name], begin_s)
         sent = motions_of(name, errand.plan)
-        judge_motions(sent, [motion.what for motion in moved], found, who)
+        judge_motions(sent, [motion.what for motion in moved], violations, who)
         # What a driver says while it is cut off, or dead, nobody can hear.
         if not (name == fault.robot and fault.kind in ("dds_cut", "driver_killed")):
-            self.held += judge_holding(said, moved, sent, found, who)
+            self.held += judge_holding(said, moved, sent, violations, who)
         return label
 
     def _outcome(self, fault: Fault, errand: Errand) -> tuple[str, int] | None:

@@ -1,7 +1,7 @@
 """Cuts a program off from ROS 2 and connects it again: loses the datagrams of its domain's ports, both ways, at will.
 
-A small library is put in front of libc's socket calls (``LD_PRELOAD``), so this needs no privileges, and touches no
-other program, nor what the program itself says to robots on other ports. Linux with a C compiler only.
+A small library replaces libc's socket calls (``LD_PRELOAD``). This needs no privileges and changes no other program.
+Traffic to robots on other ports goes on. Linux with a C compiler only.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
   </profiles>
 </dds>
 """
-"""Fast DDS by UDP on loopback and nothing else. With ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST rmw_fastrtps takes shared
-memory as well, whatever FASTDDS_BUILTIN_TRANSPORTS says, and shared memory has no datagrams to lose; it also stays
-behind in /dev/shm when a process is killed."""
+"""Fast DDS by UDP on loopback and nothing else.
+
+With ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST, rmw_fastrtps uses shared memory too, despite FASTDDS_BUILTIN_TRANSPORTS.
+Shared memory has no datagrams to lose. Files of a killed process stay in /dev/shm.
+"""
 
 SOURCE = r"""
 #define _GNU_SOURCE

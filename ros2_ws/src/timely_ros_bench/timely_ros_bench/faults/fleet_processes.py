@@ -133,10 +133,6 @@ class World:
         """SIGKILL."""
         self._parts[role].kill()
 
-    def missing(self) -> list[str]:
-        """Parts that have ended by themselves, with what they said."""
-        return [f"{role}: {part.quote()}" for role, part in self._parts.items() if part.ended]
-
     def said(self, role: str) -> str:
         """What a part has written."""
         return self._parts[role].quote()

@@ -75,7 +75,7 @@ class Said:
         return bool(self.mode == RobotState.EXECUTING)
 
 
-def judge_motions(sent: Sequence[str], moved: Sequence[str], found: Violations, who: str) -> None:
+def judge_motions(sent: Sequence[str], moved: Sequence[str], violations: Violations, who: str) -> None:
     """Every motion was sent, at most once, in order: ``moved`` is ``sent`` up to some point.
 
     The motions of ``sent`` differ from each other.
@@ -85,20 +85,20 @@ def judge_motions(sent: Sequence[str], moved: Sequence[str], found: Violations, 
         parsed = NUMBER.match(what)
         low, high = LIMITS.get(parsed[1] if parsed else "", (-math.inf, math.inf))
         if parsed and not low <= float(parsed[2]) <= high:
-            found.add("out_of_limits", f"{who}: {what}")
+            violations.add("out_of_limits", f"{who}: {what}")
         if what in sent[:position]:
-            found.add("repeated", f"{who}: {what} of {list(sent)}, moved {list(moved)}")
+            violations.add("repeated", f"{who}: {what} of {list(sent)}, moved {list(moved)}")
         elif what in sent[position:]:
             place = sent.index(what, position)
             if place != position:
-                found.add("out_of_order", f"{who}: {what} before {sent[position]}")
+                violations.add("out_of_order", f"{who}: {what} before {sent[position]}")
             position = place + 1
         else:
-            found.add("out_of_order", f"{who}: {what} was never sent; sent {list(sent)}")
+            violations.add("out_of_order", f"{who}: {what} was never sent; sent {list(sent)}")
 
 
 def judge_holding(
-    said: Sequence[Said], moved: Sequence[Moved], sent: Sequence[str], found: Violations, who: str
+    said: Sequence[Said], moved: Sequence[Moved], sent: Sequence[str], violations: Violations, who: str
 ) -> int:
     """Within a second of a segment's end the robot no longer says that it executes it, and it moves only when it does.
 
@@ -111,7 +111,7 @@ def judge_holding(
     for before, after in itertools.pairwise(said):
         silent_s = after.stamp_s - before.stamp_s
         if before.session == after.session and before.executing and silent_s > limit_s:
-            found.add("late_hold", f"{who}: said nothing for {silent_s:.1f} s after EXECUTING")
+            violations.add("late_hold", f"{who}: said nothing for {silent_s:.1f} s after EXECUTING")
     held = 0
     for position, motion in enumerate(moved):
         following = moved[position + 1].start_s if position + 1 < len(moved) else motion.end_s + 2.0 * limit_s
@@ -120,27 +120,27 @@ def judge_holding(
         stale = [one for one in between if one.executing and one.segment == index]
         if stale and stale[-1].heard_s > motion.end_s + limit_s:
             late_s = stale[-1].heard_s - motion.end_s
-            found.add(
+            violations.add(
                 "late_hold", f"{who}: still said EXECUTING {late_s:.1f} s after the end of {motion.what}"
             )
         waited = any(one.mode == RobotState.HOLDING for one in between)
         held += waited
         late = following > motion.end_s + limit_s and position + 1 < len(moved)
         if late and between and not waited and not any(one.executing for one in between):
-            found.add("late_hold", f"{who}: waited after {motion.what} and never said HOLDING")
+            violations.add("late_hold", f"{who}: waited after {motion.what} and never said HOLDING")
         around = [one for one in said if abs(one.heard_s - motion.start_s) <= SETTLED_S]
         earlier = next((one for one in reversed(said) if one.heard_s < motion.start_s - SETTLED_S), None)
         if earlier is not None and around and not any(one.executing for one in [earlier, *around]):
-            found.add("late_hold", f"{who}: {motion.what} began while it said mode {earlier.mode}")
+            violations.add("late_hold", f"{who}: {motion.what} began while it said mode {earlier.mode}")
     return held
 
 
-def judge_outcome(outcome: str, code: int, found: Violations, who: str) -> None:
+def judge_outcome(outcome: str, code: int, violations: Violations, who: str) -> None:
     """A task's end says what became of it and why."""
     if outcome not in OUTCOMES:
-        found.add("untyped", f"{who}: outcome {outcome!r}")
+        violations.add("untyped", f"{who}: outcome {outcome!r}")
     elif outcome == ExecuteTask.Result.COMPLETE:
         if code != ErrorCode.NONE:
-            found.add("untyped", f"{who}: complete with code {code}")
+            violations.add("untyped", f"{who}: complete with code {code}")
     elif code not in NAMES or code == ErrorCode.NONE or code in DEFECTS:
-        found.add("untyped", f"{who}: {outcome} with code {NAMES.get(code, code)}")
+        violations.add("untyped", f"{who}: {outcome} with code {NAMES.get(code, code)}")

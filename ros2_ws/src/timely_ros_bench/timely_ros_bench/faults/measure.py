@@ -21,7 +21,7 @@ Say = Callable[[str], None]
 
 
 def _silent(line: str) -> None:
-    """Nobody listens."""
+    """Print nothing."""
 
 
 @contextmanager
@@ -63,21 +63,21 @@ def measure_faults(
     with a_world(robots, seed, domain) as (world, observer):
         campaign = Campaign(world, observer, random.Random(seed + 1))
         for number, fault in enumerate(schedule(count, seed, robots)):
-            before_s, seen = time.monotonic(), len(campaign.found.cases)
+            before_s, seen = time.monotonic(), len(campaign.violations.cases)
             struck = campaign.play(number, fault)
             say(
                 f"{number + 1:4d}/{count} {fault.kind:14s} {fault.robot:6s} {time.monotonic() - before_s:5.1f} s: "
-                f"{struck or 'lost'}; {campaign.found.total} violations, {campaign.lost} lost so far"
+                f"{struck or 'lost'}; {campaign.violations.total} violations, {campaign.lost} lost so far"
             )
-            for case in campaign.found.cases[seen:]:
+            for case in campaign.violations.cases[seen:]:
                 say(f"     {case}")
         return {
             "faults": count,
-            "violations": {kind: campaign.found.counts[kind] for kind in VIOLATIONS},
+            "violations": {kind: campaign.violations.counts[kind] for kind in VIOLATIONS},
             "lost_tasks": campaign.lost,
             "tasks": campaign.tasks,
             "outcomes": dict(sorted(campaign.outcomes.items())),
             "held": campaign.held,
             "restarts": world.restarts,
-            "cases": campaign.found.cases,
+            "cases": campaign.violations.cases,
         }
