@@ -1,9 +1,11 @@
-"""Every error lrtrace raises on purpose, as one tree; the command line turns each into one line and exit 2.
+"""The errors of lrtrace as one tree. The command line prints each as one line and exits with code 2.
 
-LRTraceError
- +- BadInput         a file, line or argument that cannot be used: says what and where
-     +- UnknownName  a profile, skill, workload, format ... that does not exist: lists the known ones
-     +- TooFewSamples  a fit that would mean nothing
+::
+
+    LRTraceError
+     +- BadInput           an unusable file, line or argument; says what and where
+         +- UnknownName    a profile, skill, workload or format that does not exist; lists the existing ones
+         +- TooFewSamples  too few runs for a fit
 """
 
 from __future__ import annotations
@@ -41,16 +43,16 @@ class BadInput(LRTraceError):
 
 
 class UnknownName(BadInput):
-    """A name that does not exist; the message lists the known ones."""
+    """A name that does not exist. The message lists the existing names."""
 
     code = "unknown_name"
 
-    def __init__(self, kind: str, name: object, known: Iterable[str], *, where: str = "") -> None:
-        listed = ", ".join(sorted(known)) or "none"
+    def __init__(self, kind: str, name: object, names: Iterable[str], *, where: str = "") -> None:
+        listed = ", ".join(sorted(names)) or "none"
         super().__init__(f"unknown {kind} {name!r}; known: {listed}", where=where)
 
 
 class TooFewSamples(BadInput):
-    """Not enough recorded runs for the model asked for."""
+    """Too few recorded runs for the model."""
 
     code = "too_few_samples"

@@ -1,21 +1,21 @@
-"""JSON lines of any kind, read as a stream with file and line in every error, written whole or not at all."""
+"""Reads JSON lines as a stream, with file and line in every error, and writes them whole or not at all."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from lrtrace.errors import BadInput
+from lrtrace.files import replacing
 
 MAX_LINE_BYTES = 8_000_000
-"""The longest line that is read."""
+"""Longest line that can be read."""
 
 
-def read_lines(path: Path) -> Generator[tuple[int, dict[str, Any]], None, None]:
+def read_jsonl(path: Path) -> Generator[tuple[int, dict[str, Any]], None, None]:
     """(line number from 1, object) of every line that is not blank.
 
     Raises:
@@ -39,7 +39,7 @@ def raw_lines(path: Path, file: IO[bytes]) -> Iterator[tuple[int, int, bytes]]:
 
 
 def decode(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    """One line's object. Raises BadInput as ``read_lines``."""
+    """One line's object. Raises BadInput as ``read_jsonl``."""
     where = f"{path}:{number}"
     try:
         value = _DECODER.decode(line.decode("utf-8-sig"))
@@ -70,23 +70,13 @@ def open_input(path: Path) -> IO[bytes]:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[IO[str]]:
-    """A text file that appears under its name only when the block ends well.
+    """A text file that appears under its name when the block ends without an error.
 
     Raises:
         BadInput: it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        file = partial.open("w", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise BadInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
-    try:
-        with file:
-            yield file
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+        yield file
 
 
 def encode(values: Mapping[str, Any]) -> str:
@@ -94,7 +84,7 @@ def encode(values: Mapping[str, Any]) -> str:
     return json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
+def write_jsonl(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
     """Write objects, one a line; returns how many. Raises BadInput."""
     count = 0
     with open_output(path) as file:
@@ -105,4 +95,4 @@ def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
-"""Made once: ``json.loads`` with an argument makes one for every line."""
+"""One decoder for all lines: ``json.loads`` with an argument would make one per line."""

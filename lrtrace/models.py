@@ -1,8 +1,8 @@
 """Execution-time models of one robot skill: constant, linear in an argument, or sampled from recorded runs.
 
-All times are seconds. A model answers for its minimum, mean, any quantile and a random draw; ``estimate_s`` is
-the value a scheduler plans with: the mean of a simple skill, the minimum of one whose time depends on the scene,
-so that the next segment is there in time even then (TimelyLLM, section 4.3).
+All times are seconds. A model gives its minimum, mean, quantiles and random draws. A scheduler plans with
+``estimate_s``: the mean of a simple skill, or the minimum of a skill whose time depends on the scene. So the next
+segment arrives in time even after the shortest run (TimelyLLM, section 4.3).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Args = Mapping[str, object]
 """Argument values of one skill call by name."""
 
 Quantiles = tuple[FiniteFloat, ...]
-"""An empirical distribution: its quantiles at evenly spaced levels from 0 (minimum) to 1 (maximum)."""
+"""Quantiles of an empirical distribution at evenly spaced levels from 0 (minimum) to 1 (maximum)."""
 
 MAX_EXECUTION_S = 86_400.0
-"""No single skill runs longer than a day; a model that says so was given a broken argument."""
+"""Longest execution time: a day. A longer one means a broken argument."""
 
 
 def at_level(quantiles: Sequence[float], level: float) -> float:
-    """Inverse distribution function of evenly spaced quantiles, linear in between; 0 for none."""
+    """Inverse distribution function of evenly spaced quantiles, linear in between; 0 without quantiles."""
     if not quantiles:
         return 0.0
     position = level * (len(quantiles) - 1)
@@ -41,7 +41,7 @@ def at_level(quantiles: Sequence[float], level: float) -> float:
 
 
 def mean_of(quantiles: Sequence[float]) -> float:
-    """Mean of the piecewise linear inverse distribution function (trapezoids); 0 for none."""
+    """Mean of the piecewise linear inverse distribution function (trapezoids); 0 without quantiles."""
     if not quantiles:
         return 0.0
     if len(quantiles) == 1:
@@ -50,7 +50,7 @@ def mean_of(quantiles: Sequence[float]) -> float:
 
 
 def measure(value: object, how: Literal["value", "words", "chars"], name: str) -> float:
-    """The number a linear model multiplies: the argument itself, or the words or characters of its text.
+    """The number that a linear model multiplies: the argument, or the words or characters of its text.
 
     Raises:
         BadInput: not a finite number (``value``).
@@ -72,9 +72,9 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     variable: bool = False
-    """The time depends on the scene, not on the arguments: schedulers plan with its minimum."""
+    """The time depends on the scene, not on the arguments. Schedulers plan with the minimum."""
     samples: int | None = Field(default=None, ge=1)
-    """Recorded runs behind it; None when taken from a publication or assumed."""
+    """Number of recorded runs behind it; None if published or assumed."""
     note: str = ""
 
     def quantile_s(self, level: float, args: Args) -> float:
@@ -86,15 +86,15 @@ class _Model(BaseModel):
         raise NotImplementedError
 
     def minimum_s(self, args: Args) -> float:
-        """Shortest execution time seen."""
+        """Shortest execution time."""
         return self.quantile_s(0.0, args)
 
     def estimate_s(self, args: Args) -> float:
-        """What a scheduler plans with: the mean, or the minimum of a variable skill."""
+        """The time for schedules: the mean, or the minimum of a variable skill."""
         return self.minimum_s(args) if self.variable else self.mean_s(args)
 
     def sample_s(self, args: Args, rng: np.random.Generator) -> float:
-        """One random run (inverse transform; always takes exactly one number from ``rng``)."""
+        """One random run by inverse transform. It takes exactly one number from ``rng``."""
         return self.quantile_s(float(rng.random()), args)
 
 
@@ -104,7 +104,7 @@ def _sorted(name: str, values: Quantiles) -> None:
 
 
 class ConstantModel(_Model):
-    """Always about ``seconds``; ``residual_s`` are quantiles of measured minus modelled time."""
+    """A constant of ``seconds``. ``residual_s`` are quantiles of measured minus modelled time."""
 
     model: Literal["constant"] = "constant"
     seconds: NonNegativeFloat
@@ -116,18 +116,16 @@ class ConstantModel(_Model):
         return self
 
     def quantile_s(self, level: float, args: Args) -> float:
-        """See base class."""
         return max(0.0, self.seconds + at_level(self.residual_s, level))
 
     def mean_s(self, args: Args) -> float:
-        """See base class."""
         return max(0.0, self.seconds + mean_of(self.residual_s))
 
 
 class LinearModel(_Model):
     """``intercept_s + per_unit_s * measure(argument)``, never below ``floor_s``.
 
-    ``unit`` is what ``per_unit_s`` is per (cm, deg, s, word ...); ``residual_s`` are quantiles of measured minus
+    ``unit`` is the unit of ``per_unit_s`` (cm, deg, s, word ...). ``residual_s`` are quantiles of measured minus
     modelled time.
     """
 
@@ -161,16 +159,14 @@ class LinearModel(_Model):
         return max(self.floor_s, seconds)
 
     def quantile_s(self, level: float, args: Args) -> float:
-        """See base class."""
         return self._bounded(self.line_s(args) + at_level(self.residual_s, level))
 
     def mean_s(self, args: Args) -> float:
-        """See base class."""
         return self._bounded(self.line_s(args) + mean_of(self.residual_s))
 
 
 class SampledModel(_Model):
-    """Drawn from recorded runs, whatever the arguments; ``quantiles_s`` at evenly spaced levels 0..1."""
+    """A distribution of recorded runs, independent of the arguments: ``quantiles_s`` at evenly spaced levels 0..1."""
 
     model: Literal["sampled"] = "sampled"
     quantiles_s: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=2)]
@@ -182,13 +178,11 @@ class SampledModel(_Model):
         return self
 
     def quantile_s(self, level: float, args: Args) -> float:
-        """See base class."""
         return at_level(self.quantiles_s, level)
 
     def mean_s(self, args: Args) -> float:
-        """See base class."""
         return mean_of(self.quantiles_s)
 
 
 ExecutionModel = Annotated[ConstantModel | LinearModel | SampledModel, Field(discriminator="model")]
-"""Any of the three, told apart by ``model``."""
+"""One of the three models, by the field ``model``."""

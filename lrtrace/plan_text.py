@@ -1,7 +1,7 @@
-"""Reads the text of plans just enough to time them: which skills are called with what, and how many tokens it is.
+"""Reads skill calls from plan text and estimates execution times and tokens.
 
-Understands calls as MiniSpec and flat call lists write them (``mf(100)``, ``move_to('red box')``); control flow is
-skipped. Whether a plan is well formed is not judged here.
+It reads calls of MiniSpec and of flat call lists (``mf(100)``, ``move_to('red box')``) and skips control flow. It does
+not check whether a plan is well formed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from lrtrace.profiles import RobotProfile
+from lrtrace.robot_profile import RobotProfile
 
 How = Literal["estimate", "mean", "minimum", "sample"]
 
@@ -25,15 +25,15 @@ _PIECE = re.compile(r" ?[^\W\d_]+|\d+| ?(?:[^\w\s]|_)+|\s+")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One skill call of a plan; numbers as float, texts without their quotes."""
+    """One skill call. Numbers are floats, texts have no quotes."""
 
     skill: str
     args: tuple[float | str, ...]
 
 
 def parse_calls(text: str) -> list[Call]:
-    """Every call in ``text``, in order. What is not a complete call is skipped. Linear in the length."""
-    found: list[Call] = []
+    """Every complete call in ``text``, in order. Linear in the length."""
+    calls: list[Call] = []
     position = 0
     while (match := _CALL.search(text, position)) is not None:
         position = match.end()
@@ -48,13 +48,13 @@ def parse_calls(text: str) -> list[Call]:
             elif argument["plain"] or argument["end"] == "," or args:
                 args.append(_value(argument["plain"]))
             if argument["end"] == ")":
-                found.append(Call(match["name"], tuple(args)))
+                calls.append(Call(match["name"], tuple(args)))
                 position = at
                 break
         else:
-            if _NESTED.match(text, at):  # the call of another skill as an argument: that one is found next
-                found.append(Call(match["name"], tuple(args)))
-    return found
+            if _NESTED.match(text, at):  # the argument is another call, which the next round reads
+                calls.append(Call(match["name"], tuple(args)))
+    return calls
 
 
 def _value(plain: str) -> float | str:
@@ -67,10 +67,10 @@ def _value(plain: str) -> float | str:
 def execution_s(
     text: str, profile: RobotProfile, how: How = "estimate", rng: np.random.Generator | None = None
 ) -> float:
-    """Execution time of every call in ``text`` one after the other, seconds; ``sample`` draws from ``rng``.
+    """Execution time of all calls in ``text`` in sequence, seconds. ``sample`` draws from ``rng``.
 
     Raises:
-        UnknownName: a call of a skill the profile does not have. BadInput: an argument that cannot be timed.
+        UnknownName: the profile lacks a skill. BadInput: an argument has no execution time.
         ValueError: ``sample`` without ``rng``.
     """
     total = 0.0
@@ -97,10 +97,10 @@ def call_s(
 
 
 def count_tokens(text: str) -> int:
-    """About how many tokens a byte-pair tokenizer of the Llama 3 kind makes of ``text``; at least 1.
+    """Estimated number of tokens of ``text`` with a byte-pair tokenizer like Llama 3's; at least 1.
 
-    Words are one token up to eight letters, digits come in threes, punctuation in clusters. Within 10% of SmolLM2's
-    tokenizer over the benchmark plans (a test measures that where the tokenizer is at hand).
+    A word of up to eight letters, three digits, or a cluster of punctuation count as one token. Over the benchmark
+    plans the estimate is within 10% of SmolLM2's tokenizer.
     """
     total = 0
     for match in _PIECE.finditer(text):

@@ -1,12 +1,12 @@
-"""The little of matplotlib that plots need, imported only when something is drawn; never opens a window."""
+"""Makes and saves figures. Matplotlib is imported only when needed, and never opens a window."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from lrtrace.errors import BadInput
+from lrtrace.files import replacing
 
 
 def new_figure(width_in: float, height_in: float) -> Any:
@@ -23,7 +23,7 @@ def new_figure(width_in: float, height_in: float) -> Any:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write it as the suffix says (png, svg, pdf), whole or not at all.
+    """Write the figure in the format of its suffix (png, svg, pdf), whole or not at all.
 
     Raises:
         BadInput: another suffix, or the file cannot be written.
@@ -31,11 +31,5 @@ def save(figure: Any, path: Path) -> None:
     suffix = path.suffix.lstrip(".").lower()
     if suffix not in ("png", "svg", "pdf"):
         raise BadInput("a plot ends in .png, .svg or .pdf", where=str(path))
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with replacing(path) as partial:
         figure.savefig(partial, format=suffix, dpi=120)
-        os.replace(partial, path)
-    except OSError as error:
-        raise BadInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
-    finally:
-        partial.unlink(missing_ok=True)

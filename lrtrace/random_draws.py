@@ -1,4 +1,4 @@
-"""Random draws that are the same on every machine: all from the generator's plain doubles, none of its own laws."""
+"""Random draws that are equal on every machine, since all derive from the generator's plain doubles."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Item = TypeVar("Item")
 _NORMAL = NormalDist()
 
 
-class Draw:
-    """Uniform, exponential, normal ... out of one seeded stream.
+class RandomDraws:
+    """Uniform, exponential and other draws from one seeded stream.
 
-    numpy promises the same doubles for a seed in all its versions, but not the same exponentials or choices.
+    Every numpy version gives the same doubles for a seed, but not the same exponentials or choices.
 
     Args:
         seed: zero or more.
@@ -26,7 +26,7 @@ class Draw:
         self.rng = np.random.Generator(np.random.PCG64(seed))
 
     def uniform(self) -> float:
-        """In 0 (included) to 1."""
+        """From 0 (inclusive) to 1 (exclusive)."""
         return float(self.rng.random())
 
     def below(self, count: int) -> int:

@@ -1,4 +1,4 @@
-"""Summarises a trace: how much arrives when, how long plans are and take, how many robots are busy at once."""
+"""Summarises a trace: arrivals, plan lengths, execution times and busy robots."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from lrtrace.job import RESPONSE_S, Header, Job
 from lrtrace.plots import new_figure, save
-from lrtrace.trace import RESPONSE_S, Header, Job, Trace
+from lrtrace.trace import Trace
 
 
 def _doubles() -> array[float]:
@@ -21,7 +22,7 @@ def _doubles() -> array[float]:
 
 
 @dataclass(slots=True)
-class Numbers:
+class NumberColumn:
     """One column of numbers, 8 bytes each."""
 
     values: array[float] = field(default_factory=_doubles)
@@ -31,7 +32,7 @@ class Numbers:
         self.values.append(value)
 
     def array(self) -> np.ndarray:
-        """As numpy, shape ``(n,)``."""
+        """As a numpy array, shape ``(n,)``."""
         return np.frombuffer(self.values, dtype=np.float64) if self.values else np.zeros(0)
 
     def summary(self) -> dict[str, float] | None:
@@ -40,7 +41,7 @@ class Numbers:
             return None
         values = self.array()
         p50, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
-        found = {
+        values_by_name = {
             "mean": values.mean(),
             "min": values.min(),
             "p50": p50,
@@ -48,7 +49,7 @@ class Numbers:
             "p99": p99,
             "max": values.max(),
         }
-        return {name: round(float(value), 6) for name, value in found.items()}
+        return {name: round(float(value), 6) for name, value in values_by_name.items()}
 
 
 COLUMNS = {
@@ -61,19 +62,21 @@ COLUMNS = {
     "tasks_per_event": "tasks arriving together",
     "interarrival_s": "time between events [s]",
 }
-"""What is measured, in words."""
+"""Columns and their labels."""
 
 
 @dataclass(slots=True)
 class Stats:
-    """Everything measured of one trace."""
+    """The statistics of one trace."""
 
     header: Header
     jobs: int = 0
-    arrivals_s: Numbers = field(default_factory=Numbers)
+    arrivals_s: NumberColumn = field(default_factory=NumberColumn)
     busy: list[tuple[float, int]] = field(default_factory=list)
-    """(time in seconds, tasks in progress from then on), at most ``BUSY_POINTS``."""
-    columns: dict[str, Numbers] = field(default_factory=lambda: {name: Numbers() for name in COLUMNS})
+    """(time in seconds, number of tasks in progress from then), at most ``BUSY_POINTS``."""
+    columns: dict[str, NumberColumn] = field(
+        default_factory=lambda: {name: NumberColumn() for name in COLUMNS}
+    )
     classes: Counter[str] = field(default_factory=Counter)
     skill_sets: Counter[str] = field(default_factory=Counter)
     agents: set[str] = field(default_factory=set)
@@ -87,7 +90,7 @@ class Stats:
         return times[-1] - times[0] if times else 0.0
 
     def summary(self) -> dict[str, Any]:
-        """As JSON. ``busy`` is how many tasks are in progress if each takes ``RESPONSE_S`` and its execution."""
+        """As JSON. ``busy`` counts tasks in progress if each takes ``RESPONSE_S`` and its execution."""
         duration = self.duration_s
         return {
             "name": self.header.name,
@@ -108,7 +111,7 @@ BUSY_POINTS = 20_000
 
 
 def measure(header: Header, jobs: Iterable[Job]) -> Stats:
-    """Measure jobs that come by arrival; memory grows by some hundred bytes a job."""
+    """Measure jobs in the order of arrival. Memory grows by some hundred bytes per job."""
     stats = Stats(header)
     ends: list[float] = []
     together, previous, busy_time, last_change = 0, None, 0.0, 0.0
@@ -167,7 +170,7 @@ def stats_of(path: str | Path) -> Stats:
     """Measure a trace file.
 
     Raises:
-        BadInput: it is broken; names file, line and field.
+        BadInput: the trace is broken; the message names file, line and field.
     """
     trace = Trace(path)
     return measure(trace.header, trace)

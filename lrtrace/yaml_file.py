@@ -1,4 +1,4 @@
-"""YAML with positions: plain values, and for every key the line it came from, so that errors can name it."""
+"""Reads YAML as plain values with the line of every key, so that errors can name the line."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ import yaml
 from lrtrace.errors import BadInput
 
 MAX_BYTES = 4_000_000
-"""A profile is a few kilobytes; whatever is larger than this is not one."""
+"""Largest file. A profile has a few kilobytes."""
 
 MAX_DEPTH = 40
 
 MAX_VALUES = 100_000
-"""Aliases can multiply a small file without end."""
+"""Most values of a file, since aliases can multiply a small file without end."""
 
 PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
-"""Dates are built by name: a library that vLLM loads turns them into text for every user of PyYAML in the process."""
+"""Dates have their own constructor: a library that vLLM loads makes PyYAML read dates as text."""
 
 Loc = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """A parsed file: ``value`` and the 1-based line of every location in it."""
+    """A parsed file: its value, and the line of every location, from 1."""
 
     path: Path
     value: Any
     lines: dict[Loc, int]
 
     def line(self, loc: Sequence[str | int]) -> int | None:
-        """Line of ``loc``, or of its nearest ancestor in the file; None if not even its first key is there."""
+        """Line of ``loc`` or of its nearest ancestor in the file; None if its first key is absent."""
         for end in range(len(loc), 0, -1):
-            if (found := self.lines.get(tuple(loc[:end]))) is not None:
-                return found
+            if (line := self.lines.get(tuple(loc[:end]))) is not None:
+                return line
         return None
 
 
@@ -64,9 +64,9 @@ def read_yaml(path: Path) -> YamlFile:
 
 @lru_cache(maxsize=128)
 def _parsed(text: str, shown: str) -> YamlFile:
-    """Parsed once per content: a server asks for the same profiles again and again.
+    """Parse once per content, since a server needs the same profiles often.
 
-    By content, not by time stamp: a file replaced by one of its size within a clock tick is another file.
+    The key is the content, not the time stamp: a file can change within one clock tick and keep its size.
     """
     loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader = loader_type(text)
@@ -87,7 +87,7 @@ def _parsed(text: str, shown: str) -> YamlFile:
 
 
 class _Builder:
-    """Plain Python out of a node tree, with the line of everything."""
+    """Builds plain Python values from a node tree, with their lines."""
 
     def __init__(self, loader: Any, shown: str) -> None:
         self.loader = loader
@@ -95,7 +95,7 @@ class _Builder:
         self.lines: dict[Loc, int] = {}
 
     def build(self, node: yaml.Node, loc: Loc = ()) -> Any:
-        """The value of a node. An alias may contain itself, or multiply: both are bounded."""
+        """The value of a node. Depth and number of values are bounded, since aliases may nest or multiply."""
         where = f"{self.shown}:{node.start_mark.line + 1}"
         if len(loc) > MAX_DEPTH:
             raise BadInput(f"nested deeper than {MAX_DEPTH} levels", where=where)
@@ -121,7 +121,7 @@ class _Builder:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 raise BadInput("a key must be a plain word", where=f"{self.shown}:{line}")
-            # As written: a skill called 'on' must not become True, nor one called '1' a number.
+            # Keys stay text: a skill named 'on' must not become True.
             key = key_node.value
             if key in result:
                 raise BadInput(f"{key!r} is given twice", where=f"{self.shown}:{line}")

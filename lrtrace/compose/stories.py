@@ -1,8 +1,8 @@
-"""Stand-ins for a chatbot's stories: texts with the lengths of WritingPrompts answers, cut as a reader reads them.
+"""Synthetic stories for a chatbot workload, with the lengths of WritingPrompts answers.
 
-TimelyLLM (section 7.4.2) lets a model write stories for prompts of the WritingPrompts dataset. Its texts are not
-shipped here; these are drawn from a small vocabulary, with sentence and paragraph lengths like those of short
-stories (a dozen words a sentence, two to six sentences a paragraph, three to eight paragraphs).
+In TimelyLLM (section 7.4.2) a model writes stories for prompts of the WritingPrompts dataset, which is not shipped
+here. These texts come from a small vocabulary, with lengths like those of short stories. A sentence has about
+a dozen words, a paragraph two to six sentences, a story three to eight paragraphs.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from lrtrace.profiles import RobotProfile
-from lrtrace.random_draws import Draw
-from lrtrace.trace import PlanSegment
+from lrtrace.job import PlanSegment
+from lrtrace.random_draws import RandomDraws
+from lrtrace.robot_profile import RobotProfile
 
 Unit = Literal["sentence", "paragraph"]
 UNITS: tuple[Unit, ...] = ("sentence", "paragraph")
@@ -34,7 +34,7 @@ _WORDS = (
 OPENERS, THINGS, WORDS = _OPENERS.split(), _THINGS.split(), _WORDS.split()
 
 
-def story(draw: Draw) -> tuple[str, list[list[str]]]:
+def story(draw: RandomDraws) -> tuple[str, list[list[str]]]:
     """A request and the story for it: sentences by paragraph."""
     subject, other = draw.choice(THINGS), draw.choice(THINGS)
     paragraphs = [
@@ -44,11 +44,11 @@ def story(draw: Draw) -> tuple[str, list[list[str]]]:
     return f"Write a short story about a {subject} and a {other}.", paragraphs
 
 
-def _between(draw: Draw, low: int, high: int) -> int:
+def _between(draw: RandomDraws, low: int, high: int) -> int:
     return low + draw.below(high - low + 1)
 
 
-def _sentence(draw: Draw) -> str:
+def _sentence(draw: RandomDraws) -> str:
     length = round(draw.log_normal(MEDIAN_WORDS, SIGMA_WORDS))
     length = min(LONGEST, max(SHORTEST, length))
     words = [draw.choice(OPENERS), draw.choice(THINGS), *(draw.choice(WORDS) for _ in range(length - 2))]
@@ -58,13 +58,13 @@ def _sentence(draw: Draw) -> str:
 def story_plan(
     paragraphs: list[list[str]], unit: Unit, profile: RobotProfile, count: Callable[[str], int]
 ) -> tuple[PlanSegment, ...]:
-    """A story as segments of sentences or of paragraphs; a segment is executed by reading it.
+    """A story as segments of sentences or paragraphs. Executing a segment means reading it.
 
     Raises:
         UnknownName: the profile is not one of a reader.
     """
-    # A line break ends a sentence, the empty line after it a paragraph: so the second break of a pair is the last
-    # character of a paragraph, but the first of the sentence that follows.
+    # The first line break of a pair ends a sentence and the second one a paragraph. So the second break is the last
+    # character of a paragraph segment, but the first one of the next sentence segment.
     if unit == "paragraph":
         pieces = [" ".join(paragraph) + "\n\n" for paragraph in paragraphs]
     else:

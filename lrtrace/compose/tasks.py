@@ -1,10 +1,9 @@
 """The 11 benchmark tasks of TimelyLLM's Table 2, each with several plans as segments.
 
-The published work names the tasks, says how long their plans are (about 20 tokens for drones, 100 for arms) and
-shows a few of them: those are the first variants here, the others are written in the same language. Task 2 calls
-only skills that take about a millisecond, as the paper says of it (its task type 1, counted from 0). A segment ends
-where a skill is complete: after the ``;`` of its statement, the ``}`` that closes its block, or the ``{`` of its
-condition. What may follow the last skill (``->False``) executes nothing and is left out.
+The paper names the tasks and the lengths of their plans (about 20 tokens for drones, 100 for arms) and shows a few
+plans. Those are the first variants here; the others are in the same language. Task 2 calls only skills of about a
+millisecond, like the paper's task type 1. A segment ends with a complete skill: after the ``;`` of its statement, the
+``}`` that closes its block, or the ``{`` of its condition. A tail like ``->False`` executes nothing and is left out.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from lrtrace.errors import UnknownName
+from lrtrace.job import NORMAL, URGENT, PlanSegment, Tuf
 from lrtrace.plan_text import How, count_tokens, execution_s
-from lrtrace.profiles import RobotProfile
-from lrtrace.trace import NORMAL, URGENT, PlanSegment, Tuf
+from lrtrace.robot_profile import RobotProfile
 
 
 @dataclass(frozen=True, slots=True)
 class PlanVariant:
-    """One plan for a task: the scene it was made for and its segments.
+    """One plan for a task: its scene and its segments.
 
-    ``untaken`` are indices of segments that are generated but never run: the branch the scene did not take.
+    ``untaken`` are the indices of segments in a branch that does not run in this scene.
     """
 
     scene: str
@@ -42,10 +41,12 @@ class BenchmarkTask:
     """One row of Table 2.
 
     Attributes:
-        trace_id: its number there, from 1.
-        title: its description there. task: what the robot's user says.
+        trace_id: its number in the table, from 1.
+        title: its description in the table.
+        task: the user's request in words.
         kind: ``normal drone``, ``urgent drone`` or ``complex arm``.
-        skill_set: language of its plans. robot: default profile.
+        skill_set: skill set of its plans.
+        robot: default profile.
         urgency: 0 (most) to 4.
     """
 
@@ -68,19 +69,19 @@ class BenchmarkTask:
         rng: np.random.Generator | None = None,
         count: Callable[[str], int] = count_tokens,
     ) -> tuple[PlanSegment, ...]:
-        """One plan as segments of a trace; execution times (seconds) come from ``profile``.
+        """One plan as segments of a trace, with execution times (seconds) from ``profile``.
 
-        Where the time differs from what a scheduler would have estimated, the segment's extra field
-        ``estimate_s`` says the estimate: for a run drawn at random, and for a branch that is not taken.
+        A segment whose time differs from the scheduler's estimate has the estimate in the extra field ``estimate_s``.
+        That holds for random runs and for branches that do not run.
 
         Raises:
             IndexError: no such variant. UnknownName: the robot lacks a skill of the plan.
         """
-        chosen = self.variants[variant]
+        plan_variant = self.variants[variant]
         segments = []
-        for index, text in enumerate(chosen.segments):
+        for index, text in enumerate(plan_variant.segments):
             estimate = round(execution_s(text, profile, "estimate"), 6)
-            actual = 0.0 if index in chosen.untaken else round(execution_s(text, profile, how, rng), 6)
+            actual = 0.0 if index in plan_variant.untaken else round(execution_s(text, profile, how, rng), 6)
             extra = {} if actual == estimate else {"estimate_s": estimate}
             segments.append(PlanSegment(text, count(text), actual, extra))
         return tuple(segments)
@@ -101,7 +102,7 @@ def _arm(trace_id: int, title: str, task: str, variants: tuple[PlanVariant, ...]
 
 
 def _carry(*moves: tuple[str, str]) -> tuple[str, ...]:
-    """Carry each thing to its place, one skill a segment."""
+    """Carry each object to its place, one skill a segment."""
     segments: list[str] = []
     for thing, place in moves:
         segments += [f"move_to('{thing}');", f"take('{thing}');", f"move_to('{place}');", f"drop('{place}');"]

@@ -1,9 +1,9 @@
-"""Fits a robot's execution-time models to recorded runs and says how well they predict.
+"""Fits a robot's execution-time models to recorded runs and measures their prediction errors.
 
-Which model a skill gets: linear when a number among its arguments varied; else constant when the runs differ
-little (a coefficient of variation up to ``CONSTANT_SPREAD``); else sampled, and then schedulers plan with its
-minimum (TimelyLLM, sections 4.3 and 6). Quantiles of what a model leaves unexplained are stored with it, so that
-simulated robots vary as the real one did.
+A skill with a varying numeric argument gets a linear model. Otherwise a skill whose runs differ little (a coefficient
+of variation up to ``CONSTANT_SPREAD``) gets a constant model. All others get a sampled model, and schedulers plan with
+its minimum (TimelyLLM, sections 4.3 and 6). Each model keeps the quantiles of its residuals, so that simulated robots
+vary like the real one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from lrtrace.errors import BadInput, TooFewSamples, UnknownName
 from lrtrace.fit.regression import least_squares, quantile_line
 from lrtrace.models import ConstantModel, ExecutionModel, LinearModel, SampledModel
-from lrtrace.profiles import RobotProfile
 from lrtrace.record.samples import Sample
+from lrtrace.robot_profile import RobotProfile
 
 Floats = NDArray[np.float64]
 Kind = Literal["linear", "constant", "sampled"]
@@ -29,11 +29,11 @@ Method = Literal["least-squares", "quantile"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 MIN_SAMPLES = 5
-"""Fewer runs of a skill than this say nothing about its spread."""
+"""Minimum runs of a skill; fewer say nothing about its spread."""
 CONSTANT_SPREAD = 0.06
-"""Of normally distributed times with this spread the mean is wrong by 5% on average (0.8 sigma)."""
+"""With this spread of normally distributed times, the mean has an error of 5% on average (0.8 sigma)."""
 LEVELS = 11
-"""Quantiles kept of a distribution: levels 0, 0.1, ... 1."""
+"""Number of quantiles of a distribution: levels 0, 0.1, ... 1."""
 FOLDS = 5
 
 
@@ -43,10 +43,10 @@ class SkillFit:
 
     Attributes:
         points: (argument value or nan, measured s, modelled s) of every run, shape ``(n, 3)``.
-        held_out: mean absolute error on runs that were not fitted, as a share of the measured time (5-fold).
-        held_out_s: the same in seconds.
-        too_early: by how much runs that were not fitted were shorter than the fitted minimum, mean share of the
-            measured time: what a schedule by minimum times (TimelyLLM, section 4.3) gets wrong.
+        held_out: mean absolute error on runs outside the fit, as a share of the measured time (5-fold).
+        held_out_s: the same error in seconds.
+        too_early: mean shortfall of runs outside the fit below the fitted minimum, as a share of the measured time.
+            It is the error of a schedule by minimum times (TimelyLLM, section 4.3).
     """
 
     skill: str
@@ -56,7 +56,7 @@ class SkillFit:
     held_out_s: float
     too_early: float
     args: Mapping[str, Mapping[str, Any]]
-    """What was seen of each argument: unit and range, for a profile without a base."""
+    """Unit and range of each argument in the runs, for a profile without a base."""
 
     @property
     def residuals_s(self) -> Floats:
@@ -66,7 +66,7 @@ class SkillFit:
 
     @property
     def estimate_error(self) -> float:
-        """Of what a scheduler plans with, on runs that were not fitted: see ``held_out`` and ``too_early``."""
+        """Error of the scheduler's estimate on runs outside the fit: ``held_out`` or ``too_early``."""
         return self.too_early if self.model.variable else self.held_out
 
     def summary(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Fit:
 
     @property
     def samples(self) -> int:
-        """Runs used."""
+        """Number of runs."""
         return sum(len(skill.points) for skill in self.skills.values())
 
 
@@ -122,19 +122,20 @@ def fit_samples(
     variable: Sequence[str] = (),
     min_samples: int = MIN_SAMPLES,
 ) -> Fit:
-    """Fit every skill that occurs.
+    """Fit every skill in the runs.
 
     Args:
         samples: runs of one robot.
-        base: gives full skill names and which argument is meant by an abbreviation.
-        method: how lines are fitted; ``level`` is the quantile of ``quantile``.
-        kinds: model per skill instead of the automatic choice.
-        variable: skills whose time depends on the scene although they got a line or a constant.
-        min_samples: refuse skills with fewer runs.
+        base: profile with full skill names.
+        method: method to fit lines.
+        level: quantile of the method ``quantile``.
+        kinds: model by skill, instead of the automatic choice.
+        variable: skills whose time depends on the scene although they get a line or a constant.
+        min_samples: minimum number of runs of a skill.
 
     Raises:
-        TooFewSamples: a skill has too few runs, or none was given. UnknownName: ``kinds`` or ``method`` names
-            nothing. BadInput: runs of several robots, or a line was asked for and no argument varies.
+        TooFewSamples: a skill has too few runs, or there are no runs. UnknownName: ``kinds`` or ``method`` has an
+            unknown name. BadInput: runs of several robots, or no argument varies for a linear model.
     """
     _check_options(method, level, kinds or {})
     groups: dict[str, list[Sample]] = {}
@@ -153,12 +154,14 @@ def fit_samples(
     for name in (*(kinds or {}), *variable):
         if name not in groups:
             raise UnknownName("skill", name, groups)
-    needed = max(min_samples, math.ceil(1 / min(level, 1 - level))) if method == "quantile" else min_samples
+    min_count = (
+        max(min_samples, math.ceil(1 / min(level, 1 - level))) if method == "quantile" else min_samples
+    )
     fitted: dict[str, SkillFit] = {}
     for skill, group in groups.items():
-        if len(group) < needed:
+        if len(group) < min_count:
             raise TooFewSamples(
-                f"{skill}: {len(group)} samples, a fit needs at least {needed}", where=group[-1].where
+                f"{skill}: {len(group)} samples, a fit needs at least {min_count}", where=group[-1].where
             )
         recipe = _recipe(skill, group, (kinds or {}).get(skill), method, level)
         fitted[skill] = _fit_skill(skill, group, replace(recipe, variable=skill in variable))
@@ -166,15 +169,15 @@ def fit_samples(
 
 
 def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = None) -> dict[str, float]:
-    """How wrong a fit is about runs of another recording, by skill, as a share of the measured time.
+    """Errors of a fit on runs of another recording, by skill, as a share of the measured time.
 
-    Of a simple skill the mean absolute error; of a variable one, planned with its minimum, by how much the runs
-    were shorter than that, on average. Skills that were not fitted are passed over.
+    The error of a simple skill is the mean absolute error. The error of a variable skill is the mean shortfall below
+    its minimum, with which schedulers plan. Skills outside the fit are ignored.
 
     Raises:
-        BadInput: a run of another robot, or without the argument that the model needs.
+        BadInput: a run of another robot, or without the model's argument.
     """
-    wrong: dict[str, list[float]] = {}
+    errors: dict[str, list[float]] = {}
     for sample in samples:
         if sample.robot != fit.robot:
             raise BadInput(f"robot is {sample.robot!r}, fitted was {fit.robot!r}", where=sample.where)
@@ -186,9 +189,9 @@ def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = N
             planned = model.estimate_s(sample.args)
         except BadInput as error:
             raise BadInput(error.message, where=sample.where) from error
-        off = max(0.0, planned - measured) if model.variable else abs(planned - measured)
-        wrong.setdefault(skill, []).append(off / measured)
-    return {skill: float(np.mean(shares)) for skill, shares in wrong.items()}
+        error_s = max(0.0, planned - measured) if model.variable else abs(planned - measured)
+        errors.setdefault(skill, []).append(error_s / measured)
+    return {skill: float(np.mean(shares)) for skill, shares in errors.items()}
 
 
 def _check_options(method: str, level: float, kinds: Mapping[str, str]) -> None:
@@ -211,7 +214,7 @@ def _full_name(sample: Sample, base: RobotProfile | None) -> str:
 
 
 def _varying(group: Sequence[Sample]) -> str | None:
-    """The numeric argument that every run has and that varies; the one the times follow most, if several."""
+    """The varying numeric argument of all runs that correlates most with the times; None without one."""
     best, strongest = None, -1.0
     y = np.array([sample.elapsed_s for sample in group])
     for name in group[0].args:
@@ -229,7 +232,7 @@ def _varying(group: Sequence[Sample]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """How one skill is fitted."""
+    """The model and method for one skill."""
 
     kind: Kind
     method: Method
@@ -240,7 +243,7 @@ class _Recipe:
 
 
 def _recipe(skill: str, group: Sequence[Sample], kind: Kind | None, method: Method, level: float) -> _Recipe:
-    """The model the runs call for, or the one asked for."""
+    """The model and method for these runs, or for the requested ``kind``."""
     argument = _varying(group)
     if kind is None:
         y = np.array([sample.elapsed_s for sample in group])
@@ -270,7 +273,7 @@ def _fit_skill(skill: str, group: Sequence[Sample], recipe: _Recipe) -> SkillFit
         float((errors / np.maximum(y, 1e-9)).mean()),
         float(errors.mean()),
         float((early / np.maximum(y, 1e-9)).mean()),
-        _seen(group),
+        _argument_ranges(group),
     )
 
 
@@ -301,15 +304,15 @@ def _fit_model(recipe: _Recipe, x: Floats, y: Floats) -> ExecutionModel:
 
 
 def _predict(model: ExecutionModel, x: Floats) -> Floats:
-    """Modelled mean of each run."""
+    """Mean of the model for each run."""
     argument = model.argument if isinstance(model, LinearModel) else ""
     return np.array([model.mean_s({argument: float(value)}) for value in x])
 
 
 def _held_out(recipe: _Recipe, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """What a model fitted without a run's fold (every fifth run) gets wrong about it, seconds, shapes ``(n,)``.
+    """Cross-validation errors of each run, seconds, shapes ``(n,)``. A fold is every fifth run.
 
-    The absolute error of its mean, and by how much the run was shorter than its minimum.
+    They are the absolute error of the mean, and the shortfall below the minimum, of a model fitted without the fold.
     """
     errors, early = np.empty(len(y)), np.empty(len(y))
     folds = np.arange(len(y)) % FOLDS
@@ -323,15 +326,15 @@ def _held_out(recipe: _Recipe, x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return errors, early
 
 
-def _seen(group: Sequence[Sample]) -> dict[str, dict[str, Any]]:
-    """Unit and range of each argument, as limits of a profile: what was not tried is not allowed."""
-    seen: dict[str, dict[str, Any]] = {}
+def _argument_ranges(group: Sequence[Sample]) -> dict[str, dict[str, Any]]:
+    """Unit and range of each argument as limits of a profile. Values outside the runs are not allowed."""
+    ranges: dict[str, dict[str, Any]] = {}
     for name in group[0].args:
         values = [sample.args[name] for sample in group if name in sample.args]
         unit = next((sample.units[name] for sample in group if name in sample.units), "")
         numbers = [value for value in values if isinstance(value, float)]
         if len(numbers) == len(values):
-            seen[name] = {"unit": unit, "min": min(numbers), "max": max(numbers)}
+            ranges[name] = {"unit": unit, "min": min(numbers), "max": max(numbers)}
         else:
-            seen[name] = {"unit": unit or "text", "max_chars": 120}
-    return seen
+            ranges[name] = {"unit": unit or "text", "max_chars": 120}
+    return ranges

@@ -16,7 +16,8 @@ from lrtrace.fit.execution_time import Fit, SkillFit
 from lrtrace.jsonl import open_output
 from lrtrace.models import LinearModel
 from lrtrace.plots import new_figure, save
-from lrtrace.profiles import RobotProfile, find_profile, load_profile
+from lrtrace.profiles import find_profile, load_profile
+from lrtrace.robot_profile import RobotProfile
 
 MAX_PANELS = 24
 
@@ -31,14 +32,15 @@ def profile_of(
     network_s: float | None = None,
     checked: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """The fields of a profile that holds this fit.
+    """The fields of a profile with this fit.
 
     Args:
-        name: of the new profile.
-        date: when it was measured, ISO 8601. on: what it was measured on, in words.
-        base: profile whose limits and other skills are kept; without one the limits are the ranges that were tried.
-        network_s: delay to the robot, seconds; the base's unless given.
-        checked: errors on another recording, by skill; else those of cross-validation are written.
+        name: name of the new profile.
+        date: date of the measurement, ISO 8601.
+        on: the measured robot in words.
+        base: profile with the limits and other skills. Without it the limits are the ranges of the runs.
+        network_s: delay to the robot, seconds; by default that of the base.
+        checked: errors on another recording by skill; by default those of cross-validation.
     """
     raw: dict[str, Any] = {"name": name}
     if base is not None and _findable(base) and base.name != name:
@@ -71,7 +73,7 @@ def profile_of(
 
 
 def _findable(base: RobotProfile) -> bool:
-    """The base can be found by its name wherever the new profile is used."""
+    """The base is a profile that can be found by name."""
     try:
         return find_profile(base.name) == base
     except BadInput:
@@ -84,10 +86,10 @@ def _unit(base: RobotProfile | None, skill: str, argument: str) -> str:
 
 
 def write_profile(path: str | Path, raw: dict[str, Any]) -> RobotProfile:
-    """Write a profile that reads back; a file of that name is replaced only then.
+    """Write a profile. It replaces the file only after it was read back without an error.
 
     Raises:
-        BadInput: the file cannot be written, or the fields make no profile.
+        BadInput: the file cannot be written, or the fields are no valid profile.
     """
     target = Path(path)
     try:
@@ -104,7 +106,7 @@ def write_profile(path: str | Path, raw: dict[str, Any]) -> RobotProfile:
 
 
 def plot_residuals(fit: Fit, path: str | Path) -> None:
-    """Draw, for each skill, measured against modelled times and what is left between them.
+    """Draw measured times, modelled times and residuals of each skill.
 
     Raises:
         BadInput: matplotlib is not installed, or the file cannot be written.

@@ -22,12 +22,12 @@ def pinball(errors: Floats, level: float) -> float:
 
 
 def quantile_line(x: Floats, y: Floats, level: float) -> tuple[float, float]:
-    """(intercept, slope) with the least pinball loss at ``level`` (0..1, exclusive): a share ``level`` of the points
-    lies on or under the line (Koenker and Bassett, 1978). Shapes ``(n,)``.
+    """(intercept, slope) with the least pinball loss at ``level`` (0..1, exclusive). Shapes ``(n,)``.
 
-    For a given slope the best intercept is the quantile of what is left, and the loss is convex and piecewise linear
-    in the slope. So the slope is found by golden section between the steepest slopes of any two points that are
-    neighbours in ``x``, and then moved to the best of the slopes through two points near it, where the minimum lies.
+    A share ``level`` of the points lies on or under the line (Koenker and Bassett, 1978). For a slope, the best
+    intercept is the quantile of the residuals, and the loss is convex and piecewise linear in the slope. A golden
+    section between the steepest slopes of neighbours in ``x`` gives a slope. The minimum is then the best slope
+    through two points near it.
     """
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]

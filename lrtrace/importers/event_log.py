@@ -1,8 +1,8 @@
 """Reads the event log of a Timely server (JSON lines, format version 1) into recorded tasks.
 
-Each line has ``t_s`` (seconds since the log was opened) and ``event``; those of a task have ``task_id``. Lines used:
-``opened`` (a server run begins; one file may hold several), ``task``, ``segment``, ``report``, ``generated`` and
-``settled``. Other events, and fields that are not known here, are passed over.
+Each line has ``t_s`` (seconds since the start of the log) and ``event``; events of a task have ``task_id``. The reader
+uses the events ``opened`` (start of a server run; a file may hold several), ``task``, ``segment``, ``report``,
+``generated`` and ``settled``. It ignores other events and unknown fields.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 
 from lrtrace.errors import BadInput
 from lrtrace.importers.recorded_tasks import RecordedSegment, RecordedTask
+from lrtrace.job import NORMAL, Tuf
 from lrtrace.jsonl import decode, open_input, raw_lines
-from lrtrace.trace import NORMAL, Tuf
 
 VERSION = 1
 RESTART_GAP_S = 1.0
-"""Put between two server runs of one file: their clocks have nothing in common."""
+"""Gap between two server runs of one file, whose clocks are unrelated."""
 
 
 @dataclass(slots=True)
 class _Log:
-    """Where reading stands."""
+    """State of the reader."""
 
     path: Path
     tasks: list[RecordedTask] = field(default_factory=list)
@@ -39,7 +39,7 @@ def read_event_log(path: str | Path) -> list[RecordedTask]:
     """Every task of an event log, by arrival.
 
     Raises:
-        BadInput: no event log, another version, or a line is broken; names file, line and field.
+        BadInput: no event log, another version, or a broken line; the message names file, line and field.
     """
     log = _Log(Path(path))
     with open_input(log.path) as file:
@@ -48,7 +48,7 @@ def read_event_log(path: str | Path) -> list[RecordedTask]:
                 _event(log, number, decode(log.path, number, line))
             except BadInput as error:
                 if not line.endswith(b"\n"):
-                    break  # the server was killed while it wrote this line, the last
+                    break  # a killed server leaves its last line incomplete
                 raise BadInput(error.message, where=error.where or f"{path}:{number}") from error
     if not log.opened:
         raise BadInput("empty: an event log starts with the event 'opened'", where=f"{path}:1")
@@ -71,13 +71,13 @@ def _event(log: _Log, number: int, raw: dict[str, Any]) -> None:
     at_s = log.origin_s + _time(raw, "t_s")
     log.latest_s = max(log.latest_s, at_s)
     if event == "task":
-        task = _task(raw, at_s, f"{log.path}:{number}")
-        log.tasks.append(task)
-        log.live[task.task_id] = task
-    elif event in _OF_A_TASK and (known := log.live.get(_text(raw, "task_id"))) is not None:
-        _OF_A_TASK[event](known, raw)
+        new_task = _task(raw, at_s, f"{log.path}:{number}")
+        log.tasks.append(new_task)
+        log.live[new_task.task_id] = new_task
+    elif event in _TASK_EVENTS and (task := log.live.get(_text(raw, "task_id"))) is not None:
+        _TASK_EVENTS[event](task, raw)
         if event == "settled":
-            del log.live[known.task_id]
+            del log.live[task.task_id]
 
 
 def _task(raw: dict[str, Any], at_s: float, where: str) -> RecordedTask:
@@ -133,14 +133,14 @@ def _settled(task: RecordedTask, raw: dict[str, Any]) -> None:
     task.outcome = _text(raw, "outcome", "")
     for line in raw.get("segments") or ():
         segment = task.segments.get(_count(line, "index"))
-        # A robot's own stopwatch, if it gave one, is better than the times at which its reports arrived. Without a
-        # report of the end, ``end_s`` is only what was expected.
+        # A robot's own elapsed time is better than the arrival times of its reports. Without a report of the end,
+        # ``end_s`` is only an estimate.
         measured = segment is not None and segment.done and line.get("reported") is True
         if segment is not None and measured and math.isnan(segment.elapsed_s):
             segment.elapsed_s = max(0.0, _time(line, "end_s") - _time(line, "start_s"))
 
 
-_OF_A_TASK: dict[str, Callable[[RecordedTask, dict[str, Any]], None]] = {
+_TASK_EVENTS: dict[str, Callable[[RecordedTask, dict[str, Any]], None]] = {
     "segment": _segment,
     "report": _report,
     "generated": _generated,

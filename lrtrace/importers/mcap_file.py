@@ -1,9 +1,9 @@
 """Reads ROS 2 recordings (MCAP) of the bridge's topics into recorded tasks; needs no ROS 2 installation.
 
-Messages are told apart by type, not by topic: ``Segment``, ``SegmentReport``, ``RobotState`` and ``Task`` of
-``timely_interfaces``; whatever else was recorded is passed over. (The action's feedback carries segments too, but under
-a type name that the reader's parser does not take.) The robot's namespace, the first part of a topic, is the agent
-unless its task says another. Without ``Task`` messages a task is taken to have arrived with its first segment.
+It selects messages by type, not by topic: ``Segment``, ``SegmentReport``, ``RobotState`` and ``Task`` of
+``timely_interfaces``. The action's feedback has segments too, but the parser does not accept its type name. A task
+without an agent gets the robot's namespace, the first part of the topic. Without a ``Task`` message a task arrives with
+its first segment.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from lrtrace.errors import BadInput
 from lrtrace.importers.recorded_tasks import RecordedSegment, RecordedTask
+from lrtrace.job import NORMAL, Tuf
 from lrtrace.jsonl import open_input
-from lrtrace.trace import NORMAL, Tuf
 
 PACKAGE = "timely_interfaces"
 DONE, FAILED, VALUE = 2, 3, 4
@@ -24,12 +24,13 @@ DONE, FAILED, VALUE = 2, 3, 4
 
 
 def read_mcap(path: str | Path, *more: str | Path) -> list[RecordedTask]:
-    """Every task of a recording. A recording that was cut off is read as far as it goes.
+    """Every task of a recording. An incomplete recording is read up to its end.
 
-    ``more`` are its further files, in order: a bounded recording begins a new one now and then.
+    Args:
+        more: further files of the recording, in order. A bounded recording has several files.
 
     Raises:
-        BadInput: no MCAP file, nothing of ours in it, or the reader is not installed.
+        BadInput: no MCAP file, no message of these types, or the reader is not installed.
     """
     recording = _Recording(Path(path))
     for part in (recording.path, *map(Path, more)):
@@ -51,7 +52,7 @@ def _messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, flo
     except ImportError as error:
         needs = "MCAP files need mcap-ros2-support: install the extra 'ros'"
         raise BadInput(needs, where=str(path)) from error
-    some = False
+    any_read = False
     with open_input(path) as stream:
         messages = NonSeekingReader(stream).iter_messages(log_time_order=False)
         factory = DecoderFactory()
@@ -61,12 +62,12 @@ def _messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, flo
             except StopIteration:
                 return
             except Exception as error:
-                # A recorder that was killed leaves half a chunk, at which the reader fails in many ways (its own
-                # errors, struct's, the decompressors'). What came before is whole: chunks have checksums.
-                if some:
+                # A killed recorder leaves an incomplete chunk, at which the reader raises errors of many kinds.
+                # Earlier chunks are complete, since chunks have checksums.
+                if any_read:
                     return
                 raise BadInput(f"not a readable MCAP file: {error}", where=str(path)) from error
-            some = True
+            any_read = True
             package, _, kind = ("", "", "") if schema is None else schema.name.rpartition("/")
             if not package.startswith(PACKAGE) or kind not in kinds:
                 continue
@@ -78,7 +79,7 @@ def _messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, flo
 
 
 class _Recording:
-    """Tasks as they take shape."""
+    """Collects the tasks of a recording."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,7 +95,7 @@ class _Recording:
         }
 
     def task(self, topic: str, at_s: float, task_id: str) -> RecordedTask:
-        """The task of that name, made when it is first heard of."""
+        """The task with that id, created at its first message."""
         task = self.tasks.get(task_id)
         if task is None:
             task = self.tasks[task_id] = RecordedTask(task_id, at_s, f"{self.path}, task {task_id}")
@@ -104,14 +105,14 @@ class _Recording:
         return task
 
     def on_task(self, topic: str, at_s: float, message: Any) -> None:
-        """A goal that was accepted; the bridge says so again every second, and once more when it is over."""
+        """An accepted goal. The bridge repeats the message every second, and once at the end."""
         task = self.task(topic, at_s, message.task_id)
         if message.task_id not in self.arrived:
             self.arrived.add(message.task_id)
             task.arrival_s = at_s
         task.task, task.scene, task.skill_set = message.task, message.scene, message.skill_set
         task.agent, task.app = message.agent, message.app or None
-        # The bridge knows a robot by its namespace; which profile that is, its state says.
+        # The bridge identifies a robot by its namespace. The robot's state names its profile.
         task.robot = getattr(message, "robot", "")
         urgency = getattr(message, "urgency", -1)
         task.urgency = urgency if urgency >= 0 else None
@@ -119,7 +120,7 @@ class _Recording:
         task.outcome = getattr(message, "outcome", "") or task.outcome
 
     def on_segment(self, topic: str, at_s: float, message: Any) -> None:
-        """A segment on its way to the driver."""
+        """A segment for the driver."""
         task = self.task(topic, at_s, message.task_id)
         segment = RecordedSegment(
             message.index,
@@ -131,7 +132,7 @@ class _Recording:
         task.segments.setdefault(message.index, segment)
 
     def on_report(self, topic: str, at_s: float, message: Any) -> None:
-        """What the robot did."""
+        """A report of the robot."""
         segment = self.task(topic, at_s, message.task_id).segments.get(message.segment)
         if segment is None:
             return
@@ -141,11 +142,11 @@ class _Recording:
         segment.executed = getattr(message, "executed", None) or segment.executed
 
     def on_state(self, topic: str, at_s: float, message: Any) -> None:
-        """Tells which robot a namespace is."""
+        """A robot's state, which gives the robot of a namespace."""
         self.robots[_namespace(topic)] = message.robot
 
     def finish(self) -> list[RecordedTask]:
-        """The tasks, with what only the whole recording tells."""
+        """The tasks by arrival, with agents and robots from the whole recording."""
         for task_id, task in self.tasks.items():
             namespace = self.namespaces[task_id]
             task.agent = task.agent or namespace
@@ -168,5 +169,5 @@ def _tuf(message: Any) -> Tuf:
             return Tuf.from_dict({"ert_s": message.ert_s, "cutoff_s": message.cutoff_s, "beta": message.beta})
         return Tuf(message.ert_s, message.alpha, message.beta)
     except BadInput:
-        # A goal with a broken utility was refused; it has no segments and does not reach the trace.
+        # The bridge refused a goal with a broken utility, so the goal has no segments and is not in the trace.
         return NORMAL

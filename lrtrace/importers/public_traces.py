@@ -1,7 +1,7 @@
-"""Reads other people's request traces as ours: Azure's, Mooncake's and BurstGPT's public formats.
+"""Converts public request traces of Azure, Mooncake and BurstGPT.
 
-They tell arrival and lengths, no texts and no robots: each request becomes a job with one segment that is read at
-once. Times count from the first request.
+They have arrival times and lengths, but no texts and no robots. Each request becomes a job with one segment without
+execution time. Times count from the first request.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from lrtrace.errors import BadInput, UnknownName
-from lrtrace.jsonl import open_input, read_lines
-from lrtrace.trace import NORMAL, Header, Job, PlanSegment, Tuf
+from lrtrace.job import NORMAL, Header, Job, PlanSegment, Tuf
+from lrtrace.jsonl import open_input, read_jsonl
 
-MOONCAKE_BLOCK = 512
-"""Tokens that one of Mooncake's ``hash_ids`` stands for."""
+MOONCAKE_BLOCK_TOKENS = 512
+"""Tokens per entry of Mooncake's ``hash_ids``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One row: seconds on the source's own axis, tokens, and whatever else it says."""
+    """One row: seconds on the source's own axis, tokens and further fields."""
 
     line: int
     time_s: float
@@ -38,27 +38,27 @@ class Request:
 
 @dataclass(slots=True)
 class ImportTally:
-    """What became of the rows; complete when all jobs have been taken."""
+    """Counts of an import; complete after the last job."""
 
     jobs: int = 0
     skipped: int = 0
-    """Rows without prompt or answer (failed requests)."""
+    """Number of rows without prompt or answer (failed requests)."""
 
 
 class Import:
-    """A foreign trace as ``header`` and ``jobs``, streamed; ``tally`` counts while they are taken.
+    """A public trace as ``header`` and streamed ``jobs``; ``tally`` counts during iteration.
 
     Args:
         source: ``azure``, ``mooncake`` or ``burstgpt``.
         path: the file.
         tuf: time-utility function of every request.
-        limit: take the first so many requests.
+        limit: maximum number of requests.
         speed: 2 makes everything arrive twice as fast.
         network_s: delay to the users, seconds.
 
     Raises:
-        UnknownName: no such source. BadInput: ``speed`` or ``limit`` is out of range; while iterating, a row is
-            broken: the message names file, line, column and reason.
+        UnknownName: no such source. BadInput: ``speed`` or ``limit`` is out of range or, while iterating, a row
+            is broken; the message names file, line, column and reason.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Import:
 
     @property
     def jobs(self) -> Iterator[Job]:
-        """The jobs, read anew each time."""
+        """The jobs. Each iteration reads them anew."""
         self.tally = ImportTally()
         return self._jobs()
 
@@ -120,10 +120,10 @@ class Import:
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line, row) of a CSV file that must have these columns.
+    """(line, row) of a CSV file with these columns.
 
     Raises:
-        BadInput: not a CSV file, a column is missing, or a row is short.
+        BadInput: not a CSV file, a column is absent, or a row is short.
     """
     with open_input(path) as raw, TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text, strict=True)
@@ -194,10 +194,10 @@ def _azure_time(path: Path, line: int, text: str) -> float:
 def read_mooncake(path: Path) -> Iterator[Request]:
     """Mooncake traces: ``timestamp`` (ms), ``input_length``, ``output_length``, ``hash_ids`` of the prompt's blocks.
 
-    Equal leading ids mean an equal prefix, so the prefix shared with some earlier request is known.
+    Equal leading ids mean an equal prefix, so they give the length of the prefix shared with an earlier request.
     """
     seen: set[int] = set()
-    for line, row in read_lines(path):
+    for line, row in read_jsonl(path):
         for name in ("timestamp", "input_length", "output_length"):
             if name not in row:
                 raise BadInput(f"{name}: is missing", where=f"{path}:{line}")
@@ -206,7 +206,7 @@ def read_mooncake(path: Path) -> Iterator[Request]:
             raise BadInput(
                 f"hash_ids: must be a list of integers, got {str(ids)[:60]}", where=f"{path}:{line}"
             )
-        known = next((index for index, number in enumerate(ids) if number not in seen), len(ids))
+        shared_blocks = next((index for index, number in enumerate(ids) if number not in seen), len(ids))
         seen.update(ids)
         yield Request(
             line,
@@ -214,7 +214,7 @@ def read_mooncake(path: Path) -> Iterator[Request]:
             _count(path, line, "input_length", row["input_length"]),
             _count(path, line, "output_length", row["output_length"]),
             "",
-            known * MOONCAKE_BLOCK,
+            shared_blocks * MOONCAKE_BLOCK_TOKENS,
             {"hash_ids": ids} if ids else {},
         )
 
@@ -222,7 +222,7 @@ def read_mooncake(path: Path) -> Iterator[Request]:
 def read_burstgpt(path: Path) -> Iterator[Request]:
     """BurstGPT traces: ``Timestamp`` (s), ``Request tokens``, ``Response tokens``, ``Model``, ``Log Type``.
 
-    Requests that failed have no response tokens. Newer files have a ``Session ID``, which is the agent here.
+    Failed requests have no response tokens. Newer files have a ``Session ID``, which becomes the agent.
     """
     for line, row in _rows(path, ("Timestamp", "Request tokens", "Response tokens")):
         session = row.get("Session ID", "")
@@ -242,4 +242,4 @@ SOURCES: dict[str, Callable[[Path], Iterator[Request]]] = {
     "mooncake": read_mooncake,
     "burstgpt": read_burstgpt,
 }
-"""Known formats by name."""
+"""Formats by name."""

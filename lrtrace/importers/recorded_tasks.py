@@ -1,4 +1,4 @@
-"""Tasks as some system recorded them, and what can be made of them: a trace to replay, runs to fit models to."""
+"""Recorded tasks, and their conversion into a trace to replay or into runs of single skills."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lrtrace.errors import BadInput
+from lrtrace.job import NORMAL, Header, Job, PlanSegment, Tuf
 from lrtrace.plan_text import Call, parse_calls
-from lrtrace.profiles import RobotProfile
 from lrtrace.record.samples import Sample, Value
-from lrtrace.trace import NORMAL, Header, Job, PlanSegment, Tuf
+from lrtrace.robot_profile import RobotProfile
 
-RAN_S = 0.05
-"""A call inside a block that is reported to have taken less was most likely in the branch not taken."""
+MIN_RUN_S = 0.05
+"""A shorter run of a call inside a block counts as a branch that did not run."""
 
 
 @dataclass(slots=True)
 class RecordedSegment:
-    """A segment that went to a robot.
+    """A segment that a robot received.
 
     Attributes:
         expected_s: estimated execution time, seconds.
-        elapsed_s: measured execution time, seconds; nan when the robot did not say.
-        done: the robot said that it had finished.
-        blocking: the generation waited for what it returned.
-        executed: the calls the robot says it ran, as text; None when it did not say.
+        elapsed_s: measured execution time, seconds; nan without a report.
+        done: the robot reported its end.
+        blocking: the generation waited for its value.
+        executed: the calls that the robot reported, as text; None without a report.
     """
 
     index: int
@@ -42,13 +42,13 @@ class RecordedSegment:
 
     @property
     def execution_s(self) -> float:
-        """Measured if known, else expected, seconds."""
+        """Measured execution time, or the expected one without a measurement, seconds."""
         return self.expected_s if math.isnan(self.elapsed_s) else self.elapsed_s
 
 
 @dataclass(slots=True)
 class RecordedTask:
-    """A task with its segments; ``arrival_s`` on the recording's own axis, seconds. ``where`` is file and line."""
+    """A task with its segments. ``arrival_s`` is on the recording's own axis, seconds; ``where`` is file and line."""
 
     task_id: str
     arrival_s: float
@@ -69,32 +69,33 @@ class RecordedTask:
 
 
 @dataclass(slots=True)
-class Taken:
-    """What conversion did with the recording: how many came out, and what was left out and why."""
+class Conversion:
+    """Counts of a conversion: number of results, and reasons for omissions."""
 
-    made: int = 0
+    converted: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 
     def summary(self) -> dict[str, Any]:
         """As JSON."""
-        return {"made": self.made, "left_out": dict(self.left_out)}
+        return {"made": self.converted, "left_out": dict(self.left_out)}
 
 
 def to_trace(
     tasks: Sequence[RecordedTask],
     name: str,
-    taken: Taken,
+    conversion: Conversion,
     *,
     prompt_tokens: int = 1300,
     shared_prefix_tokens: int | None = None,
 ) -> tuple[Header, Iterator[Job]]:
-    """A trace of these tasks, from the first arrival on. Measured execution times where known, else expected ones.
+    """A trace of these tasks from the first arrival on, with measured or else expected execution times.
 
     Args:
         tasks: in any order.
-        taken: counts what happens.
-        prompt_tokens: for tasks whose recording does not say.
-        shared_prefix_tokens: of each prompt; unless given, the least that any prompt of the skill set found cached.
+        conversion: takes the counts.
+        prompt_tokens: prompt length for tasks without a recorded one.
+        shared_prefix_tokens: length of the shared start of each prompt; by default the smallest number of cached tokens
+            of the skill set.
     """
     ordered = sorted(tasks, key=lambda task: task.arrival_s)
     shared: dict[str, int] = {}
@@ -108,15 +109,15 @@ def to_trace(
         origin = ordered[0].arrival_s if ordered else 0.0
         for task in ordered:
             if not task.segments:
-                taken.left_out["task without a segment"] += 1
+                conversion.left_out["task without a segment"] += 1
                 continue
             prompt = task.prompt_tokens or prompt_tokens
             prefix = shared.get(task.skill_set, 0) if shared_prefix_tokens is None else shared_prefix_tokens
             try:
-                yield _job(task, taken.made, task.arrival_s - origin, prompt, min(prefix, prompt))
+                yield _job(task, conversion.converted, task.arrival_s - origin, prompt, min(prefix, prompt))
             except BadInput as error:
                 raise BadInput(error.message, where=task.where) from error
-            taken.made += 1
+            conversion.converted += 1
 
     return header, jobs()
 
@@ -151,20 +152,19 @@ def _plan_segment(segment: RecordedSegment) -> PlanSegment:
 
 
 def to_samples(
-    tasks: Iterable[RecordedTask], profiles: Mapping[str, RobotProfile], taken: Taken
+    tasks: Iterable[RecordedTask], profiles: Mapping[str, RobotProfile], conversion: Conversion
 ) -> Iterator[Sample]:
     """The runs of single skills in these tasks.
 
-    Only segments that were measured, did not fail and ran exactly one call can be used: the time of several calls
-    cannot be told apart. Where the robot did not say what it ran, a call inside a block counts if it took longer
-    than ``RAN_S``.
+    A segment counts if it has a measurement, did not fail and ran exactly one call, since several calls share one
+    time. If the robot did not report its calls, a call inside a block counts if it took longer than ``MIN_RUN_S``.
 
     Args:
-        profiles: by robot; give names and units of arguments.
-        taken: counts what happens.
+        profiles: profiles by robot, for names and units of arguments.
+        conversion: takes the counts.
 
     Raises:
-        BadInput: a robot has no profile here, or its profile lacks a skill; names where.
+        BadInput: a robot has no profile here, or its profile lacks a skill; the message says where.
     """
     for task in tasks:
         depth = 0
@@ -174,7 +174,7 @@ def to_samples(
             calls = parse_calls(segment.text if segment.executed is None else segment.executed)
             why = _unusable(segment, calls, inside)
             if why:
-                taken.left_out[why] += 1
+                conversion.left_out[why] += 1
                 continue
             profile = profiles.get(task.robot)
             if profile is None:
@@ -182,18 +182,18 @@ def to_samples(
                     f"robot: no profile for {task.robot!r}; give one with --profile", where=task.where
                 )
             yield _sample(task, segment, calls[0], profile)
-            taken.made += 1
+            conversion.converted += 1
 
 
 def _unusable(segment: RecordedSegment, calls: Sequence[Call], inside: bool) -> str:
-    """Why a segment says nothing about one skill; empty when it does."""
+    """The reason why a segment is no run of a single skill; empty if it is one."""
     if segment.failed:
         return "segment failed"
     if math.isnan(segment.elapsed_s):
         return "segment not measured"
     if len(calls) != 1:
         return "segment with several calls" if calls else "segment that ran no call"
-    if segment.executed is None and inside and segment.elapsed_s < RAN_S:
+    if segment.executed is None and inside and segment.elapsed_s < MIN_RUN_S:
         return "call in a branch that seems not taken"
     return ""
 
@@ -201,12 +201,12 @@ def _unusable(segment: RecordedSegment, calls: Sequence[Call], inside: bool) -> 
 def _sample(task: RecordedTask, segment: RecordedSegment, call: Call, profile: RobotProfile) -> Sample:
     try:
         skill = profile.skill_name(call.skill)
-        given = profile.named_args(skill, call.args)
+        named_args = profile.named_args(skill, call.args)
     except BadInput as error:
         raise BadInput(f"segment {segment.index}: {error}", where=task.where) from error
     limits = profile.skills[skill].args
     args: dict[str, Value] = {
-        name: value if isinstance(value, (float, str)) else str(value) for name, value in given.items()
+        name: value if isinstance(value, (float, str)) else str(value) for name, value in named_args.items()
     }
     units = {name: limits[name].unit for name in args if name in limits and limits[name].numeric}
     return Sample(profile.name, skill, args, round(segment.elapsed_s, 6), units)

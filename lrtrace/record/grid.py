@@ -1,17 +1,17 @@
-"""What to measure of a robot: a grid of skill calls and arguments, in a random order that a seed fixes.
+"""A grid of skill calls and arguments to measure, in a random order with a seed.
 
 A grid file (YAML)::
 
     repetitions: 5
-    begin: mu(20);                        # once, not measured: brings the robot to where it can begin
+    begin: mu(20);                        # once, without measurement: moves the robot to its start
     runs:
       - do: ["mf({distance})", "mb({distance})"]
         with: {distance: [20, 100, 400]}  # every combination of the values
       - do: ["s('{object}')", "tu({back})"]
-        with: [{object: cat, back: 120}]  # or these sets of values
+        with: [{object: cat, back: 120}]  # or sets of values
 
-The texts of ``do`` are sent one after the other. Each that is a single call is a run of its skill, so a move and its
-way back measure two skills at once; of several calls in one text nobody could tell the times apart.
+The robot gets the texts of ``do`` in order. A text with a single call is a run of its skill, so a move and its way
+back measure two skills. A text with several calls is no run, since the calls share one time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_RUNS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is done in one go, text by text; ``key`` names it within its grid."""
+    """Texts that run together, in order. ``key`` is its name within the grid."""
 
     key: str
     texts: tuple[str, ...]
@@ -43,7 +43,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A grid file, read. ``units`` in the order of the file, one for each point; ``begin`` may be empty."""
+    """The content of a grid file: one unit for each point, in order. ``begin`` may be empty."""
 
     units: tuple[Unit, ...]
     repetitions: int
@@ -51,7 +51,7 @@ class Grid:
 
     @property
     def fingerprint(self) -> str:
-        """Differs for grids that measure something else."""
+        """A hash that differs for grids with other texts."""
         parts = [unit.texts for unit in self.units]
         return hashlib.sha256(json.dumps([self.begin, parts]).encode()).hexdigest()[:12]
 
@@ -73,11 +73,11 @@ def read_grid(path: str | Path) -> Grid:
     """The grid of a YAML file.
 
     Raises:
-        BadInput: it is missing or broken; names file, line and field.
+        BadInput: the file is absent or broken; the message names file, line and field.
     """
     file = read_yaml(Path(path))
     top = file.value
-    _known(file, top, (), KEYS)
+    _check_keys(file, top, (), KEYS)
     repetitions = top.get("repetitions", 1)
     if isinstance(repetitions, bool) or not isinstance(repetitions, int) or not 1 <= repetitions <= 1000:
         raise BadInput(
@@ -102,7 +102,7 @@ def read_grid(path: str | Path) -> Grid:
 
 def _units(file: YamlFile, number: int, raw: Any) -> list[Unit]:
     at = ("runs", number)
-    _known(file, raw, at, RUN_KEYS)
+    _check_keys(file, raw, at, RUN_KEYS)
     texts = raw.get("do")
     if (
         not isinstance(texts, list)
@@ -120,24 +120,24 @@ def _units(file: YamlFile, number: int, raw: Any) -> list[Unit]:
     return units
 
 
-def _points(file: YamlFile, given: Any, at: tuple[str | int, ...]) -> list[dict[str, Any]]:
-    """Sets of values: all combinations of a mapping of lists, or a list of mappings as it is."""
-    if given is None:
+def _points(file: YamlFile, values: Any, at: tuple[str | int, ...]) -> list[dict[str, Any]]:
+    """Sets of values: all combinations of a mapping of lists, or the entries of a list of mappings."""
+    if values is None:
         return [{}]
-    if isinstance(given, Mapping):
-        if not all(isinstance(values, list) and values for values in given.values()):
+    if isinstance(values, Mapping):
+        if not all(isinstance(column, list) and column for column in values.values()):
             raise BadInput("with: must give a list of values for each name", where=_at(file, at))
-        names = list(given)
+        names = list(values)
         return [
             dict(zip(names, point, strict=True))
-            for point in itertools.product(*(given[name] for name in names))
+            for point in itertools.product(*(values[name] for name in names))
         ]
-    if isinstance(given, list) and given and all(isinstance(point, Mapping) for point in given):
-        return [dict(point) for point in given]
+    if isinstance(values, list) and values and all(isinstance(point, Mapping) for point in values):
+        return [dict(point) for point in values]
     raise BadInput("with: must be a mapping of lists, or a list of mappings", where=_at(file, at))
 
 
-def _known(file: YamlFile, raw: Any, at: tuple[str | int, ...], keys: Sequence[str]) -> None:
+def _check_keys(file: YamlFile, raw: Any, at: tuple[str | int, ...], keys: Sequence[str]) -> None:
     if not isinstance(raw, Mapping):
         raise BadInput(f"must be a mapping with {', '.join(keys)}", where=_at(file, at))
     for key in raw:

@@ -1,4 +1,4 @@
-"""Drives a robot through a grid and writes every run down as it ends; goes on where an earlier recording stopped."""
+"""Drives a robot through a grid and writes every run at its end. An interrupted recording can be continued."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any, Protocol, cast
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.jsonl import decode, encode, open_input, raw_lines
 from lrtrace.plan_text import parse_calls
-from lrtrace.profiles import RobotProfile
 from lrtrace.record.grid import Grid, Unit
 from lrtrace.record.samples import Value
+from lrtrace.robot_profile import RobotProfile
 from lrtrace.yaml_file import read_yaml
 
 DRIVERS = "lrtrace.drivers"
-"""Entry-point group of the packages that open robot drivers; Timely's ROS 2 drivers are in it."""
+"""Entry-point group of packages that open robot drivers. Timely's ROS 2 drivers are in it."""
 MAX_FAILURES = 3
-"""So many failures in a row mean that the robot needs a human: a battery, a hand, a cable."""
+"""After this many failures in a row the recording stops, since the robot needs a person."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What became of a text that a robot was sent: ``elapsed_s`` is the driver's own stopwatch, seconds."""
+class Execution:
+    """The result of a text on a robot. ``elapsed_s`` is the driver's own measurement, seconds."""
 
     outcome: str
     elapsed_s: float
@@ -38,41 +38,41 @@ class Robot(Protocol):
 
     @property
     def profile(self) -> RobotProfile:
-        """Its limits and names of arguments."""
+        """Its limits and argument names."""
         ...
 
-    def execute(self, text: str, timeout_s: float) -> Ran:
-        """Execute and wait until the robot is at rest; a failure is an outcome, not an error."""
+    def execute(self, text: str, timeout_s: float) -> Execution:
+        """Execute and wait until the robot is at rest. A failure is an outcome, not an error."""
         ...
 
     def close(self) -> None:
-        """Let go of the robot, safely."""
+        """Release the robot safely."""
         ...
 
 
 @dataclass(slots=True)
 class Recording:
-    """How far it is."""
+    """Progress of a recording."""
 
     total: int
     done: int = 0
     samples: int = 0
     robot_s: float = 0.0
-    """Robot time of this session, seconds."""
+    """Robot time of this recording, seconds."""
     resumed: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     stopped: str = ""
-    """Why it ended before the grid did."""
+    """Reason for an early end."""
 
 
-Tell = Callable[[Recording], None]
+Report = Callable[[Recording], None]
 
 
 def open_robot(fleet: str | Path, name: str, speed: float) -> Robot:
-    """The driver of one robot of a fleet file, alone in this process.
+    """The driver of one robot of a fleet file, without other robots in this process.
 
     Args:
-        speed: how many times faster than real time robot (an emulator, a simulation) and driver live.
+        speed: factor by which an emulated or simulated robot and its driver are faster than real time.
 
     Raises:
         BadInput: no such robot, the ROS 2 side is not installed, or the driver does not start.
@@ -104,34 +104,34 @@ def record_grid(
     seed: int = 0,
     repetitions: int | None = None,
     timeout_s: float = 120.0,
-    tell: Tell | None = None,
+    report: Report | None = None,
 ) -> Recording:
-    """Work through a grid; each run is a line of ``output`` the moment it ends.
+    """Execute a grid. Each run becomes a line of ``output`` at its end.
 
-    A file that is there already is continued: what is in it is not run again. A run that failed is written with its
-    outcome, and tried again by the next recording; after ``MAX_FAILURES`` of them in a row this one stops.
+    An existing file is continued without repeating its runs. A failed run is written with its outcome, and the next
+    recording tries it again. After ``MAX_FAILURES`` failures in a row the recording stops.
 
     Args:
-        timeout_s: longest single text, robot seconds.
+        timeout_s: longest execution of one text, seconds of robot time.
 
     Raises:
-        BadInput: the file cannot be written, or is one of another grid, seed or robot.
+        BadInput: the file cannot be written, or belongs to another grid, seed or robot.
     """
     schedule = grid.schedule(seed, repetitions)
     mark = {"grid": grid.fingerprint, "seed": seed, "robot": robot.profile.name}
-    known = _known_runs(output, mark)
+    finished_keys = _finished_runs(output, mark)
     state = Recording(len(schedule))
-    left = [(key, unit) for key, unit in schedule if key not in known]
-    state.done = state.resumed = len(schedule) - len(left)
+    remaining = [(key, unit) for key, unit in schedule if key not in finished_keys]
+    state.done = state.resumed = len(schedule) - len(remaining)
     try:
         file = output.open("a", encoding="utf-8", newline="\n")
     except OSError as error:
         raise BadInput(f"cannot write it: {error.strerror or error}", where=str(output)) from error
     with file:
-        if left and grid.begin:
+        if remaining and grid.begin:
             state.robot_s += robot.execute(grid.begin, timeout_s).elapsed_s
-        unlucky = 0
-        for key, unit in left:
+        failures = 0
+        for key, unit in remaining:
             lines, problem = _run(robot, unit, timeout_s, state)
             for number, line in enumerate(lines):
                 last = number == len(lines) - 1 and not problem
@@ -139,36 +139,38 @@ def record_grid(
             file.flush()
             os.fsync(file.fileno())
             state.done += 1
-            unlucky = unlucky + 1 if problem else 0
-            if tell is not None:
-                tell(state)
-            if unlucky >= MAX_FAILURES:
+            failures = failures + 1 if problem else 0
+            if report is not None:
+                report(state)
+            if failures >= MAX_FAILURES:
                 state.stopped = problem
                 break
     return state
 
 
 def _run(robot: Robot, unit: Unit, timeout_s: float, state: Recording) -> tuple[list[dict[str, Any]], str]:
-    """(lines, why it failed) of one unit. When a text fails the rest of its unit is not sent."""
+    """(lines, reason of a failure) of one unit. After a failure the rest of the unit does not run."""
     lines: list[dict[str, Any]] = []
     for text in unit.texts:
-        ran = robot.execute(text, timeout_s)
-        state.robot_s += ran.elapsed_s
+        execution = robot.execute(text, timeout_s)
+        state.robot_s += execution.elapsed_s
         single = _single(text, robot.profile)
-        if ran.outcome != "done":
-            state.failed[ran.message or ran.outcome] += 1
-            lines.append({**(single or {"skill": text, "args": {}}), "elapsed_s": round(ran.elapsed_s, 6)})
-            lines[-1] |= {"outcome": ran.outcome, "message": ran.message}
-            return lines, ran.message or ran.outcome
+        if execution.outcome != "done":
+            state.failed[execution.message or execution.outcome] += 1
+            lines.append(
+                {**(single or {"skill": text, "args": {}}), "elapsed_s": round(execution.elapsed_s, 6)}
+            )
+            lines[-1] |= {"outcome": execution.outcome, "message": execution.message}
+            return lines, execution.message or execution.outcome
         if single is not None:
             state.samples += 1
-            lines.append({**single, "elapsed_s": round(ran.elapsed_s, 6)})
-    # A unit of nothing but joined calls would leave no trace and be run again.
+            lines.append({**single, "elapsed_s": round(execution.elapsed_s, 6)})
+    # Without this line a unit of only joined calls would run again.
     return lines or [{"skill": unit.key, "args": {}, "elapsed_s": 0.0, "outcome": "joined"}], ""
 
 
 def _single(text: str, profile: RobotProfile) -> dict[str, Any] | None:
-    """Skill, arguments and units if the text is one call; None if it is several."""
+    """Skill, arguments and units of a text with one call; None for several calls."""
     calls = parse_calls(text)
     if len(calls) != 1:
         return None
@@ -182,15 +184,15 @@ def _single(text: str, profile: RobotProfile) -> dict[str, Any] | None:
     return {"skill": skill, "args": args, **({"units": units} if units else {})}
 
 
-def _known_runs(path: Path, mark: Mapping[str, Any]) -> set[str]:
-    """Runs that are in the file already; what a killed recording left half written is cut off.
+def _finished_runs(path: Path, mark: Mapping[str, Any]) -> set[str]:
+    """Keys of the runs in the file. An incomplete last run of a killed recording is cut off.
 
     Raises:
-        BadInput: unreadable, or it holds something else.
+        BadInput: the file is unreadable or belongs to another recording.
     """
     if not path.exists():
         return set()
-    found: set[str] = set()
+    keys: set[str] = set()
     whole = 0
     with open_input(path) as file:
         for number, offset, line in raw_lines(path, file):
@@ -204,8 +206,8 @@ def _known_runs(path: Path, mark: Mapping[str, Any]) -> set[str]:
                         where=f"{path}:{number}",
                     )
             if raw.get("last"):
-                found.add(str(raw.get("run")))
+                keys.add(str(raw.get("run")))
                 whole = offset + len(line)
     if whole < path.stat().st_size:
         os.truncate(path, whole)
-    return found
+    return keys

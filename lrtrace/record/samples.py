@@ -1,12 +1,11 @@
-"""Recorded runs of single skills (``*.samples.jsonl``): what a robot was asked to do and how long it took.
+"""Recorded runs of single skills (``*.samples.jsonl``): the call and its execution time.
 
-One run a line (here broken in two)::
+Each line is one run (here on two lines)::
 
     {"robot": "tello", "skill": "move_forward", "args": {"distance": 100}, "units": {"distance": "cm"},
      "elapsed_s": 2.53}
 
-``units`` may be left out. ``outcome`` other than ``done`` marks a run that failed; it does not count. Unknown fields
-are ignored.
+``units`` is optional. A run with an ``outcome`` other than ``done`` failed and is ignored, like unknown fields.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from lrtrace.errors import BadInput
-from lrtrace.jsonl import read_lines, write_lines
+from lrtrace.jsonl import read_jsonl, write_jsonl
 
 Value = float | str
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run. ``where`` is the file and line it came from."""
+    """One run. ``where`` is its file and line."""
 
     robot: str
     skill: str
@@ -44,12 +43,12 @@ class Sample:
 
 
 def read_samples(path: str | Path) -> Iterator[Sample]:
-    """The runs of a file that were done, as a stream.
+    """The successful runs of a file, as a stream.
 
     Raises:
-        BadInput: unreadable, or a line is broken; the message names file, line and field.
+        BadInput: the file is unreadable, or a line is broken; the message names file, line and field.
     """
-    for number, raw in read_lines(Path(path)):
+    for number, raw in read_jsonl(Path(path)):
         where = f"{path}:{number}"
         if raw.get("outcome", "done") != "done":
             continue
@@ -78,5 +77,5 @@ def _value(name: str, value: object, where: str) -> Value:
 
 
 def write_samples(path: str | Path, samples: Iterable[Sample]) -> int:
-    """Write runs; returns how many. Raises BadInput when the file cannot be written."""
-    return write_lines(Path(path), (sample.to_dict() for sample in samples))
+    """Write runs and return their number. Raises BadInput if the file cannot be written."""
+    return write_jsonl(Path(path), (sample.to_dict() for sample in samples))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lrtrace.compose.workload import compose
+from lrtrace.compose.composition import compose
 from timely.bench.closed_loop import CASES, measure
 from timely.cli.main import run
 from timely.engines.replay_types import ReplayOptions

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from lrtrace.cli import main, run
+from lrtrace.job import Header, Job, PlanSegment
 from lrtrace.profiles import load_profile
 from lrtrace.record.samples import Sample, write_samples
 from lrtrace.stats import Stats, measure, plot_stats
-from lrtrace.trace import Header, Job, PlanSegment, Trace
+from lrtrace.trace import Trace
 
 Run = Callable[..., tuple[int, str, str]]
 

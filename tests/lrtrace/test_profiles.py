@@ -10,13 +10,8 @@ import pytest
 import yaml
 
 from lrtrace.errors import BadInput, LRTraceError, UnknownName
-from lrtrace.profiles import (
-    PATH_VARIABLE,
-    RobotProfile,
-    find_profile,
-    load_profile,
-    profile_names,
-)
+from lrtrace.profiles import PATH_VARIABLE, find_profile, load_profile, profile_names
+from lrtrace.robot_profile import RobotProfile
 
 SMALL = """\
 name: unit
@@ -87,8 +82,8 @@ def test_reader_reads_300_words_a_minute() -> None:
     ],
 )
 def test_violations(skill: str, args: list[object], reason: str) -> None:
-    (found,) = find_profile("tello").violations(skill, args)
-    assert reason in found
+    (profile,) = find_profile("tello").violations(skill, args)
+    assert reason in profile
 
 
 def test_allow_and_deny(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lrtrace.errors import BadInput
-from lrtrace.trace import NORMAL, URGENT, Header, Job, PlanSegment, Trace, TraceWriter, Tuf, write_trace
+from lrtrace.job import NORMAL, URGENT, Header, Job, PlanSegment, Tuf
+from lrtrace.trace import Trace, TraceWriter, write_trace
 
 HEADER = '{"lrtrace": 1, "name": "unit", "seed": 7, "network_s": 0.008}'
 JOB: dict[str, Any] = {

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lrtrace.profiles import RobotProfile, load_profile
+from lrtrace.profiles import load_profile
+from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import UnsafeSegment
 from timely.plans import Call, SegmentParser, SkillSet, check_segment, find_skill_set
 from timely.plans.units import convert

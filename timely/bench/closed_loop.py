@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lrtrace.compose.workload import compose
+from lrtrace.compose.composition import compose
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.results import Result
 from timely.replay.run import replay

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lrtrace.compose.workload import compose
+from lrtrace.compose.composition import compose
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.claims import mean
 from timely.bench.papers.justitia import setting as justitia_setting

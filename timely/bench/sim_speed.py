@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lrtrace.compose.workload import compose
+from lrtrace.compose.composition import compose
 from lrtrace.trace import write_trace
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.sim.simulator import Simulator

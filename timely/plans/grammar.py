@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lrtrace.errors import BadInput
-from lrtrace.profiles import RobotProfile
+from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput
 from timely.plans import ebnf
 from timely.plans.language.lexer import quote

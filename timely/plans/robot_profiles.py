@@ -5,7 +5,8 @@ from __future__ import annotations
 from lrtrace import profiles
 from lrtrace.errors import LRTraceError
 from lrtrace.errors import UnknownName as UnknownProfile
-from lrtrace.profiles import RobotProfile, profile_names
+from lrtrace.profiles import profile_names
+from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, UnknownName
 
 __all__ = ["RobotProfile", "find_profile", "profile_names"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from lrtrace.errors import BadInput
-from lrtrace.profiles import RobotProfile
+from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput
 from timely.plans.language.lexer import quote
 from timely.plans.language.parser import SegmentParser

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from lrtrace.errors import BadInput
-from lrtrace.profiles import RobotProfile
+from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, UnsafeSegment
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import Call, Operation, Value, Variable

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lrtrace.trace import Job, Trace
+from lrtrace.job import Job
+from lrtrace.trace import Trace
 from timely.core.errors import InvalidInput
 from timely.disciplines.justitia.app_groups import app_type
 from timely.disciplines.predictors.app_cost import (

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from lrtrace.trace import Job, PlanSegment, Trace
+from lrtrace.job import Job, PlanSegment
+from lrtrace.trace import Trace
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.utility import TimeUtility

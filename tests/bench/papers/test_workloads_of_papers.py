@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lrtrace.trace import Job
+from lrtrace.job import Job
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.sagesched import workloads as requests
 from timely.core.errors import InvalidInput

@@ -14,19 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lrtrace.compose.workload import (
-    RESPONSE_S,
-    WORKLOADS,
-    Composition,
-    Options,
-    compose,
-    parse_events,
-    parse_ids,
-)
+from lrtrace.compose.composition import Composition, Options, compose
+from lrtrace.compose.events import parse_events, parse_ids
+from lrtrace.compose.workload import WORKLOADS
 from lrtrace.errors import BadInput, UnknownName
+from lrtrace.job import RESPONSE_S, Job
 from lrtrace.profiles import find_profile
-from lrtrace.random_draws import Draw
-from lrtrace.trace import Job, Trace, write_trace
+from lrtrace.random_draws import RandomDraws
+from lrtrace.trace import Trace, write_trace
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 
@@ -219,8 +214,8 @@ def test_chats_are_cut_as_their_skill_set_cuts(unit: Any, skill_set: str) -> Non
     for job in compose("chat", 3, duration_s=60, options=Options(unit=unit)).jobs:
         assert (job.skill_set, job.robot, job.agent[:7]) == (skill_set, "chat-reader", "reader-")
         segmenter = Segmenter(find_skill_set(skill_set))
-        found = [*segmenter.feed("".join(segment.text for segment in job.plan)), *segmenter.close()]
-        assert [boundary.text for boundary in found] == [segment.text for segment in job.plan]
+        result = [*segmenter.feed("".join(segment.text for segment in job.plan)), *segmenter.close()]
+        assert [boundary.text for boundary in result] == [segment.text for segment in job.plan]
         words = sum(len(segment.text.split()) for segment in job.plan)
         assert job.execution_s == pytest.approx(words / 5)  # 300 words a minute
         lengths.append(words)
@@ -282,11 +277,11 @@ def test_ids_as_table_3_writes_them() -> None:
 
 
 def test_draws_are_plain_arithmetic_on_doubles() -> None:
-    draw, rng = Draw(5), np.random.Generator(np.random.PCG64(5))
+    draw, rng = RandomDraws(5), np.random.Generator(np.random.PCG64(5))
     assert draw.uniform() == rng.random()
     assert draw.exponential(2.0) == pytest.approx(-np.log1p(-rng.random()) / 2.0)
     assert draw.below(10) == int(rng.random() * 10)
-    values = [Draw(seed).log_normal(12.0, 0.5) for seed in range(400)]
+    values = [RandomDraws(seed).log_normal(12.0, 0.5) for seed in range(400)]
     assert np.median(values) == pytest.approx(12.0, rel=0.1)
 
 

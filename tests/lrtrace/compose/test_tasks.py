@@ -9,9 +9,9 @@ import pytest
 
 from lrtrace.compose.tasks import TASKS, PlanVariant, find_task
 from lrtrace.errors import UnknownName
+from lrtrace.job import NORMAL, URGENT
 from lrtrace.plan_text import Call, count_tokens, execution_s, parse_calls
 from lrtrace.profiles import find_profile
-from lrtrace.trace import NORMAL, URGENT
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
@@ -54,8 +54,8 @@ def test_the_segmenter_cuts_them_so_and_the_robot_may_run_them(trace_id: int, in
     task, chosen = TASKS[trace_id], variant(trace_id, index)
     skill_set, profile = find_skill_set(task.skill_set), find_profile(task.robot)
     segmenter = Segmenter(skill_set)
-    found = [*segmenter.feed(chosen.text), *segmenter.close()]
-    assert tuple(boundary.text for boundary in found) == chosen.segments
+    calls = [*segmenter.feed(chosen.text), *segmenter.close()]
+    assert tuple(boundary.text for boundary in calls) == chosen.segments
     assert segmenter.finish() == ""
     parser = SegmentParser(skill_set)
     for text in chosen.segments:

@@ -9,7 +9,8 @@ import pytest
 
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.importers.public_traces import Import
-from lrtrace.trace import URGENT, Job, Trace, write_trace
+from lrtrace.job import URGENT, Job
+from lrtrace.trace import Trace, write_trace
 
 AZURE = """\
 TIMESTAMP,ContextTokens,GeneratedTokens
@@ -47,31 +48,31 @@ MOONCAKE = "\n".join(
 def load(folder: Path, source: str, text: str, **options: object) -> tuple[Import, list[Job]]:
     path = folder / "data"
     path.write_text(text, encoding="utf-8")
-    found = Import(source, path, **options)  # type: ignore[arg-type]
-    return found, list(found.jobs)
+    trace = Import(source, path, **options)  # type: ignore[arg-type]
+    return trace, list(trace.jobs)
 
 
 def test_azure(tmp_path: Path) -> None:
-    found, jobs = load(tmp_path, "azure", AZURE)
+    trace, jobs = load(tmp_path, "azure", AZURE)
     assert [job.arrival_s for job in jobs] == pytest.approx([0.0, 4.314579, 60.0], abs=1e-6)
     assert [(job.prompt_tokens, job.tokens) for job in jobs] == [(374, 44), (396, 109), (7433, 14)]
     assert all(len(job.plan) == 1 and job.execution_s == 0 for job in jobs)
-    assert (found.tally.jobs, found.tally.skipped) == (3, 0)
+    assert (trace.tally.jobs, trace.tally.skipped) == (3, 0)
 
 
 def test_azure_with_offsets_and_empty_answers(tmp_path: Path) -> None:
-    found, jobs = load(tmp_path, "azure", AZURE_2024)
+    trace, jobs = load(tmp_path, "azure", AZURE_2024)
     assert [job.arrival_s for job in jobs] == pytest.approx([0.0, 0.007405], abs=1e-6)
-    assert found.tally.skipped == 1
+    assert trace.tally.skipped == 1
 
 
 def test_burstgpt(tmp_path: Path) -> None:
-    found, jobs = load(tmp_path, "burstgpt", BURSTGPT)
+    trace, jobs = load(tmp_path, "burstgpt", BURSTGPT)
     assert [(job.arrival_s, job.prompt_tokens, job.tokens) for job in jobs] == [
         (0, 472, 18),
         (113.5, 417, 276),
     ]
-    assert found.tally.skipped == 1
+    assert trace.tally.skipped == 1
     assert jobs[1].extra == {"model": "GPT-4", "log_type": "Conversation log"}
     _, jobs = load(tmp_path, "burstgpt", BURSTGPT_SESSIONS)
     assert jobs[0].agent == "session-abc"
@@ -85,17 +86,17 @@ def test_mooncake_knows_which_prefix_was_seen(tmp_path: Path) -> None:
 
 
 def test_limit_speed_and_utility(tmp_path: Path) -> None:
-    found, jobs = load(tmp_path, "azure", AZURE, limit=2, speed=2.0, tuf=URGENT, network_s=0.01)
+    trace, jobs = load(tmp_path, "azure", AZURE, limit=2, speed=2.0, tuf=URGENT, network_s=0.01)
     assert [job.arrival_s for job in jobs] == pytest.approx([0.0, 2.1572895], abs=1e-5)
     assert jobs[0].tuf == URGENT
-    assert found.header.network_s == 0.01
-    assert [job.job for job in found.jobs] == [0, 1]  # can be read again
+    assert trace.header.network_s == 0.01
+    assert [job.job for job in trace.jobs] == [0, 1]  # can be read again
 
 
 def test_imported_traces_are_valid(tmp_path: Path) -> None:
-    found, jobs = load(tmp_path, "mooncake", MOONCAKE)
+    trace, jobs = load(tmp_path, "mooncake", MOONCAKE)
     path = tmp_path / "x.lrtrace.jsonl"
-    write_trace(path, found.header, found.jobs)
+    write_trace(path, trace.header, trace.jobs)
     assert list(Trace(path)) == jobs
 
 

@@ -13,10 +13,11 @@ import pytest
 from lrtrace.errors import BadInput
 from lrtrace.importers.event_log import read_event_log
 from lrtrace.importers.mcap_file import read_mcap
-from lrtrace.importers.recorded_tasks import Taken, to_samples, to_trace
+from lrtrace.importers.recorded_tasks import Conversion, to_samples, to_trace
+from lrtrace.job import URGENT, Header, Job
 from lrtrace.profiles import find_profile
 from lrtrace.record.samples import Sample
-from lrtrace.trace import URGENT, Header, Job, Trace, write_trace
+from lrtrace.trace import Trace, write_trace
 
 OPENED = {"t_s": 0.0, "event": "opened", "timely_events": 1, "wall_time": "2025-01-31T10:00:00.000+00:00",
           "engine": "vllm", "discipline": "timely", "mode": "segmented"}  # fmt: skip
@@ -100,19 +101,19 @@ def write(folder: Path, events: list[dict[str, Any]], *, end: str = "\n") -> Pat
     return path
 
 
-def trace_of(path: Path, **options: Any) -> tuple[Header, list[Job], Taken]:
-    taken = Taken()
-    header, jobs = to_trace(read_event_log(path), "day", taken, **options)
-    return header, list(jobs), taken
+def trace_of(path: Path, **options: Any) -> tuple[Header, list[Job], Conversion]:
+    conversion = Conversion()
+    header, jobs = to_trace(read_event_log(path), "day", conversion, **options)
+    return header, list(jobs), conversion
 
 
-def samples_of(path: Path) -> tuple[list[Sample], Taken]:
-    taken = Taken()
-    return list(to_samples(read_event_log(path), {"tello": find_profile("tello")}, taken)), taken
+def samples_of(path: Path) -> tuple[list[Sample], Conversion]:
+    conversion = Conversion()
+    return list(to_samples(read_event_log(path), {"tello": find_profile("tello")}, conversion)), conversion
 
 
 def test_event_log_to_trace(tmp_path: Path) -> None:
-    header, jobs, taken = trace_of(write(tmp_path, LOG))
+    header, jobs, conversion = trace_of(write(tmp_path, LOG))
     assert header.network_s == 0.008
     assert [(job.job, job.arrival_s, job.agent) for job in jobs] == [(0, 0.0, "drone-1"), (1, 1.5, "drone-2")]
     first, second = jobs
@@ -126,7 +127,7 @@ def test_event_log_to_trace(tmp_path: Path) -> None:
     assert first.plan[1].extra["blocking"] is True
     assert first.extra == {"task_id": "a", "outcome": "complete"}
     assert (second.app, second.prompt_tokens, second.shared_prefix_tokens) == ("house", 1300, 1216)
-    assert taken.summary() == {"made": 2, "left_out": {"task without a segment": 1}}
+    assert conversion.summary() == {"made": 2, "left_out": {"task without a segment": 1}}
     _, jobs, _ = trace_of(write(tmp_path, LOG), prompt_tokens=900, shared_prefix_tokens=1000)
     assert (jobs[1].prompt_tokens, jobs[1].shared_prefix_tokens) == (900, 900)
 
@@ -139,13 +140,13 @@ def test_a_converted_log_is_a_valid_trace(tmp_path: Path) -> None:
 
 
 def test_event_log_to_samples(tmp_path: Path) -> None:
-    samples, taken = samples_of(write(tmp_path, LOG))
+    samples, conversion = samples_of(write(tmp_path, LOG))
     assert [(sample.skill, sample.args, sample.units, sample.elapsed_s) for sample in samples] == [
         ("move_up", {"distance": 40.0}, {"distance": "cm"}, 2.61),
         ("is_visible", {"object": "book"}, {}, 0.05),
     ]
     assert {sample.robot for sample in samples} == {"tello"}
-    assert taken.left_out == {"call in a branch that seems not taken": 1, "segment failed": 1}
+    assert conversion.left_out == {"call in a branch that seems not taken": 1, "segment failed": 1}
 
 
 def test_unmeasured_and_joint_segments_say_nothing(tmp_path: Path) -> None:
@@ -159,9 +160,9 @@ def test_unmeasured_and_joint_segments_say_nothing(tmp_path: Path) -> None:
         report(1.1, "a", 0, "started"),
         settled(9.0, "a", "complete", (1.1, 3.0, True), (3.0, 6.0, True), (6.0, 6.0, True)),
     ]
-    samples, taken = samples_of(write(tmp_path, log))
+    samples, conversion = samples_of(write(tmp_path, log))
     assert samples == []
-    assert taken.left_out == {
+    assert conversion.left_out == {
         "segment not measured": 1,
         "segment with several calls": 1,
         "segment that ran no call": 1,
@@ -198,7 +199,7 @@ def test_restarts_continue_and_forget(tmp_path: Path) -> None:
 
 def test_a_killed_server_leaves_a_readable_log(tmp_path: Path) -> None:
     path = write(tmp_path, LOG[:5], end='\n{"t_s": 9.0, "event": "segm')
-    assert [len(found.segments) for found in read_event_log(path)] == [1]
+    assert [len(tasks.segments) for tasks in read_event_log(path)] == [1]
 
 
 @pytest.mark.parametrize(
@@ -347,20 +348,20 @@ def test_mcap_with_tasks(bag: Bag, tmp_path: Path) -> None:
     bag.add("/drone_1/reports", "SegmentReport", 102.9, **done(0, 2.61))
     bag.add("/drone_1/reports", "SegmentReport", 103.0, **done(1, 0.002))
     bag.close()
-    (found,) = read_mcap(tmp_path / "day.mcap")
-    assert (found.arrival_s, found.agent, found.robot, found.skill_set) == (
+    (tasks,) = read_mcap(tmp_path / "day.mcap")
+    assert (tasks.arrival_s, tasks.agent, tasks.robot, tasks.skill_set) == (
         100.0,
         "drone-1",
         "tello",
         "drone",
     )
-    assert (found.app, found.urgency) == (None, None)
-    assert found.tuf.alpha == pytest.approx(-2 / 0.3)
-    taken = Taken()
-    header, jobs = to_trace([found], "day", taken)
+    assert (tasks.app, tasks.urgency) == (None, None)
+    assert tasks.tuf.alpha == pytest.approx(-2 / 0.3)
+    conversion = Conversion()
+    header, jobs = to_trace([tasks], "day", conversion)
     (job,) = jobs
     assert [(piece.text, piece.execution_s) for piece in job.plan] == [("mu(40);", 2.61), ("tp();", 0.002)]
-    samples = list(to_samples([found], {"tello": find_profile("tello")}, Taken()))
+    samples = list(to_samples([tasks], {"tello": find_profile("tello")}, Conversion()))
     assert [(sample.skill, sample.elapsed_s) for sample in samples] == [
         ("move_up", 2.61),
         ("take_picture", 0.002),
@@ -374,12 +375,12 @@ def test_mcap_without_task_messages(bag: Bag, tmp_path: Path) -> None:
         bag.add("/arm_1/report", "SegmentReport", at_s + 2, **done(index, 1.5 + index, kind=2 + index))
     bag.add("/arm_1/state", "RobotState", 60.0, robot="indy7", mode=1)
     bag.close()
-    (found,) = read_mcap(tmp_path / "day.mcap")
-    assert (found.arrival_s, found.agent, found.robot) == (50.0, "arm_1", "indy7")
-    taken = Taken()
-    samples = list(to_samples([found], {"indy7": find_profile("indy7")}, taken))
+    (tasks,) = read_mcap(tmp_path / "day.mcap")
+    assert (tasks.arrival_s, tasks.agent, tasks.robot) == (50.0, "arm_1", "indy7")
+    conversion = Conversion()
+    samples = list(to_samples([tasks], {"indy7": find_profile("indy7")}, conversion))
     assert [(sample.skill, sample.elapsed_s) for sample in samples] == [("home", 1.5)]
-    assert taken.left_out == {"segment failed": 1}
+    assert conversion.left_out == {"segment failed": 1}
 
 
 def test_mcap_that_was_cut_off(bag: Bag, tmp_path: Path) -> None:

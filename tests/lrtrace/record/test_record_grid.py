@@ -13,10 +13,11 @@ from lrtrace.cli import run
 from lrtrace.errors import BadInput
 from lrtrace.fit.execution_time import fit_samples
 from lrtrace.plan_text import parse_calls
-from lrtrace.profiles import RobotProfile, load_profile
+from lrtrace.profiles import load_profile
 from lrtrace.record.grid import Grid, read_grid
-from lrtrace.record.recorder import MAX_FAILURES, Ran, open_robot, record_grid
+from lrtrace.record.recorder import MAX_FAILURES, Execution, open_robot, record_grid
 from lrtrace.record.samples import read_samples
+from lrtrace.robot_profile import RobotProfile
 
 GRID = """
 repetitions: 6
@@ -39,17 +40,17 @@ class Drone:
         self._left = breaks_after
         self._rng = random.Random(seed)
 
-    def execute(self, text: str, timeout_s: float) -> Ran:
+    def execute(self, text: str, timeout_s: float) -> Execution:
         self.texts.append(text)
         if len(self.texts) > self._left:
-            return Ran("failed", 0.1, "battery empty")
+            return Execution("failed", 0.1, "battery empty")
         total = 0.0
         for call in parse_calls(text):
             if call.skill == "s":
                 total += self._rng.uniform(1.0, 3.0)
             else:
                 total += (1.0 + 0.01 * float(call.args[0])) * self._rng.gauss(1.0, 0.02)
-        return Ran("done", total)
+        return Execution("done", total)
 
     def close(self) -> None:
         pass
@@ -80,11 +81,11 @@ def test_every_point_comes_once_a_round_in_an_order_of_the_seed(grid: Grid) -> N
 
 def test_single_calls_become_samples_that_fit(grid: Grid, tmp_path: Path) -> None:
     out, drone = tmp_path / "d.samples.jsonl", Drone()
-    told: list[int] = []
-    found = record_grid(grid, drone, out, seed=1, tell=lambda state: told.append(state.done))
+    counts: list[int] = []
+    recording = record_grid(grid, drone, out, seed=1, report=lambda state: counts.append(state.done))
     assert drone.texts[0] == "mu(20);"
-    assert told == list(range(1, 37))
-    assert (found.done, found.samples, found.stopped) == (36, 60, "")
+    assert counts == list(range(1, 37))
+    assert (recording.done, recording.samples, recording.stopped) == (36, 60, "")
     samples = list(read_samples(out))
     assert len(samples) == 60, "the unit with two calls in one text says nothing"
     assert {sample.skill for sample in samples} == {"move_forward", "move_backward", "scan", "turn_ccw"}
@@ -131,7 +132,7 @@ def test_an_interrupted_recording_goes_on_where_it_stopped(grid: Grid, tmp_path:
             raise Interrupt
 
     with pytest.raises(Interrupt):
-        record_grid(grid, robot, broken, seed=1, tell=interrupt)
+        record_grid(grid, robot, broken, seed=1, report=interrupt)
     with broken.open("a") as file:
         file.write('{"grid": "half a line')
     again = record_grid(grid, Drone(), broken, seed=1)
@@ -150,14 +151,14 @@ def test_an_interrupted_recording_goes_on_where_it_stopped(grid: Grid, tmp_path:
 
 def test_a_robot_that_keeps_failing_ends_the_recording(grid: Grid, tmp_path: Path) -> None:
     out = tmp_path / "d.samples.jsonl"
-    found = record_grid(grid, Drone(breaks_after=20), out, seed=1)
-    assert found.stopped == "battery empty"
-    assert found.failed["battery empty"] == MAX_FAILURES
+    recording = record_grid(grid, Drone(breaks_after=20), out, seed=1)
+    assert recording.stopped == "battery empty"
+    assert recording.failed["battery empty"] == MAX_FAILURES
     assert [line["outcome"] for line in lines(out) if "outcome" in line][-1] == "failed"
     assert all(sample.elapsed_s > 0.5 for sample in read_samples(out)), "failures are no samples"
     again = record_grid(grid, Drone(), out, seed=1)
     assert again.done == 36
-    assert again.resumed == found.done - MAX_FAILURES, "with a new battery they are tried again"
+    assert again.resumed == recording.done - MAX_FAILURES, "with a new battery they are tried again"
     assert len(list(read_samples(out))) >= 60
 
 

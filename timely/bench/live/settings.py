@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lrtrace.compose.workload import compose
+from lrtrace.compose.composition import compose
 from timely.disciplines import registry
 from timely.engines.base import Mode
 from timely.engines.replay_types import PlannedTask, ReplayOptions

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from lrtrace.profiles import RobotProfile, find_profile
+from lrtrace.profiles import find_profile
+from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import TimelyError
 from timely.plans import (
     Segmenter,

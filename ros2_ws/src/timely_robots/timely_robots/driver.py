@@ -22,7 +22,8 @@ from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState, Task
 
 from lrtrace.errors import LRTraceError
-from lrtrace.profiles import RobotProfile, load_profile
+from lrtrace.profiles import load_profile
+from lrtrace.robot_profile import RobotProfile
 from timely.core import cpu_latency
 from timely_robots import hand, language
 from timely_robots.clock import Pacer, SystemPacer

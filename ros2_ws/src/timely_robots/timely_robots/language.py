@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from timely_interfaces.msg import ErrorCode
 
-from lrtrace.profiles import RobotProfile
+from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, TimelyError
 from timely.plans.language import interpreter as plans
 from timely.plans.language.parser import calls_in

@@ -16,8 +16,8 @@ from rclpy.action import ActionClient
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_interfaces.action import ExecuteSegment
 
-from lrtrace.profiles import RobotProfile
-from lrtrace.record.recorder import Ran
+from lrtrace.record.recorder import Execution
+from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import TimelyError
 from timely_robots.clock import Pacer, ScaledPacer, SteppedPacer, SystemPacer
 from timely_robots.registry import driver_class
@@ -87,7 +87,7 @@ class LoneRobot:
         if not self._client.wait_for_server(START_S):
             raise RuntimeError("the driver's action did not appear")
 
-    def execute(self, text: str, timeout_s: float) -> Ran:
+    def execute(self, text: str, timeout_s: float) -> Execution:
         """Execute one text and wait for its end."""
         if not self._task:
             self._task, self._index = f"measuring-{uuid.uuid4().hex}", 0
@@ -106,11 +106,11 @@ class LoneRobot:
         if not ended.wait(timeout_s / self._speed + GRACE_S):
             self._driver.halt()
             self._task = ""
-            return Ran("failed", 0.0, f"not at rest within {timeout_s:g} s")
+            return Execution("failed", 0.0, f"not at rest within {timeout_s:g} s")
         result = answer[0]
         if result.outcome != result.DONE:
             self._task = ""  # what comes next is a new plan
-        return Ran(result.outcome, float(result.elapsed_s), result.error_msg)
+        return Execution(result.outcome, float(result.elapsed_s), result.error_msg)
 
     def close(self) -> None:
         """End the driver."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.trace import Job as TraceJob
+from lrtrace.job import Job as TraceJob
 from timely.bench.papers.justitia.workloads import KINDS, samples
 from timely.bench.papers.old_claims import simulate
 from timely.core.job import Job, JobSpec

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.trace import Job as TraceJob
+from lrtrace.job import Job as TraceJob
 from timely.bench.papers.old_claims import mean, simulate
 from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, workload
 from timely.core.job import JobSpec

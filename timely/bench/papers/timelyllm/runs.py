@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.compose.workload import Options, compose
+from lrtrace.compose.composition import Options, compose
 from timely.bench.bounds import MAX_TASKS, Alone, clairvoyant_utility
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.plots import Interval

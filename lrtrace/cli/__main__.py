@@ -1,0 +1,6 @@
+"""Runs ``python -m lrtrace.cli``."""
+
+from lrtrace.cli.main import main
+
+if __name__ == "__main__":
+    main()

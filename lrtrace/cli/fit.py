@@ -1,0 +1,114 @@
+"""``lrtrace fit``: fit execution-time models to recorded runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from lrtrace.cli.output import JsonFile, Output, Plot, check_choice, write_result
+from lrtrace.errors import BadInput
+from lrtrace.fit.execution_time import KINDS, METHODS, MIN_SAMPLES, Fit, Kind, Method, check_fit, fit_samples
+from lrtrace.fit.fitted_profile import plot_residuals, profile_of, write_profile
+from lrtrace.profiles import load_profile
+from lrtrace.record.samples import Sample, read_samples
+from lrtrace.robot_profile import NAME
+
+
+def fit_command(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="SAMPLES...", help="Recorded runs (.samples.jsonl).")
+    ],
+    output: Output,
+    base: Annotated[
+        str | None,
+        typer.Option(metavar="PROFILE", help="Keep the limits and the other skills of this profile."),
+    ] = None,
+    method: Annotated[str, typer.Option(help=f"{' or '.join(METHODS)}.")] = "least-squares",
+    level: Annotated[float, typer.Option(help="Which quantile, for the quantile method.")] = 0.5,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="SKILL=MODEL", help=f"Model of a skill: {', '.join(KINDS)}.")
+    ] = None,
+    variable: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SKILL", help="Its time depends on the scene: plan with its minimum."),
+    ] = None,
+    min_samples: Annotated[
+        int, typer.Option(min=MIN_SAMPLES, help="Refuse skills with fewer runs.")
+    ] = MIN_SAMPLES,
+    on: Annotated[str, typer.Option(help="What was measured, in words, for the profile.")] = "",
+    network: Annotated[float | None, typer.Option(min=0.0, help="Delay to the robot, seconds.")] = None,
+    check: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="SAMPLES", help="Runs of another recording that the errors are measured on."),
+    ] = None,
+    plot: Plot = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Fit execution-time models to recorded runs and write them as a robot profile (named like the file)."""
+    if output.suffix != ".yaml" or not NAME.fullmatch(output.stem):
+        raise BadInput("name the profile like my-drone.yaml", where=str(output))
+    base_profile = None if base is None else load_profile(base)
+    runs = [sample for file in files for sample in read_samples(file)]
+    fit = fit_samples(
+        _not_empty(runs, files),
+        base=base_profile,
+        method=cast(Method, check_choice("method", method, METHODS)),
+        level=level,
+        kinds=_kinds(model or []),
+        variable=variable or (),
+        min_samples=min_samples,
+    )
+    date = datetime.now(UTC).date().isoformat()
+    others = (sample for file in check or () for sample in read_samples(file))
+    checked = check_fit(fit, others, base_profile) if check else {}
+    raw = profile_of(
+        fit, output.stem, date=date, on=on, base=base_profile, network_s=network, checked=checked
+    )
+    write_profile(output, raw)
+    if plot is not None:
+        plot_residuals(fit, plot)
+    report = {skill: fitted.summary() for skill, fitted in fit.skills.items()}
+    for skill, error in checked.items():
+        report[skill]["checked_error"] = round(error, 6)
+    write_result(
+        json_file,
+        {"profile": str(output), "robot": fit.robot, "samples": fit.samples, "skills": report},
+        [
+            f"{output}: {len(fit.skills)} skills from {fit.samples} runs of {fit.robot}",
+            *_report_lines(fit, checked),
+        ],
+    )
+
+
+def _not_empty(runs: list[Sample], files: Sequence[Path]) -> list[Sample]:
+    if not runs:
+        raise BadInput("no run that was done", where=", ".join(map(str, files)))
+    return runs
+
+
+def _kinds(options: Sequence[str]) -> dict[str, Kind]:
+    kinds: dict[str, Kind] = {}
+    for text in options:
+        skill, equals, kind = text.partition("=")
+        if not equals:
+            raise BadInput(f"write SKILL=MODEL, got {text!r}", where="--model")
+        kinds[skill] = cast(Kind, check_choice("model", kind, KINDS))
+    return kinds
+
+
+def _report_lines(fit: Fit, checked: Mapping[str, float]) -> list[str]:
+    heading = f"{'skill':18}{'model':10}{'runs':>6}{'mean s':>10}{'min s':>10}{'residual s':>12}{'held-out error':>16}"
+    lines = [heading + (f"{'on other runs':>15}" if checked else "")]
+    for skill, fitted in fit.skills.items():
+        summary = fitted.summary()
+        lines.append(
+            f"{skill:18}{summary['model']:10}{summary['samples']:>6}{summary['mean_s']:>10.3f}{summary['min_s']:>10.3f}"
+            f"{summary['residual_std_s']:>12.4f}{100 * fitted.estimate_error:>15.1f}%"
+            + (f"{100 * checked[skill]:>14.1f}%" if skill in checked else "")
+            + (" (minimum rule)" if fitted.model.variable else "")
+        )
+    return lines

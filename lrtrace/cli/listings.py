@@ -1,0 +1,74 @@
+"""``lrtrace tasks`` and ``lrtrace profiles``: list benchmark tasks and robot profiles."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lrtrace.cli.output import JsonFile, write_result
+from lrtrace.compose.tasks import TASKS
+from lrtrace.profiles import load_profile, profile_names
+from lrtrace.robot_profile import RobotProfile
+
+
+def tasks_command(json_file: JsonFile = None) -> None:
+    """List the benchmark tasks and their plans."""
+    values, lines = [], []
+    for task in TASKS.values():
+        plans = [list(variant.segments) for variant in task.variants]
+        values.append(
+            {
+                "trace_id": task.trace_id,
+                "title": task.title,
+                "kind": task.kind,
+                "task": task.task,
+                "skill_set": task.skill_set,
+                "robot": task.robot,
+                "tuf": task.tuf.to_dict(),
+                "urgency": task.urgency,
+                "plans": plans,
+            }
+        )
+        lines.append(f"{task.trace_id:>3}  {task.title} ({task.kind})")
+        lines += [f"       {' '.join(segments)}" for segments in plans]
+    write_result(json_file, {"tasks": values}, lines)
+
+
+def profiles_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME|FILE]...", help="Show or check these.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """List robot profiles, or show (and so check) some."""
+    profiles = [load_profile(name) for name in names or profile_names()]
+    lines: list[str] = []
+    for profile in profiles:
+        lines.append(f"{profile.name}: {profile.robot}")
+        lines += _profile_lines(profile) if names else []
+    write_result(json_file, {"profiles": [profile.model_dump(mode="json") for profile in profiles]}, lines)
+
+
+def _profile_lines(profile: RobotProfile) -> list[str]:
+    lines = [f"  source: {profile.source}", f"  network: {profile.network_s:g} s"]
+    for skill, entry in profile.skills.items():
+        limits = ", ".join(
+            f"{name} {limit.min:g}..{limit.max:g} {limit.unit}"
+            if limit.min is not None and limit.max is not None
+            else name
+            for name, limit in entry.args.items()
+        )
+        allowed = "" if profile.allows(skill) else "  [forbidden]"
+        lines.append(
+            f"  {skill}({limits}): {_model_text(entry.execution)}, {entry.basis or 'no basis given'}{allowed}"
+        )
+    return lines
+
+
+def _model_text(model: Any) -> str:
+    if model.model == "linear":
+        return f"{model.intercept_s:g} s + {model.per_unit_s:g} s/{model.unit}"
+    if model.model == "constant":
+        return f"{model.seconds:g} s"
+    return f"{model.quantiles_s[0]:g} to {model.quantiles_s[-1]:g} s"

@@ -1,0 +1,91 @@
+"""The command ``lrtrace``: compose, record, import, fit, summarise. An error is one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+from typing import Annotated
+
+import typer
+
+from lrtrace.cli import compose, fit, importing, listings, record, traces
+from lrtrace.errors import LRTraceError
+
+OK, BAD_INPUT, INTERRUPTED = 0, 2, 130
+
+app = typer.Typer(
+    name="lrtrace",
+    help="Time traces of robots that plan with an LLM: compose, record, import, fit, summarise.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exits 0 on success, 2 on bad input, 130 on Ctrl-C."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Bad input is one line on stderr."""
+    try:
+        result = app(list(arguments) or ["--help"], prog_name="lrtrace", standalone_mode=False)
+    except LRTraceError as error:
+        return _print_error(error)
+    except typer.TyperException as error:
+        message = error.format_message()
+        if message.startswith("Usage:"):
+            print(message, file=sys.stderr)
+            return BAD_INPUT
+        context = getattr(error, "ctx", None)
+        where = context.command_path.removeprefix("lrtrace").strip() if context else ""
+        return _print_error(f"{where}: {message}" if where else message)
+    except BrokenPipeError:
+        # The reader of the output has left. Without this Python would complain when it flushes at exit.
+        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
+        return OK
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _print_error(f"{error.filename}: {error.strerror}")
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    return result if isinstance(result, int) else OK
+
+
+def _print_error(error: object) -> int:
+    print("lrtrace: " + " ".join(str(error).split()), file=sys.stderr)
+    return BAD_INPUT
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        try:
+            version = installed_version("timely-serving")
+        except PackageNotFoundError:
+            version = "not installed"
+        typer.echo(f"lrtrace {version}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Time traces of robots that plan with an LLM: compose, record, import, fit, summarise."""
+
+
+app.command("compose")(compose.compose_command)
+app.command("stats")(traces.stats_command)
+app.command("sort")(traces.sort_command)
+app.command("import")(importing.import_command)
+app.command("record")(record.record_command)
+app.command("fit")(fit.fit_command)
+app.command("tasks")(listings.tasks_command)
+app.command("profiles")(listings.profiles_command)

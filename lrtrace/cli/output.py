@@ -1,0 +1,42 @@
+"""Options and output that all commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lrtrace.errors import UnknownName
+from lrtrace.jsonl import open_output
+
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output."),
+]
+Output = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a picture (.png, .svg or .pdf).")
+]
+
+
+def write_result(json_file: Path | None, values: dict[str, Any], lines: Sequence[str]) -> None:
+    """Print the lines, and write the values to ``json_file``. With "-" print only the values."""
+    if json_file is not None:
+        text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+        if str(json_file) == "-":
+            typer.echo(text)
+            return
+        with open_output(json_file) as file:
+            file.write(text + "\n")
+    for line in lines:
+        typer.echo(line)
+
+
+def check_choice(kind: str, value: str, choices: Sequence[str]) -> str:
+    """Return ``value`` if it is one of ``choices``. Raises UnknownName."""
+    if value not in choices:
+        raise UnknownName(kind, value, choices)
+    return value

@@ -1,0 +1,170 @@
+"""``lrtrace record``: convert event logs and recordings, or drive a robot through a grid of skills."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lrtrace.cli.output import JsonFile, Output, check_choice, write_result
+from lrtrace.errors import BadInput
+from lrtrace.importers.event_log import read_event_log
+from lrtrace.importers.mcap_file import read_mcap
+from lrtrace.importers.recorded_tasks import Conversion, RecordedTask, to_samples, to_trace
+from lrtrace.profiles import find_profile, load_profile, profile_names
+from lrtrace.record.grid import Grid, read_grid
+from lrtrace.record.recorder import Recording, Robot, open_robot, record_grid
+from lrtrace.record.samples import write_samples
+from lrtrace.robot_profile import RobotProfile
+from lrtrace.trace import write_trace
+
+STOPPED = 1
+
+
+def record_command(
+    output: Output,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE...]", help="Event logs (.jsonl) or recordings (.mcap); or --grid."),
+    ] = None,
+    grid: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Drive a robot through this grid of skills instead.")
+    ] = None,
+    fleet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Fleet file that says how to reach the robot.")
+    ] = None,
+    robot: Annotated[str, typer.Option(metavar="NAME", help="Which of the fleet; else its only one.")] = "",
+    speed: Annotated[
+        float,
+        typer.Option(min=0.1, max=50.0, help="Times faster than real time; an emulator needs the same."),
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order of the grid's runs.")] = 0,
+    repetitions: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Instead of the grid's own.")
+    ] = None,
+    what: Annotated[
+        str | None, typer.Option("--as", help="trace or samples; else as the name of the output says.")
+    ] = None,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ROBOT=]PROFILE", help="Profile of a robot in the log, if not the one of that name."
+        ),
+    ] = None,
+    prompt_tokens: Annotated[int, typer.Option(help="Where the log does not say.")] = 1300,
+    shared_prefix: Annotated[
+        int | None, typer.Option(help="Tokens that all prompts share; else as cached.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Turn event logs or ROS 2 recordings into a trace or into runs to fit; or drive a robot through a grid of skills.
+
+    With --grid and --fleet: every run is a line of the output the moment it ends, in an order that the seed fixes, and
+    the same command again goes on where an interrupted recording stopped.
+    """
+    if grid is not None:
+        if files or fleet is None:
+            raise BadInput("give --fleet with it, and no files", where="--grid")
+        _drive(read_grid(grid), open_robot(fleet, robot, speed), output, seed, repetitions, json_file)
+        return
+    if not files:
+        raise BadInput("give event logs or recordings, or --grid and --fleet", where="record")
+    kind = what or _kind_of(output)
+    check_choice("output", kind, ("trace", "samples"))
+    tasks: list[RecordedTask] = []
+    for parts in _recordings(files):
+        recording = read_mcap(*parts) if parts[0].suffix == ".mcap" else read_event_log(parts[0])
+        # Each recording has its own clock, so they follow one another.
+        shift = (
+            0.0
+            if not tasks
+            else max(task.arrival_s for task in tasks) + 1.0 - recording[0].arrival_s
+            if recording
+            else 0.0
+        )
+        for task in recording:
+            task.arrival_s += shift
+        tasks.extend(recording)
+    conversion = Conversion()
+    if kind == "trace":
+        header, jobs = to_trace(
+            tasks,
+            output.name.partition(".")[0],
+            conversion,
+            prompt_tokens=prompt_tokens,
+            shared_prefix_tokens=shared_prefix,
+        )
+        write_trace(output, header, jobs)
+    else:
+        write_samples(output, to_samples(tasks, _profiles(tasks, profile or []), conversion))
+    lines = [
+        f"{output}: {conversion.converted} {'jobs' if kind == 'trace' else 'samples'} from {len(tasks)} tasks"
+    ]
+    lines += [f"left out: {count} x {why}" for why, count in sorted(conversion.left_out.items())]
+    write_result(json_file, {kind: str(output), "tasks": len(tasks), **conversion.summary()}, lines)
+
+
+def _recordings(files: Sequence[Path]) -> list[list[Path]]:
+    """Group the files by recording, in order: ``day_0.mcap`` and ``day_1.mcap`` are one recording."""
+    groups: dict[object, list[tuple[int, Path]]] = {}
+    for place, file in enumerate(files):
+        name, underscore, number = file.stem.rpartition("_")
+        part = file.suffix == ".mcap" and underscore and number.isdecimal()
+        key = (file.parent, name) if part else place
+        groups.setdefault(key, []).append((int(number) if part else 0, file))
+    return [[file for _, file in sorted(group)] for group in groups.values()]
+
+
+def _drive(
+    grid: Grid, robot: Robot, output: Path, seed: int, repetitions: int | None, json_file: Path | None
+) -> None:
+    """Record a grid. Exits with status 1 if the robot needs a person first."""
+
+    def report(state: Recording) -> None:
+        new = state.done - state.resumed
+        left_s = state.robot_s / new * (state.total - state.done)
+        print(f"{state.done}/{state.total} runs, about {left_s:.0f} s of robot time left", file=sys.stderr)
+
+    try:
+        recording = record_grid(grid, robot, output, seed=seed, repetitions=repetitions, report=report)
+    finally:
+        robot.close()
+    lines = [f"{output}: {recording.done} of {recording.total} runs, {recording.samples} new samples"]
+    if recording.resumed:
+        lines.append(f"{recording.resumed} runs were there already")
+    lines += [f"failed: {count} x {why}" for why, count in sorted(recording.failed.items())]
+    if recording.stopped:
+        lines.append(f"stopped early: {recording.stopped}; the same command goes on from here")
+    write_result(json_file, {"samples": str(output), **asdict(recording)}, lines)
+    if recording.stopped:
+        raise typer.Exit(STOPPED)
+
+
+def _kind_of(output: Path) -> str:
+    if output.name.endswith(".lrtrace.jsonl"):
+        return "trace"
+    if output.name.endswith(".samples.jsonl"):
+        return "samples"
+    raise BadInput("end the name with .lrtrace.jsonl or .samples.jsonl, or say --as", where=str(output))
+
+
+def _profiles(tasks: Sequence[RecordedTask], options: Sequence[str]) -> dict[str, RobotProfile]:
+    """Profiles of the robots in the log. A profile without a robot applies to all robots without their own."""
+    named: dict[str, RobotProfile] = {}
+    other: RobotProfile | None = None
+    for text in options:
+        robot, equals, name = text.rpartition("=")
+        if equals:
+            named[robot] = load_profile(name)
+        else:
+            other = load_profile(name)
+    for robot in {task.robot for task in tasks} - set(named):
+        if other is not None:
+            named[robot] = other
+        elif robot in profile_names():
+            named[robot] = find_profile(robot)
+    return named

@@ -1,0 +1,322 @@
+"""The contents of a trace: jobs with their plans and time-utility functions, and the trace's header.
+
+All times are seconds from the trace's origin. The constructors check every field, so an existing object is valid.
+Unknown fields stay in ``extra`` and are written back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from lrtrace.errors import BadInput
+
+VERSION = 1
+MAX_NUMBER = 2**53
+"""The largest integer that every JSON reader keeps exactly."""
+URGENT_BELOW_S = 0.5
+"""A task is of class urgent when its expected response time is under this."""
+
+
+def _fail(name: str, expected: str, got: object) -> NoReturn:
+    shown = repr(got)
+    raise BadInput(f"{name}: must be {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
+
+def _number(name: str, value: object, low: float, expected: str) -> float:
+    if value.__class__ is not float and value.__class__ is not int:
+        _fail(name, expected, value)
+    number: float = value
+    if not low <= number < math.inf or number > 1e300:
+        _fail(name, expected, value)
+    return number
+
+
+def _integer(name: str, value: object, low: int, high: int = MAX_NUMBER) -> None:
+    if value.__class__ is not int or not low <= value <= high:
+        expected = (
+            f"an integer of {low} or more" if high == MAX_NUMBER else f"an integer from {low} to {high}"
+        )
+        _fail(name, expected, value)
+
+
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        _fail(name, "text", value)
+    try:
+        if not value.isascii():
+            value.encode()
+    except UnicodeEncodeError:
+        _fail(name, "text that can be written as UTF-8", value)
+
+
+RESPONSE_S = 1.0
+"""Assumed wait of a robot for its first action: the expected response time of a normal task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuf:
+    """A time-utility function ``U(t) = min(beta, alpha (t - ert_s) + beta)`` (TimelyLLM, Eq. 1).
+
+    Attributes:
+        ert_s: expected response time, seconds, zero or more.
+        alpha: slope after it, utility per second, zero or negative.
+        beta: initial utility, positive.
+    """
+
+    ert_s: float = 1.0
+    alpha: float = -2.0
+    beta: float = 1.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _number("ert_s", self.ert_s, 0.0, "zero or more seconds")
+        if self.alpha.__class__ not in (float, int) or not -1e300 < self.alpha <= 0:
+            _fail("alpha", "zero or negative", self.alpha)
+        if _number("beta", self.beta, 0.0, "positive") == 0:
+            _fail("beta", "positive", self.beta)
+
+    @property
+    def urgent(self) -> bool:
+        """Class ``urgent`` of the reports."""
+        return self.ert_s < URGENT_BELOW_S
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Tuf:
+        """From JSON. ``cutoff_s``, the time of zero utility, may stand for ``alpha``."""
+        values = dict(raw)
+        ert_s, beta = values.pop("ert_s", 1.0), values.pop("beta", 1.0)
+        if "cutoff_s" in values:
+            if "alpha" in values:
+                raise BadInput("alpha: give alpha or cutoff_s, not both")
+            cutoff = values.pop("cutoff_s")
+            checked = cls(ert_s, 0.0, beta)
+            if _number("cutoff_s", cutoff, 0.0, "a number of seconds") <= checked.ert_s:
+                _fail("cutoff_s", f"later than ert_s={checked.ert_s}", cutoff)
+            values["alpha"] = -checked.beta / (cutoff - checked.ert_s)
+        return cls(ert_s, values.pop("alpha", -2.0), beta, values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"ert_s": self.ert_s, "alpha": self.alpha, "beta": self.beta, **self.extra}
+
+
+NORMAL = Tuf(1.0, -2.0, 1.0)
+"""A normal robot task (TimelyLLM, section 7.1)."""
+URGENT = Tuf(0.2, -6.67, 2.0)
+"""An urgent robot task (TimelyLLM, section 7.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSegment:
+    """A segment of a plan: its text, its length in tokens and its execution time, seconds."""
+
+    text: str
+    tokens: int
+    execution_s: float = 0.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _text("text", self.text)
+        _integer("tokens", self.tokens, 1)
+        _number("execution_s", self.execution_s, 0.0, "zero or more seconds")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"text": self.text, "tokens": self.tokens, "execution_s": self.execution_s, **self.extra}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request of a trace.
+
+    Attributes:
+        job: its number, unique in the trace.
+        arrival_s: seconds from the trace's origin.
+        prompt_tokens: length of the prompt.
+        shared_prefix_tokens: length of the prompt's start that its whole skill set shares.
+        plan: the model's answer in segments; ordinary requests have one.
+        agent: the robot or user that sends the request.
+        robot: the robot's profile.
+        skill_set: the skill set, which defines segment boundaries.
+        app: the LLM application of the request.
+        urgency: 0 (most) to 4.
+        acceptance: share of accepted draft tokens, 0..1.
+        extra: unknown fields.
+    """
+
+    job: int
+    arrival_s: float
+    prompt_tokens: int
+    plan: tuple[PlanSegment, ...]
+    agent: str = ""
+    robot: str = ""
+    skill_set: str = ""
+    task: str = ""
+    scene: str = ""
+    shared_prefix_tokens: int = 0
+    tuf: Tuf = NORMAL
+    app: str | None = None
+    urgency: int | None = None
+    acceptance: float | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _integer("job", self.job, 0)
+        _number("arrival_s", self.arrival_s, 0.0, "zero or more seconds")
+        _integer("prompt_tokens", self.prompt_tokens, 1)
+        _integer("shared_prefix_tokens", self.shared_prefix_tokens, 0)
+        if self.shared_prefix_tokens > self.prompt_tokens:
+            _fail(
+                "shared_prefix_tokens",
+                f"at most prompt_tokens={self.prompt_tokens}",
+                self.shared_prefix_tokens,
+            )
+        if not self.plan:
+            raise BadInput("plan: must have at least one segment")
+        for name in ("agent", "robot", "skill_set", "task", "scene"):
+            _text(name, getattr(self, name))
+        if self.app is not None:
+            _text("app", self.app)
+        if self.urgency is not None:
+            _integer("urgency", self.urgency, 0, 4)
+        if self.acceptance is not None:
+            expected = "a share from 0 to 1"
+            if _number("acceptance", self.acceptance, 0.0, expected) > 1:
+                _fail("acceptance", expected, self.acceptance)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole plan."""
+        return sum(segment.tokens for segment in self.plan)
+
+    @property
+    def execution_s(self) -> float:
+        """Execution time of the whole plan, seconds."""
+        return sum(segment.execution_s for segment in self.plan)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Job:
+        """From JSON.
+
+        Raises:
+            BadInput: a field is absent or wrong; the message starts with its name.
+        """
+        values = dict(raw)
+        for name in ("job", "arrival_s", "prompt_tokens", "plan"):
+            if name not in values:
+                raise BadInput(f"{name}: is missing")
+        plan = values.pop("plan")
+        if not isinstance(plan, list):
+            _fail("plan", "a list of segments", plan)
+        tuf = values.pop("tuf", None)
+        if tuf is not None and not isinstance(tuf, dict):
+            _fail("tuf", "an object", tuf)
+        try:
+            utility = NORMAL if tuf is None else Tuf.from_dict(tuf)
+        except BadInput as error:
+            raise BadInput(f"tuf.{error.message}") from error
+        fields = {name: values.pop(name) for name in _FIELDS if name in values}
+        return cls(
+            **fields,
+            plan=tuple(_segment(index, raw_segment) for index, raw_segment in enumerate(plan)),
+            tuf=utility,
+            extra=values,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, in the order of the format description."""
+        values: dict[str, Any] = {
+            "job": self.job,
+            "arrival_s": self.arrival_s,
+            "agent": self.agent,
+            "app": self.app,
+            "robot": self.robot,
+            "skill_set": self.skill_set,
+            "task": self.task,
+            "scene": self.scene,
+            "prompt_tokens": self.prompt_tokens,
+            "shared_prefix_tokens": self.shared_prefix_tokens,
+            "tuf": self.tuf.to_dict(),
+            "urgency": self.urgency,
+        }
+        if self.acceptance is not None:
+            values["acceptance"] = self.acceptance
+        values["plan"] = [segment.to_dict() for segment in self.plan]
+        values.update(self.extra)
+        return values
+
+
+_FIELDS = (
+    "job",
+    "arrival_s",
+    "prompt_tokens",
+    "agent",
+    "robot",
+    "skill_set",
+    "task",
+    "scene",
+    "shared_prefix_tokens",
+    "app",
+    "urgency",
+    "acceptance",
+)
+
+
+def _segment(index: int, raw: object) -> PlanSegment:
+    if not isinstance(raw, dict):
+        _fail(f"plan[{index}]", "an object", raw)
+    values = dict(raw)
+    try:
+        for name in ("text", "tokens"):
+            if name not in values:
+                raise BadInput(f"{name}: is missing")
+        return PlanSegment(values.pop("text"), values.pop("tokens"), values.pop("execution_s", 0.0), values)
+    except BadInput as error:
+        raise BadInput(f"plan[{index}].{error.message}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """First line of a trace: its name, its seed, and the delay to the robots, seconds."""
+
+    name: str = ""
+    seed: int | None = None
+    network_s: float = 0.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _text("name", self.name)
+        if self.seed is not None:
+            _integer("seed", self.seed, 0, 2**64 - 1)
+        _number("network_s", self.network_s, 0.0, "zero or more seconds")
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Header:
+        """From JSON.
+
+        Raises:
+            BadInput: not the header of a trace, another version, or a field is wrong.
+        """
+        values = dict(raw)
+        if "lrtrace" not in values:
+            raise BadInput(
+                'lrtrace: is missing; the first line must be a header like {"lrtrace": 1, "name": ...}'
+            )
+        version = values.pop("lrtrace")
+        if version != VERSION or isinstance(version, bool):
+            _fail("lrtrace", f"{VERSION}, the only version there is", version)
+        fields = {name: values.pop(name) for name in ("name", "seed", "network_s") if name in values}
+        return cls(**fields, extra=values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "lrtrace": VERSION,
+            "name": self.name,
+            "seed": self.seed,
+            "network_s": self.network_s,
+            **self.extra,
+        }
