@@ -195,7 +195,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
         raise OSError(28, "No space left on device", str(target))
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(InvalidInput, match="No space"):
         write_json(target, {"run": 2})
     assert json.loads(target.read_text()) == {"run": 1}
     assert list(tmp_path.iterdir()) == [target]

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from timely.core.child_process import ChildProcess, ChildProcesses, module_command, write_whole
+from timely.core.child_process import ChildProcess, ChildProcesses, module_command
 from timely.core.errors import EngineFailed
+from timely.core.files import write_file
 
 pytestmark = pytest.mark.process
 
@@ -66,7 +67,7 @@ def test_a_file_appears_whole(tmp_path: Path) -> None:
     worker.wait_for_file(file, WAIT_S)
     assert worker.running
     worker.close()
-    write_whole(file, "text")
+    write_file(file, "text")
     assert file.read_text() == "text"
 
 

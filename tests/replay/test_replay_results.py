@@ -15,11 +15,12 @@ import pytest
 
 from timely.cli.main import run as timely
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.core.files import write_file
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.explain import explain, text
-from timely.replay.files import read_result, result_text, write_text
 from timely.replay.perfetto import trace_text
 from timely.replay.report import report
+from timely.replay.result_file import read_result, result_text
 from timely.replay.results import distribution, result_hash
 from timely.replay.run import load_backend, replay
 from timely.replay.svg import Line, chart, ticks
@@ -152,12 +153,12 @@ def test_unsorted_traces_are_replayed_in_order(tmp_path: Path, trace: Path) -> N
 def test_result_file_round_trip_is_atomic_and_a_line_a_job(tmp_path: Path, trace: Path) -> None:
     result = result_of(trace)
     path = tmp_path / "r.json"
-    write_text(path, result_text(result))
+    write_file(path, result_text(result))
     assert json.loads(json.dumps(read_result(path))) == json.loads(json.dumps(result))
     assert sum(line.startswith('  {"job"') for line in path.read_text().splitlines()) == 16
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
     with pytest.raises(InvalidInput, match="cannot write"):
-        write_text(tmp_path / "nowhere" / "r.json", "{}")
+        write_file(tmp_path / "nowhere" / "r.json", "{}")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"jobs": 3}'])

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.cli.output import STDOUT, JsonFile, check_target, write_json
+from timely.cli.output import JsonFile, check_target, write_json
 from timely.core.errors import InvalidInput, Unsupported
+from timely.core.files import STDOUT
 from timely.engines.step_time.fit import make_profile, measured_profile, save_profile
 from timely.engines.step_time.from_kernels import fit_kernels
 from timely.engines.step_time.profile import KvCache, Limits, StepTimeProfile

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.cli.output import JsonFile, write_json
 from timely.cli.serve import ENGINES
 from timely.core.errors import UnknownName
+from timely.core.files import STDOUT
 from timely.disciplines import registry
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}

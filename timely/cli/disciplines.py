@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.cli.output import JsonFile, write_json
+from timely.core.files import STDOUT
 from timely.disciplines import registry
 
 

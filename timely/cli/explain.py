@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.cli.output import JsonFile, write_json
+from timely.core.files import STDOUT
 from timely.replay.explain import explain, text
-from timely.replay.files import read_result
+from timely.replay.result_file import read_result
 
 
 def command(

@@ -1,4 +1,4 @@
-"""``--json FILE`` of every command: one option, and a writer that never leaves half a file."""
+"""``--json FILE`` of every command: its option and the form of the data."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import dataclasses
 import json
 import math
 import os
-import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +14,7 @@ import numpy as np
 import typer
 
 from timely.core.errors import InvalidInput
-
-STDOUT = Path("-")
+from timely.core.files import STDOUT, write_file
 
 
 def check_target(path: Path | None) -> Path | None:
@@ -52,8 +49,9 @@ JsonFile = Annotated[
 def write_json(path: Path | None, data: object) -> None:
     """Write ``data`` to ``path`` as JSON; None writes nothing, ``-`` writes to standard output.
 
-    Dataclasses, numpy numbers and arrays, sets and paths are taken. What JSON cannot say (NaN, infinity)
-    becomes null. A regular file appears whole or not at all.
+    Dataclasses, numpy numbers and arrays, sets and paths are converted.
+    NaN and infinity, which JSON does not have, become null.
+    A regular file appears whole or not at all.
 
     Raises:
         InvalidInput: the file cannot be written.
@@ -62,34 +60,15 @@ def write_json(path: Path | None, data: object) -> None:
     if path is None:
         return
     text = json.dumps(plain(data), indent=2, allow_nan=False) + "\n"
-    if path == STDOUT:
-        sys.stdout.write(text)
-        return
     check_target(path)
-    if path.exists() and not path.is_file():  # a pipe, a terminal: nothing to rename over
-        path.write_text(text)
-        return
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes the file private; a result is as readable as any other new file.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_file(path, text)
 
 
 def plain(data: Any) -> Any:
-    """``data`` in JSON's own types.
+    """Convert ``data`` to JSON's own types.
 
     Raises:
-        TypeError: it holds something that has no such form.
+        TypeError: a value has no such form.
     """
     if data is None or (isinstance(data, (bool, int, str)) and not isinstance(data, np.generic)):
         return data

@@ -11,8 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from timely.cli.output import STDOUT, JsonFile, check_target, write_json
+from timely.cli.output import JsonFile, check_target, write_json
 from timely.core.errors import InvalidInput
+from timely.core.files import STDOUT
 from timely.disciplines.predictors.classifier import TEXT_CLASSIFIER, TextClassifier
 from timely.disciplines.predictors.embedding import Embedder
 from timely.disciplines.predictors.embedding import embedder as embedder_named

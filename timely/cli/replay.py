@@ -10,13 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.cli.output import STDOUT, JsonFile, check_target
+from timely.cli.output import JsonFile, check_target
 from timely.cli.terminal import Terminal, Verbose, quiet_terminal
+from timely.core.files import STDOUT, write_file
 from timely.disciplines.registry import DEFAULT
 from timely.engines.replay_types import Progress, ReplayOptions
-from timely.replay.files import result_text, write_text
 from timely.replay.perfetto import trace_text
 from timely.replay.report import report
+from timely.replay.result_file import result_text
 from timely.replay.results import result_hash
 from timely.replay.run import replay
 from timely.replay.trace import Tasks
@@ -98,11 +99,11 @@ def command(
         with _progress(terminal, f"{tasks.name} on {engine}") as progress:
             result = replay(tasks, options, engine=engine, trace=tasks.name, progress=progress)
     if json_file is not None:
-        write_text(json_file, result_text(result))
+        write_file(json_file, result_text(result))
     if html is not None:
-        write_text(html, report(result))
+        write_file(html, report(result))
     if perfetto is not None:
-        write_text(perfetto, trace_text(result))
+        write_file(perfetto, trace_text(result))
     if json_file != STDOUT:
         _print(result)
     return INTERRUPTED if result["partial"] else 0

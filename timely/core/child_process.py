@@ -242,13 +242,6 @@ def module_command(module: str, arguments: Sequence[str] = (), *, python: str = 
     return [python or sys.executable, "-m", "timely.core.child_process", module, *arguments]
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Write a file in one step, because another process waits for it."""
-    partial = file.with_suffix(".partial")
-    partial.write_text(text)
-    partial.rename(file)
-
-
 def when_parent_ends(act: Callable[[], None]) -> None:
     """Call ``act`` on a thread when standard input closes."""
 

@@ -20,6 +20,7 @@ from rich.status import Status
 
 from timely.core.child_process import ChildProcess, ChildProcesses
 from timely.core.errors import EngineFailed, Unsupported
+from timely.core.files import write_file
 from timely.demo import script, timeline, view
 
 SERVER_START_S = 240.0
@@ -219,9 +220,7 @@ def _report(
         "picture": str(picture) if picture else None,
     }
     target = options.out / "result.json"
-    temporary = target.with_suffix(".json.part")
-    temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    temporary.replace(target)
+    write_file(target, json.dumps(result, indent=1))
     if picture:
         console.print(f"timeline: {picture}    results: {target}")
     return result

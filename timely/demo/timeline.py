@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from timely.core.files import replaced_file
+
 URGENT, NORMAL, WAIT, WORK, PARK = "#d1495b", "#2e6f95", "#e9c46a", "#1b1b1b", "#b8c4cc"
 
 
@@ -131,7 +133,6 @@ def draw(lanes_: Sequence[Lane], path: Path, title: str) -> None:
         loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=5, frameon=False, fontsize=8,
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part" + path.suffix)
-    figure.savefig(temporary, dpi=140)
+    with replaced_file(path) as temporary:
+        figure.savefig(temporary, dpi=140)
     plt.close(figure)
-    temporary.replace(path)

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from timely.core.errors import InvalidInput
+from timely.core.files import write_file
 from timely.plans.prompt import fixed_part
 from timely.plans.skill_set import SkillSet
 
@@ -51,9 +52,7 @@ class Card(BaseModel):
 
 def write_card(folder: Path, card: Card) -> None:
     """Write it beside the adapter."""
-    temporary = folder / f".{CARD}.tmp"
-    temporary.write_text(json.dumps(card.model_dump(), indent=1, sort_keys=True) + "\n")
-    temporary.replace(folder / CARD)
+    write_file(folder / CARD, json.dumps(card.model_dump(), indent=1, sort_keys=True) + "\n")
 
 
 def read_card(folder: Path, *, weights: bool = True) -> Card:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from timely.bench.live.settings import Settings
+from timely.core.files import write_file
 from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
-from timely.replay.files import write_text
 
 SIZES_FILE, JOURNAL_FILE = "sizes.json", "steps-{pid}.jsonl"
 
@@ -47,7 +47,7 @@ class VllmLive:
             vllm_options = replay_options(options, self._settings.arguments)
             self._engine = VllmEngine(replace(vllm_options, journal=str(self._folder / JOURNAL_FILE)))
             await self._engine.start()
-            write_text(self._folder / SIZES_FILE, json.dumps(asdict(self._engine.sizes)) + "\n")
+            write_file(self._folder / SIZES_FILE, json.dumps(asdict(self._engine.sizes)) + "\n")
         await self._engine.set_mode(options.mode)
         await self._engine.set_discipline(options.discipline)
         return await VllmBackend(self._engine).run(list(tasks), options)

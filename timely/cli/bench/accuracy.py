@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.cli.output import JsonFile, write_json
+from timely.core.files import STDOUT
 
 
 def command(

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import TRY_AGAIN, DefaultSystem, log, require_package, split_names
-from timely.cli.output import STDOUT, JsonFile, write_json
+from timely.cli.output import JsonFile, write_json
 from timely.core.cpu_latency import awake, for_measurement
 from timely.core.errors import InvalidInput, UnknownName
+from timely.core.files import STDOUT
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 

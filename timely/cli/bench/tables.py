@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from timely.cli.output import STDOUT
+from timely.core.files import STDOUT, write_file
 
 FILE_WIDTH = 240
 """Columns where output is no terminal: a file or a pipe is as wide as a table needs."""
@@ -27,7 +27,7 @@ def show_table(
     """Print a table whose cells may hold Markdown, and write it to ``markdown`` too."""
     if markdown is not None:
         lines = [headings, ["---"] * len(headings), *rows]
-        markdown.write_text("".join(_markdown_line(line) for line in lines), encoding="utf-8")
+        write_file(markdown, "".join(_markdown_line(line) for line in lines))
     table = Table(*headings)
     for row in rows:
         table.add_row(*(cell.strip("*`") for cell in row))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timely.core.errors import InvalidInput
+from timely.core.files import replaced_file
 
 Array = NDArray[np.float64]
 
@@ -66,7 +67,7 @@ def write_arrays(path: Path, kind: str, meta: Mapping[str, object], arrays: Mapp
         if np.asarray(array).dtype.kind not in "fiu":
             raise InvalidInput(f"array {name!r} holds no numbers", where=str(path))
     record = json.dumps({**meta, "format": kind, "version": _VERSION}).encode()
-    with path.open("wb") as file:
+    with replaced_file(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, meta=np.frombuffer(record, dtype=np.uint8), **arrays)  # type: ignore[arg-type]
 
 

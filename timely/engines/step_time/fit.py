@@ -11,6 +11,7 @@ import yaml
 from numpy.typing import NDArray
 
 from timely.core.errors import InvalidInput
+from timely.core.files import write_file
 from timely.engines.step_time.journal import TimedStep
 from timely.engines.step_time.profile import Curve, KvCache, Limits, StepTerms, StepTime, StepTimeProfile
 
@@ -208,7 +209,4 @@ def save_profile(path: Path, profile: StepTimeProfile) -> None:
     Raises:
         InvalidInput: the file cannot be written.
     """
-    try:
-        path.write_text(profile_text(profile), encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"cannot write it: {error.strerror}", where=str(path)) from error
+    write_file(path, profile_text(profile))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
+from timely.core.files import replaced_file, write_file
 
 LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """All linear layers of a Llama block."""
@@ -118,10 +119,8 @@ def save(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int) -> Non
         .contiguous()
         for name, value in sorted(trained.items())
     }
-    temporary = folder / f".{WEIGHTS}.tmp"
-    save_file(weights, temporary, metadata={"format": "pt"})
-    temporary.chmod(0o644)
-    temporary.replace(folder / WEIGHTS)
+    with replaced_file(folder / WEIGHTS) as temporary:
+        save_file(weights, temporary, metadata={"format": "pt"})
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -133,7 +132,7 @@ def save(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int) -> Non
         "inference_mode": True,
         "target_modules": sorted(LAYERS),
     }
-    (folder / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+    write_file(folder / CONFIG, json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
 def read(folder: Path) -> tuple[dict[str, Any], float]:

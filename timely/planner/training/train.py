@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
+from timely.core.files import replaced_file
 from timely.planner.cases.case import Case
 from timely.planner.training import lora
 from timely.planner.training.packing import Tokens, inputs, pack, register_attention, tokens_of
@@ -251,7 +252,6 @@ def _save(
     """The state to go on from; never half a file."""
     import torch
 
-    temporary = out / f".{STATE}.tmp"
     state = {
         "signature": json.dumps(signature, sort_keys=True),
         "step": step,
@@ -259,5 +259,5 @@ def _save(
         "weights": optimiser.masters,
         "adam": optimiser.adam.state_dict(),
     }
-    torch.save(state, temporary)
-    temporary.replace(out / STATE)
+    with replaced_file(out / STATE) as temporary:
+        torch.save(state, temporary)

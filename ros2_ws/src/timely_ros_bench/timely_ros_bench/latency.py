@@ -28,9 +28,10 @@ from typing import Any
 
 from timely_bridge.fleet import Fleet, fleet_of
 
-from timely.core.child_process import START_S, ChildProcess, module_command, stop_event, write_whole
+from timely.core.child_process import START_S, ChildProcess, module_command, stop_event
 from timely.core.cpu_latency import AS_THEY_LIKE, PARAMETER, for_measurement
 from timely.core.errors import EngineFailed, TimelyError
+from timely.core.files import write_file
 
 ROBOTS = (1, 10, 30)
 SEGMENTS = 20
@@ -162,9 +163,9 @@ def _serve(folder: Path, segments: int, seed: int) -> None:
 
     stop = stop_event()
     with ServerThread(create_app(Noting(planner=planner, token_s=0.01))) as server:
-        write_whole(folder / "server.url", server.url)
+        write_file(folder / "server.url", server.url)
         stop.wait()
-    write_whole(folder / "closed.json", json.dumps(closed))
+    write_file(folder / "closed.json", json.dumps(closed))
 
 
 def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
@@ -201,7 +202,7 @@ def _drive(folder: Path, robots: int, seed: int) -> None:
         return drivers
 
     _spin(make, folder / "drivers.ready")
-    write_whole(folder / "received.json", json.dumps(received))
+    write_file(folder / "received.json", json.dumps(received))
 
 
 def _bridge(folder: Path, robots: int, seed: int, wake_latency_us: int) -> None:
@@ -234,7 +235,7 @@ def _spin(
             while not complete(nodes):
                 if stop.wait(0.05) or time.monotonic() > deadline:
                     raise EngineFailed("not every driver appeared")
-            write_whole(ready, "yes")
+            write_file(ready, "yes")
             stop.wait()
     finally:
         spinner.close()
@@ -344,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     flush=True,
                 )
             if options.json is not None:
-                write_whole(
+                write_file(
                     options.json,
                     json.dumps({"wake_latency_us": latency_us, "robots": results}, indent=2) + "\n",
                 )

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from timely.core.child_process import stop_event, write_whole
+from timely.core.child_process import stop_event
 from timely.core.errors import TimelyError
+from timely.core.files import write_file
 from timely.engines.base import GenerationRequest
 from timely.engines.scripted import ScriptedEngine, ScriptedSegment
 from timely.plans import segment_execution_s
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop = stop_event()
     engine = ScriptedEngine(planner=_planner, token_s=TOKEN_S)
     with ServerThread(create_app(engine), port=options.port) as server:
-        write_whole(options.ready, server.url)
+        write_file(options.ready, server.url)
         stop.wait()
     return 0
 

@@ -24,8 +24,9 @@ from timely_robots.execution import Motion, MotionCancelled, SkillCall
 from timely_robots.language import Returned
 from timely_robots.sim.driver import SimDriver
 
-from timely.core.child_process import START_S, ChildProcess, module_command, stop_event, write_whole
+from timely.core.child_process import START_S, ChildProcess, module_command, stop_event
 from timely.core.errors import EngineFailed
+from timely.core.files import write_file
 
 ROBOTS, REPETITIONS = 10, 20
 SET_POINT_S = 0.02
@@ -152,7 +153,7 @@ def _fly(folder: Path, robots: int, seed: int) -> None:
     running = start_fleet(fleet_of({"server_url": url, "robots": entries}))
     try:
         with steady_process():
-            write_whole(folder / "fleet.ready", "yes")
+            write_file(folder / "fleet.ready", "yes")
             stop.wait()
     finally:
         running.close()
@@ -160,7 +161,7 @@ def _fly(folder: Path, robots: int, seed: int) -> None:
     times = [
         {name: getattr(node, what) for name, node in robots_of.items()} for what in ("commands", "stops")
     ]
-    write_whole(folder / "commands.json", json.dumps(times))
+    write_file(folder / "commands.json", json.dumps(times))
 
 
 class _Program:
@@ -260,7 +261,7 @@ def _stop_again_and_again(folder: Path, robots: int, repetitions: int, seed: int
     program = _Program(robots, seed)
     try:
         program.until(program.ready, "the fleet did not appear")
-        write_whole(folder / "windows.json", json.dumps([program.round() for _ in range(repetitions)]))
+        write_file(folder / "windows.json", json.dumps([program.round() for _ in range(repetitions)]))
     finally:
         program.spinner.close()
 

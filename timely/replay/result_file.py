@@ -1,55 +1,17 @@
-"""Writing what a replay leaves: whole files or none, one line a job, so that a result can be read and diffed."""
+"""The result of a replay as a JSON file."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
 
-STDOUT = Path("-")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file; it appears whole or not at all. ``-`` is standard output.
-
-    Raises:
-        InvalidInput: it cannot be written.
-    """
-    if path == STDOUT:
-        sys.stdout.write(text)
-        return
-    try:
-        if path.exists() and not path.is_file():  # a pipe, a terminal: nothing to rename over
-            path.write_text(text, encoding="utf-8")
-            return
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            # mkstemp makes the file private; a result is as readable as any other new file.
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
-
 
 def result_text(result: Mapping[str, Any]) -> str:
-    """A result as JSON: a line for each field, each job and each column."""
+    """A result as JSON, with a line for each field, job and column, so that two results can be compared by `diff`."""
     lines = [f"{_json(name)}: {_field(name, value)}" for name, value in result.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
