@@ -12,7 +12,8 @@ export DO_NOT_TRACK ?= 1
 export ROS_AUTOMATIC_DISCOVERY_RANGE ?= LOCALHOST
 # Options for pytest, for `timely demo` and for `timely bench`: make test-fast ARGS="-k profiles -x"
 ARGS ?=
-ROBOTS := tests/ros tests/emulators
+SLOW := engine or ros or process or paper or long
+PYTEST := $(BIN)/python -m pytest --dist loadscope
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-long lint format docs bench robots lock clean
@@ -26,16 +27,17 @@ setup: ## Make the environment .venv, or bring it up to date.
 demo: setup ## A minute of drones and an arm planning with a real model over ROS 2.
 	@$(BIN)/timely demo $(ARGS)
 
-# Robots keep real time, so their tests run first and not beside the engine. Status 5: no test of that part was selected.
+# Robots keep real time and mostly wait: their two workers share the processors with the fast tests, not with the engine.
+# Status 5: no test of that part was selected.
 test: lint ## Lint, then every test but the long ones: real engine and ROS 2 (12 minutes on two cores).
-	@$(BIN)/python -m pytest $(ROBOTS) -m "not long" -n 2 --dist loadscope $(ARGS) || [ $$? -eq 5 ]
-	@$(BIN)/python -m pytest $(ROBOTS:%=--ignore=%) -m "not long" -n 2 --dist loadscope --durations 10 $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTEST) -m "(ros and not long) or not ($(SLOW))" -n 3 --no-loadscope-reorder $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTEST) -m "($(SLOW)) and not ros and not long" -n 2 --durations 10 $(ARGS) || [ $$? -eq 5 ]
 
 test-long: setup ## The long tests: paper claims over seeds, soak, faults.
 	@$(BIN)/python -m pytest -m long $(ARGS)
 
 test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (under a minute).
-	@$(BIN)/python -m pytest -m "not engine and not ros and not process and not paper and not long" -n auto $(ARGS)
+	@$(BIN)/python -m pytest -m "not ($(SLOW))" -n auto $(ARGS)
 
 lint: setup ## Check style, types, spelling, prose, rooms and generated files.
 	@$(BIN)/ruff check .

@@ -13,7 +13,12 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
-TOGETHER = {"tests/engines/vllm": "vllm", "tests/ros/robots": "robots", "tests/ros/bench": "robots"}
+TOGETHER = {
+    "tests/engines/vllm": "vllm",
+    "tests/ros/robots": "robots",
+    "tests/ros/bench": "robots",
+    "tests/ros/bridge": "bridge",
+}
 """Folders that one worker runs, since their tests share engines or djitellopy's UDP ports; elsewhere it gets a file."""
 
 
@@ -23,6 +28,11 @@ class ByFolder(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         path = PurePosixPath(nodeid.partition("::")[0])
         return TOGETHER.get(path.parent.as_posix(), path.as_posix())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The robots' tests keep real time, so they begin first and the others fill the rest of the run."""
+    items.sort(key=lambda item: "/tests/ros/" not in item.path.as_posix())
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder | None:
