@@ -36,6 +36,7 @@ class JobSpec:
         segmented: parks at segment boundaries. Ordinary requests and the modes ``stream`` and ``whole`` do not.
         acceptance: draft acceptance rate 0..1 of speculative decoding, or None.
         text: what predictors may read: the task, in words.
+        adapter: number of the LoRA adapter that computes it; 0: none.
     """
 
     job_id: JobId
@@ -48,6 +49,7 @@ class JobSpec:
     segmented: bool = True
     acceptance: float | None = None
     text: str = ""
+    adapter: int = 0
 
 
 @dataclass(slots=True)
@@ -91,6 +93,8 @@ class Job:
     recomputed_tokens: int = 0
     awaiting: int | None = None
     """Index of the blocking segment whose value is awaited."""
+    ready: bool = True
+    """The engine can run it. False while its grammar compiles or its KV cache is loaded, for example."""
     parked: bool = False
     """Closed a segment and has not taken part in a step since (it may be runnable again)."""
     outcome: str = ""
@@ -107,7 +111,7 @@ FLOAT_COLUMNS = (
     "ert_s", "alpha", "beta",  # its time-utility function
     "network_s",      # delay to the robot
     "due_s",          # when the robot needs the segment in generation: arrival (k = 0) or end of segment k-1
-    "resume_s",       # runnable from then on; NEVER while it waits for a value; -inf when not parked
+    "resume_s",       # runnable from then on; NEVER while it awaits a value or is not ready; -inf when not parked
     "priority",       # vLLM's own priority
     "expected_tokens",  # predicted output tokens; nan when unknown
     "attained_s",     # engine time spent on it so far
@@ -125,6 +129,7 @@ INT_COLUMNS = (
     "blocks",         # KV blocks held
     "shared_blocks",  # of them, those that other jobs hold anyway: nothing gained by leaving
     "urgency",        # 0..4; 5 when unknown
+    "adapter",        # LoRA adapter; 0: none
 )  # fmt: skip
 BOOL_COLUMNS = (
     "resident",       # holds KV blocks
@@ -161,6 +166,7 @@ class JobTable:
     blocks: np.ndarray
     shared_blocks: np.ndarray
     urgency: np.ndarray
+    adapter: np.ndarray
     resident: np.ndarray
     active: np.ndarray
     segmented: np.ndarray
@@ -230,6 +236,7 @@ class JobTable:
         self.context_tokens[row] = self.blocks[row] = self.shared_blocks[row] = 0
         self.prefill_left[row] = max(1, spec.prompt_tokens - spec.cached_tokens)
         self.urgency[row] = 5 if hints.urgency is None else hints.urgency
+        self.adapter[row] = spec.adapter
         self.resident[row] = self.active[row] = False
         self.segmented[row] = spec.segmented
         return job

@@ -53,6 +53,8 @@ class StepLimits:
         free_blocks: KV blocks that can be taken without an eviction.
         block_tokens: tokens a KV block holds.
         speed: step times as learned so far.
+        draft_tokens: tokens beside its own that a decoding job takes of the budget (speculative decoding).
+        max_adapters: most LoRA adapters in the step; None: the engine serves none.
         swap_s_per_token: to bring one token's KV back from host memory, seconds; ``inf`` where the engine cannot.
     """
 
@@ -65,6 +67,8 @@ class StepLimits:
     block_tokens: int
     speed: Speed
     swap_s_per_token: float = math.inf
+    draft_tokens: int = 0
+    max_adapters: int | None = None
 
 
 @dataclass(slots=True)

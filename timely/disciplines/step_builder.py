@@ -24,7 +24,7 @@ class StepBuilder:
     """
 
     __slots__ = (
-        "_gone", "_members", "_more", "_ranked", "_residents", "_victims", "budget", "free",
+        "_adapters", "_gone", "_members", "_more", "_ranked", "_residents", "_victims", "budget", "free",
         "limits", "plan", "prefill_tokens", "rows", "slots", "table",
     )  # fmt: skip
 
@@ -45,6 +45,7 @@ class StepBuilder:
         self._ranked: list[int] = []
         self._gone: set[int] = set()
         self._members: set[int] = set()
+        self._adapters: set[int] = set()
 
     @property
     def full(self) -> bool:
@@ -55,6 +56,15 @@ class StepBuilder:
         """The row loses its KV cache in this step."""
         return row in self._gone
 
+    def barred(self, row: int) -> bool:
+        """The row needs a LoRA adapter beyond the most that the step may use."""
+        if self.limits.max_adapters is None:
+            return False
+        adapter = int(self.table.adapter[row])
+        return (
+            adapter != 0 and adapter not in self._adapters and len(self._adapters) >= self.limits.max_adapters
+        )
+
     def tokens_for(self, row: int) -> int:
         """Tokens the row would compute in this step: one to decode, else its prompt chunk (0: no budget)."""
         return self._share(int(self.table.prefill_left[row]))
@@ -64,7 +74,7 @@ class StepBuilder:
 
     def add(self, row: int, tokens: int | None = None) -> bool:
         """Let the row take part; ``tokens`` caps its prompt chunk. False when it does not fit: nothing changes."""
-        if self.full or row in self._gone or row in self._members:
+        if self.full or row in self._gone or row in self._members or self.barred(row):
             return False
         table = self.table
         left = int(table.prefill_left[row])
@@ -85,6 +95,10 @@ class StepBuilder:
         self.budget -= share
         if left:
             self.prefill_tokens += share
+        else:
+            self.budget -= self.limits.draft_tokens
+        if self.limits.max_adapters is not None and table.adapter[row]:
+            self._adapters.add(int(table.adapter[row]))
         self.rows.append(row)
         self._members.add(row)
         self.plan.tokens[table.jobs[row].job_id] = share
@@ -211,6 +225,8 @@ class KeyedDiscipline(Discipline):
         while at < len(rows) and not builder.full:
             row = rows[at]
             at += 1
+            if builder.barred(row):
+                continue
             later = order[at:]
             if (
                 not table.active[row]

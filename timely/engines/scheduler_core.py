@@ -158,16 +158,12 @@ class Controller:
         table.segment[row] += 1
         table.segment_tokens[row] = surplus_tokens
         self._moved(job)
-        if job.spec.segmented:
-            if blocking and not last:
+        # A job that awaits a value already does not resume for a segment closed by the same token.
+        if job.spec.segmented and not last and job.awaiting is None:
+            if blocking:
                 job.awaiting = segment.index
-                job.parked = True
-                table.resume_s[row] = NEVER
-                table.active[row] = False
-                self.discipline.parked(job, now)
-            elif not last:
-                self._park(job)
-                self.discipline.parked(job, now)
+            self._park(job)
+            self.discipline.parked(job, now)
         if self.journal:
             paced = {} if segment.pace == 1.0 else {"pace": segment.pace}
             self.journal(
@@ -227,7 +223,22 @@ class Controller:
         self._tracks[job.job_id].report(report, now)
         job.awaiting = None
         self._moved(job)
-        job.table.resume_s[job.row] = -math.inf
+        if job.ready:
+            job.table.resume_s[job.row] = -math.inf
+        self.discipline.due_changed(job, now)
+
+    def set_ready(self, job: Job, now: float, *, ready: bool) -> None:
+        """The engine can run the job from now on, or cannot: its grammar compiles, its KV cache is loaded, and so on.
+
+        A job that is not ready is not runnable, so that no discipline plans for it.
+        """
+        if ready == job.ready:
+            return
+        job.ready = ready
+        if job.parked or not ready:
+            self._park(job, parked=job.parked)
+        else:
+            job.table.resume_s[job.row] = now
         self.discipline.due_changed(job, now)
 
     def set_urgency(self, job_id: JobId, urgency: int, now: float) -> Job | None:
@@ -373,11 +384,12 @@ class Controller:
 
     # ------------------------------------------------------------------ times
 
-    def _park(self, job: Job) -> None:
+    def _park(self, job: Job, *, parked: bool = True) -> None:
         table, row = job.table, job.row
-        table.resume_s[row] = table.due_s[row] - self.discipline.lead_s(job, self.speed)
+        able = job.ready and job.awaiting is None
+        table.resume_s[row] = table.due_s[row] - self.discipline.lead_s(job, self.speed) if able else NEVER
         table.active[row] = False
-        job.parked = True
+        job.parked = parked
 
     def _postpone(self, job: Job, now: float) -> None:
         """A report moved the end of the robot's work: what is due moves with it, by as much.

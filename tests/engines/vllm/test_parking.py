@@ -77,7 +77,7 @@ def test_under_pressure_everything_finishes_with_the_same_text(tight_engine: Any
 def test_a_parked_engine_has_nothing_to_do_until_due(sync_engine: Any) -> None:
     scheduler = sync_engine.scheduler
     sync_engine.add("sleeper", "Sleep.", 60, parked(300.0)(0))
-    sync_engine.run(until=lambda: scheduler._stats(0.0)["parked"] == 1)
+    sync_engine.run(until=lambda: scheduler.control({"kind": "stats"})["parked"] == 1)
     assert not scheduler.has_requests()
     wait = scheduler.seconds_to_resume()
     assert 200.0 < wait < 300.0
@@ -91,7 +91,7 @@ def test_a_parked_engine_has_nothing_to_do_until_due(sync_engine: Any) -> None:
 def test_a_report_makes_a_parked_generation_due(sync_engine: Any) -> None:
     scheduler = sync_engine.scheduler
     sync_engine.add("early", "Be early.", 60, parked(300.0)(0))
-    sync_engine.run(until=lambda: scheduler._stats(0.0)["parked"] == 1)
+    sync_engine.run(until=lambda: scheduler.control({"kind": "stats"})["parked"] == 1)
     answer = scheduler.control(
         {"kind": "report", "task_id": "task-0", "report": {"segment": 0, "kind": "done", "elapsed_s": 0.1}}
     )
@@ -124,7 +124,7 @@ def test_a_report_is_as_old_as_it_waited_for_the_step(
     """Steps of a slow machine last; a robot's 'two seconds left' is not two seconds from their end."""
     scheduler = sync_engine.scheduler
     sync_engine.add("late", "Be late.", 60, parked(300.0)(0))
-    sync_engine.run(until=lambda: scheduler._stats(0.0)["parked"] == 1)
+    sync_engine.run(until=lambda: scheduler.control({"kind": "stats"})["parked"] == 1)
     real, now = scheduler.clock, scheduler.clock()
     scheduler.clock = lambda: now
     try:

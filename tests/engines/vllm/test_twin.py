@@ -378,7 +378,7 @@ def test_blocks_that_others_hold_are_told_apart(vllm_config: Any) -> None:
     twin.add(tasks[2])
     scheduler, table = twin.scheduler, twin.scheduler.controller.table
     assert int(table.prefill_left[2]) == tasks[2].prompt_tokens - 4 * BLOCK
-    scheduler._look_up_prefixes(free_blocks=1)
+    scheduler.blocks.look_up_prefixes(free_blocks=1)
     assert table.resident.tolist() == [True, True, False]
     assert table.shared_blocks.tolist() == [4, 4, 4]
 

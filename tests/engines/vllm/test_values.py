@@ -31,7 +31,7 @@ def test_a_value_continues_the_context_as_if_it_had_always_been_there(
     try:
         plan = [["look();", 6, 0.05, True], ["take();", 6, 0.05]]
         engine.add("ask", PROMPT, 12, {"task_id": "ask", "forced": plan})
-        engine.run(until=lambda: scheduler._stats(0.0)["blocked"] == 1 and not scheduler._in_flight)
+        engine.run(until=lambda: scheduler.control({"kind": "stats"})["blocked"] == 1)
         assert not scheduler.has_requests()
         assert scheduler.seconds_to_resume() is None
         report = {"segment": 0, "kind": "value", "value": "red box, cup"}

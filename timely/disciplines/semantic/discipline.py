@@ -216,6 +216,8 @@ class Semantic(Discipline):
                 return
             if short and not resident[row]:
                 continue
+            if builder.barred(row):
+                continue
             if not builder.add(row) and (not resident[row] or builder.lost(row)):
                 short = True
 

@@ -130,7 +130,7 @@ class Step:
         ):
             if builder.full or refusals >= MOST_REFUSALS:
                 break
-            if residents_only and not table.resident[row]:
+            if (residents_only and not table.resident[row]) or builder.barred(row):
                 continue
             tokens = min(prompt, builder.tokens_for(row)) if prompt else 1
             delay = numbers.prompt * tokens if prompt else numbers.each * left

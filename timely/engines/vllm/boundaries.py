@@ -1,7 +1,7 @@
-"""Finding segment boundaries in tokens as they come: detokenize, then feed the skill set's segmenter.
+"""Finding segment boundaries in tokens as they arrive: detokenize, then feed the skill set's segmenter.
 
-A boundary is a position in the text. Several tokens may arrive in one step (speculative decoding, async
-scheduling), so each token is fed by itself and the surplus after a boundary is counted.
+A boundary is a position in the text.
+Tokens are fed singly, because a step may bring several: with speculative decoding or asynchronous scheduling.
 """
 
 from __future__ import annotations
@@ -25,23 +25,22 @@ from timely.plans import (
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
-    """A closed segment: its text, expected execution time (seconds), and tokens of this step beyond it."""
+class ClosedText:
+    """The text of a closed segment and its expected execution time, seconds."""
 
     text: str
     execution_s: float
     blocking: bool
-    surplus_tokens: int
 
 
 class BoundaryFinder(Protocol):
     """Turns new tokens into closed segments."""
 
-    def feed(self, token_ids: Sequence[int]) -> list[Closed]:
-        """Segments that these tokens complete, in order."""
+    def feed(self, token_id: int) -> list[ClosedText]:
+        """Segments that this token completes, in order."""
         ...
 
-    def finish(self) -> Closed | None:
+    def finish(self) -> ClosedText | None:
         """At the end of the generation: a last segment that only the end could close, or None."""
         ...
 
@@ -52,10 +51,10 @@ class BoundaryFinder(Protocol):
 
 
 class TextBoundaries:
-    """Boundaries found in the text by the skill set's segmenter.
+    """Boundaries that the skill set's segmenter sees in the text.
 
     Args:
-        detokenize: incremental; called with one token id at a time, returns the text it adds (maybe "").
+        detokenize: incremental; takes a token id and returns the text it adds, maybe "".
     """
 
     def __init__(
@@ -68,30 +67,23 @@ class TextBoundaries:
         self._detokenize = detokenize
         self.tail = ""
 
-    def feed(self, token_ids: Sequence[int]) -> list[Closed]:
-        """Feed token by token, so that the surplus behind a boundary is known."""
-        closed: list[Closed] = []
-        count = len(token_ids)
-        for position, token_id in enumerate(token_ids, 1):
-            text = self._detokenize(token_id)
-            if not text:
-                continue
-            for boundary in self._segmenter.feed(text):
-                closed.append(
-                    Closed(boundary.text, self._estimate(boundary.text), boundary.blocking, count - position)
-                )
-        return closed
+    def feed(self, token_id: int) -> list[ClosedText]:
+        text = self._detokenize(token_id)
+        if not text:
+            return []
+        return [
+            ClosedText(boundary.text, self._estimate_s(boundary.text), boundary.blocking)
+            for boundary in self._segmenter.feed(text)
+        ]
 
-    def finish(self) -> Closed | None:
-        """What only the end could close: a complete call without its ``;``, the rest of a prose text."""
+    def finish(self) -> ClosedText | None:
+        """A complete call without its ``;``, or the rest of a prose text."""
         last = self._segmenter.close()
         self.tail = self._segmenter.finish()
-        if not last:
-            return None
-        return Closed(last[0].text, self._estimate(last[0].text), False, 0)
+        return ClosedText(last[0].text, self._estimate_s(last[0].text), False) if last else None
 
-    def _estimate(self, text: str) -> float:
-        """Expected execution time, seconds; 0 for what is no plan: whether it may be sent is not decided here."""
+    def _estimate_s(self, text: str) -> float:
+        """Expected execution time, seconds; 0 for a text that is no plan, which the server judges later."""
         if self._profile is None:
             return 0.0
         try:
@@ -106,31 +98,27 @@ class CountedBoundaries:
     """Boundaries of a replayed plan: after given numbers of tokens.
 
     Args:
-        plan: (text, tokens, execution_s, blocking) of each segment; the last may be left out.
+        plan: (text, tokens, execution_s, blocking) of each segment; ``blocking`` may be left out.
     """
 
     def __init__(self, plan: Sequence[tuple[Any, ...]]) -> None:
-        self._plan = list(plan)
-        self._next = 0
-        self._left = self._plan[0][1] if self._plan else 0
+        self._segments = iter(plan)
+        self._segment = next(self._segments, None)
+        self._tokens = 0
         self.tail = ""
 
-    def feed(self, token_ids: Sequence[int]) -> list[Closed]:
-        """Count tokens."""
-        closed: list[Closed] = []
-        for position in range(1, len(token_ids) + 1):
-            if self._next >= len(self._plan):
-                break
-            self._left -= 1
-            if self._left == 0:
-                text, _, execution_s, *more = self._plan[self._next]
-                closed.append(Closed(text, execution_s, bool(more and more[0]), len(token_ids) - position))
-                self._next += 1
-                self._left = self._plan[self._next][1] if self._next < len(self._plan) else 0
-        return closed
+    def feed(self, token_id: int) -> list[ClosedText]:
+        if self._segment is None:
+            return []
+        text, tokens, execution_s, *more = self._segment
+        self._tokens += 1
+        if self._tokens < tokens:
+            return []
+        self._segment = next(self._segments, None)
+        self._tokens = 0
+        return [ClosedText(text, execution_s, bool(more and more[0]))]
 
-    def finish(self) -> Closed | None:
-        """Nothing is left open by a plan that ran to its end."""
+    def finish(self) -> ClosedText | None:
         return None
 
 
@@ -151,14 +139,14 @@ class SegmentBounds:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._known: dict[str, int] = {}
+        self._tokens: dict[str, int] = {}
 
     def tokens(self, skill_set: SkillSet) -> int:
         """Tokens of the longest segment that the skill set can produce."""
-        bound = self._known.get(skill_set.name)
+        bound = self._tokens.get(skill_set.name)
         if bound is None:
             bound = max_segment_tokens(
                 skill_set, lambda text: list(self._tokenizer.encode(text, add_special_tokens=False))
             )
-            self._known[skill_set.name] = bound
+            self._tokens[skill_set.name] = bound
         return bound

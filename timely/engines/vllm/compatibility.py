@@ -1,7 +1,7 @@
-"""Every part of vLLM that is not public and that we rely on, checked by name at start-up.
+"""Every non-public part of vLLM that we rely on, checked by name at start; and what we refuse to serve.
 
-vLLM declares its scheduler interface non-public, so the supported range is pinned (``>=0.32,<0.34``) and a
-vLLM that changed underneath is told apart from a bug of ours by one clear line.
+vLLM declares its scheduler interface non-public, so the supported range is pinned (``>=0.32,<0.34``). A vLLM that
+changed shows as one clear line, not as a bug of ours.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from timely.core.errors import EngineFailed
+from timely.core.errors import EngineFailed, Unsupported
 
 SUPPORTED = ">=0.32,<0.34"
 
@@ -19,12 +19,17 @@ SCHEDULER_METHODS: dict[str, tuple[str, ...]] = {
     "add_request": ("request",),
     "has_requests": (),
     "has_finished_requests": (),
-    "has_unfinished_requests": (),
     "finish_requests": ("request_ids", "finished_status"),
+    "set_pause_state": ("pause_state",),
     "_free_request": ("request", "delay_free_blocks"),
-    "_preempt_request": ("request", "timestamp"),
+    "_free_request_blocks": ("request",),
+    "_preempt_request": ("request", "timestamp", "drop_stale_output"),
+    "_request_blocks_can_be_freed": ("request",),
     "_handle_blocked_waiting_request": ("request",),
+    "_mamba_block_aligned_split": ("request", "num_new_tokens"),
+    "_try_schedule_encoder_inputs": ("request", "num_computed_tokens", "num_new_tokens"),
     "_reserve_prefill_lookahead": ("request", "num_computed_tokens", "num_new_tokens"),
+    "_update_request_with_output": ("request", "new_token_ids", "is_stale"),
     "_update_request_as_session": ("session", "update"),
     "_enqueue_waiting_request": ("request",),
     "get_grammar_bitmask": ("scheduler_output",),
@@ -37,53 +42,77 @@ REQUEST_FIELDS = (
     "num_in_flight_tokens",
     "is_prefill_chunk",
     "block_hashes",
+    "spec_token_ids",
 )
+SCHEDULER_FIELDS = ("kv_holding_waiting", "deferred_waiting", "requires_kv_delivery", "_pause_state")
 CACHE_METHODS: dict[str, tuple[str, ...]] = {
     "prefix_cache_lookup_enabled": ("request",),
     "get_blocks": ("request_id",),
 }
 POOL_METHODS: dict[str, tuple[str, ...]] = {"get_cached_block": ("block_hash", "kv_cache_group_ids")}
-CORE_METHODS = ("_handle_client_request", "_send_abort_outputs", "run_busy_loop", "add_request")
+CORE_METHODS = (
+    "_handle_client_request", "_handle_shutdown", "_notify_idle_state_callbacks", "_pause_complete",
+    "_send_abort_outputs", "run_busy_loop", "add_request",
+)  # fmt: skip
 
 
 def check() -> None:
     """Compare the installed vLLM with what the scheduler hooks into.
 
     Raises:
-        EngineFailed: naming the hook that is missing or changed, the version found and the range supported.
+        EngineFailed: naming the absent or changed hook, the installed version and the supported range.
     """
     import vllm
+    from vllm.outputs import RequestOutput
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.output import GrammarOutput
+    from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.engine.core import EngineCoreProc
     from vllm.v1.request import Request
 
     version = getattr(vllm, "__version__", "unknown")
-    for name, parameters in SCHEDULER_METHODS.items():
-        _require(AsyncScheduler, name, parameters, version)
-    for owner, methods in ((KVCacheManager, CACHE_METHODS), (BlockPool, POOL_METHODS)):
+    for owner, methods in (
+        (AsyncScheduler, SCHEDULER_METHODS),
+        (KVCacheManager, CACHE_METHODS),
+        (BlockPool, POOL_METHODS),
+        (EngineCoreProc, dict.fromkeys(CORE_METHODS, ())),
+        (RequestOutput, {"add": ("next_output", "aggregate")}),
+    ):
         for name, parameters in methods.items():
             _require(owner, name, parameters, version)
-    for name in CORE_METHODS:
-        _require(EngineCoreProc, name, (), version)
     for name in GRAMMAR_FIELDS:
         if name not in GrammarOutput.__annotations__:
             raise _changed(f"GrammarOutput.{name}", version)
-    source = inspect.getsource(Request.__init__)
-    for name in REQUEST_FIELDS:
-        if f"self.{name}" not in source:
-            raise _changed(f"Request.{name}", version)
+    for owner, fields in ((Request, REQUEST_FIELDS), (Scheduler, SCHEDULER_FIELDS)):
+        source = inspect.getsource(owner.__init__)
+        for name in fields:
+            if f"self.{name}" not in source:
+                raise _changed(f"{owner.__name__}.{name}", version)
+
+
+def refuse_unsupported(vllm_config: Any) -> None:
+    """Refuse what this scheduler would serve wrongly.
+
+    Raises:
+        Unsupported: with the feature and what to do instead.
+    """
+    if getattr(vllm_config.model_config, "is_diffusion", False):
+        raise Unsupported(
+            "diffusion language models are not supported: their tokens do not come in order; "
+            "leave --scheduler-cls out for them",
+            where="model",
+        )
 
 
 def _require(owner: Any, name: str, parameters: tuple[str, ...], version: str) -> None:
     method = getattr(owner, name, None)
     if not callable(method):
         raise _changed(f"{owner.__name__}.{name}", version)
-    known = inspect.signature(method).parameters
+    signature = inspect.signature(method).parameters
     for parameter in parameters:
-        if parameter not in known:
+        if parameter not in signature:
             raise _changed(f"{owner.__name__}.{name}({parameter})", version)
 
 

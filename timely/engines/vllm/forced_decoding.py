@@ -1,19 +1,24 @@
-"""How vLLM is made to yield recorded tokens: by its own trace replay, or by our logits processor.
+"""Forced decoding for replays: vLLM computes every token, and the token that comes out is the recorded one.
 
-vLLM has two model runners. The newer one, of GPUs, replays recorded tokens itself and refuses processors of the older
-interface; the older one, of CPUs, knows nothing of the kind. Both compute every token all the same.
+vLLM has two model runners. The newer one, of GPUs, replays recorded tokens itself and refuses custom logits processors.
+The older one, of CPUs, takes ours, ``ForcedTokens``. It is exact for parked batches, too. vLLM refuses custom
+processors together with speculative decoding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
-PROCESSOR = "timely.engines.vllm.forced:ForcedTokens"
+from timely.core.errors import InvalidInput
+from timely.engines.vllm.params import parse
+
+PROCESSOR = "timely.engines.vllm.forced_decoding:ForcedTokens"
 
 
 def newer_runner() -> bool:
-    """Whether vLLM will run its newer model runner, by the rule it has itself (``VllmConfig.use_v2_model_runner``)."""
+    """Whether vLLM will run its newer model runner, by vLLM's own rule (``VllmConfig.use_v2_model_runner``)."""
     from vllm import envs
     from vllm.platforms import current_platform
     from vllm.triton_utils import HAS_TRITON
@@ -23,7 +28,7 @@ def newer_runner() -> bool:
 
 
 def engine_keywords() -> dict[str, Any]:
-    """For ``vllm.LLM``: an engine that takes recorded tokens."""
+    """Keywords for ``vllm.LLM``: an engine that takes recorded tokens."""
     return {"enable_trace_replay": True} if newer_runner() else {"logits_processors": [PROCESSOR]}
 
 
@@ -33,7 +38,7 @@ def engine_arguments() -> tuple[str, ...]:
 
 
 def sampling_keywords(timely: Mapping[str, Any], *, trace_replay: bool) -> dict[str, Any]:
-    """For ``SamplingParams`` of a request whose parameters for the scheduler may have ``forced_ids``.
+    """Keywords for ``SamplingParams`` of a request whose scheduler parameters may have ``forced_ids``.
 
     Args:
         trace_replay: the engine runs with vLLM's own replay; our processor reads ``forced_ids`` itself.
@@ -42,14 +47,62 @@ def sampling_keywords(timely: Mapping[str, Any], *, trace_replay: bool) -> dict[
     return {"trace_decode_token_ids": list(forced)} if forced and trace_replay else {}
 
 
-def continued(parameters: Any, generated: int) -> Any:
-    """The parameters of a replayed request without the tokens that are generated already: they are prompt now."""
+def remaining_parameters(parameters: Any, generated_tokens: int) -> Any:
+    """The parameters of a replayed request without its generated tokens, which are prompt from now on."""
     timely = (parameters.extra_args or {}).get("timely") or {}
     if not timely.get("forced_ids"):
         return parameters
-    rest = timely["forced_ids"][generated:]
+    rest = timely["forced_ids"][generated_tokens:]
     parameters = parameters.clone()
     parameters.extra_args = {**parameters.extra_args, "timely": {**timely, "forced_ids": rest}}
     if parameters.trace_decode_token_ids is not None:
         parameters.trace_decode_token_ids = rest or None
     return parameters
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ForcedTokens":
+        return _processor_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@cache
+def _processor_class() -> type:
+    """The logits processor; made at first use, because its base class imports torch, which takes seconds."""
+    import torch
+    from vllm import SamplingParams
+    from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+
+    class ForcedTokens(AdapterLogitsProcessor):  # type: ignore[misc]
+        """Leaves one finite logit: that of the next recorded token."""
+
+        @classmethod
+        def validate_params(cls, sampling_params: SamplingParams) -> None:
+            try:
+                parse(sampling_params.extra_args)
+            except InvalidInput as error:
+                raise ValueError(str(error)) from error
+
+        def is_argmax_invariant(self) -> bool:
+            return False
+
+        def new_req_logits_processor(self, params: SamplingParams) -> Any:
+            """A processor for requests that carry ``forced_ids``; None for all others."""
+            timely = parse(params.extra_args)
+            if timely is None or not timely.forced_ids:
+                return None
+            forced = timely.forced_ids
+
+            def force(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+                position = len(output_ids)
+                if position < len(forced):
+                    kept = logits[forced[position]].clone()
+                    logits.fill_(float("-inf"))
+                    # A finite value even where the model's own is not.
+                    logits[forced[position]] = torch.nan_to_num(kept, nan=0.0, neginf=0.0, posinf=0.0)
+                return logits
+
+            return force
+
+    ForcedTokens.__module__, ForcedTokens.__qualname__ = __name__, "ForcedTokens"
+    return ForcedTokens

@@ -1,7 +1,7 @@
-"""What vLLM's prefix cache holds of a request's context before it is admitted, and which of its blocks are shared.
+"""What vLLM's prefix cache holds of a request's context before admission, and which of its blocks are shared.
 
-vLLM looks when it admits. The discipline has to know before: a prompt whose fixed part is cached costs a fraction of
-one that is not, and evicting a job frees only the blocks that nobody else holds.
+vLLM looks a prefix up when it admits a request. The discipline needs the answer earlier: a prompt whose fixed part
+is cached costs a fraction, and evicting a job frees only the blocks that no other request holds.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 class PrefixView:
     """Looks into a scheduler's KV cache without touching it.
 
-    Models with several kinds of KV cache, whose blocks differ in size, are not looked into: then nothing is known to
-    be cached or shared, which is what vLLM's admission corrects.
+    Models whose KV caches differ in block size are not looked into: then nothing counts as cached or shared. vLLM's
+    admission corrects that.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -21,40 +21,49 @@ class PrefixView:
         groups = scheduler.kv_cache_config.kv_cache_groups
         self._manager = manager
         self._pool = manager.block_pool
-        self._block = int(scheduler.block_size)
-        self._plain = len(groups) == 1 and scheduler.hash_block_size == scheduler.block_size
+        self._block_tokens = int(scheduler.block_size)
+        self._single_group = len(groups) == 1 and scheduler.hash_block_size == scheduler.block_size
 
-    def found(self, request: Any, known: int = 0) -> int:
-        """Leading whole blocks of the request's tokens that an admission would find now, of at most all but one token.
+    def cached(self, request: Any, at_least: int = 0) -> int:
+        """Leading whole blocks of the request's tokens that an admission would find cached, all but one token at most.
 
         Args:
-            known: blocks found before; the search goes on from there, so that a waiting request costs one look.
+            at_least: blocks of an earlier look-up. The search goes on from there, so that a waiting request costs
+                one look a step.
         """
-        if not self._plain or not self._manager.prefix_cache_lookup_enabled(request):
+        if not self._single_group or not self._manager.prefix_cache_lookup_enabled(request):
             return 0
         hashes = request.block_hashes
-        most: int = min(len(hashes), (request.num_tokens - 1) // self._block)
-        while known < most and self._pool.get_cached_block(hashes[known], [0]):
-            known += 1
-        return min(known, most)
+        most: int = min(len(hashes), (request.num_tokens - 1) // self._block_tokens)
+        count = at_least
+        while count < most and self._pool.get_cached_block(hashes[count], [0]):
+            count += 1
+        return min(count, most)
 
-    def held_by_others(self, request: Any, found: int) -> int:
-        """Of the ``found`` blocks of a request that waits, those that running ones hold: they cost no free block."""
+    def held_by_others(self, request: Any, cached: int) -> int:
+        """Of the ``cached`` blocks of a waiting request, those that running ones hold: they cost no free block."""
         held = 0
-        for block_hash in request.block_hashes[:found]:
+        for block_hash in request.block_hashes[:cached]:
             blocks = self._pool.get_cached_block(block_hash, [0])
             if not blocks or blocks[0].ref_cnt == 0:
                 break
             held += 1
         return held
 
-    def shared(self, request: Any) -> int:
-        """Of the blocks of a running request, those that others hold too: its eviction would not free them."""
-        if not self._plain:
+    def shared(self, request: Any, estimate: int = 0) -> int:
+        """Of the blocks of a running request, those that others hold too: its eviction would not free them.
+
+        A request that holds a block holds all blocks before it, so references only fall along the context.
+
+        Args:
+            estimate: an earlier count. The search starts there and mostly ends there.
+        """
+        if not self._single_group:
             return 0
-        shared = 0
-        for block in self._manager.get_blocks(request.request_id).blocks[0]:
-            if block.ref_cnt < 2:
-                break
-            shared += 1
-        return shared
+        blocks = self._manager.get_blocks(request.request_id).blocks[0]
+        count = min(estimate, len(blocks))
+        while count and blocks[count - 1].ref_cnt < 2:
+            count -= 1
+        while count < len(blocks) and blocks[count].ref_cnt >= 2:
+            count += 1
+        return count

@@ -1,40 +1,51 @@
-"""What the scheduler keeps of a request beside vLLM's own state, and how it tells others of it."""
+"""What the scheduler keeps of a request beside vLLM's own state, and the account that goes out with its tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from vllm.v1.request import Request
 
 from timely.core.job import Job, Segment
-from timely.engines.vllm.boundaries import BoundaryFinder
-
-SHOWN_JOBS = 200
-"""Most jobs that statistics list one by one."""
+from timely.engines.vllm.boundaries import BoundaryFinder, ClosedText
 
 
 @dataclass(slots=True, eq=False)
-class Tracked:
+class RequestState:
     """A request, its job in the table, and the segments closed so far."""
 
     request: Request
     job: Job
     task_id: str
-    finder: BoundaryFinder | None
+    boundaries: BoundaryFinder | None
     segments: list[dict[str, Any]] = field(default_factory=list)
+    sent_segments: int = 0
+    """Segments that have gone out with an earlier output."""
     suspensions: int = 0
-    found_blocks: int = 0
-    """While it waits: blocks of its context that the prefix cache holds."""
-    evicted_context: int = 0
-    """Tokens its KV cache held when it was last evicted: what is computed again below that is recomputation."""
+    cached_blocks: int = 0
+    """While the request waits: leading blocks of its context that the prefix cache holds."""
+    shared_blocks: int = 0
+    """While the request holds blocks: how many leading ones other requests held when last counted."""
+    evicted_context_tokens: int = 0
+    """Length of its KV cache at the last eviction; tokens computed again below it are recomputation."""
     first_token_s: float | None = None
-    discard: int = 0
-    """Overshoot tokens of asynchronous scheduling to drop: they were sampled without the awaited value."""
+    eligible_step: int | None = None
+    """While parked: vLLM's own ``next_decode_eligible_step``, to be restored."""
+    awaits_value: bool = False
+    """A blocking segment was closed and its value is not in the context yet; tokens sampled now are void."""
+    value: str | None = None
+    """A value that came while a step of this request was in flight."""
+    new_boundaries: list[tuple[ClosedText, int]] = field(default_factory=list)
+    """Boundaries in the tokens of this step, each with its position among them."""
 
-    def closed(self, segment: Segment, now: float, *, last: bool) -> None:
-        """A segment was closed; ``last``: with it the generation ends."""
+    def record(self, segment: Segment, now: float, *, last: bool) -> None:
+        """A segment was closed.
+
+        Args:
+            last: the generation ends with it.
+        """
         if self.job.spec.segmented and not last:
             self.suspensions += 1
         self.segments.append(
@@ -51,12 +62,13 @@ class Tracked:
         )
 
     def account(self, now: float, *, finished: bool) -> dict[str, Any]:
-        """What goes out with its tokens: every segment, and at the end what the generation took."""
+        """All segments so far, and at the end what the generation took."""
+        self.sent_segments = len(self.segments)
         account: dict[str, Any] = {"segments": self.segments}
         if finished:
             job = self.job
             account |= {
-                "tail": self.finder.tail if self.finder is not None else "",
+                "tail": self.boundaries.tail if self.boundaries is not None else "",
                 "tokens": int(job.table.output_tokens[job.row]),
                 "prompt_tokens": job.spec.prompt_tokens,
                 "recomputed_tokens": job.recomputed_tokens,
@@ -68,7 +80,7 @@ class Tracked:
         return account
 
     def state(self, now: float) -> str:
-        """``waiting``, ``running``, ``parked``, ``blocked`` (a value of its robot is awaited) or ``evicted``."""
+        """``waiting``, ``running``, ``parked``, ``blocked`` (awaits a value of its robot) or ``evicted``."""
         job, table = self.job, self.job.table
         if job.awaiting is not None:
             return "blocked"
@@ -76,25 +88,46 @@ class Tracked:
             return "evicted" if job.preemptions else "waiting"
         return "parked" if float(table.resume_s[job.row]) > now else "running"
 
-    def view(self, now: float) -> dict[str, Any]:
-        """Its line in the statistics."""
-        spec, row, table = self.job.spec, self.job.row, self.job.table
-        grace = spec.hints.utility.ert_s if int(table.segment[row]) == 0 else 0.0
-        return {
-            "task_id": self.task_id,
-            "agent": spec.hints.agent,
-            "state": self.state(now),
-            "segment": int(table.segment[row]),
-            "slack_s": float(table.due_s[row]) + grace - now,
-            "output_tokens": int(table.output_tokens[row]),
-            "urgent": spec.hints.utility.urgent,
-        }
 
+class LiveRequests:
+    """States of the live requests, by request id and by task."""
 
-def count_states(requests: Iterable[Tracked], now: float) -> dict[str, int]:
-    """How many are in each state; those evicted wait, too."""
-    counts = {"waiting": 0, "running": 0, "parked": 0, "blocked": 0, "evicted": 0}
-    for tracked in requests:
-        counts[tracked.state(now)] += 1
-    counts["waiting"] += counts.pop("evicted")
-    return counts
+    def __init__(self) -> None:
+        self._states: dict[str, RequestState] = {}
+        self._by_task: dict[str, list[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[RequestState]:
+        """By arrival."""
+        return iter(self._states.values())
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._states
+
+    def __getitem__(self, request_id: str) -> RequestState:
+        return self._states[request_id]
+
+    def get(self, request_id: str) -> RequestState | None:
+        """The state of a live request, or None."""
+        return self._states.get(request_id)
+
+    def of_task(self, task_id: str) -> list[str]:
+        """Request ids of a task, the first to arrive first; an ordinary request with ``n`` > 1 has several."""
+        return list(self._by_task.get(task_id, ()))
+
+    def add(self, state: RequestState) -> None:
+        """A request arrived."""
+        request_id = state.request.request_id
+        self._states[request_id] = state
+        self._by_task.setdefault(state.task_id, []).append(request_id)
+
+    def remove(self, request_id: str) -> None:
+        """A request is over; one that was never added is ignored."""
+        state = self._states.pop(request_id, None)
+        if state is not None:
+            siblings = self._by_task[state.task_id]
+            siblings.remove(request_id)
+            if not siblings:
+                del self._by_task[state.task_id]

@@ -1,437 +1,332 @@
 """The scheduler plugged into vLLM: ``--scheduler-cls timely.engines.vllm.scheduler.TimelyScheduler``.
 
-It adds nothing to vLLM's own scheduling but the choice: before each step the discipline composes who takes
-part, and vLLM schedules just those. A generation that does not take part stays in ``running`` with its KV
-blocks and its slot (parked); resuming it costs nothing and recomputes nothing. How each part is done, and why
-there, is in docs/vllm.md.
+It changes only the choice: before each step the discipline composes the step, and vLLM schedules just that. A
+generation that does not take part stays in ``running`` with its KV blocks and its slot (parked). Resuming it costs
+nothing and recomputes nothing. docs/vllm.md says how each part works, and why there.
 
-Works in vLLM's engine process, under our server and under stock ``vllm serve``. Synchronous and asynchronous
-scheduling; it subclasses ``AsyncScheduler`` because vLLM turns asynchronous scheduling off for anything else.
+It runs in vLLM's engine process, under our server and under stock ``vllm serve``, with synchronous and asynchronous
+scheduling. It subclasses ``AsyncScheduler`` because vLLM turns asynchronous scheduling off for anything else.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any, get_args
+from typing import Any
 
 from vllm.logger import init_logger
-from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.core.sched.request_queue import create_request_queue
-from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
-from vllm.v1.engine.detokenizer import IncrementalDetokenizer
+from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
+from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from timely.core.errors import Conflict, InvalidInput, TimelyError, UnknownName
-from timely.core.job import JobSpec
-from timely.core.reports import ExecutionReport
+from timely.core.errors import TimelyError
+from timely.core.job import NEVER
 from timely.disciplines import registry
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.requirements import SPECULATION, check_needs
-from timely.engines.base import Mode
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm import compatibility
-from timely.engines.vllm.boundaries import (
-    BoundaryFinder,
-    Closed,
-    CountedBoundaries,
-    SegmentBounds,
-    TextBoundaries,
-    profile_named,
-    skill_set_named,
-)
+from timely.engines.vllm.block_manager import BlockManager
+from timely.engines.vllm.control import ControlEvents
 from timely.engines.vllm.name_constraint import PromptNames
-from timely.engines.vllm.ordered_queue import InOrder
 from timely.engines.vllm.params import TimelyParams, parse
-from timely.engines.vllm.prefix_cache import PrefixView
-from timely.engines.vllm.request_state import SHOWN_JOBS, Tracked, count_states
+from timely.engines.vllm.planned_queue import PlannedQueue
+from timely.engines.vllm.readiness import Readiness
+from timely.engines.vllm.request_intake import RequestIntake
+from timely.engines.vllm.request_state import LiveRequests, RequestState
 from timely.engines.vllm.settings import SchedulerSettings, open_journal
+from timely.engines.vllm.step_timing import StepInFlight, StepTiming
+from timely.engines.vllm.token_output import TokenOutput, append_tokens
 from timely.engines.vllm.value_injection import append_value
 from timely.plans.robot_values import value_text
 
 logger = init_logger(__name__)
 
-SHORT = 0.25
-"""Share of free blocks below which it matters who shares blocks with whom: evictions may be near."""
-
-PREDICTED_TOKENS = 256
-"""Of a prompt that came without words: its end, which predictors may read."""
-
-LOOKS = 64
-"""Most waiting requests whose prefix is looked up anew before a step, the oldest first; each was when it came."""
-
-LONGEST_STEP_S = 300.0
-"""No report waits longer for a step to end."""
-
 PARKED_STEP = 1 << 62
 """``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
 
 
-@dataclass(slots=True)
-class _InFlight:
-    """A step between ``schedule`` and ``update_from_output``; see ``TimedStep`` for what it counts."""
-
-    started_s: float
-    sequences: int
-    prefill_tokens: int
-    prefills: int
-    prefill_squares: int
-    context_tokens: int
-
-
 class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
-    """vLLM's scheduler with the choice of who runs taken over by a Timely discipline."""
+    """vLLM's scheduler; a Timely discipline chooses the requests of each step."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         compatibility.check()
+        compatibility.refuse_unsupported(self.vllm_config)
+        # The plan orders requests, so vLLM's last resort takes the end of ``running`` under either policy.
+        self.waiting = PlannedQueue(create_request_queue(self.policy))
+        self.policy: Any = SchedulingPolicy.FCFS
+        self.kv_holding_waiting = create_request_queue(self.policy)
         self.clock: Callable[[], float] = time.monotonic
         """Seconds; on Linux one axis for all processes of the host. A test may put a virtual one here."""
         self.settings = SchedulerSettings.from_vllm(self.vllm_config)
-        check_needs(registry.load(self.settings.discipline).info, self._offers())
+        offers = {SPECULATION} if self.num_spec_tokens > 0 else set()
+        check_needs(registry.load(self.settings.discipline).info, offers)
         self.controller = Controller(
             registry.create(self.settings.discipline, self.settings.predictors),
             journal=open_journal(self.settings.journal),
             files=self.settings.predictors,
         )
-        self._tracked: dict[str, Tracked] = {}
-        self._by_task: dict[str, list[str]] = {}
-        self._plan = StepPlan()
-        self._caps: dict[str, int] = {}
-        self._in_flight: deque[_InFlight] = deque()
-        self._last_update_s = -math.inf
-        self._step_s = 0.0
-        self._decide_s = 0.0
-        self._failed: set[str] = set()
-        self._freed: list[tuple[str, str]] | None = None
-        self._stalled = 0
-        self._idle_until = -math.inf
-        """Set when the discipline chose nobody although somebody is runnable: when it wants to be asked again."""
-        self._prefix = PrefixView(self)
+        self.live = LiveRequests()
+        self.blocks = BlockManager(self, self.live)
+        self._readiness = Readiness(self, self.live, self.blocks)
+        self._intake = RequestIntake(self.vllm_config.model_config, self.settings)
         self._names = PromptNames(self)
-        self._tokenizer: Any = None
-        self._bounds: SegmentBounds | None = None
+        self._outputs = TokenOutput(lambda: self.controller, self._names)
+        self._events = ControlEvents(
+            lambda: self.controller, self.live, self.settings, offers, self._take_value, self._measures
+        )
+        self._steps = StepTiming()
+        self._plan = StepPlan()
+        self._token_caps: dict[str, int] = {}
+        self._decide_s = 0.0
+        self._freed: list[tuple[str, str]] | None = None
+        self._idle_until_s = -math.inf
+        """Set when the discipline chose no runnable request: when it wants to be asked again."""
         logger.info("Timely schedules: discipline %s, mode %s", self.settings.discipline, self.settings.mode)
-
-    def _offers(self) -> set[str]:
-        """What a discipline may need and this engine has."""
-        return {SPECULATION} if self.num_spec_tokens > 0 else set()
 
     # ------------------------------------------------------------------ requests come and go
 
     def add_request(self, request: Request) -> None:
-        """A new request joins vLLM's queue and our table. Bad parameters fail that request alone."""
-        known = request.request_id in self.requests
+        """Bad parameters fail that request alone."""
+        session = self.requests.get(request.request_id)
         super().add_request(request)
-        if known or request.sampling_params is None:
-            return  # the next chunk of a streaming session, or a pooling request: vLLM's own affair
+        if session is not None:
+            self._continue_session(request.request_id)
+            return
+        if request.sampling_params is None:
+            return  # a pooling request: vLLM orders it
         try:
             params = parse(request.sampling_params.extra_args) or TimelyParams.model_validate({})
             self._track(request, params)
         except TimelyError as error:
             logger.warning("request %s refused: %s", request.request_id, error)
-            # vLLM ends requests listed there with an error at the next step.
+            # vLLM ends requests in this set with an error at the next step.
             self.grammar_compile_error_reqs.add(request.request_id)
-            self._failed.add(request.request_id)
 
     def _track(self, request: Request, params: TimelyParams) -> None:
         now = self.clock()
-        finder, bound = self._boundaries(request, params)
-        task_id = params.task_id or request.request_id
-        found = self._prefix.found(request)
-        spec = JobSpec(
-            job_id=request.request_id,
-            arrival_s=min(now, params.arrival_s) if params.arrival_s is not None else now,
-            prompt_tokens=request.num_prompt_tokens,
-            cached_tokens=found * self.block_size,
-            max_tokens=request.max_tokens,
-            segment_tokens=bound,
-            segmented=finder is not None and self.settings.mode == "segmented",
-            hints=params.hints(float(request.priority)),
-            acceptance=params.acceptance,
-            text=params.text or self._words(request),
+        cached_blocks = self.blocks.cached_blocks(request)
+        spec, boundaries = self._intake.job_spec(
+            request, params, now, cached_tokens=cached_blocks * self.block_size
         )
         job = self.controller.arrive(spec)
-        self._idle_until = -math.inf
-        self._tracked[request.request_id] = Tracked(request, job, task_id, finder, found_blocks=found)
-        self._by_task.setdefault(task_id, []).append(request.request_id)
+        self._idle_until_s = -math.inf
+        task_id = params.task_id or request.request_id
+        state = RequestState(request, job, task_id, boundaries, cached_blocks=cached_blocks)
+        self.live.add(state)
         self._names.begin(request.request_id, params)
+        self._readiness.check(state, now)
 
-    def _boundaries(self, request: Request, params: TimelyParams) -> tuple[BoundaryFinder | None, int]:
-        if params.forced:
-            longest = max(segment[1] for segment in params.forced)
-            return CountedBoundaries(params.forced), params.segment_tokens or longest
-        if not params.skill_set:
-            return None, self.settings.plain_segment_tokens
-        tokenizer = self._get_tokenizer()
-        skill_set = skill_set_named(params.skill_set)
-        profile = profile_named(params.robot) if params.robot else None
-        detokenizer = IncrementalDetokenizer.from_new_request(tokenizer, request)
-
-        def detokenize(token_id: int) -> str:
-            before = len(detokenizer.output_text)
-            stop = request.sampling_params.all_stop_token_ids
-            if token_id not in stop:
-                detokenizer.update([token_id], False)
-            return str(detokenizer.output_text[before:])
-
-        if self._bounds is None:
-            self._bounds = SegmentBounds(tokenizer)
-        return TextBoundaries(skill_set, profile, detokenize), self._bounds.tokens(skill_set)
-
-    def _words(self, request: Request) -> str:
-        """The end of a prompt that came without words for the predictors, as under stock ``vllm serve``."""
-        tail = request.prompt_token_ids[-PREDICTED_TOKENS:] if request.prompt_token_ids else []
-        if not tail or self.vllm_config.model_config.skip_tokenizer_init:
-            return ""
-        return str(self._get_tokenizer().decode(tail, skip_special_tokens=True))
-
-    def _get_tokenizer(self) -> Any:
-        if self._tokenizer is None:
-            self._tokenizer = cached_tokenizer_from_config(self.vllm_config.model_config)
-            if self._tokenizer is None:
-                raise InvalidInput(
-                    "segmented plans need a tokenizer; the engine runs without one", where="skill_set"
-                )
-        return self._tokenizer
+    def _continue_session(self, request_id: str) -> None:
+        """A streaming session got further input, or ended a turn."""
+        state = self.live.get(request_id)
+        if state is not None and state.request.status != RequestStatus.RUNNING:
+            self._idle_until_s = -math.inf
+            now = self.clock()
+            self.blocks.sync_context(state)
+            self._readiness.check(state, now)
+            self._readiness.refresh(now)
 
     def _free_request(self, request: Request, delay_free_blocks: bool = False) -> Any:
         """Every way out of vLLM passes here: finished, aborted, failed."""
         result = super()._free_request(request, delay_free_blocks)
         outcome = str(request.get_finished_reason())
         if self._freed is not None:
-            # In the middle of an update: the last tokens have not been looked at yet.
+            # During an update the last tokens have not been processed yet.
             self._freed.append((request.request_id, outcome))
         else:
             self._forget(request.request_id, outcome)
         return result
 
     def _forget(self, request_id: str, outcome: str) -> None:
-        self._failed.discard(request_id)
-        self._idle_until = -math.inf
+        self._idle_until_s = -math.inf
         self.controller.finish(request_id, outcome, self.clock())
         self._names.forget(request_id)
-        tracked = self._tracked.pop(request_id, None)
-        if tracked is not None:
-            siblings = self._by_task[tracked.task_id]
-            siblings.remove(request_id)
-            if not siblings:
-                del self._by_task[tracked.task_id]
+        self.live.remove(request_id)
 
     # ------------------------------------------------------------------ a step
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """Let the discipline compose the step, then vLLM schedule just that."""
         now = self.clock()
-        started = time.perf_counter()
-        limits = self._limits(now)
-        self._look_up_prefixes(limits.free_blocks)
-        self._plan = plan = self.controller.compose(limits)
-        self._idle_until = -math.inf if plan.tokens or plan.wake_s == math.inf else plan.wake_s
-        self._decide_s += 0.1 * (time.perf_counter() - started - self._decide_s)
+        self._readiness.refresh(now)
+        plan = self._plan = self._compose(now)
         for request_id in plan.evict:
-            self._evict(str(request_id), now)
-        self._caps = {str(job_id): tokens for job_id, tokens in plan.tokens.items()}
-        self._order_running(plan)
-        backlog: Any = self.waiting
-        self.waiting: Any = self._chosen_waiting(plan)
-        resident_before = self.controller.table.resident
-        was_resident = {
-            str(job_id): bool(resident_before[self._tracked[str(job_id)].job.row]) for job_id in plan.tokens
-        }
-        try:
+            self.blocks.evict(self.live[str(request_id)], now)
+        self._token_caps = {str(job_id): tokens for job_id, tokens in plan.tokens.items()}
+        self._order_running()
+        table = self.controller.table
+        was_resident: dict[str, bool] = {}
+        chosen: list[Request] = []
+        for request_id in self._token_caps:
+            state = self.live[request_id]
+            was_resident[request_id] = bool(table.resident[state.job.row])
+            if state.request.status != RequestStatus.RUNNING and state.request in self.waiting:
+                self.deferred_waiting.discard(state.request)
+                chosen.append(state.request)
+        with self.waiting.showing(chosen):
             output = super().schedule(throttle_prefills)
-        finally:
-            admitted_or_left = self.waiting
-            self.waiting = backlog
-            self._merge_waiting(admitted_or_left)
         self._settle(output, was_resident, now)
+        for request in chosen:
+            if request.status != RequestStatus.RUNNING:
+                self._readiness.check(self.live[request.request_id], now)
+        if output.num_scheduled_tokens:
+            self.blocks.progressed()
+        elif chosen and not (throttle_prefills or self._steps.in_flight or self._skips(chosen)):
+            self.blocks.stalled(set(self._token_caps), now)
         return output
 
-    def _limits(self, now: float) -> StepLimits:
+    def _compose(self, now: float) -> StepPlan:
+        if self._pause_state == PauseState.PAUSED_ALL:
+            return StepPlan()
+        started_s = time.perf_counter()
         settings = self.settings
-        return StepLimits(
+        limits = StepLimits(
             now=now,
             token_budget=self.max_num_scheduled_tokens,
             max_batch=min(settings.max_batch or self.max_num_active_reqs, self.max_num_active_reqs),
             max_resident=self.max_num_active_reqs,
             prefill_chunk=settings.prefill_chunk or self.max_num_scheduled_tokens,
-            free_blocks=self.kv_cache_manager.block_pool.get_num_free_blocks(),
+            free_blocks=self.blocks.free_blocks,
             block_tokens=self.block_size,
             speed=self.controller.speed,
+            draft_tokens=self.num_spec_tokens,
+            max_adapters=self.lora_config.max_loras if self.lora_config else None,
         )
+        self.blocks.look_up_prefixes(limits.free_blocks)
+        plan = self.controller.compose(limits)
+        self._idle_until_s = -math.inf if plan.tokens or plan.wake_s == NEVER else plan.wake_s
+        self._decide_s += 0.1 * (time.perf_counter() - started_s - self._decide_s)
+        return plan
 
-    def _look_up_prefixes(self, free_blocks: int) -> None:
-        """What those who wait would find cached by now; and while memory is short, who shares blocks with whom."""
-        table = self.controller.table
-        short = free_blocks < SHORT * self.kv_cache_manager.block_pool.num_gpu_blocks
-        if not short and bool(table.resident.all()):
-            return
-        looks = LOOKS
-        for tracked in self._tracked.values():
-            row, request = tracked.job.row, tracked.request
-            if table.resident[row]:
-                if short:
-                    table.shared_blocks[row] = self._prefix.shared(request)
-            elif looks:
-                looks -= 1
-                found = self._prefix.found(request, tracked.found_blocks)
-                if found != tracked.found_blocks:
-                    tracked.found_blocks = found
-                    table.prefill_left[row] = request.num_tokens - found * self.block_size
-                table.shared_blocks[row] = self._prefix.held_by_others(request, found) if short else 0
-            elif not short:
-                return
+    def _order_running(self) -> None:
+        """Chosen requests first, in plan order; vLLM's own eligibility check skips the others.
 
-    def _order_running(self, plan: StepPlan) -> None:
-        """Chosen requests first, in plan order; the others skipped by vLLM's own eligibility check.
-
-        The order also makes vLLM's last resort, preempting ``running[-1]``, hit one that was not chosen.
+        The order also makes vLLM's last resort, preempting the end of ``running``, take an unchosen request first.
         """
-        rank = {request_id: position for position, request_id in enumerate(plan.tokens)}
-        last = len(rank)
+        rank = {request_id: position for position, request_id in enumerate(self._token_caps)}
         for request in self.running:
-            if request.request_id in rank or request.request_id not in self._tracked:
-                if request.next_decode_eligible_step == PARKED_STEP:
-                    request.next_decode_eligible_step = 0
-            else:
+            state = self.live.get(request.request_id)
+            if state is None or request.request_id in rank:
+                self._unpark(request, state)
+            elif state.eligible_step is None:
+                state.eligible_step = request.next_decode_eligible_step
                 request.next_decode_eligible_step = PARKED_STEP
+                if request.has_encoder_inputs and not self.is_encoder_decoder:
+                    # Its images stay in the encoder cache until their room is needed.
+                    self.encoder_cache_manager.free(request)
+        last = len(rank)
         self.running.sort(key=lambda request: rank.get(request.request_id, last))
 
-    def _chosen_waiting(self, plan: StepPlan) -> Any:
-        """A queue of just the waiting requests that may be admitted now, in plan order."""
-        chosen = create_request_queue(self.policy)
-        strangers = [r for r in self.waiting if r.request_id not in self._tracked]
-        if strangers:
-            for request in strangers:
-                chosen.add_request(request)
-        for request_id in plan.tokens:
-            request = self._tracked[str(request_id)].request
-            if request.status != RequestStatus.RUNNING and request in self.waiting:
-                chosen.add_request(request)
-        if self.policy.value == "priority":
-            return InOrder(chosen, [str(request_id) for request_id in plan.tokens])
-        return chosen
+    @staticmethod
+    def _unpark(request: Request, state: RequestState | None) -> None:
+        if state is not None and state.eligible_step is not None:
+            request.next_decode_eligible_step, state.eligible_step = state.eligible_step, None
 
-    def _merge_waiting(self, chosen: Any) -> None:
-        """Back to one queue: those admitted leave it, those preempted in this step join it."""
-        left = set(chosen)
-        gone = [r for r in self.waiting if r.status == RequestStatus.RUNNING]
-        if gone:
-            self.waiting.remove_requests(gone)
-        present = set(self.waiting)
-        for request in left:
-            if request not in present:
-                self.waiting.prepend_request(request)
-
-    def _handle_blocked_waiting_request(self, request: Request) -> bool:
-        """vLLM asks before it admits: only what the plan chose. (Holds for the KV-holding queue too.)"""
-        if request.request_id in self._tracked and request.request_id not in self._caps:
-            return False
-        return bool(super()._handle_blocked_waiting_request(request))
-
-    def _reserve_prefill_lookahead(
-        self, request: Request, num_computed_tokens: int, num_new_tokens: int
-    ) -> int:
-        """vLLM's last word on the size of a chunk: the plan's cap for prompts."""
-        cap = self._caps.get(request.request_id)
-        if cap is not None and cap < num_new_tokens and request.num_tokens - num_computed_tokens > 1:
-            num_new_tokens = cap
-        return int(super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens))
-
-    def _evict(self, request_id: str, now: float) -> None:
-        tracked = self._tracked[request_id]
-        request = tracked.request
-        if request.status != RequestStatus.RUNNING:
-            return
-        self.running.remove(request)
-        request.next_decode_eligible_step = 0
-        tracked.evicted_context = max(tracked.evicted_context, request.num_computed_tokens)
-        self._preempt_request(request, now)
-        self._note_eviction(tracked, now)
-
-    def _note_eviction(self, tracked: Tracked, now: float) -> None:
-        request = tracked.request
-        tracked.found_blocks = self._prefix.found(request)
-        self.controller.evict(tracked.job, request.num_tokens - tracked.found_blocks * self.block_size, now)
+    def _skips(self, chosen: list[Request]) -> bool:
+        """Whether vLLM passed over a chosen request for another reason than want of blocks."""
+        return any(request in self.deferred_waiting for request in chosen)
 
     def _settle(self, output: SchedulerOutput, was_resident: Mapping[str, bool], now: float) -> None:
-        """Bring the table in line with what vLLM really scheduled."""
+        """Bring the table in line with what vLLM scheduled."""
         table = self.controller.table
-        for request_id in output.preempted_req_ids or ():
-            tracked = self._tracked.get(request_id)
-            if tracked is not None and table.resident[tracked.job.row]:
-                # vLLM's own last resort, not ours.
-                tracked.evicted_context = max(
-                    tracked.evicted_context, int(table.context_tokens[tracked.job.row])
-                )
-                self._note_eviction(tracked, now)
-        prefill = prefills = squares = context = 0
-        for request_id, count in output.num_scheduled_tokens.items():
-            tracked = self._tracked.get(request_id)
-            if tracked is None:
+        step = StepInFlight(now)
+        for request_id, tokens in output.num_scheduled_tokens.items():
+            state = self.live.get(request_id)
+            if state is None:
+                step.sequences += 1
                 continue
-            request, row = tracked.request, tracked.job.row
-            self.controller.started(tracked.job)
-            computed = request.num_computed_tokens
-            if tracked.evicted_context and not was_resident.get(request_id, True):
-                self.controller.recomputed(tracked.job, max(0, tracked.evicted_context - (computed - count)))
-                tracked.evicted_context = 0
-            table.context_tokens[row] = computed
-            table.blocks[row] = -(-computed // self.block_size)
-            if request.is_prefill_chunk or int(table.prefill_left[row]) > 0:
-                prefill += count
-                prefills += 1
-                squares += computed * computed - (computed - count) * (computed - count)
-            else:
-                context += computed
-            table.prefill_left[row] = request.num_tokens - computed if request.is_prefill_chunk else 0
-        scheduled = len(output.num_scheduled_tokens)
-        if self.controller.journal and (self._plan.tokens or scheduled):
-            # Beside the decision before it: what vLLM made of it.
+            request, row = state.request, state.job.row
+            self.controller.started(state.job)
+            computed_tokens = request.num_computed_tokens
+            if state.evicted_context_tokens and not was_resident.get(request_id, True):
+                again = state.evicted_context_tokens - (computed_tokens - tokens)
+                self.controller.recomputed(state.job, max(0, again))
+                state.evicted_context_tokens = 0
+            prefill = request.is_prefill_chunk or int(table.prefill_left[row]) > 0
+            step.add(tokens, computed_tokens, prefill=prefill)
+            table.context_tokens[row] = computed_tokens
+            table.blocks[row] = -(-computed_tokens // self.block_size)
+            table.prefill_left[row] = request.num_tokens - computed_tokens if request.is_prefill_chunk else 0
+        if self.controller.journal and (self._plan.tokens or output.num_scheduled_tokens):
+            # Follows the decision: what vLLM made of it.
             self.controller.journal(
                 {
                     "event": "ran", "t_s": now, "tokens": dict(output.num_scheduled_tokens),
                     "preempted": list(output.preempted_req_ids or ()),
                 }
             )  # fmt: skip
-        if scheduled:
-            self._in_flight.append(_InFlight(now, scheduled, prefill, prefills, squares, context))
-            self._stalled = 0
-        elif self._plan.tokens and not self._in_flight:
-            self._unstall(now)
+        if output.num_scheduled_tokens:
+            self._steps.in_flight.append(step)
 
-    def _unstall(self, now: float) -> None:
-        """The plan chose somebody and vLLM could admit nobody: our count of free blocks was too kind.
+    # ------------------------------------------------------------------ inside vLLM's own scheduling
 
-        After a few such steps one more parked generation gives up its KV cache.
-        """
-        waiting_for_grammar = any(
-            self._tracked[str(job_id)].request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-            for job_id in self._plan.tokens
+    def _handle_blocked_waiting_request(self, request: Request) -> bool:
+        """vLLM asks before it admits: only what the plan chose, also of the requests that hold KV blocks."""
+        if request.request_id in self.live and request.request_id not in self._token_caps:
+            return False
+        return bool(super()._handle_blocked_waiting_request(request))
+
+    def promote_loaded(self, request: Request) -> None:
+        """A request whose KV cache a connector has loaded can be planned by what was loaded."""
+        super()._handle_blocked_waiting_request(request)
+
+    def _preempt_request(self, request: Request, timestamp: float, drop_stale_output: bool = False) -> None:
+        """Every loss of KV blocks passes here: evictions, vLLM's last resort, and a reset of the prefix cache."""
+        state = self.live.get(request.request_id)
+        if state is not None:
+            state.evicted_context_tokens = max(state.evicted_context_tokens, request.num_computed_tokens)
+            self._unpark(request, state)
+        super()._preempt_request(request, timestamp, drop_stale_output)
+        if state is not None:
+            now = self.clock()
+            self.blocks.record_eviction(state, now)
+            self._readiness.check(state, now)
+
+    def _cap(self, request: Request, computed_tokens: int, tokens: int) -> int:
+        """The plan's cap for a chunk of a prompt."""
+        cap = self._token_caps.get(request.request_id)
+        if cap is None or cap >= tokens or request.num_tokens - computed_tokens <= 1:
+            return tokens
+        if self.scheduler_config.disable_chunked_mm_input:
+            # An image must not be cut: a chunk that begins with one holds all of it.
+            for feature in request.mm_features:
+                begin, length = feature.mm_position.offset, feature.mm_position.length
+                if begin <= computed_tokens < begin + length:
+                    cap = max(cap, begin + length - computed_tokens)
+        if self.need_mamba_block_aligned_split:
+            cap = -(-cap // self.block_size) * self.block_size
+        return min(cap, tokens)
+
+    def _mamba_block_aligned_split(self, request: Request, num_new_tokens: int, *hits: int) -> int:
+        """Models whose chunks must end at block boundaries: capped before they are aligned."""
+        computed_tokens = request.num_computed_tokens + sum(hits)
+        tokens = self._cap(request, computed_tokens, num_new_tokens)
+        return int(super()._mamba_block_aligned_split(request, tokens, *hits))
+
+    def _try_schedule_encoder_inputs(
+        self, request: Request, num_computed_tokens: int, num_new_tokens: int, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Prompts with images: capped before vLLM decides which images the chunk holds."""
+        if not self.need_mamba_block_aligned_split:
+            num_new_tokens = self._cap(request, num_computed_tokens, num_new_tokens)
+        return super()._try_schedule_encoder_inputs(
+            request, num_computed_tokens, num_new_tokens, *args, **kwargs
         )
-        if waiting_for_grammar:
-            return
-        self._stalled += 1
-        if self._stalled < 3:
-            return
-        self._stalled = 0
-        table = self.controller.table
-        candidates = [
-            tracked
-            for request_id, tracked in self._tracked.items()
-            if table.resident[tracked.job.row] and request_id not in self._caps
-        ]
-        if candidates:
-            victim = max(candidates, key=lambda tracked: float(table.resume_s[tracked.job.row]))
-            self._evict(victim.request.request_id, now)
+
+    def _reserve_prefill_lookahead(
+        self, request: Request, num_computed_tokens: int, num_new_tokens: int
+    ) -> int:
+        """vLLM's last word on the size of a chunk."""
+        if not (self.need_mamba_block_aligned_split or request.has_encoder_inputs):
+            num_new_tokens = self._cap(request, num_computed_tokens, num_new_tokens)
+        return int(super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens))
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any:
         """vLLM calls this while the accelerator computes: time for what need not wait for the next decision."""
@@ -443,10 +338,20 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ tokens
 
+    def _update_request_with_output(
+        self, request: Request, new_token_ids: list[int], is_stale: bool = False
+    ) -> tuple[list[int], bool]:
+        append = super()._update_request_with_output
+        state = self.live.get(request.request_id)
+        if state is None:
+            result: tuple[list[int], bool] = append(request, new_token_ids, is_stale)
+            return result
+        return append_tokens(state, new_token_ids, is_stale, append)
+
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        """vLLM appends the tokens; then boundaries are found, segments closed and generations parked."""
+        """vLLM appends the tokens; then segments are closed and generations parked."""
         self._freed = []
         try:
             outputs: dict[int, EngineCoreOutputs] = super().update_from_output(
@@ -455,192 +360,100 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         finally:
             freed, self._freed = self._freed, None
         now = self.clock()
-        finished = dict(freed)
+        outcomes = dict(freed)
         drafted = scheduler_output.scheduled_spec_decode_tokens
         for client in outputs.values():
             for output in client.outputs:
-                tracked = self._tracked.get(output.request_id)
-                if tracked is not None:
-                    if output.request_id in drafted and output.new_token_ids:
-                        self.controller.accepted(
-                            tracked.job, len(drafted[output.request_id]), len(output.new_token_ids) - 1, now
-                        )
-                    self._tokens(tracked, output, finished.get(output.request_id), now)
+                state = self.live.get(output.request_id)
+                if state is None:
+                    continue
+                if output.request_id in drafted and output.new_token_ids:
+                    accepted = len(output.new_token_ids) - 1
+                    self.controller.accepted(state.job, len(drafted[output.request_id]), accepted, now)
+                outcome = outcomes.get(output.request_id)
+                self._outputs.process(state, output, outcome, now)
+                if output.finish_reason is not None and outcome is None:
+                    self._continue_session(output.request_id)
         for request_id, outcome in freed:
             self._forget(request_id, outcome)
-        if scheduler_output.num_scheduled_tokens and self._in_flight:
-            step = self._in_flight.popleft()
-            self._step_s = now - max(step.started_s, self._last_update_s)
-            follows = bool(self._in_flight) and self._in_flight[0].prefills > 0
-            self.controller.ran(step.sequences, step.prefill_tokens, self._step_s, prompts_follow=follows)
-            if self.controller.journal:
-                self.controller.journal(
-                    {
-                        "event": "timed", "t_s": step.started_s, "end_s": now,
-                        "decodes": step.sequences - step.prefills, "prefills": step.prefills,
-                        "prefill_tokens": step.prefill_tokens, "prefill_squares": step.prefill_squares,
-                        "context_tokens": step.context_tokens,
-                    }
-                )  # fmt: skip
-            self._last_update_s = now
+        for request_id in scheduler_output.num_scheduled_tokens:
+            state = self.live.get(request_id)
+            if state is not None and state.value is not None:
+                self._append_value(state, now)
+        if scheduler_output.num_scheduled_tokens and self._steps.in_flight:
+            self._steps.end(self.controller, now)
         return outputs
 
-    def _tokens(self, tracked: Tracked, output: EngineCoreOutput, outcome: str | None, now: float) -> None:
-        job = tracked.job
-        count = len(output.new_token_ids)
-        if count and job.awaiting is not None:
-            # Asynchronous scheduling ran one token past a blocking skill: sampled without its value, void.
-            tracked.discard += count
-            del output.new_token_ids[:]
-            count = 0
-        if count:
-            if tracked.first_token_s is None:
-                tracked.first_token_s = now
-            self.controller.progress(job, count, now)
-            self._names.wrote(output.request_id, output.new_token_ids)
-        if tracked.finder is not None:
-            if count:
-                for closed in tracked.finder.feed(output.new_token_ids):
-                    self._close(tracked, closed, now, last=outcome is not None)
-            if outcome is not None:
-                rest = tracked.finder.finish()
-                if rest is not None:
-                    self._close(tracked, rest, now, last=True)
-        if tracked.segments or outcome is not None:
-            # Later chunks overwrite this field where chunks are merged, so it always holds everything.
-            output.kv_transfer_params = {
-                **(output.kv_transfer_params or {}),
-                "timely": tracked.account(now, finished=outcome is not None),
-            }
+    def _take_value(self, state: RequestState, value: str) -> None:
+        """A value came from the robot; while a step of its request is in flight it waits for that step's end."""
+        state.value = value
+        now = self.clock()
+        if state.request.num_in_flight_tokens:
+            self._readiness.check(state, now)
+        else:
+            self._append_value(state, now)
 
-    def _close(self, tracked: Tracked, closed: Closed, now: float, *, last: bool) -> None:
-        segment = self.controller.close_segment(
-            tracked.job,
-            closed.text,
-            closed.execution_s,
-            now,
-            blocking=closed.blocking,
-            surplus_tokens=closed.surplus_tokens,
-            last=last,
-        )
-        tracked.closed(segment, now, last=last)
+    def _append_value(self, state: RequestState, now: float) -> None:
+        request, value = state.request, state.value
+        if value is None or request.num_in_flight_tokens:
+            return
+        self._unpark(request, state)
+        token_ids = self._intake.tokenizer.encode(value_text(value), add_special_tokens=False)
+        append_value(self, request, list(token_ids))
+        self._names.answered(request.request_id, value)
+        state.value, state.awaits_value = None, False
+        self.blocks.sync_context(state)
+        self._readiness.refresh(now)
 
     # ------------------------------------------------------------------ idle
 
     def has_requests(self) -> bool:
-        """False also while everything is parked: vLLM's engine loop then sleeps instead of spinning."""
-        if not super().has_requests():
+        """Whether vLLM should step: false also while all requests are parked, so that its loop sleeps."""
+        if not self.holds_requests():
             return False
-        if self.connector is not None or self.ec_connector is not None:
-            return True  # transfers go on without tokens
-        if self.has_finished_requests() or self.grammar_compile_error_reqs or self._in_flight:
+        if self.has_finished_requests() or self.grammar_compile_error_reqs or self._steps.in_flight:
             return True
-        if len(self._tracked) < len(self.requests):
+        if len(self.live) < len(self.requests) or self._readiness.polls:
             return True
-        return self._next_run() <= self.clock()
+        if any(
+            connector is not None and connector.has_pending_push_work()
+            for connector in (self.connector, self.ec_connector)
+        ):
+            return True
+        return self._next_run_s() <= self.clock()
 
-    def _next_run(self) -> float:
-        """When somebody may run, as far as it is known."""
-        return max(self._idle_until, self.controller.next_resume())
+    def holds_requests(self) -> bool:
+        """Whether requests are unfinished, parked ones included: what a drain or a pause waits for."""
+        return bool(super().has_requests())
+
+    def set_pause_state(self, pause_state: PauseState) -> None:
+        super().set_pause_state(pause_state)
+        self._idle_until_s = -math.inf
+        now = self.clock()
+        for state in self.live:
+            self._readiness.check(state, now)
+        self._readiness.refresh(now)
+
+    def _next_run_s(self) -> float:
+        """The next time at which a request may run, as far as can be foreseen."""
+        return max(self._idle_until_s, self.controller.next_resume())
 
     def seconds_to_resume(self) -> float | None:
-        """How long the engine loop may sleep; None: until something happens."""
-        resume = self._next_run()
-        return None if resume == math.inf else max(0.0, resume - self.clock())
+        """How long the engine loop may sleep; None: until an event."""
+        resume_s = self._next_run_s() if self.holds_requests() else NEVER
+        return None if resume_s == NEVER else max(0.0, resume_s - self.clock())
 
     # ------------------------------------------------------------------ control events
 
     def control(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """A control event from a front-end; harmless when its task is not here (several engines).
+        """Answer a control event from a front-end; see ``ControlEvents.answer``."""
+        # The discipline may choose otherwise after any event.
+        self._idle_until_s = -math.inf
+        return self._events.answer(event, self.clock())
 
-        ``{"kind": "report", "task_id", "report", "sent_s"}`` (``sent_s``, on this clock, may be left out: now),
-        ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
-        ``{"kind": "stats"}``, ``{"kind": "urgency", "task_id", "urgency"}``,
-        ``{"kind": "requests", "task_id"}`` (the request ids of a task, for a cancel).
-        Errors come back as data: ``{"error": {"code", "message", "where"}}``.
-        """
-        now = self.clock()
-        # Whatever it is, the discipline may choose otherwise now.
-        self._idle_until = -math.inf
-        try:
-            kind = event.get("kind")
-            if kind == "report":
-                report = _aged(ExecutionReport(**event["report"]), now - event.get("sent_s", now))
-                return {"known": self._report(str(event["task_id"]), report, now)}
-            if kind == "discipline":
-                name = str(event["name"])
-                check_needs(registry.load(name).info, self._offers())
-                self.controller.switch(name, now)
-                return {"known": True}
-            if kind == "urgency":
-                requests = list(self._by_task.get(str(event["task_id"]), ()))
-                for request_id in requests:
-                    self.controller.set_urgency(request_id, event["urgency"], now)
-                return {"known": bool(requests)}
-            if kind == "mode":
-                return self._set_mode(str(event["name"]))
-            if kind == "stats":
-                return self._stats(now)
-            if kind == "requests":
-                return {"requests": list(self._by_task.get(str(event["task_id"]), ()))}
-            raise InvalidInput(f"unknown control event {kind!r}", where="kind")
-        except TimelyError as error:
-            return {
-                "known": not isinstance(error, InvalidInput),
-                "error": {"code": error.code, "message": error.message, "where": error.where},
-            }
-
-    def _set_mode(self, name: str) -> dict[str, Any]:
-        """Another serving mode, for benchmarks that compare them on one warm engine; not while anything is served."""
-        if name not in get_args(Mode):
-            raise UnknownName("mode", name, get_args(Mode), where="mode")
-        if self._tracked:
-            raise Conflict(f"{len(self._tracked)} generations are being served in another mode", where="mode")
-        self.settings.mode = name  # type: ignore[assignment]
-        return {"known": True}
-
-    def _report(self, task_id: str, report: ExecutionReport, now: float) -> bool:
-        requests = self._by_task.get(task_id)
-        if not requests:
-            return False
-        tracked = self._tracked[requests[0]]
-        awaited = tracked.job.awaiting
-        job = self.controller.report(tracked.job.job_id, report, now)
-        if job is not None and report.kind == "value" and awaited is not None and report.value is not None:
-            self._append_value(tracked, report.value)
-        return job is not None
-
-    def _append_value(self, tracked: Tracked, value: str) -> None:
-        token_ids = list(self._get_tokenizer().encode(value_text(value), add_special_tokens=False))
-        append_value(self, tracked.request, token_ids, tracked.discard)
-        self._names.answered(tracked.request.request_id, value)
-        tracked.discard = 0
-        table, row = tracked.job.table, tracked.job.row
-        table.prefill_left[row] = tracked.request.num_tokens - tracked.request.num_computed_tokens
-
-    def _stats(self, now: float) -> dict[str, Any]:
-        controller = self.controller
-        everybody = self._tracked.values()
+    def _measures(self) -> dict[str, float]:
         return {
-            "discipline": controller.discipline.info.name,
-            "mode": self.settings.mode,
-            "now_s": now,
-            **count_states(everybody, now),
             "kv_usage": float(self.kv_cache_manager.usage),
-            "steps": controller.steps,
-            "tokens": controller.tokens,
-            "segments": controller.segments,
-            "evictions": controller.evictions,
-            "recomputed_tokens": controller.recomputed_tokens,
-            "step_s": self._step_s,
+            "step_s": self._steps.step_s,
             "decide_s": self._decide_s,
-            "jobs": [tracked.view(now) for tracked in islice(everybody, SHOWN_JOBS)],
-            "paces": controller.paces.robots(),
         }
-
-
-def _aged(report: ExecutionReport, waited_s: float) -> ExecutionReport:
-    """The report, older by its wait in the queue; as it is where the sender's clock cannot be ours (another host)."""
-    if not 0.0 < waited_s < LONGEST_STEP_S:
-        return report
-    return replace(report, age_s=report.age_s + waited_s)

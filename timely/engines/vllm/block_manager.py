@@ -1,0 +1,138 @@
+"""KV blocks of requests: what the prefix cache holds of those that wait, and evictions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.v1.request import Request, RequestStatus
+
+from timely.engines.scheduler_core import Controller
+from timely.engines.vllm.prefix_cache import PrefixView
+from timely.engines.vllm.request_state import LiveRequests, RequestState
+
+SHORTAGE = 0.25
+"""Share of free blocks below which shared blocks are counted: evictions may be near."""
+
+PREFIX_LOOK_UPS = 64
+"""Most waiting requests whose prefix is looked up anew before a step, the oldest first; all are at their arrival."""
+
+STALLED_STEPS = 3
+"""Empty steps in a row after which a parked request gives up its KV cache."""
+
+
+class BlockManager:
+    """Keeps the table's view of KV blocks in line with vLLM's.
+
+    Args:
+        scheduler: vLLM's, of which queues and the KV cache are read and changed.
+    """
+
+    def __init__(self, scheduler: Any, live: LiveRequests) -> None:
+        self._scheduler = scheduler
+        self._live = live
+        self._prefix = PrefixView(scheduler)
+        self._block_tokens = int(scheduler.block_size)
+        self._pool = scheduler.kv_cache_manager.block_pool
+        self._stalled_steps = 0
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that can be taken without an eviction."""
+        return int(self._pool.get_num_free_blocks())
+
+    def cached_blocks(self, request: Request) -> int:
+        """Leading whole blocks of a waiting request that the prefix cache holds."""
+        return self._prefix.cached(request)
+
+    def look_up_prefixes(self, free_blocks: int) -> None:
+        """Refresh what waiting requests would find cached, and while memory is short, how many blocks are shared."""
+        table = self._controller.table
+        short = free_blocks < SHORTAGE * self._pool.num_gpu_blocks
+        if not short and bool(table.resident.all()):
+            return
+        looks = PREFIX_LOOK_UPS
+        for state in self._live:
+            row, request = state.job.row, state.request
+            if table.resident[row]:
+                if short:
+                    state.shared_blocks = self._prefix.shared(request, state.shared_blocks)
+                    table.shared_blocks[row] = state.shared_blocks
+            elif looks and state.job.ready:
+                looks -= 1
+                cached = self._prefix.cached(request, state.cached_blocks)
+                if cached != state.cached_blocks:
+                    state.cached_blocks = cached
+                    table.prefill_left[row] = request.num_tokens - cached * self._block_tokens
+                table.shared_blocks[row] = self._prefix.held_by_others(request, cached) if short else 0
+            elif not short and not looks:
+                return
+
+    def sync_context(self, state: RequestState) -> None:
+        """Bring the table in line with a context that changed outside a step."""
+        request, table, row = state.request, state.job.table, state.job.row
+        computed_tokens = request.num_computed_tokens
+        if request.status != RequestStatus.RUNNING:
+            cached_tokens = state.cached_blocks * self._block_tokens
+            table.prefill_left[row] = request.num_tokens - max(computed_tokens, cached_tokens)
+        table.context_tokens[row] = computed_tokens
+        table.blocks[row] = -(-computed_tokens // self._block_tokens)
+        table.resident[row] = computed_tokens > 0
+
+    def evict(self, state: RequestState, now: float) -> None:
+        """Free the request's blocks, if that can be done now.
+
+        Running requests are preempted as vLLM does it. A request that waits with blocks, because a value was appended
+        or its KV cache was loaded, goes back to the queue of those without.
+        """
+        scheduler, request = self._scheduler, state.request
+        if not scheduler._request_blocks_can_be_freed(request):
+            return
+        if request.status == RequestStatus.RUNNING:
+            scheduler.running.remove(request)
+            scheduler._preempt_request(request, now, drop_stale_output=scheduler.requires_kv_delivery)
+        elif (
+            request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED) and request.num_computed_tokens
+        ):
+            state.evicted_context_tokens = max(state.evicted_context_tokens, request.num_computed_tokens)
+            scheduler.kv_holding_waiting.remove_request(request)
+            scheduler.deferred_waiting.discard(request)
+            scheduler._free_request_blocks(request)
+            scheduler.encoder_cache_manager.free(request)
+            request.num_computed_tokens = 0
+            scheduler.waiting.add_request(request)
+            self.record_eviction(state, now)
+
+    def record_eviction(self, state: RequestState, now: float) -> None:
+        """The request lost its blocks."""
+        request = state.request
+        state.cached_blocks = self._prefix.cached(request)
+        state.shared_blocks = 0
+        context_tokens = request.num_tokens - state.cached_blocks * self._block_tokens
+        self._controller.evict(state.job, context_tokens, now)
+
+    def progressed(self) -> None:
+        """A step had work."""
+        self._stalled_steps = 0
+
+    def stalled(self, chosen: set[str], now: float) -> None:
+        """The plan chose requests and vLLM could admit none: it needs more blocks than the plan counted.
+
+        After a few such steps the parked request that resumes last gives up its blocks.
+        """
+        self._stalled_steps += 1
+        if self._stalled_steps < STALLED_STEPS:
+            return
+        self._stalled_steps = 0
+        table = self._controller.table
+        candidates = [
+            state
+            for state in self._live
+            if table.resident[state.job.row] and state.request.request_id not in chosen
+        ]
+        if candidates:
+            self.evict(max(candidates, key=lambda state: float(table.resume_s[state.job.row])), now)
+
+    @property
+    def _controller(self) -> Controller:
+        controller: Controller = self._scheduler.controller
+        return controller

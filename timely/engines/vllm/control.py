@@ -1,0 +1,158 @@
+"""Control events from a front-end: reports, urgency, discipline, mode and statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, get_args
+
+from timely.core.errors import Conflict, InvalidInput, TimelyError, UnknownName
+from timely.core.reports import ExecutionReport
+from timely.disciplines import registry
+from timely.disciplines.requirements import check_needs
+from timely.engines.base import Mode
+from timely.engines.scheduler_core import Controller
+from timely.engines.vllm.request_state import LiveRequests, RequestState
+from timely.engines.vllm.settings import SchedulerSettings
+
+LONGEST_STEP_S = 300.0
+"""No report waits longer for a step to end."""
+
+SHOWN_JOBS = 200
+"""Most jobs that statistics list one by one."""
+
+Answer = dict[str, Any]
+
+
+class ControlEvents:
+    """Answers control events; harmless for a task that another engine holds.
+
+    Args:
+        controller: read at each event, since benchmarks replace it.
+        offers: what the engine has that a discipline may need.
+        take_value: appends a value to the context of a request.
+        measures: usage of the KV cache and the times of a recent step and decision.
+    """
+
+    def __init__(
+        self,
+        controller: Callable[[], Controller],
+        live: LiveRequests,
+        settings: SchedulerSettings,
+        offers: set[str],
+        take_value: Callable[[RequestState, str], None],
+        measures: Callable[[], Mapping[str, float]],
+    ) -> None:
+        self._controller = controller
+        self._live = live
+        self._settings = settings
+        self._offers = offers
+        self._take_value = take_value
+        self._measures = measures
+        self._answers: dict[str, Callable[[Mapping[str, Any], float], Answer]] = {
+            "report": self._report,
+            "discipline": self._switch,
+            "mode": self._set_mode,
+            "urgency": self._set_urgency,
+            "stats": lambda event, now: self.stats(now),
+            "requests": lambda event, now: {"requests": live.of_task(str(event["task_id"]))},
+        }
+
+    def answer(self, event: Mapping[str, Any], now: float) -> Answer:
+        """The answer to an event at ``now``.
+
+        ``{"kind": "report", "task_id", "report", "sent_s"}`` (``sent_s``, on this clock, is ``now`` by default),
+        ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
+        ``{"kind": "stats"}``, ``{"kind": "urgency", "task_id", "urgency"}``,
+        ``{"kind": "requests", "task_id"}`` (the request ids of a task, for a cancel).
+        Errors come back as data: ``{"error": {"code", "message", "where"}}``.
+        """
+        try:
+            kind = event.get("kind")
+            if kind not in self._answers:
+                raise InvalidInput(f"unknown control event {kind!r}", where="kind")
+            return self._answers[str(kind)](event, now)
+        except TimelyError as error:
+            return {
+                "known": not isinstance(error, InvalidInput),
+                "error": {"code": error.code, "message": error.message, "where": error.where},
+            }
+
+    def _report(self, event: Mapping[str, Any], now: float) -> Answer:
+        report = _aged(ExecutionReport(**event["report"]), now - event.get("sent_s", now))
+        requests = self._live.of_task(str(event["task_id"]))
+        if not requests:
+            return {"known": False}
+        state = self._live[requests[0]]
+        awaited = state.job.awaiting
+        job = self._controller().report(state.job.job_id, report, now)
+        if job is not None and report.kind == "value" and awaited is not None and report.value is not None:
+            self._take_value(state, report.value)
+        return {"known": job is not None}
+
+    def _switch(self, event: Mapping[str, Any], now: float) -> Answer:
+        name = str(event["name"])
+        check_needs(registry.load(name).info, self._offers)
+        self._controller().switch(name, now)
+        return {"known": True}
+
+    def _set_urgency(self, event: Mapping[str, Any], now: float) -> Answer:
+        requests = self._live.of_task(str(event["task_id"]))
+        for request_id in requests:
+            self._controller().set_urgency(request_id, event["urgency"], now)
+        return {"known": bool(requests)}
+
+    def _set_mode(self, event: Mapping[str, Any], now: float) -> Answer:
+        """Another serving mode, for benchmarks that compare modes on one warm engine; only while idle."""
+        name = str(event["name"])
+        if name not in get_args(Mode):
+            raise UnknownName("mode", name, get_args(Mode), where="mode")
+        if self._live:
+            raise Conflict(f"{len(self._live)} generations are being served in another mode", where="mode")
+        self._settings.mode = name  # type: ignore[assignment]
+        return {"known": True}
+
+    def stats(self, now: float) -> Answer:
+        """Counters since the start, states of the live requests, and what ``measures`` says."""
+        controller = self._controller()
+        counts = {"waiting": 0, "running": 0, "parked": 0, "blocked": 0, "evicted": 0}
+        for state in self._live:
+            counts[state.state(now)] += 1
+        counts["waiting"] += counts.pop("evicted")
+        return {
+            "discipline": controller.discipline.info.name,
+            "mode": self._settings.mode,
+            "now_s": now,
+            **counts,
+            **self._measures(),
+            "steps": controller.steps,
+            "tokens": controller.tokens,
+            "segments": controller.segments,
+            "evictions": controller.evictions,
+            "recomputed_tokens": controller.recomputed_tokens,
+            "jobs": [_view(state, now) for state in islice(self._live, SHOWN_JOBS)],
+            "paces": controller.paces.robots(),
+        }
+
+
+def _view(state: RequestState, now: float) -> Answer:
+    """A job's line in the statistics."""
+    spec, row, table = state.job.spec, state.job.row, state.job.table
+    grace_s = spec.hints.utility.ert_s if int(table.segment[row]) == 0 else 0.0
+    return {
+        "task_id": state.task_id,
+        "agent": spec.hints.agent,
+        "state": state.state(now),
+        "segment": int(table.segment[row]),
+        "slack_s": float(table.due_s[row]) + grace_s - now,
+        "output_tokens": int(table.output_tokens[row]),
+        "urgent": spec.hints.utility.urgent,
+    }
+
+
+def _aged(report: ExecutionReport, waited_s: float) -> ExecutionReport:
+    """The report, older by its wait in the queue; unchanged when the sender's clock is not this host's."""
+    if not 0.0 < waited_s < LONGEST_STEP_S:
+        return report
+    return replace(report, age_s=report.age_s + waited_s)

@@ -1,0 +1,84 @@
+"""Requests that the engine cannot run yet, so that no step is planned for them.
+
+A request is not ready while its grammar compiles, its KV cache is loaded by a connector, its streaming session waits
+for input, its value waits for a step in flight, or new requests are paused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.request import RequestStatus
+
+from timely.engines.scheduler_core import Controller
+from timely.engines.vllm.block_manager import BlockManager
+from timely.engines.vllm.request_state import LiveRequests, RequestState
+
+POLLED = (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR)
+"""Statuses that end without an event: the engine has to look."""
+
+
+class Readiness:
+    """Keeps the table's view of which requests can run.
+
+    Args:
+        scheduler: vLLM's, of which the pause state is read.
+    """
+
+    def __init__(self, scheduler: Any, live: LiveRequests, blocks: BlockManager) -> None:
+        self._scheduler = scheduler
+        self._live = live
+        self._blocks = blocks
+        self._unready: dict[str, None] = {}
+
+    @property
+    def polls(self) -> bool:
+        """Whether a request waits for what only a further step of the engine can show."""
+        return any(
+            (state := self._live.get(request_id)) is not None and state.request.status in POLLED
+            for request_id in self._unready
+        )
+
+    def check(self, state: RequestState, now: float) -> None:
+        """The request may have become unready."""
+        if not self._is_ready(state):
+            self._unready[state.request.request_id] = None
+            self._controller.set_ready(state.job, now, ready=False)
+            if state.request.status == RequestStatus.WAITING_FOR_STREAMING_REQ:
+                # Its blocks cannot be taken while the session is idle.
+                state.job.table.resident[state.job.row] = False
+
+    def refresh(self, now: float) -> None:
+        """Requests that have become ready can be planned again."""
+        for request_id in list(self._unready):
+            state = self._live.get(request_id)
+            if state is None:
+                del self._unready[request_id]
+                continue
+            request = state.request
+            if request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
+                # vLLM looks when it admits; the plan has to know before what was loaded.
+                self._scheduler.promote_loaded(request)
+            if self._is_ready(state):
+                del self._unready[request_id]
+                self._controller.set_ready(state.job, now, ready=True)
+                self._blocks.sync_context(state)
+
+    @property
+    def _controller(self) -> Controller:
+        controller: Controller = self._scheduler.controller
+        return controller
+
+    def _is_ready(self, state: RequestState) -> bool:
+        request = state.request
+        if state.value is not None:
+            return False
+        if request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
+            structured = request.structured_output_request
+            return structured is not None and structured.grammar is not None
+        if request.status in (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.WAITING_FOR_STREAMING_REQ):
+            return False
+        # A pause lets requests that hold KV blocks go on.
+        paused = self._scheduler.pause_state != PauseState.UNPAUSED
+        return not paused or request.status == RequestStatus.RUNNING or request.num_computed_tokens > 0

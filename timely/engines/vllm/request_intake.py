@@ -1,0 +1,103 @@
+"""From a request of vLLM to a job: its parameters, its segment boundaries, and what predictors may read of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.tokenizers import cached_tokenizer_from_config
+from vllm.v1.engine.detokenizer import IncrementalDetokenizer
+from vllm.v1.request import Request
+
+from timely.core.errors import InvalidInput
+from timely.core.job import JobSpec
+from timely.engines.vllm.boundaries import (
+    BoundaryFinder,
+    CountedBoundaries,
+    SegmentBounds,
+    TextBoundaries,
+    profile_named,
+    skill_set_named,
+)
+from timely.engines.vllm.params import TimelyParams
+from timely.engines.vllm.settings import SchedulerSettings
+
+PREDICTED_TOKENS = 256
+"""The end of a prompt that came without text, as much as predictors read of it."""
+
+
+class RequestIntake:
+    """Makes jobs of requests."""
+
+    def __init__(self, model_config: Any, settings: SchedulerSettings) -> None:
+        self._model_config = model_config
+        self._settings = settings
+        self._tokenizer: Any = None
+        self._bounds: SegmentBounds | None = None
+
+    def job_spec(
+        self, request: Request, params: TimelyParams, now: float, *, cached_tokens: int
+    ) -> tuple[JobSpec, BoundaryFinder | None]:
+        """The job of a request, and the finder of its boundaries; None for an ordinary request.
+
+        Raises:
+            InvalidInput: unknown skill set or robot, or segments without a tokenizer.
+        """
+        boundaries, segment_tokens = self._boundaries(request, params)
+        lora = request.lora_request
+        spec = JobSpec(
+            job_id=request.request_id,
+            arrival_s=now if params.arrival_s is None else min(now, params.arrival_s),
+            hints=params.hints(float(request.priority)),
+            prompt_tokens=request.num_prompt_tokens,
+            cached_tokens=cached_tokens,
+            max_tokens=request.max_tokens,
+            segment_tokens=segment_tokens,
+            segmented=boundaries is not None and self._settings.mode == "segmented",
+            acceptance=params.acceptance,
+            text=params.text or self._prompt_end(request),
+            adapter=lora.lora_int_id if lora is not None else 0,
+        )
+        return spec, boundaries
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer, loaded at first use.
+
+        Raises:
+            InvalidInput: the engine runs without one.
+        """
+        if self._tokenizer is None:
+            self._tokenizer = cached_tokenizer_from_config(self._model_config)
+            if self._tokenizer is None:
+                raise InvalidInput(
+                    "segmented plans need a tokenizer; the engine runs without one", where="skill_set"
+                )
+        return self._tokenizer
+
+    def _boundaries(self, request: Request, params: TimelyParams) -> tuple[BoundaryFinder | None, int]:
+        """The finder and the longest segment, tokens."""
+        if params.forced:
+            longest = max(segment[1] for segment in params.forced)
+            return CountedBoundaries(params.forced), params.segment_tokens or longest
+        if not params.skill_set:
+            return None, self._settings.plain_segment_tokens
+        skill_set = skill_set_named(params.skill_set)
+        profile = profile_named(params.robot) if params.robot else None
+        detokenizer = IncrementalDetokenizer.from_new_request(self.tokenizer, request)
+
+        def detokenize(token_id: int) -> str:
+            before = len(detokenizer.output_text)
+            if token_id not in request.sampling_params.all_stop_token_ids:
+                detokenizer.update([token_id], False)
+            return str(detokenizer.output_text[before:])
+
+        if self._bounds is None:
+            self._bounds = SegmentBounds(self.tokenizer)
+        return TextBoundaries(skill_set, profile, detokenize), self._bounds.tokens(skill_set)
+
+    def _prompt_end(self, request: Request) -> str:
+        """The end of a prompt that came without text, as under stock ``vllm serve``."""
+        token_ids = request.prompt_token_ids[-PREDICTED_TOKENS:] if request.prompt_token_ids else []
+        if not token_ids or self._model_config.skip_tokenizer_init:
+            return ""
+        return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))

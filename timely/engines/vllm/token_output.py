@@ -1,0 +1,94 @@
+"""Tokens that vLLM sampled: void ones are dropped, boundaries close segments, accounts go out with the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vllm.v1.engine import EngineCoreOutput
+from vllm.v1.request import Request
+
+from timely.engines.scheduler_core import Controller
+from timely.engines.vllm.boundaries import ClosedText
+from timely.engines.vllm.name_constraint import PromptNames
+from timely.engines.vllm.request_state import RequestState
+
+AppendTokens = Callable[[Request, list[int], bool], tuple[list[int], bool]]
+"""vLLM's own way to append tokens: returns those it kept, and whether the request stopped."""
+
+
+def append_tokens(
+    state: RequestState, token_ids: list[int], stale: bool, append: AppendTokens
+) -> tuple[list[int], bool]:
+    """Append sampled tokens up to the first boundary of a blocking segment; drop those behind it.
+
+    Tokens behind the boundary were sampled without the robot's value. They come from drafts or from a step that was
+    composed ahead. Dropped here, they can neither stop the request nor advance its grammar.
+
+    Args:
+        token_ids: shortened in place to the tokens that were kept.
+        stale: they were in flight when the request was preempted.
+    """
+    if state.boundaries is None:
+        return append(state.request, token_ids, stale)
+    sampled, kept, stopped = list(token_ids), 0, False
+    for token_id in sampled:
+        if stopped or state.awaits_value:
+            break
+        _, stopped = append(state.request, [token_id], stale)
+        kept += 1
+        for closed in state.boundaries.feed(token_id):
+            state.new_boundaries.append((closed, kept))
+            if closed.blocking and state.job.spec.segmented and not stopped:
+                state.awaits_value = True
+    del token_ids[kept:]
+    if not stopped and not stale:
+        state.request.num_output_placeholders -= len(sampled) - kept
+    return token_ids, stopped
+
+
+class TokenOutput:
+    """Closes segments and adds the account of a request to its outputs."""
+
+    def __init__(self, controller: Callable[[], Controller], names: PromptNames) -> None:
+        self._controller = controller
+        self._names = names
+
+    def process(self, state: RequestState, output: EngineCoreOutput, outcome: str | None, now: float) -> None:
+        """An output of a step.
+
+        Args:
+            outcome: how the request ended; None while it lives.
+        """
+        finished = outcome is not None
+        count = len(output.new_token_ids)
+        if count:
+            if state.first_token_s is None:
+                state.first_token_s = now
+            self._controller().progress(state.job, count, now)
+            self._names.wrote(output.request_id, output.new_token_ids)
+        boundaries, state.new_boundaries = state.new_boundaries, []
+        for closed, position in boundaries:
+            self._close(state, closed, count - position, now, last=finished)
+        if finished and state.boundaries is not None:
+            rest = state.boundaries.finish()
+            if rest is not None:
+                self._close(state, rest, 0, now, last=True)
+        if finished or len(state.segments) > state.sent_segments:
+            # Chunks may be merged on the way, so what is sent always holds all segments.
+            account: dict[str, Any] = {"timely": state.account(now, finished=finished)}
+            output.kv_transfer_params = {**(output.kv_transfer_params or {}), **account}
+
+    def _close(
+        self, state: RequestState, closed: ClosedText, surplus_tokens: int, now: float, *, last: bool
+    ) -> None:
+        segment = self._controller().close_segment(
+            state.job,
+            closed.text,
+            closed.execution_s,
+            now,
+            blocking=closed.blocking,
+            surplus_tokens=surplus_tokens,
+            last=last,
+        )
+        state.record(segment, now, last=last)
