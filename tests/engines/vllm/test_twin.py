@@ -86,7 +86,7 @@ def mistaken(tasks: list[PlannedTask]) -> list[PlannedTask]:
     return [
         replace(
             task,
-            agent=f"robot-{robot}",
+            hints=replace(task.hints, agent=f"robot-{robot}"),
             plan=tuple(
                 replace(part, estimate_s=None if factor is None else factor * part.execution_s)
                 for part in task.plan
