@@ -1,0 +1,413 @@
+"""Scenes on vLLM's real scheduler: what else a user of vLLM turns on, beside parked plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from tests.support.vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubConnector
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+LONG_S = 300.0
+"""An execution time beyond every test."""
+
+
+def positions(scene: Scene, request_id: str) -> list[int]:
+    """Where the request's tokens stand, as the stub numbered them."""
+    return [token - FIRST_TOKEN for token in scene.outputs[request_id]]
+
+
+# ---------------------------------------------------------------------- KV connectors
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_kv_cache_on_its_way_is_waited_for_and_loaded_once(depth: int) -> None:
+    connector = StubConnector({"loaded": 4 * BLOCK_TOKENS})
+    scene = Scene(connector=connector, depth=depth)
+    scene.add("plain", 20, 30)
+    scene.add("loaded", 5 * BLOCK_TOKENS, 6, scene.plan((3, 0.1), (3, 0.1)))
+    for _ in range(8):
+        scene.step()
+        scene.check()
+    assert connector.loading == {"loaded"}
+    assert not any("loaded" in step for step in scene.steps)
+    scene.received = {"loaded"}
+    scene.run()
+    assert len(scene.outputs["loaded"]) == 6
+    first = next(step["loaded"] for step in scene.steps if "loaded" in step)
+    assert first == BLOCK_TOKENS, "only what was not loaded is computed"
+    assert connector.asked.count("loaded") == 1
+    scene.check_empty()
+
+
+def test_a_load_that_is_aborted_leaves_nothing_behind() -> None:
+    from vllm.v1.request import RequestStatus
+
+    scene = Scene(connector=StubConnector({"loaded": 4 * BLOCK_TOKENS}))
+    scene.add("loaded", 5 * BLOCK_TOKENS, 6)
+    scene.step()
+    scene.scheduler.finish_requests(["loaded"], RequestStatus.FINISHED_ABORTED)
+    scene.received = {"loaded"}
+    scene.schedule()
+    scene.update()
+    scene.check_empty()
+
+
+def test_a_connector_does_not_keep_a_parked_engine_awake() -> None:
+    scene = Scene(connector=StubConnector())
+    scene.add("parked", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: bool(scene.scheduler.live) and not scene.scheduler.has_requests())
+    assert scene.scheduler.seconds_to_resume() > 100.0
+
+
+# ---------------------------------------------------------------------- LoRA
+
+
+def test_adapters_in_a_step_are_counted() -> None:
+    scene = Scene(enable_lora=True, max_loras=1)
+    scene.add("first", 20, 40, scene.plan((4, 5.0), (36, 0.1)), adapter=1)
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    scene.add("second", 20, 30, adapter=2)
+    scene.add("bare", 20, 30)
+    scene.run()
+    assert {name: len(tokens) for name, tokens in scene.outputs.items()} == {
+        "first": 40, "second": 30, "bare": 30,
+    }  # fmt: skip
+    assert not any({"first", "second"} <= set(step) for step in scene.steps)
+    scene.check_empty()
+
+
+# ---------------------------------------------------------------------- pause and drain
+
+
+def test_parked_requests_are_held_while_the_engine_sleeps() -> None:
+    scene = Scene()
+    scene.add("parked", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    assert not scene.scheduler.has_requests()
+    assert scene.scheduler.holds_requests()
+
+
+class Loop:
+    """As much of vLLM's engine loop as a shutdown and a pause need."""
+
+    def __init__(self, scene: Scene) -> None:
+        import queue
+
+        self.scheduler = scene.scheduler
+        self.input_queue: queue.Queue[Any] = queue.Queue()
+        self.calls: list[str] = []
+
+    def _handle_client_request(self, *request: Any) -> None:
+        self.calls.append(str(request))
+
+
+def test_a_drain_waits_for_parked_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    from timely.engines.vllm import plugin
+
+    monkeypatch.setattr(plugin, "LONGEST_DRAIN_WAIT_S", 0.01)
+    scene = Scene()
+    scene.add("parked", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    loop = Loop(scene)
+    ended = plugin._draining_parked(lambda self: False)
+    assert ended(loop), "vLLM would end its loop here"
+    loop.input_queue.put(("a", "request"))
+    assert ended(loop)
+    assert loop.calls, "requests are taken while the drain waits"
+    complete = plugin._and_nothing_held(lambda self: True)
+    notify = plugin._when_nothing_is_held(lambda self: self.calls.append("notified"))
+    notify(loop)
+    assert not complete(loop)
+    assert "notified" not in loop.calls
+    scene.clock.advance_to(2 * LONG_S)
+    scene.run()
+    assert not ended(loop)
+    assert complete(loop)
+    notify(loop)
+    assert "notified" in loop.calls
+
+
+def test_a_pause_of_new_requests_evicts_no_parked_one() -> None:
+    from vllm.v1.core.sched.interface import PauseState
+
+    scene = Scene(blocks=12)
+    scene.add("parked", 100, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    scene.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    scene.add("new", 100, 4)
+    for _ in range(8):
+        scene.step()
+    assert not scene.scheduler.has_requests(), "nothing can run, so the loop sleeps"
+    assert scene.scheduler.controller.evictions == 0
+    scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+    scene.run(until=lambda: "new" in scene.finished)
+    scene.check()
+
+
+def test_a_full_pause_with_a_runnable_request_sleeps() -> None:
+    from vllm.v1.core.sched.interface import PauseState
+
+    scene = Scene()
+    scene.add("plain", 20, 8)
+    scene.step()
+    scene.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+    assert not scene.scheduler.has_requests()
+    assert scene.scheduler.seconds_to_resume() is None
+    scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+    scene.run()
+    assert positions(scene, "plain") == list(range(20, 28))
+
+
+def test_a_reset_of_the_prefix_cache_takes_the_blocks_of_parked_plans_too() -> None:
+    scene = Scene()
+    scene.add("parked", 50, 8, scene.plan((4, 0.5), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    assert scene.scheduler.reset_prefix_cache(reset_running_requests=True)
+    (job,) = scene.scheduler.controller.table
+    assert not job.table.resident[job.row]
+    scene.run()
+    assert positions(scene, "parked") == list(range(50, 58))
+    assert scene.accounts["parked"]["preemptions"] == 1
+    scene.check_empty()
+
+
+# ---------------------------------------------------------------------- blocking skills
+
+
+def give_value(scene: Scene, task_id: str, segment: int) -> None:
+    answer = scene.report(task_id, segment, "value", value="box")
+    assert answer == {"known": True}
+
+
+@pytest.mark.parametrize(("depth", "drafts"), [(1, 0), (2, 0), (1, 3), (2, 3)])
+@pytest.mark.parametrize("moment", ["late", "at once"])
+def test_tokens_behind_a_blocking_boundary_are_void(depth: int, drafts: int, moment: str) -> None:
+    scene = Scene(depth=depth, drafts=drafts, accept=lambda request_id: drafts)
+    # With drafts the second boundary lies in the same round as the first.
+    scene.add("asks", 20, 14, scene.plan((5, 0.1, True), (2, 0.1, True), (7, 0.1), task_id="asks"))
+    blocked = lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1  # noqa: E731
+    for segment in (0, 1):
+        scene.run(until=blocked)
+        if moment == "late":
+            for _ in range(5):
+                scene.step()
+            assert not scene.scheduler.has_requests()
+        give_value(scene, "asks", segment)
+        scene.check()
+    scene.run()
+    assert [s["tokens"] for s in scene.accounts["asks"]["segments"]] == [5, 2, 7]
+    assert len(scene.outputs["asks"]) == 14
+    found = positions(scene, "asks")
+    value_tokens = (found[5] - found[4] - 1, found[7] - found[6] - 1)
+    assert value_tokens[0] == value_tokens[1] > 0, "each value stands right behind its boundary"
+    assert found[:5] == list(range(20, 25))
+    scene.check_empty()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("end", ["max_tokens", "stop"])
+def test_a_void_token_does_not_end_a_plan_that_awaits_a_value(depth: int, end: str) -> None:
+    scene = Scene(depth=depth)
+    stop = {"stop_token_ids": [FIRST_TOKEN + 25], "ignore_eos": False} if end == "stop" else {}
+    most = 6 if end == "max_tokens" else 14
+    request = scene.add("asks", 20, most, scene.plan((5, 0.1, True), (9, 0.1), task_id="asks"), **stop)
+    if stop:
+        request.sampling_params._all_stop_token_ids = {FIRST_TOKEN + 25}
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
+    for _ in range(4):
+        scene.step()
+    assert "asks" not in scene.finished
+    give_value(scene, "asks", 0)
+    scene.run()
+    assert len(scene.outputs["asks"]) == most
+    scene.check_empty()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_plan_evicted_while_it_awaits_a_value_goes_on_behind_it(depth: int) -> None:
+    scene = Scene(depth=depth, blocks=8)
+    scene.add("asks", 40, 10, scene.plan((5, 0.1, True), (5, 0.1), task_id="asks"))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
+    scene.add("big", 100, 4)
+    scene.run(until=lambda: "big" in scene.finished)
+    assert scene.scheduler.controller.evictions == 1
+    give_value(scene, "asks", 0)
+    scene.run()
+    found = positions(scene, "asks")
+    assert len(found) == 10
+    assert found[5] - found[4] > 1
+    assert found[5:] == list(range(found[5], found[5] + 5))
+    scene.check_empty()
+
+
+def test_a_request_that_waits_with_its_value_gives_up_its_blocks() -> None:
+    """The only victim is one that vLLM does not count as running: an urgent request gets its room all the same."""
+    scene = Scene(blocks=8)
+    scene.add("asks", 60, 10, scene.plan((5, 0.1, True), (5, 0.1), task_id="asks"))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
+    give_value(scene, "asks", 0)
+    state = scene.scheduler.live["asks"]
+    assert state.request in list(scene.scheduler.kv_holding_waiting)
+    scene.scheduler.blocks.evict(state, scene.clock.now())
+    assert scene.scheduler.blocks.free_blocks == 8
+    scene.check()
+    scene.run()
+    assert len(scene.outputs["asks"]) == 10
+    scene.check_empty()
+
+
+# ---------------------------------------------------------------------- pipeline parallelism
+
+
+def test_parking_keeps_vllms_own_distance_between_decodes() -> None:
+    scene = Scene()
+    request = scene.add("plan", 20, 12, scene.plan((4, 0.2), (8, 0.1)))
+    scene.run(until=lambda: len(scene.outputs["plan"]) == 4)
+    # As the newer runner sets it under pipeline parallelism: three steps between decodes of a request.
+    own = request.next_decode_eligible_step = scene.scheduler.current_step + 3
+    scene.add("beside", 20, 2)
+    scene.scheduler.live["plan"].job.table.resume_s[0] = 100.0
+    scene.scheduler.controller.discipline.RIDE_S = 0.0
+    scene.step()
+    assert request.next_decode_eligible_step > own
+    scene.scheduler.live["plan"].job.table.resume_s[0] = 0.0
+    scene.step()
+    assert request.next_decode_eligible_step == own
+    assert len(scene.outputs["plan"]) == 4, "vLLM skips it until then"
+    scene.run()
+    assert len(scene.outputs["plan"]) == 12
+
+
+# ---------------------------------------------------------------------- not ready yet
+
+
+def test_no_step_is_planned_for_a_grammar_that_compiles() -> None:
+    from types import SimpleNamespace
+
+    from vllm.v1.request import RequestStatus
+
+    scene = Scene(max_num_seqs=4, timely={"max_batch": 1, "discipline": "fcfs"})
+    structured = SimpleNamespace(grammar=None)
+    request = scene.add("compiles", 20, 4)
+    scene.scheduler.waiting.remove_request(request)
+    request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+    request.structured_output_request = structured
+    scene.scheduler.waiting.add_request(request)
+    scene.scheduler._readiness.check(scene.scheduler.live["compiles"], 0.0)
+    scene.add("goes", 20, 4)
+    scene.run(until=lambda: "goes" in scene.finished)
+    assert scene.scheduler.has_requests(), "vLLM has to look whether the grammar is ready"
+    request.structured_output_request = None
+    request.status = RequestStatus.WAITING
+    scene.run()
+    assert len(scene.outputs["compiles"]) == 4
+
+
+def test_an_idle_streaming_session_is_neither_planned_nor_spun_for() -> None:
+    scene = Scene(blocks=20)
+    scene.add("session", 20, 4, resumable=True)
+    scene.run(until=lambda: len(scene.outputs["session"]) == 4)
+    scene.check()
+    assert not scene.scheduler.has_requests()
+    steps = len(scene.steps)
+    scene.add("other", 20, 4)
+    scene.run(until=lambda: "other" in scene.finished)
+    assert not any("session" in step for step in scene.steps[steps:])
+    scene.add("session", 10, 4, resumable=True)
+    scene.run(until=lambda: len(scene.outputs["session"]) == 8)
+    assert scene.scheduler.controller.evictions == 0
+    scene.check()
+
+
+# ---------------------------------------------------------------------- priority, speculation, refused requests
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_vllms_last_resort_takes_an_unchosen_request(policy: str) -> None:
+    """Blocks run out inside vLLM's loop: the request chosen first stays."""
+    scene = Scene(blocks=11, policy=policy, timely={"discipline": "fcfs"})
+    scene.add("first", 60, 60, priority=9)
+    scene.add("second", 60, 60, priority=0)
+    scene.run()
+    assert scene.finished.keys() == {"first", "second"}
+    preempted = [name for name in ("first", "second") if scene.accounts[name]["preemptions"]]
+    assert preempted == ["second"]
+    scene.check_empty()
+
+
+def test_a_decoding_job_takes_its_drafts_of_the_budget() -> None:
+    scene = Scene(budget=12, drafts=3, accept=lambda request_id: 3, max_num_seqs=8)
+    for number in range(5):
+        scene.add(f"r{number}", 2, 16)
+    scene.run()
+    for step in scene.steps:
+        assert sum(step.values()) <= 12
+    plans: list[int] = [len(step) for step in scene.steps]
+    assert max(plans[2:]) <= 3
+    scene.check_empty()
+
+
+def test_a_refused_request_never_runs() -> None:
+    scene = Scene()
+    scene.add("refused", 20, 4, {"skill_set": "nonsense"})
+    scene.add("plain", 20, 4)
+    scene.run()
+    assert not any("refused" in step for step in scene.steps)
+    assert scene.finished["refused"] == "error"
+    scene.check_empty()
+
+
+# ---------------------------------------------------------------------- images
+
+
+def image_request(scene: Scene, request_id: str, prompt_tokens: int, begin: int, length: int) -> Any:
+    from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+
+    request = scene.add(request_id, prompt_tokens, 4)
+    feature = MultiModalFeatureSpec(
+        data=None, modality="image", identifier=f"hash-{request_id}",
+        mm_position=PlaceholderRange(offset=begin, length=length),
+    )  # fmt: skip
+    request.mm_features = [feature]
+    return request
+
+
+def with_encoder(scene: Scene, cache_tokens: int, chunked: bool = True) -> Scene:
+    from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
+
+    scene.scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=cache_tokens)
+    scene.scheduler.max_num_encoder_input_tokens = cache_tokens
+    scene.scheduler.scheduler_config.disable_chunked_mm_input = not chunked
+    return scene
+
+
+@pytest.mark.parametrize("begin", [0, 16, 40])
+def test_a_chunk_never_ends_inside_an_image_that_must_not_be_cut(begin: int) -> None:
+    scene = with_encoder(Scene(budget=128, timely={"prefill_chunk": 32}), 200, chunked=False)
+    image_request(scene, "image", 120, begin, 50)
+    scene.run()
+    computed = 0
+    for step in scene.steps:
+        computed += step.get("image", 0)
+        assert not begin < computed < begin + 50, f"a chunk ends at {computed}"
+    assert len(scene.outputs["image"]) == 4
+    scene.check_empty()
+
+
+def test_a_suspended_image_leaves_its_room_to_an_urgent_one() -> None:
+    scene = with_encoder(Scene(budget=128, timely={"prefill_chunk": 32, "max_batch": 1}), 60)
+    image_request(scene, "first", 120, 0, 60)
+    scene.step()
+    urgent = image_request(scene, "urgent", 60, 0, 60)
+    scene.scheduler.controller.table.priority[scene.scheduler.live["urgent"].job.row] = -1.0
+    assert urgent.has_encoder_inputs
+    scene.run(until=lambda: "urgent" in scene.finished)
+    assert "first" not in scene.finished
+    scene.run()
+    assert len(scene.outputs["first"]) == 4
+    scene.check_empty()

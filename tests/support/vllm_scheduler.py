@@ -1,0 +1,334 @@
+"""vLLM's real scheduler, ours or the stock one, on a stub executor and a virtual clock."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from timely.core.clock import ManualClock
+
+BLOCK_TOKENS = 16
+STEP_S = 2.0**-6
+FIRST_TOKEN = 1000
+"""The stub samples this plus the position: a token that is lost, repeated or out of order shows."""
+
+
+@cache
+def base_config(**options: Any) -> Any:
+    """vLLM's configuration of a small engine; cached, so copy what is changed."""
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    from vllm.engine.arg_utils import EngineArgs
+
+    from timely.engines.vllm.model import default_model
+    from timely.engines.vllm.plugin import register
+
+    register()
+    return EngineArgs(
+        model=str(default_model()), dtype="float32", enforce_eager=True, block_size=BLOCK_TOKENS * 2,
+        max_model_len=2048, scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler", **options,
+    ).create_engine_config()  # fmt: skip
+
+
+@dataclass
+class Worker:
+    """What a model runner keeps of a request."""
+
+    computed: int
+    length: int
+
+
+@dataclass
+class StubConnector:
+    """A KV connector whose loads take until ``finish`` names the request."""
+
+    external_tokens: Mapping[str, int] = field(default_factory=dict)
+    loading: set[str] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
+
+    supports_divergent_local_hybrid_hits = False
+
+    def get_num_new_matched_tokens(self, request: Any, computed: int) -> tuple[int, bool]:
+        self.asked.append(request.request_id)
+        more = self.external_tokens.get(request.request_id, 0) - computed
+        return (more, True) if more > 0 else (0, False)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, tokens: int) -> None:
+        if tokens:
+            self.loading.add(request.request_id)
+
+    def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
+        return False, None
+
+    def build_connector_meta(self, output: Any) -> None:
+        return None
+
+    def on_new_request(self, request: Any) -> None: ...
+
+    def update_connector_output(self, output: Any) -> None: ...
+
+    def take_events(self) -> tuple[()]:
+        return ()
+
+    def get_kv_connector_stats(self) -> None:
+        return None
+
+    def has_pending_block_frees(self) -> bool:
+        return False
+
+    def has_pending_push_work(self) -> bool:
+        return False
+
+    def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[()]:
+        return ()
+
+    def shutdown(self) -> None: ...
+
+
+class Scene:
+    """Requests, steps and robots; the test says what happens when.
+
+    Args:
+        stock: vLLM's own scheduler instead of ours.
+        depth: most steps in flight; 2 as with asynchronous scheduling.
+        drafts: draft tokens of speculative decoding; ``accept`` says how many of them are right.
+        timely: options of our scheduler.
+    """
+
+    def __init__(
+        self,
+        *,
+        stock: bool = False,
+        blocks: int = 200,
+        depth: int = 1,
+        max_num_seqs: int = 16,
+        budget: int = 256,
+        drafts: int = 0,
+        accept: Callable[[str], int] = lambda request_id: 0,
+        policy: str = "fcfs",
+        timely: Mapping[str, Any] | None = None,
+        connector: StubConnector | None = None,
+        **options: Any,
+    ) -> None:
+        import torch
+        from vllm.utils.hashing import sha256
+        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        from timely.engines.vllm.scheduler import TimelyScheduler
+
+        if drafts:
+            options["speculative_config"] = _Hashable(
+                method="ngram", num_speculative_tokens=drafts, prompt_lookup_max=2, prompt_lookup_min=1
+            )
+        config = copy(base_config(**options))
+        config.cache_config = copy(config.cache_config)
+        config.scheduler_config = copy(config.scheduler_config)
+        config.cache_config.num_gpu_blocks = blocks + 1  # one is vLLM's null block
+        config.scheduler_config.max_num_seqs = max_num_seqs
+        config.scheduler_config.max_num_batched_tokens = budget
+        config.scheduler_config.policy = policy
+        config.additional_config = {"timely": dict(timely or {})}
+        spec = FullAttentionSpec(block_size=BLOCK_TOKENS, num_kv_heads=1, head_size=8, dtype=torch.float32)
+        cache_config = KVCacheConfig(
+            num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
+        )
+        owner = AsyncScheduler if stock else TimelyScheduler
+        self.scheduler: Any = owner(
+            config, cache_config, StructuredOutputManager(config), block_size=BLOCK_TOKENS, log_stats=False
+        )
+        init_none_hash(sha256)
+        self.hasher = get_request_block_hasher(BLOCK_TOKENS, sha256)
+        self.stock, self.depth, self.drafts, self.accept = stock, depth, drafts, accept
+        self.clock = ManualClock()
+        self.scheduler.clock = self.clock.now
+        if connector is not None:
+            self.scheduler.connector = connector
+        self.connector = connector
+        self.received: set[str] = set()
+        """Loads that the worker will report with its next step."""
+        self.blocks = blocks
+        self.workers: dict[str, Worker] = {}
+        self.in_flight: deque[tuple[Any, dict[str, list[int]]]] = deque()
+        self.steps: list[dict[str, int]] = []
+        self.outputs: dict[str, list[int]] = {}
+        self.finished: dict[str, str] = {}
+        self.accounts: dict[str, dict[str, Any]] = {}
+        self.arrivals = 0
+
+    # ------------------------------------------------------------------ requests
+
+    def add(
+        self,
+        request_id: str,
+        prompt: int | list[int] = 20,
+        max_tokens: int = 8,
+        timely: Mapping[str, Any] | None = None,
+        *,
+        priority: int = 0,
+        adapter: int = 0,
+        **sampling: Any,
+    ) -> Any:
+        """Queue a request; ``prompt`` is its token ids, or how many of its own."""
+        from vllm import SamplingParams
+        from vllm.lora.request import LoRARequest
+        from vllm.v1.request import Request
+
+        resumable = sampling.pop("resumable", False)
+        self.arrivals += 1
+        ids = [10 * self.arrivals + 7] * prompt if isinstance(prompt, int) else list(prompt)
+        parameters = SamplingParams(
+            temperature=0.0, max_tokens=max_tokens, **{"ignore_eos": True, **sampling},
+            extra_args={"timely": dict(timely)} if timely is not None else None,
+        )  # fmt: skip
+        lora = LoRARequest(f"adapter-{adapter}", adapter, "/nowhere") if adapter else None
+        request = Request(
+            request_id, ids, parameters, None, arrival_time=float(self.arrivals), priority=priority,
+            lora_request=lora, block_hasher=self.hasher, resumable=resumable,
+        )  # fmt: skip
+        self.outputs.setdefault(request_id, [])
+        self.scheduler.add_request(request)
+        return self.scheduler.requests.get(request_id, request)
+
+    def plan(self, *segments: tuple[int, float] | tuple[int, float, bool], **more: Any) -> dict[str, Any]:
+        """Parameters of a plan: (tokens, execution_s, blocking) of each segment."""
+        return {"forced": [["go();", *segment] for segment in segments], **more}
+
+    def report(self, task_id: str, segment: int, kind: str = "done", **more: Any) -> dict[str, Any]:
+        """A robot's report."""
+        report = {"segment": segment, "kind": kind, **more}
+        answer: dict[str, Any] = self.scheduler.control(
+            {"kind": "report", "task_id": task_id, "report": report}
+        )
+        return answer
+
+    # ------------------------------------------------------------------ steps
+
+    def schedule(self) -> dict[str, int]:
+        """Compose one step and launch it."""
+        output = self.scheduler.schedule()
+        scheduled = dict(output.num_scheduled_tokens)
+        self.steps.append(scheduled)
+        sampled: dict[str, list[int]] = {}
+        for new in output.scheduled_new_reqs:
+            self._place(new.req_id)
+        for request_id in output.scheduled_cached_reqs.resumed_req_ids:
+            self._place(request_id)
+        for request_id, tokens in scheduled.items():
+            request, worker = self.scheduler.requests[request_id], self.workers[request_id]
+            worker.computed += tokens
+            if request.is_prefill_chunk:
+                sampled[request_id] = []
+                continue
+            drafts = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
+            count = 1 + min(drafts, self.accept(request_id) if drafts else 0)
+            sampled[request_id] = [FIRST_TOKEN + worker.length + n for n in range(count)]
+            worker.length += count
+            worker.computed = worker.length - 1
+        self.in_flight.append((output, sampled))
+        return scheduled
+
+    def _place(self, request_id: str) -> None:
+        request = self.scheduler.requests[request_id]
+        tokens = self.steps[-1][request_id]
+        self.workers[request_id] = Worker(request.num_computed_tokens - tokens, request.num_tokens)
+
+    def update(self) -> None:
+        """The oldest step in flight ends."""
+        from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
+
+        output, sampled = self.in_flight.popleft()
+        self.clock.advance_to(self.clock.now() + STEP_S)
+        names = list(sampled)
+        received, self.received = self.received, set()
+        result = ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: index for index, name in enumerate(names)},
+            sampled_token_ids=[list(sampled[name]) for name in names],
+            kv_connector_output=KVConnectorOutput(finished_recving=received) if received else None,
+        )
+        for outputs in self.scheduler.update_from_output(output, result).values():
+            for one in outputs.outputs:
+                self.outputs[one.request_id].extend(one.new_token_ids)
+                if one.kv_transfer_params and "timely" in one.kv_transfer_params:
+                    self.accounts[one.request_id] = one.kv_transfer_params["timely"]
+                if one.finish_reason is not None:
+                    self.finished[one.request_id] = str(one.finish_reason)
+        if self.drafts and self.depth == 1:
+            live = [name for name in names if sampled[name] and name in self.scheduler.requests]
+            drafts = [
+                [FIRST_TOKEN + self.workers[name].length + n for n in range(self.drafts)] for name in live
+            ]
+            self.scheduler.update_draft_token_ids(DraftTokenIds(live, drafts))
+
+    def step(self) -> dict[str, int]:
+        """Compose until the pipeline is full, end the oldest step; what was scheduled first in this call."""
+        first: dict[str, int] = {}
+        while len(self.in_flight) < self.depth and self.scheduler.has_requests():
+            scheduled = self.schedule()
+            first = first or scheduled
+            if not scheduled:
+                break
+        if self.in_flight:
+            self.update()
+        return first
+
+    def run(self, until: Callable[[], bool] | None = None, most: int = 2000) -> None:
+        """Step, and sleep while nothing is runnable, until all is done or ``until`` holds.
+
+        Raises:
+            AssertionError: nothing will ever happen, or it took too many steps.
+        """
+        for _ in range(most):
+            if until is not None and until():
+                return
+            if self.in_flight or self.scheduler.has_requests():
+                self.step()
+                continue
+            wait_s = None if self.stock else self.scheduler.seconds_to_resume()
+            if wait_s is None:
+                assert until is None, "nothing will happen"
+                assert not self.held, f"nothing will happen; held: {self.held}"
+                return
+            self.clock.advance_to(self.clock.now() + wait_s)
+        raise AssertionError(f"did not end in {most} steps; held: {self.held}")
+
+    @property
+    def held(self) -> list[str]:
+        """Requests that are not finished."""
+        return [name for name, request in self.scheduler.requests.items() if not request.is_finished()]
+
+    def check(self) -> None:
+        """What holds at any time: queues agree with statuses, tokens stand at their positions."""
+        from vllm.v1.request import RequestStatus
+
+        scheduler = self.scheduler
+        running = [request.request_id for request in scheduler.running]
+        waiting = [r.request_id for queue in (scheduler.waiting, scheduler.kv_holding_waiting) for r in queue]
+        everywhere = running + waiting
+        assert len(everywhere) == len(set(everywhere)), f"a request is in two places: {everywhere}"
+        assert set(everywhere) == set(self.held), f"a request is lost: {set(self.held) ^ set(everywhere)}"
+        for request in scheduler.running:
+            assert request.status == RequestStatus.RUNNING
+
+    def check_empty(self) -> None:
+        """After the last request: every block is free and nothing is left behind."""
+        assert not self.held
+        assert self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == self.blocks
+        if not self.stock:
+            assert len(self.scheduler.controller.table) == 0
+            assert len(self.scheduler.live) == 0
+            assert not self.scheduler.has_requests()
+
+
+class _Hashable(dict[str, Any]):
+    """A dictionary as an argument of a cached function."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(sorted(self.items())))
