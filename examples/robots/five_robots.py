@@ -182,7 +182,7 @@ def audit(records: Sequence[dict[str, Any]], tasks: Sequence[Sent]) -> tuple[int
 
 
 def _places(atoms: Sequence[Atom], start: int, command: str, plan: Sent, at_s: float) -> Iterator[int]:
-    """Where the plan may say this command next, without leaving out anything that had to come before."""
+    """DronePose the plan may say this command next, without leaving out anything that had to come before."""
     if not min(plan.started_s.values()) - EARLY_S <= at_s <= plan.ended_s + LATE_S:
         return
     for place in range(start, len(atoms)):
@@ -307,10 +307,9 @@ class Program:
         return keep
 
     def _on_state(self, robot: str) -> Any:
-        from timely_robots.hand import held
 
         def keep(message: Any) -> None:
-            self._holds[robot] = bool(held(message.detail))
+            self._holds[robot] = bool(message.holding)
 
         return keep
 

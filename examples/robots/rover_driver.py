@@ -1,7 +1,6 @@
 """A driver for a robot that takes lines of text over TCP: ``drive METRES``, ``turn DEGREES``, ``stop``.
 
-It answers each motion with ``done`` or ``error ...`` when that has ended. Replace what is said on the wire, and this
-is the driver of your robot. ROS 2, queueing, limits, cancelling and reporting are the base class's business.
+The robot answers each motion with ``done`` or ``error ...`` at its end. For your robot, replace the protocol.
 """
 
 from __future__ import annotations
@@ -10,31 +9,33 @@ import contextlib
 import math
 import socket
 import threading
+from collections.abc import Mapping
+from typing import Any
 
-from timely_interfaces.msg import ErrorCode
-from timely_robots.driver import RobotDriver, Sensed
-from timely_robots.execution import Motion, MotionError, SkillCall
-from timely_robots.language import Returned
+from timely_robots.clock import RobotClock
+from timely_robots.error_codes import ErrorCode
+from timely_robots.robot import Robot, RobotStatus, Setting
+from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 
 POLL_S = 0.02
 LONGEST_S = 30.0
 
 
-class RoverDriver(RobotDriver):
+class Rover(Robot):
     """One rover at ``host:port``."""
 
     kind = "rover"
+    SETTINGS = (Setting("host", "127.0.0.1"), Setting("port", 7777))
 
-    def declare(self) -> None:
-        self.declare_parameter("host", "127.0.0.1")
-        self.declare_parameter("port", 7777)
+    def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
+        super().__init__(settings, clock)
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
-        self._heard = b""
+        self._received = b""
         self._x, self._y, self._yaw = 0.0, 0.0, 0.0
 
     def connect(self, timeout_s: float) -> None:
-        address = (str(self.get_parameter("host").value), int(self.get_parameter("port").value))
+        address = (self.settings["host"], self.settings["port"])
         try:
             self._socket = socket.create_connection(address, timeout_s)
             self._socket.setblocking(False)
@@ -51,18 +52,18 @@ class RoverDriver(RobotDriver):
         if self._socket is not None:
             self._send("stop")
 
-    def perform(self, call: SkillCall, motion: Motion) -> Returned:
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         # Arguments come checked, in the units of the robot's profile: metres and degrees.
         if call.skill == "say":
-            self.get_logger().info(str(call.args[0]))
+            self.log.info(str(call.args[0]))
             return None
         amount = float(str(call.args[0]))
-        self._answer()  # what an earlier, cancelled motion still had to say
+        self._answer()  # drops the answer of an earlier, cancelled motion
         self._send(f"{call.skill} {amount:g}")
-        end = self.pacer.now() + LONGEST_S
+        end = self.clock.now() + LONGEST_S
         while (answer := self._answer()) is None:
             motion.sleep(POLL_S)  # ends this motion at once when it is cancelled
-            if self.pacer.now() > end:
+            if self.clock.now() > end:
                 self.halt()
                 raise MotionError(f"{call.text} took over {LONGEST_S:g} s", ErrorCode.MOTION_TIMEOUT)
         if answer != "done":
@@ -74,8 +75,10 @@ class RoverDriver(RobotDriver):
             self._y += amount * math.sin(self._yaw)
         return None
 
-    def sense(self) -> Sensed:
-        return Sensed((self._x, self._y, 0.0), (0.0, 0.0, math.sin(self._yaw / 2), math.cos(self._yaw / 2)))
+    def status(self) -> RobotStatus:
+        return RobotStatus(
+            (self._x, self._y, 0.0), (0.0, 0.0, math.sin(self._yaw / 2), math.cos(self._yaw / 2))
+        )
 
     def _send(self, line: str) -> None:
         try:
@@ -90,7 +93,7 @@ class RoverDriver(RobotDriver):
         with contextlib.suppress(BlockingIOError):
             data = self._socket.recv(4096) if self._socket is not None else b""
             if not data:
-                raise MotionError("the rover hung up", ErrorCode.CONNECTION_LOST)
-            self._heard += data
-        *lines, self._heard = self._heard.split(b"\n")
+                raise MotionError("the rover closed the connection", ErrorCode.CONNECTION_LOST)
+            self._received += data
+        *lines, self._received = self._received.split(b"\n")
         return lines[-1].decode() if lines else None

@@ -27,7 +27,6 @@ from timely_interfaces.action import ExecuteSegment, ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
 from timely_interfaces.msg import Task as TaskNews
 from timely_interfaces.msg import TimeUtility as Tuf
-from timely_robots.hand import held
 from timely_robots.ros.rclpy_utils import send_goal
 
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName, UnsafeSegment
@@ -147,7 +146,7 @@ def test_cancel_is_answered_at_once_while_the_robot_moves(world: World) -> None:
     assert goal.status == GoalStatus.STATUS_CANCELED
     assert goal.ended_s - cancelled_s < AT_ONCE_S
     assert result.plan == "d(60);"
-    assert not world.fleet.drivers["drone1"]._work.snapshot().executing
+    assert not world.fleet.drivers["drone1"].segments.executing
     assert world.server.cancelled == [goal.feedback[0].segment.task_id]
     assert world.task("drone1", "fly").result().outcome == "complete"
 
@@ -311,8 +310,8 @@ def test_a_driver_that_vanishes_ends_the_task(world: World) -> None:
 
     def vanish() -> None:
         # As a killed process: no word to anyone.
-        while driver._timers_of_work:
-            driver.destroy_timer(driver._timers_of_work.pop())
+        while driver._timers_while_configured:
+            driver.destroy_timer(driver._timers_while_configured.pop())
         driver._state_publisher.publish = lambda message: None
         driver._finish = lambda *args: None
 
@@ -380,8 +379,8 @@ def test_a_task_nobody_speaks_of_any_more_goes_no_further(domain_id: int) -> Non
     world = World(domain_id, fleet, FakeServer(SCRIPTS))
     try:
         driver = world.fleet.drivers["drone1"]
-        driver._lifeline.silence_s = 0.5
-        driver._lifeline.hear("mine", TaskNews.PLANNING, 0, time.monotonic())
+        driver._watchdog.silence_s = 0.5
+        driver._watchdog.observe("mine", TaskNews.PLANNING, 0, time.monotonic())
         texts = ["d(1.6);", "d(0.1);", "d(0.1);"]
         goals = [
             world.program.send(
@@ -454,12 +453,12 @@ def test_an_arm_called_away_with_something_in_its_hand_says_so_to_the_next_plan(
     try:
         states = here.program.listen(RobotState, "/arm1/state", latched=True)
         tidy = here.task("arm1", "tidy", scene="cup, table")
-        eventually(lambda: states and held(states[-1].detail) == "cup", "it never said that it holds the cup")
+        eventually(lambda: states and states[-1].holding == "cup", "it never said that it holds the cup")
         here.task("arm1", "away", scene="cup, table", tuf=Tuf(ert_s=0.2, alpha=-6.67, beta=2.0)).result()
         assert tidy.result().error_code == ErrorCode.PREEMPTED
-        assert states[-1].detail == "holds cup"
+        assert states[-1].holding == "cup"
         here.task("arm1", "drop it", scene="bin").result()
-        eventually(lambda: held(states[-1].detail) == "")
+        eventually(lambda: states[-1].holding == "")
         here.task("arm1", "away", scene="bin").result()
         scenes = [task["scene"] for task in server.submitted]
         assert scenes == ["cup, table", "table, cup in your gripper", "bin, cup in your gripper", "bin"]

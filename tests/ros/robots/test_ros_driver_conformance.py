@@ -19,8 +19,9 @@ from ros_harness import AT_ONCE_S, LIMIT_S, Goal, Program, eventually
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_robots.driver import RobotDriver
-from timely_robots.registry import DRIVERS, driver_class
+from timely_robots.registry import ROBOTS, robot_class
+from timely_robots.robot import Robot
+from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import Spinner, isolated_context
 
 from timely.core.errors import UnknownName
@@ -89,7 +90,8 @@ class Bench:
 
     def __init__(self, subject: Subject, domain_id: int) -> None:
         self.subject = subject
-        self.driver: RobotDriver = driver_class(subject.kind)(
+        self.driver = DriverNode(
+            robot_class(subject.kind)(),
             namespace="robot1",
             context=(context := isolated_context(domain_id)),
             overrides={**subject.parameters, "skill_set": subject.skill_set},
@@ -148,18 +150,18 @@ def bench(idle: Bench) -> Bench:
 
 
 def test_every_registered_kind_is_tested() -> None:
-    assert {subject.kind for subject in SUBJECTS.values()} == set(DRIVERS)
+    assert {subject.kind for subject in SUBJECTS.values()} == set(ROBOTS)
 
 
 def test_unknown_kinds_list_the_known() -> None:
     with pytest.raises(UnknownName, match="known: indy7, module:class, mujoco, sim, tello"):
-        driver_class("submarine")
+        robot_class("submarine")
 
 
-@pytest.mark.parametrize("kind", DRIVERS)
+@pytest.mark.parametrize("kind", ROBOTS)
 def test_the_class_says_the_kind_it_is_registered_as(kind: str) -> None:
-    assert issubclass(driver_class(kind), RobotDriver)
-    assert driver_class(kind).kind == kind
+    assert issubclass(robot_class(kind), Robot)
+    assert robot_class(kind).kind == kind
 
 
 def test_a_segment_is_executed_and_reported(bench: Bench) -> None:
@@ -259,7 +261,7 @@ def test_state_is_published_and_follows_what_happens(bench: Bench) -> None:
     moving = bench.send(0, bench.subject.long, task)
     now = eventually(lambda: next((state for state in heard if state.mode == RobotState.EXECUTING), None))
     assert (now.task_id, now.segment) == (task, 0)
-    assert now.robot == bench.driver.profile.name
+    assert now.robot == bench.driver.robot.profile.name
     assert now.driver == bench.subject.kind
     moving.cancel()
     eventually(lambda: heard[-1].mode == RobotState.READY)
@@ -296,7 +298,8 @@ def test_the_life_cycle_is_there_for_other_nodes(idle: Bench) -> None:
 
 def test_a_profile_that_does_not_exist_is_a_failed_configuration(idle: Bench, domain_id: int) -> None:
     heard = idle.program.listen(RobotState, "/robot2/state", latched=True)
-    broken = driver_class(idle.subject.kind)(
+    broken = DriverNode(
+        robot_class(idle.subject.kind)(),
         namespace="robot2",
         context=idle.spinner.context,
         overrides={**idle.subject.parameters, "profile": "no-such-robot"},

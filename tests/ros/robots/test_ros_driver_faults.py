@@ -14,11 +14,11 @@ import pytest
 from emulated_robots import BRISK, emulated_indy7, emulated_tello
 from rclpy.lifecycle import TransitionCallbackReturn
 from ros_harness import AT_ONCE_S, eventually
-from timely_interfaces.msg import ErrorCode
-from timely_robots.driver import RobotDriver
-from timely_robots.execution import SegmentDone, SegmentOrder
-from timely_robots.registry import driver_class
+from timely_robots.error_codes import ErrorCode
+from timely_robots.registry import robot_class
+from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import isolated_context
+from timely_robots.segments import SegmentOrder, SegmentResult
 
 from timely.emulators.network import NetworkFaults
 
@@ -31,7 +31,7 @@ class Waiting:
     """Keeps the last word on one segment."""
 
     def __init__(self) -> None:
-        self.done: SegmentDone | None = None
+        self.done: SegmentResult | None = None
         self.began_s = 0.0
 
     def started(self) -> None:
@@ -40,27 +40,27 @@ class Waiting:
     def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
         assert 0.0 <= fraction <= 1.0
 
-    def finished(self, done: SegmentDone) -> None:
+    def finished(self, done: SegmentResult) -> None:
         self.done = done
 
-    def result(self, timeout_s: float = 40.0) -> SegmentDone:
+    def result(self, timeout_s: float = 40.0) -> SegmentResult:
         done = eventually(lambda: self.done, "the segment never ended", timeout_s)
-        assert isinstance(done, SegmentDone)
+        assert isinstance(done, SegmentResult)
         return done
 
 
 class Rig:
     """A driver at work, given segments directly: what goes wrong here is between it and its robot."""
 
-    def __init__(self, driver: RobotDriver, skill_set: str) -> None:
+    def __init__(self, driver: DriverNode, skill_set: str) -> None:
         self.driver = driver
         self._skill_set = skill_set
         self._tasks = itertools.count()
 
     @property
     def work(self) -> Any:
-        assert self.driver._work is not None
-        return self.driver._work
+        assert self.driver._segment_executor is not None
+        return self.driver._segment_executor
 
     def send(self, text: str, task: str = "", index: int = 0) -> Waiting:
         listener = Waiting()
@@ -68,14 +68,14 @@ class Rig:
         self.work.submit(SegmentOrder(task, index, text, self._skill_set, 1.0), listener)
         return listener
 
-    def one(self, text: str) -> SegmentDone:
+    def one(self, text: str) -> SegmentResult:
         return self.send(text).result()
 
 
 @contextmanager
 def at_work(kind: str, skill_set: str, domain_id: int, overrides: Mapping[str, Any]) -> Iterator[Rig]:
     context = isolated_context(domain_id)
-    driver = driver_class(kind)(namespace="robot1", context=context, overrides=dict(overrides))
+    driver = DriverNode(robot_class(kind)(), namespace="robot1", context=context, overrides=dict(overrides))
     try:
         assert driver.trigger_configure() == TransitionCallbackReturn.SUCCESS, driver._fault
         assert driver.trigger_activate() == TransitionCallbackReturn.SUCCESS
@@ -134,9 +134,9 @@ def test_a_drone_that_dies_in_flight_is_a_lost_connection_and_may_come_back(doma
         assert time.monotonic() - gone_s < 2.0 + AT_ONCE_S
         assert waiting.result().outcome == "cancelled"
         assert rig.one("mf(20);").code == ErrorCode.CONNECTION_LOST
-        assert "nothing heard" in rig.driver.sense().detail
+        assert "nothing heard" in rig.driver.robot.status().detail
         with emulated_tello(host) as second:
-            eventually(lambda: "nothing heard" not in rig.driver.sense().detail)
+            eventually(lambda: "nothing heard" not in rig.driver.robot.status().detail)
             assert rig.one("mf(33);").outcome == "done"
             motions = [record["command"] for record in second.journal.records("motion")]
             assert motions == ["takeoff", "forward 33"]
@@ -244,9 +244,9 @@ def test_an_arm_that_dies_in_motion_is_a_lost_connection_and_may_come_back(domai
         first.close()
         done = moving.result(10.0)
         assert (done.outcome, done.code) == ("failed", ErrorCode.CONNECTION_LOST)
-        assert "does not answer" in rig.driver.sense().detail
+        assert "does not answer" in rig.driver.robot.status().detail
         with emulated_indy7(host) as second:
-            eventually(lambda: "does not answer" not in rig.driver.sense().detail, timeout_s=30.0)
+            eventually(lambda: "does not answer" not in rig.driver.robot.status().detail, timeout_s=30.0)
             assert rig.one("home();").outcome == "done"
             assert [r["command"] for r in second.journal.records("command") if "Move" in r["command"]] == [
                 "MoveJ(0,-15,-90,0,-75,0 v=10 a=100)"
@@ -259,7 +259,7 @@ def test_an_arm_takes_and_puts_what_it_was_told_of_and_refuses_the_rest(domain_i
             assert rig.one(text).outcome == "done", text
         gripped = [r["command"] for r in arm.journal.records("command") if r["command"].startswith("SetDO")]
         assert gripped == ["SetDO(0=1)", "SetDO(0=0)"]
-        assert rig.driver._table.places["cup"] == pytest.approx((0.4, 0.2, 0.14))  # type: ignore[attr-defined]
+        assert rig.driver.robot._table.places["cup"] == pytest.approx((0.4, 0.2, 0.14))  # type: ignore[attr-defined]
         for text in ["pick('ghost');", "place('plate');"]:
             done = rig.one(text)
             assert (done.outcome, done.code) == ("failed", ErrorCode.MOTION_FAILED), text

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from timely_interfaces.msg import ErrorCode
-from timely_robots.clock import ManualPacer
-from timely_robots.execution import Motion, MotionError, SegmentDone, SegmentExecutor, SegmentOrder
+from timely_robots.clock import ManualRobotClock
+from timely_robots.error_codes import ErrorCode
+from timely_robots.execution import SegmentExecutor
+from timely_robots.segments import Motion, MotionError, SegmentOrder, SegmentResult
 
 LIMIT_S = 5.0
 
@@ -20,7 +21,7 @@ class Listener:
     def __init__(self) -> None:
         self.began = threading.Event()
         self.ended = threading.Event()
-        self.done: list[SegmentDone] = []
+        self.done: list[SegmentResult] = []
         self.progress: list[tuple[float, float, float]] = []
 
     def started(self) -> None:
@@ -29,11 +30,11 @@ class Listener:
     def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
         self.progress.append((fraction, elapsed_s, remaining_s))
 
-    def finished(self, done: SegmentDone) -> None:
+    def finished(self, done: SegmentResult) -> None:
         self.done.append(done)
         self.ended.set()
 
-    def result(self) -> SegmentDone:
+    def result(self) -> SegmentResult:
         assert self.ended.wait(LIMIT_S), "the segment never ended"
         assert len(self.done) == 1, "more than one last word"
         return self.done[0]
@@ -69,9 +70,9 @@ class Bench:
     """An executor on virtual time."""
 
     def __init__(self, **options: Any) -> None:
-        self.pacer = ManualPacer(10.0)
+        self.clock = ManualRobotClock(10.0)
         self.body = Body()
-        self.work = SegmentExecutor(self.body, self.pacer, **options)
+        self.work = SegmentExecutor(self.body, self.clock, **options)
 
     def send(self, index: int, text: str, task: str = "t") -> Listener:
         listener = Listener()
@@ -82,9 +83,9 @@ class Bench:
         for _ in range(10_000):
             if what():
                 return
-            if not self.pacer.until_waiting(timeout_s=0.02) and what():
+            if not self.clock.until_waiting(timeout_s=0.02) and what():
                 return
-            self.pacer.advance(step_s)
+            self.clock.advance(step_s)
         raise AssertionError("it never came to that")
 
 
@@ -170,7 +171,7 @@ def test_a_defect_of_the_driver_is_a_typed_failure_with_the_robot_halted(bench: 
 def test_cancel_cuts_the_motion_at_once(bench: Bench) -> None:
     moving, waiting = bench.send(0, "abc"), bench.send(1, "d")
     assert moving.began.wait(LIMIT_S)
-    bench.pacer.until_waiting()
+    bench.clock.until_waiting()
     bench.work.cancel("t", 0)
     done = moving.result()  # virtual time stands still: nothing but the cancellation can end it
     assert (done.outcome, done.code, done.executed) == ("cancelled", ErrorCode.SEGMENT_CANCELLED, "a")
@@ -206,7 +207,7 @@ def test_stop_needs_a_reset_and_ends_the_tasks_for_good(bench: Bench) -> None:
     for listener in (moving, waiting):
         done = listener.result()
         assert (done.outcome, done.code, done.message) == ("cancelled", ErrorCode.DRIVER_STOPPED, "pressed")
-    assert bench.work.snapshot().stopped
+    assert bench.work.state().stopped
     assert bench.send(0, "e", task="v").result().code == ErrorCode.DRIVER_STOPPED
     bench.work.reset()
     assert bench.send(1, "f").result().outcome == "refused", "its task was stopped"
@@ -270,16 +271,16 @@ def test_progress_is_told_now_and_then_and_adds_up(bench: Bench) -> None:
 
 
 def test_snapshot_tells_what_goes_on(bench: Bench) -> None:
-    assert not bench.work.snapshot().executing
+    assert not bench.work.state().executing
     moving = bench.send(0, "abcd")
     waiting = bench.send(1, "e")
     assert moving.began.wait(LIMIT_S)
     bench.run_until(lambda: len(bench.body.moved) == 2)
-    now = bench.work.snapshot()
+    now = bench.work.state()
     assert (now.executing, now.task_id, now.segment, now.queued) == (True, "t", 0, 1)
     assert now.progress == pytest.approx(0.5, abs=0.1)
     bench.run_until(waiting.ended.is_set)
-    after = bench.work.snapshot()
+    after = bench.work.state()
     assert (after.executing, after.task_id, after.segment, after.queued) == (False, "t", 1, 0)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from timely_interfaces.msg import ErrorCode
 from timely_robots import language
-from timely_robots.execution import MotionError, SegmentOrder, SkillCall
-from timely_robots.language import PlanInterpreter, Returned
+from timely_robots.error_codes import ErrorCode
+from timely_robots.language import PlanInterpreter
+from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
 
 from lrtrace.profiles import load_profile
 from timely.plans.skill_library import load_skill_set
@@ -18,20 +18,20 @@ ARM = load_profile("sim-arm")
 class Hands:
     """Performs calls by writing them down; queries are answered from a table."""
 
-    def __init__(self, **answers: Returned) -> None:
+    def __init__(self, **answers: SkillValue) -> None:
         self.calls: list[str] = []
         self.args: list[tuple[object, ...]] = []
         self.answers = answers
 
-    def __call__(self, call: SkillCall) -> Returned:
+    def __call__(self, call: SkillCall) -> SkillValue:
         self.calls.append(call.text)
         self.args.append(call.args)
         return self.answers.get(call.skill)
 
 
 def run(
-    segments: list[str], skills: str = "drone", **answers: Returned
-) -> tuple[Hands, PlanInterpreter, list[Returned]]:
+    segments: list[str], skills: str = "drone", **answers: SkillValue
+) -> tuple[Hands, PlanInterpreter, list[SkillValue]]:
     hands = Hands(**answers)
     plan = PlanInterpreter(load_skill_set(skills), hands)
     return hands, plan, [plan.run(segment) for segment in segments]
@@ -68,7 +68,7 @@ SIDE = ["_1=ox('cat');", "?_1>0.6{tc(15)}", ":?_1<0.4{tu(15)}"]
     ],
 )
 def test_plans_are_executed_as_written(
-    segments: list[str], answers: dict[str, Returned], calls: list[str]
+    segments: list[str], answers: dict[str, SkillValue], calls: list[str]
 ) -> None:
     assert run(segments, **answers)[0].calls == calls
 

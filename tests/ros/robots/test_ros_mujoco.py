@@ -9,15 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from timely_interfaces.msg import ErrorCode
-from timely_robots.clock import SteppedPacer, SystemPacer
-from timely_robots.execution import Motion, MotionError, SegmentOrder, SkillCall
+from timely_robots.clock import SteppedClock
+from timely_robots.error_codes import ErrorCode
 from timely_robots.mujoco.arm import Arm, joints_for
 from timely_robots.mujoco.desk import Desk
 from timely_robots.mujoco.models import HOME, arm_model, quadrotor_model
 from timely_robots.mujoco.path import Progress
 from timely_robots.mujoco.physics import Physics, load
 from timely_robots.mujoco.quadrotor import Pilot
+from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
+
+from timely.core.clock import SystemClock
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -70,7 +72,7 @@ class Table:
         self.model, self.data = load(arm_model(self.spots, mats))
         self.arm = Arm(self.model, self.data, list(things))
         self.said: list[str] = []
-        self.motion: Any = Motion(SegmentOrder("t", 0, "", "arm"), None, SystemPacer(), 1.0)  # type: ignore[arg-type]
+        self.motion: Any = Motion(SegmentOrder("t", 0, "", "arm"), None, SystemClock(), 1.0)  # type: ignore[arg-type]
         self.desk = Desk(
             self.arm,
             list(things),
@@ -197,23 +199,23 @@ def test_a_stopped_quadrotor_hovers_on_its_way() -> None:
 def test_time_goes_in_lock_step_with_the_simulation() -> None:
     """However busy the machine, a wait of a hundredth is a hundredth of simulated time."""
     model, data = load(quadrotor_model())
-    pacer = SteppedPacer(50.0)
-    pacer.GRACE_S = 20.0  # a machine that stands still is not a thread that thinks
-    physics = Physics(model, data, Pilot(data), pacer, 1.0).start()
+    clock = SteppedClock(50.0)
+    clock.GRACE_S = 20.0  # a machine that stands still is not a thread that thinks
+    physics = Physics(model, data, Pilot(data), clock, 1.0).start()
     never = threading.Event()
     try:
         waits = []
         for number in range(40):
-            begin_s = pacer.now()
-            assert not pacer.wait(never, 0.01)
-            waits.append(pacer.now() - begin_s)
+            begin_s = clock.now()
+            assert not clock.wait(never, 0.01)
+            waits.append(clock.now() - begin_s)
             if number % 10 == 0:
                 time.sleep(0.01)  # a thought: shorter than the time that is granted for it
         assert max(waits) < 0.03
-        assert data.time == pytest.approx(pacer.now(), abs=0.02)
+        assert data.time == pytest.approx(clock.now(), abs=0.02)
         begin = time.monotonic()
         threading.Timer(0.05, never.set).start()
-        assert pacer.wait(never, 1e6), "an interruption ends any wait"
+        assert clock.wait(never, 1e6), "an interruption ends any wait"
         assert time.monotonic() - begin < 2.0
     finally:
         physics.close()
@@ -225,7 +227,7 @@ def test_a_simulation_that_fails_says_why() -> None:
             raise ValueError("no such rotor")
 
     model, data = load(quadrotor_model())
-    physics = Physics(model, data, Broken(), SystemPacer(), 1.0).start()
+    physics = Physics(model, data, Broken(), SystemClock(), 1.0).start()
     deadline = time.monotonic() + 5.0
     while not physics.failure and time.monotonic() < deadline:
         time.sleep(0.005)

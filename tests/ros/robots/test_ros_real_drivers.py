@@ -21,8 +21,8 @@ from timely_bridge.run_fleet import start_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility as Tuf
-from timely_robots.driver import RobotDriver
-from timely_robots.registry import driver_class
+from timely_robots.registry import robot_class
+from timely_robots.robot import Robot
 
 from timely.core.errors import InvalidInput
 
@@ -161,7 +161,7 @@ def test_the_robot_of_the_guide_is_driven_by_under_100_lines(domain_id: int, rov
     program = Program(domain_id)
     try:
         assert program.send(ExecuteTask, "/rover1/execute_task", task="go").result().outcome == "complete"
-        assert fleet.drivers["rover1"].sense().position == pytest.approx((0.5, 0.25, 0.0))
+        assert fleet.drivers["rover1"].robot.status().position == pytest.approx((0.5, 0.25, 0.0))
         far = program.send(ExecuteTask, "/rover1/execute_task", task="far")
         eventually(lambda: far.feedback)
         asked = far.cancel()
@@ -181,10 +181,10 @@ def test_the_example_fleets_load(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     fleet = load_fleet(EXAMPLES / f"{name}.yaml")
     assert fleet.robots
     for robot in fleet.robots:
-        assert issubclass(driver_class(robot.driver), RobotDriver)
+        assert issubclass(robot_class(robot.driver), Robot)
 
 
 @pytest.mark.parametrize("kind", ["no_such_module:Driver", "math:Driver", "math:pi", ":", "json:JSONDecoder"])
 def test_what_is_no_driver_is_refused(kind: str) -> None:
     with pytest.raises(InvalidInput, match="driver"):
-        driver_class(kind)
+        robot_class(kind)

@@ -5,48 +5,48 @@ from __future__ import annotations
 import math
 
 import pytest
-from timely_interfaces.msg import ErrorCode
-from timely_robots.detector import Blind, Room, Where, make_eyes
-from timely_robots.execution import MotionError
+from timely_robots.detector import DronePose, NoDetector, RoomDetector, make_detector
+from timely_robots.error_codes import ErrorCode
 from timely_robots.indy7.table import Table
+from timely_robots.segments import MotionError
 
 
-def names(room: Room, where: Where) -> list[str]:
+def names(room: RoomDetector, where: DronePose) -> list[str]:
     return [seen.name for seen in room.look(where)]
 
 
 def test_a_room_shows_what_is_ahead() -> None:
-    room = Room(["Chair:0:200", "bottle:90:150"])
-    assert names(room, Where()) == ["chair"]
-    (bottle,) = room.look(Where(yaw=-math.pi / 2))
+    room = RoomDetector(["Chair:0:200", "bottle:90:150"])
+    assert names(room, DronePose()) == ["chair"]
+    (bottle,) = room.look(DronePose(yaw=-math.pi / 2))
     assert (bottle.name, bottle.distance_m) == ("bottle", pytest.approx(1.5))
     assert bottle.bearing == pytest.approx(0.0)
-    assert names(room, Where(yaw=math.pi)) == []
+    assert names(room, DronePose(yaw=math.pi)) == []
 
 
 def test_direction_and_distance_follow_the_drone() -> None:
-    (chair,) = Room(["chair:0:200"]).look(Where(x=1.0, y=0.5))
+    (chair,) = RoomDetector(["chair:0:200"]).look(DronePose(x=1.0, y=0.5))
     assert chair.distance_m == pytest.approx(math.hypot(1.0, 0.5))
     assert chair.bearing == pytest.approx(-math.atan2(0.5, 1.0)), "to the right is negative"
 
 
 def test_what_is_high_is_seen_from_above_and_what_is_low_from_below() -> None:
-    room = Room(["vase:0:200:high", "shoe:0:200:low"])
-    assert [names(room, Where(z=z)) for z in (0.0, 0.4, -0.4)] == [[], ["vase"], ["shoe"]]
+    room = RoomDetector(["vase:0:200:high", "shoe:0:200:low"])
+    assert [names(room, DronePose(z=z)) for z in (0.0, 0.4, -0.4)] == [[], ["vase"], ["shoe"]]
 
 
 def test_eyes_are_made_as_the_parameters_say() -> None:
-    assert isinstance(make_eyes("", ["cat:0:100"]), Room)
-    assert isinstance(make_eyes("timely_robots.detector:Blind", []), Blind)
+    assert isinstance(make_detector("", ["cat:0:100"]), RoomDetector)
+    assert isinstance(make_detector("timely_robots.detector:NoDetector", []), NoDetector)
     with pytest.raises(MotionError, match="sees nothing"):
-        make_eyes("", []).look(Where())
+        make_detector("", []).look(DronePose())
 
 
 @pytest.mark.parametrize(
     ("eyes", "things"),
     [
-        ("no_such_module:Eyes", []),
-        ("math:Eyes", []),
+        ("no_such_module:Detector", []),
+        ("math:Detector", []),
         ("", ["cat"]),
         ("", ["cat:left:100"]),
         ("", ["cat:0:-5"]),
@@ -56,7 +56,7 @@ def test_eyes_are_made_as_the_parameters_say() -> None:
 )
 def test_eyes_that_cannot_be_are_refused(eyes: str, things: list[str]) -> None:
     with pytest.raises(MotionError) as caught:
-        make_eyes(eyes, things)
+        make_detector(eyes, things)
     assert caught.value.code == ErrorCode.INVALID_INPUT
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from timely_interfaces.msg import ErrorCode
-from timely_robots.execution import MotionError, SkillCall
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import MotionError, SkillCall
 from timely_robots.sim.world import SimWorld
 
 from timely.plans.skill_library import load_skill_set

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,8 @@ from lrtrace.cli import run
 from lrtrace.record.samples import read_samples
 from timely.emulators.tello_body import TelloPhysics
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 PHYSICS = Path(__file__).parents[3] / "examples" / "robots" / "physics.yaml"
-
-
-@pytest.fixture(autouse=True)
-def own_domain(monkeypatch: pytest.MonkeyPatch, domain_id: int) -> None:
-    monkeypatch.setenv("ROS_DOMAIN_ID", str(domain_id))
 
 
 def samples_of(grid: str, folder: Path, *arguments: str) -> list[Any]:
@@ -71,21 +68,27 @@ runs: [{do: ["mf({cm})", "mb({cm})"], with: {cm: [100]}}]
     [
         ({"driver": "submarine"}, "unknown robot driver"),
         ({"driver": "sim", "wheels": 4}, "unknown key 'wheels'"),
-        ({"driver": "sim", "profile": "no-such", "skill_set": "drone"}, "did not configure"),
-        ({"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"body": "horse"}}, "did not configure"),
         (
-            {"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"things": ["cup"]}},
-            "did not configure",
+            {"driver": "sim", "profile": "sim-arm", "parameters": {"wheels": 4}},
+            "unknown setting; known: failing",
         ),
         (
-            {"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"things": ["cup:9,9"]}},
-            "did not configure",
+            {"driver": "sim", "profile": "sim-arm", "parameters": {"speed": "fast"}},
+            "speed: must be of type float",
         ),
+        (
+            {"driver": "sim", "profile": "sim-arm", "parameters": {"speed": 0.0}},
+            "speed: must be 0.01 to 1000",
+        ),
+        ({"driver": "sim", "profile": "no-such", "skill_set": "drone"}, "unknown robot profile 'no-such'"),
+        ({"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"body": "horse"}}, "body: 'horse'"),
+        ({"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"things": ["cup"]}}, "'cup' is not"),
+        ({"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"things": ["cup:9,9"]}}, "geofence"),
     ],
 )
-def test_a_robot_that_cannot_be_opened(given: dict[str, Any], reason: str, domain_id: int) -> None:
+def test_a_robot_that_cannot_be_opened(given: dict[str, Any], reason: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=reason):
-        open_robot("robot1", given, domain_id=domain_id)
+        open_robot("robot1", given)
 
 
 def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_path: Path) -> None:
@@ -93,9 +96,7 @@ def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_pa
         "name: yard\nextends: mujoco-quadrotor\ngeofence: {radius_m: 1.0, z_m: [0, 2]}\n"
     )
     given = {"driver": "mujoco", "profile": str(tmp_path / "yard.yaml"), "skill_set": "drone"}
-    robot = open_robot(
-        "robot1", {**given, "parameters": {"body": "quadrotor"}}, speed=30.0, domain_id=domain_id
-    )
+    robot = open_robot("robot1", {**given, "parameters": {"body": "quadrotor"}}, speed=30.0)
     try:
         assert robot.execute("mf(90)", 30.0).outcome == "done"
         for text, reason in [
@@ -112,9 +113,9 @@ def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_pa
         robot.close()
 
 
-def test_a_failure_is_an_outcome_and_the_next_plan_goes_on(domain_id: int) -> None:
+def test_a_failure_is_an_outcome_and_the_next_plan_goes_on() -> None:
     given = {"driver": "sim", "profile": "sim-arm", "skill_set": "arm", "parameters": {"speed": 50.0}}
-    robot = open_robot("robot1", given, domain_id=domain_id)
+    robot = open_robot("robot1", given)
     try:
         assert robot.execute("pick('cup')", 10.0).outcome == "done"
         assert robot.execute("pick('cup')", 10.0).outcome == "failed"
@@ -122,3 +123,20 @@ def test_a_failure_is_an_outcome_and_the_next_plan_goes_on(domain_id: int) -> No
         assert robot.execute("fly()", 10.0).outcome == "refused"
     finally:
         robot.close()
+
+
+def test_a_robot_is_measured_without_ros() -> None:
+    """A measuring process loads no ROS 2 package, whichever robot it drives."""
+    program = """
+import sys
+from timely_robots.registry import ROBOTS, robot_class
+from timely_robots.standalone import open_robot
+for kind in ROBOTS:
+    robot_class(kind)
+robot = open_robot("r", {"profile": "sim-arm", "skill_set": "arm", "parameters": {"speed": 100.0}})
+assert robot.execute("home()", 10.0).outcome == "done"
+robot.close()
+ros = [name for name in sys.modules if name.partition(".")[0] in ("rclpy", "timely_interfaces", "std_srvs")]
+assert not ros, ros
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

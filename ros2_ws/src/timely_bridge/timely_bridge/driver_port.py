@@ -21,7 +21,6 @@ from rclpy.lifecycle import LifecycleNode
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_robots.hand import held
 from timely_robots.ros.rclpy_utils import LATCHED, assumed_handle, new_goal_id, send_goal, without_debug_lines
 
 from timely.client import Segment
@@ -86,7 +85,7 @@ class DriverPort:
     def holding(self) -> str:
         """See ``interfaces.Driver``."""
         state = self.state
-        return held(state.detail) if state is not None and self.alive else ""
+        return state.holding if state is not None and self.alive else ""
 
     async def ready(self, timeout_s: float) -> bool:
         """See ``interfaces.Driver``."""

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from timely_robots.ros.rclpy_utils import Spinner, isolated_context
-from timely_robots.ros.realtime import steady_process
-from timely_robots.ros.shutdown import ending_signals, wait_for_the_end
+from timely_robots.ros.realtime import realtime_process
+from timely_robots.ros.shutdown import stop_on_signals, wait_for_stop
 
 from timely_bridge.node import BridgeNode
 
@@ -17,12 +17,12 @@ SETTLE_S = 5.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; takes ``--ros-args`` only."""
     ros_args = list(sys.argv[1:] if arguments is None else arguments)
-    ended = ending_signals()
+    ended = stop_on_signals()
     context = isolated_context(args=ros_args)
     node = BridgeNode(context=context)
     spinner = Spinner(context, [node], name="bridge").start()
-    with steady_process():
-        wait_for_the_end(ended, context)
+    with realtime_process():
+        wait_for_stop(ended, context)
     node.settle(SETTLE_S)
     return 0 if spinner.close() else 1
 

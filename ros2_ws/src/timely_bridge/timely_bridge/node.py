@@ -7,13 +7,12 @@ from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.context import Context
-from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
-from rclpy.parameter import Parameter
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import Trigger
 from timely_interfaces.msg import ErrorCode
+from timely_robots.ros.lifecycle import ManagedNode
 
 from timely.client import AsyncTimelyClient
-from timely.core import cpu_latency
 from timely.core.clock import Clock, SystemClock
 from timely.core.errors import InvalidInput
 from timely_bridge.diagnostics import robot_status, server_status
@@ -30,8 +29,7 @@ TASK_PERIOD_S = 1.0
 """How often drivers are told that a task lives."""
 
 
-# mypy: disallow-subclassing-any=False
-class BridgeNode(LifecycleNode):
+class BridgeNode(ManagedNode):
     """Takes tasks from ROS 2 to the server and plan segments to the robots.
 
     For each robot of ``robots``: action ``<robot>/execute_task``, topics ``<robot>/task``, ``<robot>/segments`` and
@@ -60,13 +58,6 @@ class BridgeNode(LifecycleNode):
         client_factory: ClientFactory = AsyncTimelyClient,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(
-            name,
-            namespace=namespace,
-            context=context,
-            automatically_declare_parameters_from_overrides=False,
-            parameter_overrides=[Parameter(key, value=value) for key, value in (overrides or {}).items()],
-        )
         self._system_clock: Clock = clock or SystemClock()
         self._client_factory = client_factory
         self._settings: BridgeSettings | None = None
@@ -76,15 +67,12 @@ class BridgeNode(LifecycleNode):
         self._health_task: asyncio.Task[None] | None = None
         self._robots: dict[str, RobotServer] = {}
         self._active = False
-        self._timers_while_configured: list[Any] = []
-        self._cpu_latency = cpu_latency.Wakeful()
+        super().__init__(name, namespace=namespace, context=context, overrides=overrides)
         declare_parameters(self)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.create_service(Trigger, "~/stop", self._on_stop)
         self.create_service(Trigger, "~/reset", self._on_reset)
-        self._autostart: Any = None
-        if self.get_parameter("autostart").value:
-            self._autostart = self.create_timer(0.0, self._configure_and_activate)
+        self.start_automatically()
 
     # --- Life cycle ---
 
@@ -95,9 +83,6 @@ class BridgeNode(LifecycleNode):
         except InvalidInput as error:
             self.get_logger().error(f"cannot configure: {error}")
             return TransitionCallbackReturn.FAILURE
-        self._cpu_latency = cpu_latency.Wakeful(settings.wake_latency_us)
-        if self._cpu_latency.problem:
-            self.get_logger().warning(f"{cpu_latency.PARAMETER}: {self._cpu_latency.problem}")
         self._loop = loop = LoopThread("timely bridge")
         self._client, self._health = loop.submit(self._connect(settings)).result(CLOSE_S)
         connection = Connection(
@@ -106,15 +91,17 @@ class BridgeNode(LifecycleNode):
             self._client,
             self._system_clock,
             admit=self._admit,
-            on_task=lambda: self._cpu_latency.want(True),
+            on_task=lambda: self.cpu_latency.want(True),
         )
         for entry in settings.robots:
             self._robots[entry.name] = RobotServer(self, entry, connection)
-        self._timers_while_configured = [
-            self.create_timer(1.0, self._publish_diagnostics),
-            self.create_timer(CHECK_PERIOD_S, self._check_drivers),
-            self.create_timer(TASK_PERIOD_S, self._repeat_tasks),
-        ]
+        self.begin_work(
+            {
+                self._publish_diagnostics: 1.0,
+                self._check_drivers: CHECK_PERIOD_S,
+                self._repeat_tasks: TASK_PERIOD_S,
+            }
+        )
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -129,21 +116,6 @@ class BridgeNode(LifecycleNode):
         self._active = False
         self._cancel_all(ErrorCode.BRIDGE_INACTIVE, "the bridge was deactivated")
         return super().on_deactivate(state)
-
-    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything."""
-        self.release()
-        return super().on_cleanup(state)
-
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything."""
-        self.release()
-        return super().on_shutdown(state)
-
-    def destroy_node(self) -> None:
-        """Release everything, also of a node that was never shut down."""
-        self.release()
-        super().destroy_node()
 
     def settle(self, timeout_s: float) -> bool:
         """End every task and wait until robots and server know; False if that took longer.
@@ -169,9 +141,7 @@ class BridgeNode(LifecycleNode):
     def release(self) -> None:
         """End every task, close the connection to the server and let go of the drivers."""
         self._active = False
-        while self._timers_while_configured:
-            self.destroy_timer(self._timers_while_configured.pop())
-        self._cpu_latency.want(False)
+        super().release()
         loop, self._loop = self._loop, None
         self._cancel_all(ErrorCode.BRIDGE_INACTIVE, "the bridge is shutting down")
         if loop is not None:
@@ -184,11 +154,6 @@ class BridgeNode(LifecycleNode):
         self._robots = {}
         if loop is not None and not loop.close(CLOSE_S):
             self.get_logger().error("the bridge's loop did not end in time")
-
-    def _configure_and_activate(self) -> None:
-        self.destroy_timer(self._autostart)
-        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
-            self.trigger_activate()
 
     async def _connect(self, settings: BridgeSettings) -> tuple[Any, ServerHealth]:
         client = self._client_factory(settings.server_url)
@@ -247,7 +212,7 @@ class BridgeNode(LifecycleNode):
     def _check_drivers(self) -> None:
         for robot in self._robots.values():
             robot.port.check()
-        self._cpu_latency.want(any(robot.runs for robot in self._robots.values()))
+        self.cpu_latency.want(any(robot.runs for robot in self._robots.values()))
 
     def _publish_diagnostics(self) -> None:
         array = DiagnosticArray()

@@ -27,7 +27,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
 from timely_robots.ros.rclpy_utils import LATCHED, TASKS, Spinner, isolated_context
-from timely_robots.ros.shutdown import ending_signals
+from timely_robots.ros.shutdown import stop_on_signals
 
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
 
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-files", type=int, default=4, help="that are kept; default 4")
     parser.add_argument("--domain-id", type=int, default=None, help="ROS domain; default: ROS_DOMAIN_ID")
     options = parser.parse_args(arguments)
-    ended = ending_signals()
+    ended = stop_on_signals()
     try:
         files = McapFiles(options.output, bounds_of(options.max_mb, options.max_files))
     except TimelyError as error:

@@ -21,12 +21,12 @@ from typing import Any
 
 from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import TransitionCallbackReturn
-from timely_robots.driver import RobotDriver
-from timely_robots.registry import driver_class
+from timely_robots.registry import robot_class
+from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import Spinner, isolated_context
-from timely_robots.ros.realtime import steady_process
+from timely_robots.ros.realtime import realtime_process
 from timely_robots.ros.shared_memory import clean as clean_shared_memory
-from timely_robots.ros.shutdown import end_with_the_parent, ending_signals, wait_for_the_end
+from timely_robots.ros.shutdown import stop_on_signals, stop_with_parent, wait_for_stop
 
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
@@ -44,7 +44,7 @@ class RunningFleet:
     def __init__(
         self,
         bridge: BridgeNode,
-        drivers: dict[str, RobotDriver],
+        drivers: dict[str, DriverNode],
         spinner: Spinner,
         recording: McapFiles | None = None,
     ) -> None:
@@ -80,7 +80,7 @@ def start_fleet(
     Raises:
         UnknownName: no such kind of driver. InvalidInput: a parameter is unusable. EngineFailed: a node did not start.
     """
-    kinds = {robot.name: driver_class(robot.driver) for robot in fleet.robots}
+    kinds = {robot.name: robot_class(robot.driver) for robot in fleet.robots}
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     context = isolated_context(domain_id, ros_args)
     with contextlib.ExitStack() as undo:
@@ -90,7 +90,8 @@ def start_fleet(
         try:
             drivers = {}
             for robot in fleet.robots:
-                driver = kinds[robot.name](
+                driver = DriverNode(
+                    kinds[robot.name](),
                     namespace=robot.name,
                     context=context,
                     overrides=fleet.driver_parameters(robot),
@@ -129,7 +130,7 @@ def run_fleet(
     try:
         if on_ready is not None:
             on_ready(running)
-        wait_for_the_end(stop, running.spinner.context)
+        wait_for_stop(stop, running.spinner.context)
     finally:
         ended = running.close()
     return ended
@@ -154,9 +155,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--until-stdin-closes", action="store_true", help="end with the program that started this"
     )
     options = parser.parse_args(argv[:at])
-    stop = ending_signals()
+    stop = stop_on_signals()
     if options.until_stdin_closes:
-        end_with_the_parent(stop)
+        stop_with_parent(stop)
     clean_shared_memory()
     try:
         fleet = load_fleet(options.fleet)
@@ -168,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.ExitStack() as steady:
 
             def ready(running: RunningFleet) -> None:
-                steady.enter_context(steady_process())
+                steady.enter_context(realtime_process())
                 print(f"fleet ready: {', '.join(running.drivers)}", flush=True)
 
             ended = run_fleet(

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from rclpy.lifecycle import LifecycleNode
-from timely_robots.ros.rclpy_utils import described
+from timely_robots.ros.rclpy_utils import describe_parameter
 
-from timely.core import cpu_latency
 from timely.core.errors import InvalidInput
 from timely_bridge.goals import NAME, GoalLimits, RobotEntry
 from timely_bridge.outcome import Deadlines
@@ -27,28 +26,30 @@ class BridgeSettings:
     driver_silence_s: float
     heartbeat_period_s: float
     heartbeat_misses: int
-    wake_latency_us: int
 
 
 def declare_parameters(node: LifecycleNode) -> None:
     """Declare all parameters but those of the robots, whose names are a parameter themselves."""
     declare = node.declare_parameter
     fixed = {"read_only": True}
-    declare("server_url", "http://127.0.0.1:8000", described("of the Timely server", **fixed))
-    declare("robots", [""], described("names of the robots; each is a namespace", **fixed))
-    declare("autostart", False, described("configure and activate without a request", **fixed))
+    declare("server_url", "http://127.0.0.1:8000", describe_parameter("of the Timely server", **fixed))
+    declare("robots", [""], describe_parameter("names of the robots; each is a namespace", **fixed))
     declare(
-        "on_busy", "queue", described(f"a second task for a robot: one of {', '.join(POLICIES)}", **fixed)
+        "on_busy",
+        "queue",
+        describe_parameter(f"a second task for a robot: one of {', '.join(POLICIES)}", **fixed),
     )
     declare(
         "replan_attempts",
         2,
-        described("plans that may follow a failed motion; 0 lets the task fail", low=0, high=100),
+        describe_parameter("plans that may follow a failed motion; 0 lets the task fail", low=0, high=100),
     )
-    declare("max_tasks", 256, described("most tasks at once, over all robots", low=1, high=100_000))
-    declare("max_task_chars", 4_000, described("longest task [characters]", low=1, high=1_000_000))
-    declare("max_scene_chars", 20_000, described("longest scene [characters]", low=1, high=1_000_000))
-    seconds = partial(described, low=0.05, high=86_400.0)
+    declare("max_tasks", 256, describe_parameter("most tasks at once, over all robots", low=1, high=100_000))
+    declare("max_task_chars", 4_000, describe_parameter("longest task [characters]", low=1, high=1_000_000))
+    declare(
+        "max_scene_chars", 20_000, describe_parameter("longest scene [characters]", low=1, high=1_000_000)
+    )
+    seconds = partial(describe_parameter, low=0.05, high=86_400.0)
     limits = Deadlines()
     declare("submit_timeout_s", limits.submit_s, seconds("until the server has accepted a task [s]"))
     declare("segment_timeout_s", limits.segment_s, seconds("until the next segment when the robot idles [s]"))
@@ -59,20 +60,21 @@ def declare_parameters(node: LifecycleNode) -> None:
     declare(
         "execution_factor",
         limits.execution_factor,
-        described("a segment may take its expected time times this plus the margin", low=1.0, high=1000.0),
+        describe_parameter(
+            "a segment may take its expected time times this plus the margin", low=1.0, high=1000.0
+        ),
     )
     declare("execution_margin_s", limits.execution_margin_s, seconds("see execution_factor [s]"))
     declare("progress_period_s", limits.progress_every_s, seconds("progress reports to the server [s]"))
     declare(
-        "heartbeat_period_s", 1.0, described("between checks of the server's health [s]", low=0.05, high=60.0)
+        "heartbeat_period_s",
+        1.0,
+        describe_parameter("between checks of the server's health [s]", low=0.05, high=60.0),
     )
     declare(
-        "heartbeat_misses", 3, described("failed checks until the server counts as lost", low=1, high=100)
-    )
-    declare(
-        "wake_latency_us",
-        cpu_latency.AS_THEY_LIKE,
-        described(cpu_latency.MEANING, low=cpu_latency.AS_THEY_LIKE, high=cpu_latency.LONGEST_US),
+        "heartbeat_misses",
+        3,
+        describe_parameter("failed checks until the server counts as lost", low=1, high=100),
     )
 
 
@@ -107,7 +109,6 @@ def read_parameters(node: LifecycleNode) -> BridgeSettings:
         driver_silence_s=number("driver_silence_s"),
         heartbeat_period_s=number("heartbeat_period_s"),
         heartbeat_misses=int(number("heartbeat_misses")),
-        wake_latency_us=int(number("wake_latency_us")),
     )
 
 
@@ -124,7 +125,7 @@ def _robots(node: LifecycleNode) -> list[RobotEntry]:
         values = []
         for key, default in (("profile", ""), ("skill_set", ""), ("driver_node", "driver")):
             if not node.has_parameter(f"{name}.{key}"):
-                node.declare_parameter(f"{name}.{key}", default, described(f"{key} of {name}"))
+                node.declare_parameter(f"{name}.{key}", default, describe_parameter(f"{key} of {name}"))
             values.append(str(node.get_parameter(f"{name}.{key}").value))
         profile, skill_set, driver_node = values
         if profile and not NAME.fullmatch(profile):

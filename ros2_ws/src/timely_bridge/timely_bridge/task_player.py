@@ -27,7 +27,7 @@ from rclpy.node import Node
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
 from timely_robots.ros.rclpy_utils import Spinner, assumed_handle, isolated_context, new_goal_id, send_goal
-from timely_robots.ros.shutdown import end_with_the_parent, ending_signals
+from timely_robots.ros.shutdown import stop_on_signals, stop_with_parent
 
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 
@@ -212,9 +212,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--domain-id", type=int, default=None)
     parser.add_argument("--until-stdin-closes", action="store_true")
     options = parser.parse_args(arguments)
-    stop = ending_signals()
+    stop = stop_on_signals()
     if options.until_stdin_closes:
-        end_with_the_parent(stop)
+        stop_with_parent(stop)
     try:
         tasks, until_s = read_script(options.script)
         return 0 if play(tasks, stop, until_s=until_s, domain_id=options.domain_id) else 1

@@ -1,57 +1,30 @@
-"""Time for drivers: a clock to read and a way to wait that a cancellation or a test can cut short."""
+"""Clocks of robots: they can be read, and waited for until an event. ``timely.core.clock.SystemClock`` is one."""
 
 from __future__ import annotations
 
 import threading
 from typing import Protocol
 
-from timely.core.clock import SystemClock
+from timely.core.clock import Clock
 
 
-class Pacer(Protocol):
-    """A monotonic clock (``timely.core.clock.Clock``) that can also be waited on."""
+class RobotClock(Clock, Protocol):
+    """A monotonic clock on which a thread can wait."""
 
-    def now(self) -> float:
-        """The current time, seconds."""
+    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
+        """Block for ``seconds`` of this clock; True as soon as ``interrupted`` is set, False at the end."""
         ...
-
-    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
-        """Let ``seconds`` pass; True as soon as ``interrupted`` is set, False when the time is up."""
-        ...
-
-
-class SystemPacer(SystemClock):
-    """Real time."""
-
-    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
-        """See ``Pacer``."""
-        return interrupted.wait(max(0.0, seconds))
-
-
-class ScaledPacer(SystemPacer):
-    """Real time, ``speed`` times as fast: for robots that are emulated or simulated at that speed."""
-
-    def __init__(self, speed: float) -> None:
-        self.speed = speed
-
-    def now(self) -> float:
-        """See ``Pacer``."""
-        return super().now() * self.speed
-
-    def wait(self, interrupted: threading.Event, seconds: float) -> bool:
-        """See ``Pacer``."""
-        return super().wait(interrupted, seconds / self.speed)
 
 
 class _VirtualTime:
-    """Time that stands still but for ``advance``, and threads that wait for it.
+    """Time that moves only by ``advance``, and threads that wait for it.
 
     Args:
         start_s: the time at first.
     """
 
     POLL_S = 0.005
-    """How often a waiting thread looks whether it was interrupted; real time."""
+    """How often a waiting thread checks its event; real time."""
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now = start_s
@@ -59,11 +32,11 @@ class _VirtualTime:
         self._deadlines: dict[int, float] = {}
 
     def now(self) -> float:
-        """See ``Pacer``."""
+        """See ``RobotClock``."""
         return self._now
 
     def wait(self, interrupted: threading.Event, seconds: float) -> bool:
-        """See ``Pacer``."""
+        """See ``RobotClock``."""
         me = threading.get_ident()
         with self._changed:
             deadline = self._deadlines[me] = self._now + seconds
@@ -77,24 +50,24 @@ class _VirtualTime:
         return interrupted.is_set()
 
 
-class SteppedPacer(_VirtualTime):
-    """A simulation's own time, which moves when the simulation has moved: see ``advance``.
+class SteppedClock(_VirtualTime):
+    """A simulation's own time: it moves when the simulation has moved, by ``advance``.
 
-    Threads that wait are served in lock step, so a busy machine makes the simulation slower and no time longer.
+    Waiting threads and simulation run in lock step. So a busy machine slows the simulation down and lengthens no time.
 
     Args:
         speed: simulated seconds a second, at most.
     """
 
     GRACE_S = 0.02
-    """A thread that was woken may think for so long before time goes on without it; real time."""
+    """A woken thread may compute for so long before time goes on without it; real time."""
 
     def __init__(self, speed: float) -> None:
         super().__init__()
         self.speed = speed
 
     def advance(self, seconds: float) -> None:
-        """The simulation has gone on by ``seconds``; wakes whoever waited for that, and waits for their next wait."""
+        """Move by ``seconds``, wake the threads that are due, and wait until each waits again."""
         with self._changed:
             self._now += seconds
             woken = {thread for thread, end in self._deadlines.items() if end <= self._now}
@@ -106,14 +79,13 @@ class SteppedPacer(_VirtualTime):
                 )
 
 
-class ManualPacer(_VirtualTime):
-    """Virtual time for tests: it stands still until ``advance`` is called."""
+class ManualRobotClock(_VirtualTime):
+    """Virtual time for tests; only ``advance`` moves it."""
 
     POLL_S = 0.002
-    """How often a waiting thread looks whether it was interrupted; real time, only here."""
 
     def advance(self, seconds: float, timeout_s: float = 5.0) -> None:
-        """Move on by ``seconds`` and wake whoever waited for that; returns when they have all seen it.
+        """Move by ``seconds`` and wake the threads that are due; returns when all of them have woken.
 
         Raises:
             TimeoutError: a thread did not wake within real ``timeout_s``.

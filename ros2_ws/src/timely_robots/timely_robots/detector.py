@@ -1,6 +1,6 @@
-"""What a drone sees: the interface a detector has to offer, and a made-up room for flights without a camera.
+"""Detectors of drones: the interface, and a made-up room for flights without a camera.
 
-``eyes`` of the Tello's driver names a class of this interface as ``module:name``; it is made without arguments.
+The Tello's setting ``eyes`` names a class of this interface as ``module:name``; it is made without arguments.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from timely_interfaces.msg import ErrorCode
-
 from timely.plans.simulated_worlds import Thing
-from timely_robots.execution import MotionError
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import MotionError
 
 HALF_VIEW = math.radians(41.0)
 """Half of the Tello's 82.6 degrees."""
@@ -24,9 +23,8 @@ LEVELS = ("eye", "high", "low")
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """Where the drone is: metres from its start (x forward, y left, z up above the take-off height), yaw in radians,
-    counter-clockwise."""
+class DronePose:
+    """Position from the start in metres: x forward, y left, z above the take-off height. Yaw: radians, left."""
 
     x: float = 0.0
     y: float = 0.0
@@ -36,7 +34,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Something in view: direction from straight ahead, radians, left positive; metres; size as a share of the view."""
+    """An object in view: direction from ahead (radians, left positive), metres, size as a share of the view."""
 
     name: str
     bearing: float
@@ -45,29 +43,29 @@ class Sighting:
     height: float = 0.2
     y: float = 0.5
     fits: tuple[str, ...] = ()
-    """What it is good for, in lower-case words."""
+    """Its uses, in lower-case words."""
 
 
-class Eyes(Protocol):
-    """A detector. Must answer within a tenth of a second or so: a plan waits for it."""
+class Detector(Protocol):
+    """Names the objects in view. A plan waits for the answer, so it should take at most 0.1 s."""
 
-    def look(self, where: Where) -> Sequence[Sighting]:
-        """What is in view now."""
+    def look(self, pose: DronePose) -> Sequence[Sighting]:
+        """The objects in view now."""
         ...
 
 
-class Blind:
-    """No eyes: whatever a plan wants to see is a typed failure."""
+class NoDetector:
+    """No detector: every skill that looks fails."""
 
-    def look(self, where: Where) -> Sequence[Sighting]:
-        """See ``Eyes``."""
+    def look(self, pose: DronePose) -> Sequence[Sighting]:
+        """See ``Detector``."""
         raise MotionError(
-            "this drone sees nothing: set the parameter eyes, or things for a made-up room",
+            "this drone sees nothing: set eyes to a detector, or things for a made-up room",
             ErrorCode.MOTION_FAILED,
         )
 
 
-class Room:
+class RoomDetector:
     """A made-up room around the start, for emulated drones.
 
     Args:
@@ -75,44 +73,44 @@ class Room:
             level ``eye``, ``high`` (seen from above) or ``low``; words that ``scan_abstract`` finds it by.
 
     Raises:
-        MotionError: INVALID_INPUT: a thing is written wrongly.
+        MotionError: INVALID_INPUT: a malformed thing.
     """
 
     def __init__(self, things: Iterable[str]) -> None:
         self.things = [_thing(text) for text in things]
 
-    def look(self, where: Where) -> Sequence[Sighting]:
-        """See ``Eyes``."""
-        seen = []
+    def look(self, pose: DronePose) -> Sequence[Sighting]:
+        """See ``Detector``."""
+        sightings = []
         for thing in self.things:
             angle = -math.radians(thing.bearing_deg)
-            dx = 0.01 * thing.distance_cm * math.cos(angle) - where.x
-            dy = 0.01 * thing.distance_cm * math.sin(angle) - where.y
-            bearing = math.remainder(math.atan2(dy, dx) - where.yaw, 2.0 * math.pi)
-            hidden = (thing.level == "high" and where.z < RISE_M) or (
-                thing.level == "low" and where.z > -RISE_M
+            dx = 0.01 * thing.distance_cm * math.cos(angle) - pose.x
+            dy = 0.01 * thing.distance_cm * math.sin(angle) - pose.y
+            bearing = math.remainder(math.atan2(dy, dx) - pose.yaw, 2.0 * math.pi)
+            hidden = (thing.level == "high" and pose.z < RISE_M) or (
+                thing.level == "low" and pose.z > -RISE_M
             )
             if abs(bearing) <= HALF_VIEW and not hidden:
                 distance = math.hypot(dx, dy)
                 share = min(1.0, SIZE_M / max(0.1, 2.0 * distance * math.tan(HALF_VIEW)))
-                seen.append(Sighting(thing.name, bearing, distance, share, share, fits=thing.fits))
-        return seen
+                sightings.append(Sighting(thing.name, bearing, distance, share, share, fits=thing.fits))
+        return sightings
 
 
-def make_eyes(eyes: str, things: Sequence[str]) -> Eyes:
-    """The eyes that the parameters ask for.
+def make_detector(eyes: str, things: Sequence[str]) -> Detector:
+    """The detector that the settings ask for.
 
     Raises:
-        MotionError: INVALID_INPUT: there is no such class, or a thing is written wrongly.
+        MotionError: INVALID_INPUT: no such class, or a malformed thing.
     """
     if eyes:
         module, _, name = eyes.partition(":")
         try:
-            made: Eyes = getattr(importlib.import_module(module), name)()
+            detector: Detector = getattr(importlib.import_module(module), name)()
         except (ImportError, AttributeError, ValueError) as error:
             raise MotionError(f"eyes: cannot make {eyes!r}: {error}", ErrorCode.INVALID_INPUT) from error
-        return made
-    return Room(things) if things else Blind()
+        return detector
+    return RoomDetector(things) if things else NoDetector()
 
 
 def _thing(text: str) -> Thing:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from timely_interfaces.msg import ErrorCode
-
-from timely_robots.detector import Eyes, Sighting, Where, make_eyes
-from timely_robots.driver import RobotDriver
-from timely_robots.execution import Motion, MotionError, SkillCall
-from timely_robots.language import Returned
-from timely_robots.ros.rclpy_utils import described
+from timely_robots.detector import Detector, DronePose, Sighting, make_detector
+from timely_robots.error_codes import ErrorCode
+from timely_robots.robot import Robot, Setting
+from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 
 LEG_M = (0.2, 5.0)
 STAND_OFF_M = 0.6
@@ -27,20 +24,18 @@ STRAIGHT: Mapping[str, tuple[str, tuple[float, float, float]]] = {
 """Skill -> a drone's word for it, and the direction in its own frame (x ahead, y left, z up)."""
 
 
-class DroneDriver(RobotDriver):
-    """What drivers of drones share. A drone overrides ``fly``, ``turn`` and ``here``, beside what every driver does."""
+DETECTOR_SETTINGS = (
+    Setting("eyes", "", "a detector, module:class", fixed=True),
+    Setting("things", [""], "without one: a made-up room, name:degrees:centimetres", fixed=True),
+)
 
-    def declare_eyes(self) -> None:
-        """Declare the parameters of what the drone sees."""
-        self.declare_parameter("eyes", "", described("a detector, module:class", read_only=True))
-        self.declare_parameter(
-            "things", [""], described("without one: a made-up room, name:degrees:centimetres", read_only=True)
-        )
 
-    def open_eyes(self) -> None:
-        """Make the eyes that the parameters ask for; raises MotionError if there are no such."""
-        things = [text for text in self.get_parameter("things").value if text]
-        self._eyes: Eyes = make_eyes(str(self.get_parameter("eyes").value), things)
+class DroneRobot(Robot):
+    """What drones share. A drone also overrides ``fly``, ``turn`` and ``here``."""
+
+    def open_detector(self) -> None:
+        """Make the detector that the settings ask for; raises MotionError if it cannot be made."""
+        self._detector: Detector = make_detector(self.settings["eyes"], self.texts("things"))
 
     # --- What a drone overrides ---
 
@@ -52,14 +47,14 @@ class DroneDriver(RobotDriver):
         """Turn clockwise, or by a negative angle the other way; returns when it hovers there."""
         raise NotImplementedError
 
-    def here(self) -> Where:
-        """Where it is."""
+    def here(self) -> DronePose:
+        """DronePose it is."""
         raise NotImplementedError
 
     # --- Skills ---
 
-    def perform(self, call: SkillCall, motion: Motion) -> Returned:
-        """See ``RobotDriver``."""
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        """See ``Robot``."""
         if call.skill in STRAIGHT:
             self.fly(call.skill, _number(call), motion)
         elif call.skill in ("turn_cw", "turn_ccw"):
@@ -67,11 +62,11 @@ class DroneDriver(RobotDriver):
         elif call.skill == "delay":
             motion.sleep(_number(call))
         elif call.skill == "log":
-            self.get_logger().info(str(call.args[0]))
+            self.log.info(str(call.args[0]))
         elif call.skill == "approach":
             self.fly("move_forward", 100, motion)
         elif call.skill == "take_picture":
-            self.get_logger().info(f"picture of {', '.join(seen.name for seen in self._view()) or 'nothing'}")
+            self.log.info(f"picture of {', '.join(seen.name for seen in self._view()) or 'nothing'}")
         elif call.skill in _SEEING:
             return _SEEING[call.skill](self, call, motion)
         else:
@@ -79,7 +74,7 @@ class DroneDriver(RobotDriver):
         return None
 
     def _view(self) -> list[Sighting]:
-        return list(self._eyes.look(self.here()))
+        return list(self._detector.look(self.here()))
 
     def _seen(self, name: object) -> Sighting | None:
         wanted = _name(name)
@@ -101,11 +96,11 @@ class DroneDriver(RobotDriver):
                     return seen
         return None
 
-    def _scan(self, call: SkillCall, motion: Motion) -> Returned:
+    def _scan(self, call: SkillCall, motion: Motion) -> SkillValue:
         name = _name(call.args[0])
         return self._look_around(lambda seen: seen.name == name, motion) is not None
 
-    def _scan_abstract(self, call: SkillCall, motion: Motion) -> Returned:
+    def _scan_abstract(self, call: SkillCall, motion: Motion) -> SkillValue:
         words = {word.strip("?.,!'") for word in str(call.args[0]).lower().split()}
         found = self._look_around(
             lambda seen: seen.name in words or any(set(fit.split()) <= words for fit in seen.fits), motion
@@ -119,7 +114,7 @@ class DroneDriver(RobotDriver):
             self.turn(round(degrees), motion)
         return seen
 
-    def _goto(self, call: SkillCall, motion: Motion) -> Returned:
+    def _goto(self, call: SkillCall, motion: Motion) -> SkillValue:
         left = self._face(call.args[0], motion).distance_m - STAND_OFF_M
         while left >= LEG_M[0]:
             leg = min(left, LEG_M[1])
@@ -127,15 +122,15 @@ class DroneDriver(RobotDriver):
             left -= leg
         return None
 
-    def _orient(self, call: SkillCall, motion: Motion) -> Returned:
+    def _orient(self, call: SkillCall, motion: Motion) -> SkillValue:
         self._face(call.args[0], motion)
         return None
 
-    def _probe(self, call: SkillCall, motion: Motion) -> Returned:
+    def _probe(self, call: SkillCall, motion: Motion) -> SkillValue:
         words = str(call.args[0]).lower()
         return "yes" if any(seen.name in words for seen in self._view()) else "no"
 
-    def _measure(self, call: SkillCall, motion: Motion) -> Returned:
+    def _measure(self, call: SkillCall, motion: Motion) -> SkillValue:
         seen = self._needed(call.args[0])
         return {
             "object_x": 0.5 - seen.bearing / math.radians(82.0),
@@ -145,23 +140,23 @@ class DroneDriver(RobotDriver):
             "object_distance": 100.0 * seen.distance_m,
         }[call.skill]
 
-    def _tell(self, call: SkillCall, motion: Motion) -> Returned:
+    def _tell(self, call: SkillCall, motion: Motion) -> SkillValue:
         return ", ".join(seen.name for seen in self._view()) or "nothing"
 
-    def _is_visible(self, call: SkillCall, motion: Motion) -> Returned:
+    def _is_visible(self, call: SkillCall, motion: Motion) -> SkillValue:
         return self._seen(call.args[0]) is not None
 
 
-_SEEING: Mapping[str, Callable[[DroneDriver, SkillCall, Motion], Returned]] = {
-    "is_visible": DroneDriver._is_visible,
-    "scan": DroneDriver._scan,
-    "scan_abstract": DroneDriver._scan_abstract,
-    "goto": DroneDriver._goto,
-    "orienting": DroneDriver._orient,
-    "probe": DroneDriver._probe,
-    "re_plan": DroneDriver._tell,
+_SEEING: Mapping[str, Callable[[DroneRobot, SkillCall, Motion], SkillValue]] = {
+    "is_visible": DroneRobot._is_visible,
+    "scan": DroneRobot._scan,
+    "scan_abstract": DroneRobot._scan_abstract,
+    "goto": DroneRobot._goto,
+    "orienting": DroneRobot._orient,
+    "probe": DroneRobot._probe,
+    "re_plan": DroneRobot._tell,
     **dict.fromkeys(
-        ("object_x", "object_y", "object_width", "object_height", "object_distance"), DroneDriver._measure
+        ("object_x", "object_y", "object_width", "object_height", "object_distance"), DroneRobot._measure
     ),
 }
 

@@ -1,8 +1,7 @@
-"""What every driver does with segments, without ROS: queue, order, at most once, cancel, stop, honest reports.
+"""Executes segments for one robot: queue, order, at most once, cancel, stop and reports.
 
-One motion thread a robot executes segments one after the other, so a vendor's blocking calls may be used as they are
-and the next segment begins the moment the previous one is done. Everything else (accepting, cancelling, stopping)
-happens at once on the caller's thread.
+One motion thread executes the segments in turn. So a driver may use a vendor's blocking calls, and the next segment
+begins when the previous one ends. Accepting, cancelling and stopping run at once on the caller's thread.
 """
 
 from __future__ import annotations
@@ -12,120 +11,26 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
-from timely_interfaces.msg import ErrorCode
+from timely_robots.clock import RobotClock
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import (
+    Motion,
+    MotionCancelled,
+    MotionError,
+    Outcome,
+    SegmentListener,
+    SegmentOrder,
+    SegmentResult,
+)
 
-from timely_robots.clock import Pacer
-
-Outcome = Literal["done", "failed", "cancelled", "refused"]
 IDLE_WAIT_S = 1.0
-"""The motion thread looks this often whether it should end, if nobody wakes it; it is woken in any case."""
+"""The motion thread checks at least this often whether it should end."""
 
 
-@dataclass(frozen=True, slots=True)
-class SkillCall:
-    """One call of a plan: ``skill`` by its full name, ``args`` in call order, ``text`` as written."""
-
-    skill: str
-    args: tuple[object, ...] = ()
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentOrder:
-    """A segment to execute; ``execution_s`` is the expected time, seconds."""
-
-    task_id: str
-    index: int
-    text: str
-    skill_set: str
-    execution_s: float = 0.0
-    blocking: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentDone:
-    """What became of a segment. Times are on the driver's monotonic clock, seconds; NaN if it never began."""
-
-    outcome: Outcome
-    code: int = ErrorCode.NONE
-    message: str = ""
-    executed: str = ""
-    start_s: float = math.nan
-    end_s: float = math.nan
-    value: str | None = None
-
-    @property
-    def elapsed_s(self) -> float:
-        """How long it was executed, seconds; 0 if it never began."""
-        return 0.0 if math.isnan(self.start_s) else self.end_s - self.start_s
-
-
-class MotionError(Exception):
-    """A motion did not succeed; ``code`` is one of ErrorCode's 2000 range."""
-
-    def __init__(self, message: str, code: int = ErrorCode.MOTION_FAILED) -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = code
-
-
-class MotionCancelled(Exception):
-    """Raised out of ``Motion.sleep`` and ``Motion.check``: stop moving and return."""
-
-
-class Listener(Protocol):
-    """Is told about one segment. Called on the motion thread, or on the thread that submitted or cancelled it."""
-
-    def started(self) -> None:
-        """Execution begins."""
-
-    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
-        """Execution goes on: share done (0..1), seconds so far, seconds left by the driver's own estimate."""
-
-    def finished(self, done: SegmentDone) -> None:
-        """The last word; called exactly once for every segment, refused ones included."""
-
-
-class Motion:
-    """A segment in execution, as the code that moves the robot sees it."""
-
-    def __init__(self, order: SegmentOrder, listener: Listener, pacer: Pacer, report_every_s: float) -> None:
-        self.order = order
-        self.pacer = pacer
-        self.interrupted = threading.Event()
-        self.start_s = pacer.now()
-        self._listener = listener
-        self._report_every_s = report_every_s
-        self._reported_s = self.start_s
-
-    def check(self) -> None:
-        """Raise MotionCancelled if the segment was cancelled."""
-        if self.interrupted.is_set():
-            raise MotionCancelled
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass, reporting progress; raises MotionCancelled at once when the segment is cancelled."""
-        end = self.pacer.now() + seconds
-        while (left := end - self.pacer.now()) > 0.0:
-            if self.pacer.wait(self.interrupted, min(left, self._report_every_s)):
-                raise MotionCancelled
-            self.progress(max(0.0, end - self.pacer.now()))
-        self.check()
-
-    def progress(self, remaining_s: float) -> None:
-        """Tell that the current motion will take another ``remaining_s``; more often than wanted is fine."""
-        now = self.pacer.now()
-        if now - self._reported_s >= self._report_every_s and remaining_s > 0.0:
-            self._reported_s = now
-            elapsed = now - self.start_s
-            left = max(remaining_s, self.order.execution_s - elapsed)
-            self._listener.progressed(elapsed / (elapsed + left), elapsed, left)
-
-
-class Robot(Protocol):
-    """What moves: the part of a driver that the executor calls."""
+class SegmentRunner(Protocol):
+    """Moves the robot; the executor calls it."""
 
     def check(self, order: SegmentOrder) -> None:
         """Refuse a segment that must not run (language, limits); raises MotionError. Called before it is queued."""
@@ -143,19 +48,19 @@ class Robot(Protocol):
 @dataclass(slots=True)
 class _Queued:
     order: SegmentOrder
-    listener: Listener
+    listener: SegmentListener
 
 
 @dataclass(slots=True)
 class _Task:
     expected: int = 0
-    dead: SegmentDone | None = None
-    """Why the rest of the task is not executed."""
+    end: SegmentResult | None = None
+    """Why the rest of the task is not executed; None while it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What the executor is doing."""
+class ExecutorState:
+    """What the executor is doing now."""
 
     executing: bool = False
     stopped: bool = False
@@ -165,51 +70,51 @@ class Snapshot:
     queued: int = 0
     rested_s: float = math.nan
     """When the last segment ended; NaN while one is executed and before the first."""
-    over: bool = False
-    """The task of the last segment is over here: one of its segments failed or was cancelled."""
+    task_over: bool = False
+    """One of the segments of the last task failed or was cancelled."""
     done: int = 0
     failed: int = 0
     refused: int = 0
-    """Segments since the start, by outcome; ``failed`` with those that were cancelled."""
+    """Segments since the start, by outcome; ``failed`` includes cancelled ones."""
 
 
 @dataclass(slots=True)
 class _Current:
     item: _Queued
     motion: Motion
-    cut: SegmentDone | None = None
-    """Why it was interrupted."""
+    interruption: SegmentResult | None = None
+    """Why it was interrupted; None if it was not."""
 
 
 class SegmentExecutor:
     """Executes segments for one robot, in order and at most once.
 
-    A task's first segment has index 0 and each next one is higher by one: anything else is refused, so a segment
-    that is sent twice, or sent to a driver that was restarted in mid-plan, never moves the robot. When a segment
-    fails or is cancelled, the rest of its task is not executed. After ``stop`` nothing is until ``reset``.
+    A task's first segment has index 0, and each next one is higher by one. Any other index is refused. So a segment
+    that is sent twice, or that reaches a driver restarted in mid-plan, never moves the robot. When a segment fails or
+    is cancelled, the rest of its task is not executed. After ``stop`` no segment is executed until ``reset``.
 
     Args:
-        queue_limit: most segments that wait.
+        queue_limit: the most segments that wait.
         report_every_s: progress is reported at most this often, seconds.
-        remembered_tasks: tasks whose position is kept; the oldest are forgotten.
+        remembered_tasks: tasks whose position is kept; the oldest are dropped.
     """
 
     def __init__(
         self,
-        robot: Robot,
-        pacer: Pacer,
+        runner: SegmentRunner,
+        clock: RobotClock,
         *,
         queue_limit: int = 64,
         report_every_s: float = 0.5,
         remembered_tasks: int = 1024,
         name: str = "robot",
     ) -> None:
-        self._robot = robot
-        self._pacer = pacer
+        self._runner = runner
+        self._clock = clock
         self._queue_limit = queue_limit
         self._report_every_s = report_every_s
         self._remembered = remembered_tasks
-        self._state = threading.Condition()
+        self._changed = threading.Condition()
         self._queue: deque[_Queued] = deque()
         self._tasks: OrderedDict[str, _Task] = OrderedDict()
         self._current: _Current | None = None
@@ -221,17 +126,17 @@ class SegmentExecutor:
         self._thread = threading.Thread(target=self._run, name=f"motion of {name}", daemon=True)
         self._thread.start()
 
-    def submit(self, order: SegmentOrder, listener: Listener) -> None:
-        """Queue a segment, or tell ``listener`` at once why not."""
+    def submit(self, order: SegmentOrder, listener: SegmentListener) -> None:
+        """Queue a segment, or finish it at once as refused."""
         refusal = self._admit(order, listener)
         if refusal is not None:
             self._counts["refused"] += 1
             listener.finished(refusal)
 
     def cancel(self, task_id: str, index: int) -> None:
-        """End a segment, queued or in motion, and with it the rest of its task. Unknown ones are ignored."""
-        why = SegmentDone("cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled on request")
-        with self._state:
+        """End a segment, queued or in motion, and the rest of its task. Unknown segments are ignored."""
+        why = SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled on request")
+        with self._changed:
             current = self._current
             moving = current is not None and (current.item.order.task_id, current.item.order.index) == (
                 task_id,
@@ -241,104 +146,102 @@ class SegmentExecutor:
                 item.order.task_id == task_id and item.order.index == index for item in self._queue
             ):
                 return
-            if (task := self._tasks.get(task_id)) is not None and task.dead is None:
-                task.dead = why
-            ended = self._take_out(
-                lambda order: order.task_id == task_id and (moving or order.index >= index)
-            )
+            if (task := self._tasks.get(task_id)) is not None and task.end is None:
+                task.end = why
+            ended = self._remove(lambda order: order.task_id == task_id and (moving or order.index >= index))
             if moving:
                 self._interrupt(why)
         for item in ended:
             item.listener.finished(why)
 
     def abandon(self, task_id: str, why: str) -> int:
-        """Execute no more of a task: what is in motion is finished, what waits is cancelled; how many that were."""
-        done = SegmentDone("cancelled", ErrorCode.SEGMENT_CANCELLED, why)
-        with self._state:
+        """Cancel the queued segments of a task and take no more; returns how many. A segment in motion is finished."""
+        done = SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, why)
+        with self._changed:
             task = self._tasks.get(task_id)
-            if task is None or task.dead is not None:
+            if task is None or task.end is not None:
                 return 0
-            task.dead = done
-            ended = self._take_out(lambda order: order.task_id == task_id)
+            task.end = done
+            ended = self._remove(lambda order: order.task_id == task_id)
         for item in ended:
             item.listener.finished(done)
         return len(ended)
 
     @property
     def tasks(self) -> set[str]:
-        """Tasks with segments here that wait or are executed, and that of the last one."""
-        with self._state:
+        """Tasks whose segments wait or are executed, and the task of the last segment."""
+        with self._changed:
             live = {item.order.task_id for item in self._queue}
             if self._last is not None:
                 live.add(self._last.task_id)
             return live
 
     def stop(self, why: str = "stopped") -> None:
-        """End all motion now, forget the queue, refuse everything until ``reset``; the running tasks are over."""
-        done = SegmentDone("cancelled", ErrorCode.DRIVER_STOPPED, why)
-        with self._state:
+        """End all motion now, drop the queue, and refuse every segment until ``reset``. The current tasks end."""
+        done = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why)
+        with self._changed:
             self._stopped = True
             for task in self._tasks.values():
-                task.dead = task.dead or done
-            ended = self._take_out(lambda order: True)
+                task.end = task.end or done
+            ended = self._remove(lambda order: True)
             self._interrupt(done)
-        # Also when nothing seems to move: a stop is a stop.
-        self._robot.halt()
+        # Also when nothing seems to move: the robot may move by itself.
+        self._runner.halt()
         for item in ended:
             item.listener.finished(done)
 
     def reset(self) -> None:
-        """Take segments again after ``stop``; those of tasks that were stopped stay refused."""
-        with self._state:
+        """Take segments again after ``stop``; stopped tasks stay refused."""
+        with self._changed:
             self._stopped = False
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Stop and end the motion thread; False if a motion did not end within ``timeout_s``."""
-        with self._state:
+        with self._changed:
             self._closed = True
         self.stop("the driver is shutting down")
-        with self._state:
-            self._state.notify_all()
+        with self._changed:
+            self._changed.notify_all()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def snapshot(self) -> Snapshot:
-        """What is going on now."""
-        with self._state:
+    def state(self) -> ExecutorState:
+        """What the executor is doing now."""
+        with self._changed:
             current, last = self._current, self._last
             task = self._tasks.get(last.task_id) if last is not None else None
             counts = self._counts
-            found = Snapshot(
+            state = ExecutorState(
                 executing=current is not None,
                 stopped=self._stopped,
                 task_id=last.task_id if last else "",
                 segment=last.index if last else 0,
                 queued=len(self._queue),
                 rested_s=self._rested_s,
-                over=task is not None and task.dead is not None,
+                task_over=task is not None and task.end is not None,
                 done=counts["done"],
                 failed=counts["failed"],
                 refused=counts["refused"],
             )
             if current is None:
-                return found
+                return state
             expected_s = current.item.order.execution_s
-            elapsed = self._pacer.now() - current.motion.start_s
+            elapsed = self._clock.now() - current.motion.start_s
             return replace(
-                found, rested_s=math.nan, progress=min(1.0, elapsed / expected_s) if expected_s > 0 else 0.0
+                state, rested_s=math.nan, progress=min(1.0, elapsed / expected_s) if expected_s > 0 else 0.0
             )
 
-    def _admit(self, order: SegmentOrder, listener: Listener) -> SegmentDone | None:
-        def refuse(code: int, message: str) -> SegmentDone:
-            return SegmentDone("refused", code, message)
+    def _admit(self, order: SegmentOrder, listener: SegmentListener) -> SegmentResult | None:
+        def refuse(code: int, message: str) -> SegmentResult:
+            return SegmentResult("refused", code, message)
 
         problem: MotionError | None = None
         try:
-            self._robot.check(order)  # takes a while: not with the lock in hand
+            self._runner.check(order)  # slow, so without the lock
         except MotionError as error:
             problem = error
-        with self._state:
+        with self._changed:
             if self._closed:
                 return refuse(ErrorCode.DRIVER_INACTIVE, "the driver is shutting down")
             if self._stopped:
@@ -354,8 +257,8 @@ class SegmentExecutor:
                     ErrorCode.OUT_OF_ORDER,
                     f"segment {order.index} of task {order.task_id!r} came, {expected} is next",
                 )
-            if task is not None and task.dead is not None:
-                return refuse(task.dead.code, f"the task is over here: {task.dead.message}")
+            if task is not None and task.end is not None:
+                return refuse(task.end.code, f"the task has ended: {task.end.message}")
             if len(self._queue) >= self._queue_limit:
                 return refuse(ErrorCode.QUEUE_FULL, f"{self._queue_limit} segments wait already")
             task = self._tasks.setdefault(order.task_id, _Task())
@@ -363,10 +266,10 @@ class SegmentExecutor:
             self._forget()
             task.expected = order.index + 1
             if problem is not None:
-                task.dead = refuse(problem.code, problem.message)
-                return task.dead
+                task.end = refuse(problem.code, problem.message)
+                return task.end
             self._queue.append(_Queued(order, listener))
-            self._state.notify_all()
+            self._changed.notify_all()
         return None
 
     def _forget(self) -> None:
@@ -379,32 +282,32 @@ class SegmentExecutor:
             if task_id not in live:
                 del self._tasks[task_id]
 
-    def _take_out(self, which: Callable[[SegmentOrder], bool]) -> list[_Queued]:
+    def _remove(self, which: Callable[[SegmentOrder], bool]) -> list[_Queued]:
         out = [item for item in self._queue if which(item.order)]
         if out:
             self._queue = deque(item for item in self._queue if not which(item.order))
         return out
 
-    def _interrupt(self, why: SegmentDone) -> None:
-        if self._current is not None and self._current.cut is None:
-            self._current.cut = why
+    def _interrupt(self, why: SegmentResult) -> None:
+        if self._current is not None and self._current.interruption is None:
+            self._current.interruption = why
             self._current.motion.interrupted.set()
-            self._robot.halt()
+            self._runner.halt()
 
     def _run(self) -> None:
         while True:
-            with self._state:
+            with self._changed:
                 while not self._queue and not self._closed:
-                    self._state.wait(IDLE_WAIT_S)
+                    self._changed.wait(IDLE_WAIT_S)
                 if self._closed and not self._queue:
                     return
                 item = self._queue.popleft()
-                motion = Motion(item.order, item.listener, self._pacer, self._report_every_s)
+                motion = Motion(item.order, item.listener, self._clock, self._report_every_s)
                 self._current = current = _Current(item, motion)
                 self._last = item.order
             item.listener.started()
             done = self._execute(current)
-            with self._state:
+            with self._changed:
                 self._current = None
                 self._rested_s = done.end_s
                 self._counts["done" if done.outcome == "done" else "failed"] += 1
@@ -412,34 +315,35 @@ class SegmentExecutor:
                 why = done
                 if done.outcome != "done":
                     task = self._tasks.get(item.order.task_id)
-                    why = SegmentDone(
+                    why = SegmentResult(
                         "cancelled",
                         ErrorCode.SEGMENT_CANCELLED,
                         f"segment {item.order.index} did not succeed",
                     )
-                    if task is not None and task.dead is None:
-                        task.dead = why
-                    ended = self._take_out(lambda order: order.task_id == item.order.task_id)  # noqa: B023
+                    if task is not None and task.end is None:
+                        task.end = why
+                    ended = self._remove(lambda order: order.task_id == item.order.task_id)  # noqa: B023
             item.listener.finished(done)
             for other in ended:
                 other.listener.finished(why)
 
-    def _execute(self, current: _Current) -> SegmentDone:
+    def _execute(self, current: _Current) -> SegmentResult:
         motion, executed = current.motion, list[str]()
         value: str | None = None
         outcome: Outcome = "done"
-        code, message = ErrorCode.NONE, ""
+        code: int = ErrorCode.NONE
+        message = ""
         try:
-            value = self._robot.execute(motion, executed)
+            value = self._runner.execute(motion, executed)
         except MotionCancelled:
             outcome, code, message = "cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled"
         except MotionError as error:
             outcome, code, message = "failed", error.code, error.message
         except Exception as error:  # a defect of a driver must end as a typed failure, with the robot at rest
-            self._robot.halt()
+            self._runner.halt()
             outcome, code, message = "failed", ErrorCode.DRIVER_INTERNAL, f"{type(error).__name__}: {error}"
-        end_s = self._pacer.now()
-        if outcome != "done" and current.cut is not None:
-            # A motion that was cut short often ends in an error of the robot's own; what counts is who cut it.
-            outcome, code, message = "cancelled", current.cut.code, current.cut.message
-        return SegmentDone(outcome, code, message, ";".join(executed), motion.start_s, end_s, value)
+        end_s = self._clock.now()
+        if outcome != "done" and current.interruption is not None:
+            # An interrupted motion often ends in an error of the robot; the reason of the interruption counts.
+            outcome, code, message = "cancelled", current.interruption.code, current.interruption.message
+        return SegmentResult(outcome, code, message, ";".join(executed), motion.start_s, end_s, value)

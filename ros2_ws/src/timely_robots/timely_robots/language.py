@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
-from timely_interfaces.msg import ErrorCode
-
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, TimelyError
 from timely.plans.language import interpreter as plans
@@ -21,12 +19,10 @@ from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
 from timely.plans.units import convert
 from timely.plans.validation import check_call, check_segment
-from timely_robots.execution import MotionError, SegmentOrder, SkillCall
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
 
-Returned = bool | int | float | str | None
-"""What a skill gives back to the plan; None for a plain motion."""
-
-Perform = Callable[[SkillCall], Returned]
+Perform = Callable[[SkillCall], SkillValue]
 
 MAX_CALLS = 10_000
 """Nested loops of a plan that nobody checked could run for ever; no honest plan comes near."""
@@ -35,7 +31,7 @@ MAX_CALLS = 10_000
 class Interpreter(Protocol):
     """Executes the segments of one task, in order."""
 
-    def run(self, text: str) -> Returned:
+    def run(self, text: str) -> SkillValue:
         """Execute the next segment; the value of its last query, or None. Raises what ``perform`` raises."""
         ...
 
@@ -119,7 +115,7 @@ class ProseReader:
         self._skill = skills.text_rules.unit
         self._perform = perform
 
-    def run(self, text: str) -> Returned:
+    def run(self, text: str) -> SkillValue:
         """See ``Interpreter``."""
         return self._perform(SkillCall(self._skill, (text.strip(),), text.strip()))
 
@@ -138,13 +134,13 @@ class PlanInterpreter:
         return self._plan.finished
 
     @property
-    def returned(self) -> Returned:
+    def returned(self) -> SkillValue:
         """What the ``->`` gave."""
         return self._plan.returned
 
-    def run(self, text: str) -> Returned:
+    def run(self, text: str) -> SkillValue:
         """See ``Interpreter``. After a failure nothing of the plan is executed any more."""
-        last: Returned = None
+        last: SkillValue = None
         try:
             self._plan.feed(text)
             while not self._failed and (wanted := self._plan.next()) is not None:

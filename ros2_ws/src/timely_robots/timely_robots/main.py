@@ -10,10 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from timely.core.errors import TimelyError
-from timely_robots.registry import DRIVERS, driver_class
+from timely_robots.registry import ROBOTS, robot_class
+from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import Spinner, isolated_context
-from timely_robots.ros.realtime import steady_process
-from timely_robots.ros.shutdown import ending_signals, wait_for_the_end
+from timely_robots.ros.realtime import realtime_process
+from timely_robots.ros.shutdown import stop_on_signals, wait_for_stop
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,18 +22,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     at = given.index("--ros-args") if "--ros-args" in given else len(given)
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(DRIVERS)}; or module:class")
+    parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(ROBOTS)}; or module:class")
     options = parser.parse_args(given[:at])
     try:
-        kind = driver_class(options.kind)
+        kind = robot_class(options.kind)
     except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
         return 2
-    ended = ending_signals()
+    ended = stop_on_signals()
     context = isolated_context(args=given[at:])
-    spinner = Spinner(context, [kind(context=context)], name="driver").start()
-    with steady_process():
-        wait_for_the_end(ended, context)
+    spinner = Spinner(context, [DriverNode(kind(), context=context)], name="driver").start()
+    with realtime_process():
+        wait_for_stop(ended, context)
     return 0 if spinner.close() else 1
 
 

@@ -1,4 +1,4 @@
-"""What a driver knows of the tasks its segments belong to: whether one lives, is planned to its end, or is orphaned."""
+"""Watches the tasks that a driver's segments belong to: alive, planned to the end, ended, orphaned."""
 
 from __future__ import annotations
 
@@ -9,75 +9,71 @@ REMEMBERED = 64
 
 
 @dataclass(slots=True)
-class _Known:
+class _Task:
     phase: int
     segments: int
-    heard_s: float
+    seen_s: float
 
 
-class Lifeline:
-    """Hears of tasks; times are seconds on the caller's monotonic clock.
+class TaskWatchdog:
+    """Keeps when each task was last announced. Times are seconds on the caller's monotonic clock.
 
-    A task that was never heard of has no lifeline: whoever sends its segments does without (a test, a program of
-    someone's own), and is left alone.
+    A task that was never announced is not watched: a test or another program may send segments without a bridge.
 
     Args:
         planned, ended: the phases of ``timely_interfaces/Task``.
-        silence_s: a task that nobody has spoken of for so long is orphaned.
+        silence_s: a task without an announcement for so long is orphaned.
     """
 
     def __init__(self, planned: int, ended: int, silence_s: float) -> None:
         self._planned, self._ended = planned, ended
         self.silence_s = silence_s
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._tasks: OrderedDict[str, _Task] = OrderedDict()
 
-    def hear(self, task_id: str, phase: int, segments: int, now_s: float) -> None:
-        """Take what the bridge says of a task; an ended one stays ended."""
-        known = self._known.get(task_id)
-        if known is not None and known.phase == self._ended:
+    def observe(self, task_id: str, phase: int, segments: int, now_s: float) -> None:
+        """Take an announcement of the bridge; an ended task stays ended."""
+        if self.ended(task_id):
             return
-        self._known[task_id] = _Known(phase, segments, now_s)
-        self._known.move_to_end(task_id)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        self._tasks[task_id] = _Task(phase, segments, now_s)
+        self._tasks.move_to_end(task_id)
+        while len(self._tasks) > REMEMBERED:
+            self._tasks.popitem(last=False)
 
-    def excuse(self, seconds: float) -> None:
-        """Nobody could have been heard for so long: that is not their silence."""
-        for known in self._known.values():
-            known.heard_s += seconds
+    def forgive(self, seconds: float) -> None:
+        """Extend every task by a time in which this process could receive nothing."""
+        for task in self._tasks.values():
+            task.seen_s += seconds
 
     def ended(self, task_id: str) -> bool:
         """Its end was announced."""
-        known = self._known.get(task_id)
-        return known is not None and known.phase == self._ended
+        task = self._tasks.get(task_id)
+        return task is not None and task.phase == self._ended
 
-    def lives(self, task_id: str, now_s: float) -> bool:
-        """It was announced, has not ended, and somebody still speaks of it."""
-        known = self._known.get(task_id)
-        return known is not None and known.phase != self._ended and not self._silent(known, now_s)
+    def alive(self, task_id: str, now_s: float) -> bool:
+        """It was announced lately, and has not ended."""
+        task = self._tasks.get(task_id)
+        return task is not None and task.phase != self._ended and not self._silent(task, now_s)
 
-    def any_lives(self, now_s: float) -> bool:
-        """Some task lives."""
-        return any(
-            known.phase != self._ended and not self._silent(known, now_s) for known in self._known.values()
-        )
+    def any_alive(self, now_s: float) -> bool:
+        """Some task is alive."""
+        return any(self.alive(task_id, now_s) for task_id in self._tasks)
 
     def orphaned(self, task_id: str, now_s: float) -> bool:
-        """It was announced and has not ended, but nobody has spoken of it for long."""
-        known = self._known.get(task_id)
-        return known is not None and known.phase != self._ended and self._silent(known, now_s)
+        """It was announced and has not ended, and the last announcement is old."""
+        task = self._tasks.get(task_id)
+        return task is not None and task.phase != self._ended and self._silent(task, now_s)
 
-    def wants_more(self, task_id: str, last: int, now_s: float) -> bool:
-        """It lives, and a segment after ``last`` is still to come."""
-        if not self.lives(task_id, now_s):
+    def expects_more(self, task_id: str, last: int, now_s: float) -> bool:
+        """It is alive, and a segment after ``last`` is still to come."""
+        if not self.alive(task_id, now_s):
             return False
-        known = self._known[task_id]
-        return known.phase != self._planned or last + 1 < known.segments
+        task = self._tasks[task_id]
+        return task.phase != self._planned or last + 1 < task.segments
 
-    def silence_of(self, task_id: str, now_s: float) -> float:
-        """How long nobody has spoken of it, seconds; 0 for a task that was never announced."""
-        known = self._known.get(task_id)
-        return 0.0 if known is None else now_s - known.heard_s
+    def silence_s_of(self, task_id: str, now_s: float) -> float:
+        """The age of its last announcement, seconds; 0 for a task that was never announced."""
+        task = self._tasks.get(task_id)
+        return 0.0 if task is None else now_s - task.seen_s
 
-    def _silent(self, known: _Known, now_s: float) -> bool:
-        return now_s - known.heard_s > self.silence_s
+    def _silent(self, task: _Task, now_s: float) -> bool:
+        return now_s - task.seen_s > self.silence_s

@@ -181,8 +181,9 @@ def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
 
 
 def _drive(folder: Path, robots: int, seed: int) -> None:
-    from timely_robots.execution import SegmentOrder
-    from timely_robots.registry import driver_class
+    from timely_robots.segments import SegmentOrder
+    from timely_robots.registry import robot_class
+    from timely_robots.ros.driver_node import DriverNode
 
     received: Times = {}
 
@@ -192,8 +193,11 @@ def _drive(folder: Path, robots: int, seed: int) -> None:
     def make(context: Any) -> list[Any]:
         fleet = _fleet(folder, robots, seed)
         drivers = [
-            driver_class(robot.driver)(
-                namespace=robot.name, context=context, overrides=fleet.driver_parameters(robot)
+            DriverNode(
+                robot_class(robot.driver)(),
+                namespace=robot.name,
+                context=context,
+                overrides=fleet.driver_parameters(robot),
             )
             for robot in fleet.robots
         ]
@@ -220,7 +224,7 @@ def _spin(
 ) -> None:
     """Start nodes, say so when they are ``complete``, and end them when told to."""
     from timely_robots.ros.rclpy_utils import Spinner, isolated_context
-    from timely_robots.ros.realtime import steady_process
+    from timely_robots.ros.realtime import realtime_process
 
     stop = stop_event()
     context = isolated_context()
@@ -230,7 +234,7 @@ def _spin(
         node.trigger_activate()
     spinner = Spinner(context, nodes, name="bench").start()
     try:
-        with steady_process():
+        with realtime_process():
             deadline = time.monotonic() + START_S
             while not complete(nodes):
                 if stop.wait(0.05) or time.monotonic() > deadline:

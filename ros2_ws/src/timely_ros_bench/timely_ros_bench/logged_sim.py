@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from timely_robots.execution import Motion, MotionCancelled, MotionError, SkillCall
-from timely_robots.language import Returned
-from timely_robots.ros.rclpy_utils import described
-from timely_robots.sim.driver import SimDriver
+from timely_robots.robot import Setting
+from timely_robots.segments import Motion, MotionCancelled, MotionError, SkillCall, SkillValue
+from timely_robots.sim.robot import SimRobot
 
 from timely.emulators.command_log import Journal
 
 
-class LoggedSim(SimDriver):
+class LoggedSim(SimRobot):
     """Writes one JSON object for each motion that has ended, as ``timely-emulate --log`` does."""
 
-    def declare(self) -> None:
-        """Also: where the log goes."""
-        super().declare()
-        self.declare_parameter("log", "", described("file of motions", read_only=True))
-        path = str(self.get_parameter("log").value)
+    SETTINGS = (*SimRobot.SETTINGS, Setting("log", "", "file of motions", fixed=True))
+
+    def connect(self, timeout_s: float) -> None:
+        """See ``Robot``: also opens the log."""
+        super().connect(timeout_s)
+        path = str(self.settings["log"])
         self._journal = Journal(Path(path) if path else None)
 
-    def perform(self, call: SkillCall, motion: Motion) -> Returned:
-        """See ``RobotDriver``; here is where the simulated robot moves."""
-        begin_s = self.pacer.now()
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        """See ``Robot``; here is where the simulated robot moves."""
+        begin_s = self.clock.now()
         outcome = "done"
         try:
             return super().perform(call, motion)
@@ -32,5 +32,5 @@ class LoggedSim(SimDriver):
             outcome = "stopped"
             raise
         finally:
-            now = self.pacer.now()
+            now = self.clock.now()
             self._journal.write(now, "motion", call.text, outcome, start_s=begin_s, end_s=now)

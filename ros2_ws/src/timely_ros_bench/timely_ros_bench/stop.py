@@ -20,9 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timely_robots.execution import Motion, MotionCancelled, SkillCall
-from timely_robots.language import Returned
-from timely_robots.sim.driver import SimDriver
+from timely_robots.segments import Motion, MotionCancelled, SkillCall, SkillValue
+from timely_robots.sim.robot import SimRobot
 
 from timely.core.child_process import START_S, ChildProcess, module_command, stop_event
 from timely.core.errors import EngineFailed
@@ -40,20 +39,20 @@ Times = Mapping[str, Sequence[float]]
 """robot -> when something happened, seconds on the monotonic clock, ascending."""
 
 
-class SetPointRobot(SimDriver):
-    """A simulated robot that is told where to go every ``SET_POINT_S``."""
+class SetPointRobot(SimRobot):
+    """A simulated robot that gets a set-point every ``SET_POINT_S``."""
 
-    def declare(self) -> None:
-        """Also: room for the set-points."""
-        super().declare()
+    def connect(self, timeout_s: float) -> None:
+        """See ``Robot``."""
+        super().connect(timeout_s)
         self.commands: list[float] = []
         self.stops: list[float] = []
 
-    def perform(self, call: SkillCall, motion: Motion) -> Returned:
-        """See ``RobotDriver``."""
-        end = self.pacer.now() + self._seconds(call)
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        """See ``Robot``."""
+        end = self.clock.now() + self._seconds(call)
         try:
-            while self.pacer.now() < end:
+            while self.clock.now() < end:
                 motion.check()
                 self.commands.append(time.monotonic())
                 motion.sleep(SET_POINT_S)
@@ -138,7 +137,7 @@ def measure_stop(
 def _fly(folder: Path, robots: int, seed: int) -> None:
     from timely_bridge.fleet import fleet_of
     from timely_bridge.run_fleet import start_fleet
-    from timely_robots.ros.realtime import steady_process
+    from timely_robots.ros.realtime import realtime_process
 
     stop = stop_event()
     entry: dict[str, Any] = {
@@ -152,12 +151,12 @@ def _fly(folder: Path, robots: int, seed: int) -> None:
     url = (folder / "server.url").read_text()
     running = start_fleet(fleet_of({"server_url": url, "robots": entries}))
     try:
-        with steady_process():
+        with realtime_process():
             write_file(folder / "fleet.ready", "yes")
             stop.wait()
     finally:
         running.close()
-    robots_of: dict[str, Any] = running.drivers
+    robots_of: dict[str, Any] = {name: node.robot for name, node in running.drivers.items()}
     times = [
         {name: getattr(node, what) for name, node in robots_of.items()} for what in ("commands", "stops")
     ]

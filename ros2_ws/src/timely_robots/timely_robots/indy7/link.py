@@ -13,10 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
 from typing import Any, TypeVar
 
-from timely_interfaces.msg import ErrorCode
-
-from timely_robots.clock import Pacer
-from timely_robots.execution import MotionError
+from timely_robots.clock import RobotClock
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import MotionError
 
 USED = ("control", "device", "config", "rtde")
 """The controller's channels that this link uses; each reconnects in its own time."""
@@ -32,10 +31,10 @@ class Indy7Link:
         timeout_s: longest wait for an answer.
     """
 
-    def __init__(self, host: str, timeout_s: float, pacer: Pacer) -> None:
+    def __init__(self, host: str, timeout_s: float, clock: RobotClock) -> None:
         self._host = host
         self._timeout_s = timeout_s
-        self._pacer = pacer
+        self._clock = clock
         self._arm: Any = None
         self._calls = ThreadPoolExecutor(4, thread_name_prefix=f"indy7 {host}")
         self._stops = ThreadPoolExecutor(1, thread_name_prefix=f"indy7 {host} stop")
@@ -80,10 +79,10 @@ class Indy7Link:
         """Block until every channel that is used is connected; raises grpc.FutureTimeoutError if one is not."""
         import grpc
 
-        end = self._pacer.now() + timeout_s
+        end = self._clock.now() + timeout_s
         for name in USED:
             channel = getattr(self._arm, f"{name}_channel")
-            grpc.channel_ready_future(channel).result(timeout=max(0.05, end - self._pacer.now()))
+            grpc.channel_ready_future(channel).result(timeout=max(0.05, end - self._clock.now()))
 
     def close(self) -> None:
         """Let go of the arm."""
@@ -108,7 +107,7 @@ class Indy7Link:
                 try:
                     arm.stop_motion()
                 except self._errors:
-                    if self._pacer.wait(self._closing, HALT_AGAIN_S):
+                    if self._clock.wait(self._closing, HALT_AGAIN_S):
                         return
                 else:
                     return
@@ -174,7 +173,7 @@ class Indy7Link:
         return result
 
     def _run(self) -> None:
-        while not self._pacer.wait(self._closing, STATE_EVERY_S):
+        while not self._clock.wait(self._closing, STATE_EVERY_S):
             try:
                 if self.complaint:
                     self._until_ready(self._timeout_s)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from timely_interfaces.msg import ErrorCode
-
-from timely_robots.execution import MotionError
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import MotionError
 
 Spot = tuple[float, float, float]
 
@@ -36,7 +35,7 @@ class Table:
             self.places[_key(name)] = (x, y, z)
 
     def place(self, name: str) -> Spot:
-        """Where something is; raises MotionError if nobody knows."""
+        """DronePose something is; raises MotionError if nobody knows."""
         spot = self.places.get(_key(name))
         if spot is None:
             known = ", ".join(sorted(self.places)) or "nothing"

@@ -11,11 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from timely_interfaces.msg import ErrorCode
-
-from timely_robots.execution import MotionError
+from timely_robots.error_codes import ErrorCode
 from timely_robots.mujoco.models import ARM_JOINTS, CUBE_M, FINGER_REACH_M, HOME, STEP_S, Spot
 from timely_robots.mujoco.path import Progress
+from timely_robots.segments import MotionError
 
 SHOULDER_M, UPPER_M, FORE_M, TOOL_M = 0.30, 0.40, 0.35, 0.155
 """Height of the shoulder, lengths of the arm's parts, and from the wrist to the middle of the fingers."""
@@ -86,7 +85,7 @@ class Arm:
         self.steady_s = 0.0
         self.holding = ""
         self.tool: Spot = (0.0, 0.0, 0.0)
-        """Where the middle of the fingers is, as of the last step."""
+        """DronePose the middle of the fingers is, as of the last step."""
 
     # --- Orders; with the simulation locked ---
 
@@ -172,7 +171,7 @@ class Arm:
         return float(sum(self._data.qpos[address] for address in self._fingers))
 
     def spot(self, name: str) -> Spot:
-        """Where the middle of a thing is."""
+        """DronePose the middle of a thing is."""
         x, y, z = self._data.xpos[self._bodies[name]].tolist()
         return (x, y, z)
 

@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from timely_interfaces.msg import ErrorCode
-
-from timely_robots.execution import Motion, MotionError, SkillCall
-from timely_robots.language import Returned
+from timely_robots.error_codes import ErrorCode
 from timely_robots.mujoco.arm import Arm, joints_for
 from timely_robots.mujoco.models import CUBE_M, HOME, Spot
+from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 
 ABOVE_M = 0.10
 LET_GO_M = 0.004
@@ -55,8 +53,8 @@ class Desk:
         self._move, self._wait, self._allowed, self._say = move, wait, allowed, say
         self._speed = joint_speed
 
-    def perform(self, call: SkillCall, motion: Motion) -> Returned:
-        """See ``RobotDriver.perform``."""
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        """See ``Robot.perform``."""
         name = str(call.args[0]).partition("[")[0].strip().lower() if call.args else ""
         match call.skill:
             case "home":
@@ -82,10 +80,10 @@ class Desk:
                 raise MotionError(f"this arm cannot {call.skill}", ErrorCode.SKILL_FORBIDDEN)
         return None
 
-    # --- Where things are ---
+    # --- DronePose things are ---
 
     def _top(self, name: str) -> Spot:
-        """Where the fingers' middle must be to take a thing, or to put one of our cubes on a place."""
+        """DronePose the fingers' middle must be to take a thing, or to put one of our cubes on a place."""
         if name in self._things:
             return self._arm.spot(name)
         if name in self._places:
@@ -95,7 +93,7 @@ class Desk:
         raise MotionError(f"there is no {name!r} here; there is: {known}", ErrorCode.MOTION_FAILED)
 
     def _rest(self, name: str) -> Spot:
-        """Where a thing that is put on ``name`` comes to rest."""
+        """DronePose a thing that is put on ``name`` comes to rest."""
         x, y, z = self._top(name)
         return (x, y, z + CUBE_M) if name in self._things else (x, y, z)
 

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from timely_interfaces.msg import ErrorCode
-
-from timely_robots.clock import Pacer, SteppedPacer
-from timely_robots.execution import MotionError
+from timely_robots.clock import RobotClock, SteppedClock
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import MotionError
 
 LAP_S = 0.004
 """The simulation is brought up to date this often."""
@@ -45,13 +44,15 @@ def load(xml: str) -> tuple[Any, Any]:
 
 
 class Physics:
-    """Steps a model as time goes by; with a ``SteppedPacer``, time goes by as it steps.
+    """Steps a model as time goes by; with a ``SteppedClock``, time goes by as it steps.
 
     Args:
-        speed: simulated seconds per second of ``pacer``.
+        speed: simulated seconds per second of ``clock``.
     """
 
-    def __init__(self, model: Any, data: Any, controller: Controller, pacer: Pacer, speed: float) -> None:
+    def __init__(
+        self, model: Any, data: Any, controller: Controller, clock: RobotClock, speed: float
+    ) -> None:
         import mujoco
 
         self._step: Callable[[Any, Any], None] = mujoco.mj_step
@@ -59,9 +60,9 @@ class Physics:
         self.lock = threading.RLock()
         """Held while the state changes: take it to look at more than one number, and to set a goal."""
         self.speed = speed
-        self._controller, self._pacer = controller, pacer
+        self._controller, self._clock = controller, clock
         self._closing = threading.Event()
-        self._last_s = pacer.now()
+        self._last_s = clock.now()
         self._behind_s = 0.0
         self.failure = ""
         """Why the simulation ended by itself."""
@@ -71,7 +72,7 @@ class Physics:
 
     def start(self) -> Physics:
         """Let time pass."""
-        self._last_s = self._pacer.now()
+        self._last_s = self._clock.now()
         self._thread.start()
         return self
 
@@ -91,16 +92,16 @@ class Physics:
             self._step(self.model, self.data)
 
     def _run(self) -> None:
-        pacer = self._pacer
+        clock = self._clock
         try:
-            if isinstance(pacer, SteppedPacer):
-                while not self._closing.wait(LAP_S / pacer.speed):
+            if isinstance(clock, SteppedClock):
+                while not self._closing.wait(LAP_S / clock.speed):
                     with self.lock:
                         self.advance(LAP_S)
-                    pacer.advance(LAP_S)
+                    clock.advance(LAP_S)
                 return
-            while not pacer.wait(self._closing, LAP_S):
-                now_s = pacer.now()
+            while not clock.wait(self._closing, LAP_S):
+                now_s = clock.now()
                 passed, self._last_s = (now_s - self._last_s) * self.speed, now_s
                 self.lost_s += max(0.0, passed - MAX_BEHIND_S)
                 with self.lock:

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from timely_robots.detector import Where
+from timely_robots.detector import DronePose
 from timely_robots.mujoco.models import DRAG_M, DRONE_KG, GRAVITY, ROTOR_ARM_M, ROTOR_MAX_N, STEP_S
 from timely_robots.mujoco.path import Progress
 
@@ -76,8 +76,8 @@ class Pilot:
         self.leg = Leg((0.0, 0.0, 0.0), 0.0)
         self.steady_s = 0.0
         self.flown_s = 0.0
-        self.where = Where()
-        """Where it is, as of the last step."""
+        self.where = DronePose()
+        """DronePose it is, as of the last step."""
 
     # --- Orders; with the simulation locked ---
 
@@ -138,7 +138,7 @@ class Pilot:
     def control(self, now_s: float) -> None:
         """See ``physics.Controller``."""
         at, (qw, qx, qy, qz), yaw = self._state()
-        self.where = Where(at[0], at[1], at[2], yaw)
+        self.where = DronePose(at[0], at[1], at[2], yaw)
         if not self.flying:
             self._data.ctrl[:] = 0.0
             return

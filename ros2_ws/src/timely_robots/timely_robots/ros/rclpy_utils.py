@@ -194,7 +194,7 @@ def finish_goal(server: ActionServer, handle: ServerGoalHandle, state: str, resu
         server.notify_execute(handle, settle)
 
 
-def described(
+def describe_parameter(
     text: str, *, read_only: bool = False, low: Any = None, high: Any = None
 ) -> ParameterDescriptor:
     """A parameter descriptor with an inclusive range, so that rclpy itself refuses values outside it."""

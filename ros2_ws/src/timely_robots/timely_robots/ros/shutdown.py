@@ -1,4 +1,4 @@
-"""When a process of nodes ends: at Ctrl-C, at SIGTERM, with its parent, or when ROS 2 goes down under it."""
+"""The end of a process of nodes: at Ctrl-C, at SIGTERM, with its parent, or with the ROS 2 context."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import threading
 
 from rclpy.context import Context
 
-LOOK_EVERY_S = 0.5
-"""How often a waiting process looks whether ROS 2 is still there."""
+CHECK_PERIOD_S = 0.5
+"""How often a waiting process checks the ROS 2 context."""
 
 
-def ending_signals() -> threading.Event:
+def stop_on_signals() -> threading.Event:
     """An event that Ctrl-C and SIGTERM set from now on, instead of ending the process. For the main thread."""
-    ended = threading.Event()
+    stop = threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: ended.set())
-    return ended
+        signal.signal(name, lambda *_: stop.set())
+    return stop
 
 
-def end_with_the_parent(ended: threading.Event | None = None) -> None:
-    """Set ``ended`` when standard input closes, which it does when the parent goes away; without one, exit."""
+def stop_with_parent(stop: threading.Event | None = None) -> None:
+    """Set ``stop`` when the parent ends, which closes standard input; without an event, exit."""
 
-    def orphaned() -> None:
+    def watch() -> None:
         with contextlib.suppress(OSError):
             while os.read(0, 4096):
                 pass
-        if ended is None:
+        if stop is None:
             os._exit(1)
-        ended.set()
+        stop.set()
 
-    threading.Thread(target=orphaned, name="parent", daemon=True).start()
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-def wait_for_the_end(ended: threading.Event, context: Context) -> None:
-    """Return when ``ended`` is set or ``context`` is shut down."""
-    while not ended.wait(LOOK_EVERY_S) and context.ok():
+def wait_for_stop(stop: threading.Event, context: Context) -> None:
+    """Return when ``stop`` is set or ``context`` is shut down."""
+    while not stop.wait(CHECK_PERIOD_S) and context.ok():
         pass

@@ -6,10 +6,8 @@ import math
 import re
 from collections.abc import Callable, Iterable
 
-from timely_interfaces.msg import ErrorCode
-
-from timely_robots.execution import MotionError, SkillCall
-from timely_robots.language import Returned
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import MotionError, SkillCall, SkillValue
 
 SEEN_AT_M = 1.5
 """Every thing in the scene is this far away."""
@@ -88,7 +86,7 @@ class SimWorld:
         elif call.skill in ("log", "say"):
             self.log = [*self.log[-99:], str(call.args[0])]
 
-    def answer(self, call: SkillCall) -> Returned:
+    def answer(self, call: SkillCall) -> SkillValue:
         """What a query returns; None for a motion."""
         query = _QUERIES.get(call.skill)
         return None if query is None else query(self, call.args[0] if call.args else "")
@@ -118,7 +116,7 @@ def _name(thing: object) -> str:
     return POSITION.sub("", str(thing)).strip().lower()
 
 
-_QUERIES: dict[str, Callable[[SimWorld, object], Returned]] = {
+_QUERIES: dict[str, Callable[[SimWorld, object], SkillValue]] = {
     "is_visible": SimWorld.has,
     "scan": SimWorld.has,
     "scan_abstract": SimWorld.find,

@@ -15,10 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from timely_interfaces.msg import ErrorCode
-
-from timely_robots.clock import Pacer
-from timely_robots.execution import MotionError
+from timely_robots.clock import RobotClock
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import MotionError
 
 COMMAND_PORT = 8889
 TICK_S = 0.05
@@ -51,9 +50,9 @@ class TelloState:
 class TelloLink:
     """A connected drone; made by ``open_link``. Safe to use from several threads."""
 
-    def __init__(self, drone: Any, pacer: Pacer) -> None:
+    def __init__(self, drone: Any, clock: RobotClock) -> None:
         self._drone = drone
-        self._pacer = pacer
+        self._clock = clock
         self._sending = threading.Lock()
         self._sent_s = -math.inf
         self._state = TelloState()
@@ -74,7 +73,7 @@ class TelloLink:
     @property
     def silent_s(self) -> float:
         """For how long nothing has been heard, seconds."""
-        return self._pacer.now() - self._state.heard_s
+        return self._clock.now() - self._state.heard_s
 
     @property
     def flying(self) -> bool:
@@ -84,13 +83,13 @@ class TelloLink:
     def send(self, text: str) -> None:
         """Send a command and wait for nothing. A network that refuses it is as good as one that loses it."""
         with self._sending:
-            self._sent_s = self._pacer.now()
+            self._sent_s = self._clock.now()
             with contextlib.suppress(OSError):
                 self._drone.send_command_without_return(text)
 
     def begin(self, text: str, wait: Callable[[float], None]) -> None:
         """Send a command whose answer matters: not too soon after the last, with late answers thrown away."""
-        wait(max(0.0, self._sent_s + SPACING_S - self._pacer.now()))
+        wait(max(0.0, self._sent_s + SPACING_S - self._clock.now()))
         self._answers().clear()
         self.send(text)
 
@@ -106,22 +105,22 @@ class TelloLink:
 
     def insist(self, text: str, timeout_s: float, wait: Callable[[float], None]) -> bool:
         """Send a command that may safely come twice until it is answered with ok; False if it never was."""
-        end = self._pacer.now() + timeout_s
-        while self._pacer.now() < end:
+        end = self._clock.now() + timeout_s
+        while self._clock.now() < end:
             self.begin(text, wait)
-            again = self._pacer.now() + TRY_S
-            while self._pacer.now() < min(again, end):
+            again = self._clock.now() + TRY_S
+            while self._clock.now() < min(again, end):
                 if (said := self.answer()) is not None:
                     if said.lower() == "ok":
                         return True
                     break
                 wait(0.02)
-            wait(max(0.0, min(again, end) - self._pacer.now()))
+            wait(max(0.0, min(again, end) - self._clock.now()))
         return False
 
     def halt(self) -> None:
         """Hover now; repeated in the background until the drone is seen at rest. Returns at once, from any thread."""
-        self._halting = (self._pacer.now() + HALT_FOR_S, self._state.packets)
+        self._halting = (self._clock.now() + HALT_FOR_S, self._state.packets)
         self.send("stop")
 
     @property
@@ -141,9 +140,9 @@ class TelloLink:
         return found
 
     def _run(self) -> None:
-        while not self._pacer.wait(self._closing, TICK_S):
+        while not self._clock.wait(self._closing, TICK_S):
             self._listen()
-            now = self._pacer.now()
+            now = self._clock.now()
             if self._halting is not None:
                 until, packets = self._halting
                 # Two packets of rest: the first may have been on its way when the stop was sent.
@@ -162,7 +161,7 @@ class TelloLink:
         raw = self._drone.get_current_state()
         if raw is self._raw or not raw:
             return
-        self._raw, now, before = raw, self._pacer.now(), self._state
+        self._raw, now, before = raw, self._clock.now(), self._state
         speed = 0.1 * math.hypot(*(float(raw.get(key, 0)) for key in ("vgx", "vgy", "vgz")))
         yaw, height = float(raw.get("yaw", 0.0)), 0.01 * float(raw.get("h", 0.0))
         same = speed == 0.0 and (yaw, height) == (before.yaw_deg, before.height_m)
@@ -171,7 +170,7 @@ class TelloLink:
         self._state = TelloState(now, before.packets + 1, yaw, height, speed, battery, rest_s)
 
 
-def open_link(host: str, port: int, timeout_s: float, pacer: Pacer) -> TelloLink:
+def open_link(host: str, port: int, timeout_s: float, clock: RobotClock) -> TelloLink:
     """Connect: the drone answers ``command`` and its state comes.
 
     Raises:
@@ -194,15 +193,15 @@ def open_link(host: str, port: int, timeout_s: float, pacer: Pacer) -> TelloLink
             ErrorCode.CONNECTION_LOST,
         ) from error
     drone.address = (address, port)
-    link = TelloLink(drone, pacer)
+    link = TelloLink(drone, clock)
     never = threading.Event()
 
     def wait(seconds: float) -> None:
-        pacer.wait(never, seconds)
+        clock.wait(never, seconds)
 
-    end = pacer.now() + timeout_s
+    end = clock.now() + timeout_s
     if link.insist("command", timeout_s, wait):
-        while pacer.now() < end:
+        while clock.now() < end:
             if link.state.packets:
                 return link
             wait(TICK_S)

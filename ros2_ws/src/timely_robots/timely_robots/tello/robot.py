@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-from timely_interfaces.msg import ErrorCode
+from typing import Any, ClassVar
 
 from lrtrace.errors import LRTraceError
-from timely_robots.detector import Where
-from timely_robots.driver import Sensed
-from timely_robots.drone_skills import STRAIGHT, DroneDriver
-from timely_robots.execution import Motion, MotionCancelled, MotionError
-from timely_robots.ros.rclpy_utils import described
+from timely_robots.clock import RobotClock
+from timely_robots.detector import DronePose
+from timely_robots.drone_skills import DETECTOR_SETTINGS, STRAIGHT, DroneRobot
+from timely_robots.error_codes import ErrorCode
+from timely_robots.robot import RobotStatus, Setting
+from timely_robots.segments import Motion, MotionCancelled, MotionError
 from timely_robots.tello.link import COMMAND_PORT, STATE_SILENCE_S, TelloLink, open_link
 
 POLL_S = 0.02
@@ -53,7 +54,7 @@ class Flight:
     """Complaints that mean: it is doing so already. The network may have brought the command twice."""
 
 
-class TelloDriver(DroneDriver):
+class TelloRobot(DroneRobot):
     """A Tello, or its emulator (``timely-emulate tello``).
 
     Takes off before the first motion of a plan and lands when the node is cleaned up. Its position is dead reckoning
@@ -62,42 +63,37 @@ class TelloDriver(DroneDriver):
 
     kind = "tello"
 
-    def declare(self) -> None:
-        """Parameters: where the drone is and what it sees."""
-        self.declare_parameter("host", "192.168.10.1", described("address of the drone", read_only=True))
-        self.declare_parameter(
-            "command_port", COMMAND_PORT, described("its port; an emulator's is 18889", low=1, high=65535)
-        )
-        self.declare_parameter("speed_cm_s", 100, described("of straight moves [cm/s]", low=10, high=100))
-        self.declare_parameter(
-            "battery_reserve", 0.1, described("below it flies no more and lands [0..1]", low=0.0, high=1.0)
-        )
-        self.declare_parameter(
-            "resend_lost",
-            1,
-            described(
-                "how often a command that the drone shows not to have got is sent again", low=0, high=3
-            ),
-        )
-        self.declare_eyes()
+    SETTINGS: ClassVar[tuple[Setting, ...]] = (
+        Setting("host", "192.168.10.1", "address of the drone", fixed=True),
+        Setting("command_port", COMMAND_PORT, "its port; an emulator's is 18889", 1, 65535),
+        Setting("speed_cm_s", 100, "of straight moves [cm/s]", 10, 100),
+        Setting("battery_reserve", 0.1, "below it flies no more and lands [0..1]", 0.0, 1.0),
+        Setting(
+            "resend_lost", 1, "how often a command that the drone evidently did not get is sent again", 0, 3
+        ),
+        *DETECTOR_SETTINGS,
+    )
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
+        super().__init__(settings, clock)
         self._link: TelloLink | None = None
         self._never = threading.Event()
 
     def connect(self, timeout_s: float) -> None:
-        """See ``RobotDriver``."""
-        self.open_eyes()
-        host, port = str(self.get_parameter("host").value), int(self.get_parameter("command_port").value)
-        begin_s = self.pacer.now()
-        link = open_link(host, port, timeout_s, self.pacer)
-        speed = int(self.get_parameter("speed_cm_s").value)
+        """See ``Robot``."""
+        self.open_detector()
+        host, port = self.settings["host"], self.settings["command_port"]
+        begin_s = self.clock.now()
+        link = open_link(host, port, timeout_s, self.clock)
+        speed = self.settings["speed_cm_s"]
         if (limit := self.profile.speed.linear_m_per_s) is not None:
             speed = min(speed, max(10, int(100 * limit)))
-        left_s = max(0.5, timeout_s - (self.pacer.now() - begin_s))
+        left_s = max(0.5, timeout_s - (self.clock.now() - begin_s))
         if not link.insist(f"speed {speed}", left_s, self._wait):
             link.close()
             raise MotionError(f"the drone at {host} does not take its speed", ErrorCode.CONNECTION_LOST)
         self._speed = 0.01 * speed
-        self._where = Where()
+        self._where = DronePose()
         self._north = link.state.yaw_deg
         self._ground_m = 0.0
         self._link = link
@@ -107,28 +103,28 @@ class TelloDriver(DroneDriver):
         link, self._link = self._link, None
         if link is None:
             return
-        end = self.pacer.now() + LAND_S
+        end = self.clock.now() + LAND_S
         # A stop that is still being repeated would end the landing.
         while link.halting:
             self._wait(POLL_S)
-        while link.flying and link.silent_s < STATE_SILENCE_S and self.pacer.now() < end:
+        while link.flying and link.silent_s < STATE_SILENCE_S and self.clock.now() < end:
             # Landing twice is landing once. Not while it descends: each command is answered with an error then.
-            if link.state.rest_s <= self.pacer.now() - 0.3:
+            if link.state.rest_s <= self.clock.now() - 0.3:
                 link.begin("land", self._wait)
             self._wait(0.5)
         link.close()
 
     def halt(self) -> None:
-        """See ``RobotDriver``."""
+        """See ``Robot``."""
         link = self._link
         if link is not None:
             link.halt()
 
-    def sense(self) -> Sensed:
-        """See ``RobotDriver``."""
+    def status(self) -> RobotStatus:
+        """See ``Robot``."""
         link = self._link
         if link is None:
-            return Sensed()
+            return RobotStatus()
         where = self.here()
         turn = (0.0, 0.0, math.sin(where.yaw / 2.0), math.cos(where.yaw / 2.0))
         silent = link.silent_s > STATE_SILENCE_S
@@ -137,12 +133,12 @@ class TelloDriver(DroneDriver):
             if silent
             else ("flying" if link.flying else "on the ground")
         )
-        return Sensed((where.x, where.y, link.state.height_m), turn, link.state.battery, detail)
+        return RobotStatus((where.x, where.y, link.state.height_m), turn, link.state.battery, detail)
 
     # --- Flying ---
 
     def fly(self, skill: str, centimetres: float, motion: Motion) -> None:
-        """See ``DroneDriver``."""
+        """See ``DroneRobot``."""
         command, direction = STRAIGHT[skill]
         cm = _whole(centimetres, 20, 500, skill)
         way = tuple(0.01 * cm * part for part in direction)
@@ -152,7 +148,7 @@ class TelloDriver(DroneDriver):
         )
 
     def turn(self, degrees: float, motion: Motion) -> None:
-        """See ``DroneDriver``."""
+        """See ``DroneRobot``."""
         skill = "turn_cw" if degrees > 0 else "turn_ccw"
         whole = _whole(abs(degrees), 1, 360, skill)
         expected = self._expected(skill, whole, 0.8 + whole / 60.0)
@@ -184,12 +180,12 @@ class TelloDriver(DroneDriver):
         fence = self.profile.geofence
         if fence is not None and not fence.contains(there.x, there.y, max(0.0, link.state.height_m + up)):
             raise MotionError(f"{flight.text} leaves the geofence", ErrorCode.OUT_OF_LIMITS)
-        begin_s, share = self.pacer.now(), 0.0
+        begin_s, share = self.clock.now(), 0.0
         try:
             self._carry_out(flight, link, motion)
             share = 1.0
         except (MotionError, MotionCancelled):
-            share = min(1.0, max(0.0, (self.pacer.now() - begin_s) / flight.expected_s))
+            share = min(1.0, max(0.0, (self.clock.now() - begin_s) / flight.expected_s))
             raise
         finally:
             self._where = replace(
@@ -197,7 +193,7 @@ class TelloDriver(DroneDriver):
             )
 
     def _carry_out(self, flight: Flight, link: TelloLink, motion: Motion) -> None:
-        for _ in range(1 + int(self.get_parameter("resend_lost").value)):
+        for _ in range(1 + self.settings["resend_lost"]):
             link.awaiting = True
             try:
                 if self._try(flight, link, motion):
@@ -215,15 +211,15 @@ class TelloDriver(DroneDriver):
         """Send it once and wait for its end; False if the drone never began."""
         before = link.state
         link.begin(flight.text, motion.sleep)
-        begin_s = heard_s = self.pacer.now()
+        begin_s = heard_s = self.clock.now()
         began, certain = False, flight.shows
         while True:
             motion.sleep(POLL_S)
-            elapsed, state = self.pacer.now() - begin_s, link.state
-            certain = certain and self.pacer.now() - max(heard_s, state.heard_s) <= LARGEST_GAP_S
+            elapsed, state = self.clock.now() - begin_s, link.state
+            certain = certain and self.clock.now() - max(heard_s, state.heard_s) <= LARGEST_GAP_S
             motion.progress(max(POLL_S, flight.expected_s - elapsed))
             said = (link.answer() or "").lower()
-            underway = state.speed >= UNDERWAY_M_PER_S and self.pacer.now() - state.heard_s <= LARGEST_GAP_S
+            underway = state.speed >= UNDERWAY_M_PER_S and self.clock.now() - state.heard_s <= LARGEST_GAP_S
             if said == "ok" and elapsed >= flight.quickest_s and not underway:
                 return True
             if said and said != "ok" and not any(word in said for word in flight.deaf_to):
@@ -239,7 +235,7 @@ class TelloDriver(DroneDriver):
                     state.speed > 0.0 or (state.yaw_deg, state.height_m) != (before.yaw_deg, before.height_m)
                 )
             )
-            at_rest = state.packets > before.packets + 3 and self.pacer.now() - state.rest_s >= RESTED_S
+            at_rest = state.packets > before.packets + 3 and self.clock.now() - state.rest_s >= RESTED_S
             if began and at_rest and elapsed >= max(flight.quickest_s, flight.rests_s):
                 if not link.flying:
                     raise MotionError("the drone has landed by itself", ErrorCode.MOTION_FAILED)
@@ -261,7 +257,7 @@ class TelloDriver(DroneDriver):
         return link
 
     def _check_battery(self, link: TelloLink) -> None:
-        reserve = float(self.get_parameter("battery_reserve").value)
+        reserve = float(self.settings["battery_reserve"])
         if link.state.battery < reserve:
             if link.flying:
                 link.send("land")
@@ -277,17 +273,17 @@ class TelloDriver(DroneDriver):
         """
         while link.halting:
             motion.sleep(POLL_S)
-        end_s = self.pacer.now() + TAIL_S
-        while (link.state.speed > 0.0 or link.silent_s > LARGEST_GAP_S) and self.pacer.now() < end_s:
+        end_s = self.clock.now() + TAIL_S
+        while (link.state.speed > 0.0 or link.silent_s > LARGEST_GAP_S) and self.clock.now() < end_s:
             motion.sleep(POLL_S)
 
     def _wait(self, seconds: float) -> None:
-        self.pacer.wait(self._never, seconds)
+        self.clock.wait(self._never, seconds)
 
-    # --- Where it is ---
+    # --- DronePose it is ---
 
-    def here(self) -> Where:
-        """See ``DroneDriver``: x and y as told, height and yaw by the drone's own word."""
+    def here(self) -> DronePose:
+        """See ``DroneRobot``: x and y as told, height and yaw by the drone's own word."""
         link = self._link
         if link is None:
             return self._where

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any, ClassVar
 
-from timely_interfaces.msg import ErrorCode
-
-from timely_robots.detector import Where
-from timely_robots.driver import Sensed
-from timely_robots.drone_skills import STRAIGHT, DroneDriver
-from timely_robots.execution import Motion, MotionCancelled, MotionError, SkillCall
-from timely_robots.language import Returned
+from timely_robots.clock import RobotClock
+from timely_robots.detector import DronePose
+from timely_robots.drone_skills import DETECTOR_SETTINGS, STRAIGHT, DroneRobot
+from timely_robots.error_codes import ErrorCode
 from timely_robots.mujoco import models
 from timely_robots.mujoco.arm import Arm
 from timely_robots.mujoco.desk import Desk
 from timely_robots.mujoco.models import Spot
 from timely_robots.mujoco.physics import Physics, load
 from timely_robots.mujoco.quadrotor import Pilot
-from timely_robots.ros.rclpy_utils import described
+from timely_robots.robot import RobotStatus, Setting
+from timely_robots.segments import Motion, MotionCancelled, MotionError, SkillCall, SkillValue
 
 BODIES = ("arm", "quadrotor")
 POLL_S = 0.01
@@ -35,7 +34,7 @@ BEHIND_S = 0.5
 """A simulation that has lost more time than this says so."""
 
 
-class MujocoDriver(DroneDriver):
+class MujocoRobot(DroneRobot):
     """A robot that is all physics, without a window: gravity, contacts, motors that need time.
 
     The parameter ``body`` says which; ``speed`` accelerates the physics, and what is reported are the times that it
@@ -45,55 +44,43 @@ class MujocoDriver(DroneDriver):
     """
 
     kind = "mujoco"
-    own_time = True
-    """It can make a ``SteppedPacer``'s time go by."""
+    drives_clock = True
 
-    def declare(self) -> None:
-        """Parameters: which body, how fast time goes, what there is."""
-        self.declare_parameter("body", BODIES[0], described(f"one of {', '.join(BODIES)}", read_only=True))
-        self.declare_parameter(
-            "speed", 1.0, described("simulated seconds a second", low=0.01, high=100.0, read_only=True)
-        )
-        self.declare_parameter("seed", 0, described("of the wind", low=0, high=2**31 - 1, read_only=True))
-        self.declare_parameter(
-            "gust_n", 0.01, described("wind on a quadrotor [N]", low=0.0, high=0.1, read_only=True)
-        )
-        self.declare_parameter(
-            "cruise_m_per_s", 1.0, described("of a quadrotor's straight moves [m/s]", low=0.1, high=3.0)
-        )
-        self.declare_parameter(
-            "turn_deg_per_s", 60.0, described("of a quadrotor's turns [deg/s]", low=5.0, high=180.0)
-        )
-        self.declare_parameter(
-            "joint_rad_per_s", 1.5, described("of the arm's fastest joint [rad/s]", low=0.1, high=3.0)
-        )
-        self.declare_parameter(
-            "places", [""], described("mats on the arm's table, name:x,y in metres", read_only=True)
-        )
-        # Of an arm ``things`` are cubes, name:x,y; of a quadrotor a room, as for the other drones.
-        self.declare_eyes()
+    # Of an arm ``things`` are cubes, name:x,y; of a quadrotor a room, as for the other drones.
+    SETTINGS: ClassVar[tuple[Setting, ...]] = (
+        Setting("body", BODIES[0], f"one of {', '.join(BODIES)}", fixed=True),
+        Setting("speed", 1.0, "simulated seconds a second", 0.01, 100.0, fixed=True),
+        Setting("seed", 0, "of the wind", 0, 2**31 - 1, fixed=True),
+        Setting("gust_n", 0.01, "wind on a quadrotor [N]", 0.0, 0.1, fixed=True),
+        Setting("cruise_m_per_s", 1.0, "of a quadrotor's straight moves [m/s]", 0.1, 3.0),
+        Setting("turn_deg_per_s", 60.0, "of a quadrotor's turns [deg/s]", 5.0, 180.0),
+        Setting("joint_rad_per_s", 1.5, "of the arm's fastest joint [rad/s]", 0.1, 3.0),
+        Setting("places", [""], "mats on the arm's table, name:x,y in metres", fixed=True),
+        *DETECTOR_SETTINGS,
+    )
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
+        super().__init__(settings, clock)
         self._physics: Physics | None = None
         self._pilot: Pilot | None = None
         self._arm: Arm | None = None
         self._never = threading.Event()
 
     def connect(self, timeout_s: float) -> None:
-        """See ``RobotDriver``: load the model and let its time begin."""
-        body = str(self.get_parameter("body").value)
+        """See ``Robot``: load the model and let its time begin."""
+        body = self.settings["body"]
         if body not in BODIES:
             raise MotionError(f"body: {body!r} is not one of {', '.join(BODIES)}", ErrorCode.INVALID_INPUT)
-        self._speed = float(self.get_parameter("speed").value)
+        self._speed = float(self.settings["speed"])
         self._pilot = self._arm = None
         self._up = False
         if body == "arm":
             self._set_the_table()
         else:
-            self.open_eyes()
+            self.open_detector()
             model, data = load(models.quadrotor_model())
-            self._pilot = Pilot(
-                data, int(self.get_parameter("seed").value), float(self.get_parameter("gust_n").value)
-            )
-            self._physics = Physics(model, data, self._pilot, self.pacer, self._speed)
+            self._pilot = Pilot(data, self.settings["seed"], float(self.settings["gust_n"]))
+            self._physics = Physics(model, data, self._pilot, self.clock, self._speed)
         if self._physics is not None:
             self._physics.start()
 
@@ -106,7 +93,7 @@ class MujocoDriver(DroneDriver):
         model, data = load(models.arm_model(things, places))
         self._arm = arm = Arm(model, data, list(things))
         limit = self.profile.speed.joint_rad_per_s or math.inf
-        self._physics = Physics(model, data, arm, self.pacer, self._speed)
+        self._physics = Physics(model, data, arm, self.clock, self._speed)
         self._desk = Desk(
             arm,
             things,
@@ -114,13 +101,13 @@ class MujocoDriver(DroneDriver):
             move=self._carry_out,
             wait=lambda seconds, motion: motion.sleep(seconds / self._speed),
             allowed=self._allowed,
-            joint_speed=min(limit, float(self.get_parameter("joint_rad_per_s").value)),
-            say=self.get_logger().info,
+            joint_speed=min(limit, float(self.settings["joint_rad_per_s"])),
+            say=self.log.info,
         )
 
-    def _spots(self, parameter: str) -> dict[str, tuple[float, float]]:
+    def _spots(self, setting: str) -> dict[str, tuple[float, float]]:
         found: dict[str, tuple[float, float]] = {}
-        for text in self.get_parameter(parameter).value:
+        for text in self.settings[setting]:
             if not text:
                 continue
             name, _, where = text.partition(":")
@@ -129,43 +116,43 @@ class MujocoDriver(DroneDriver):
             except ValueError:
                 x = y = math.nan
             if not name.strip() or not math.isfinite(x) or not math.isfinite(y):
-                raise MotionError(f"{parameter}: {text!r} is not name:x,y", ErrorCode.INVALID_INPUT)
+                raise MotionError(f"{setting}: {text!r} is not name:x,y", ErrorCode.INVALID_INPUT)
             found[name.strip().lower()] = (x, y)
         return found
 
     def disconnect(self) -> None:
-        """See ``RobotDriver``: land, and stop the clock."""
+        """See ``Robot``: land, and stop the clock."""
         physics, self._physics = self._physics, None
         if physics is None:
             return
         pilot = self._pilot
         if pilot is not None and pilot.flying and not physics.failure:
-            end = self.pacer.now() + LAND_S / self._speed
+            end = self.clock.now() + LAND_S / self._speed
             with physics.lock:
                 pilot.land()
-            while not pilot.progress.ended and self.pacer.now() < end:
-                self.pacer.wait(self._never, POLL_S / self._speed)
+            while not pilot.progress.ended and self.clock.now() < end:
+                self.clock.wait(self._never, POLL_S / self._speed)
             pilot.cut_motors()
         physics.close()
 
     def halt(self) -> None:
-        """See ``RobotDriver``: brake, in the air or over the table."""
+        """See ``Robot``: brake, in the air or over the table."""
         for body in (self._pilot, self._arm):
             if body is not None:
                 body.brake()
 
-    def sense(self) -> Sensed:
-        """See ``RobotDriver``."""
+    def status(self) -> RobotStatus:
+        """See ``Robot``."""
         if self._pilot is not None:
             where = self._pilot.where
             turn = (0.0, 0.0, math.sin(0.5 * where.yaw), math.cos(0.5 * where.yaw))
             battery = max(0.0, 1.0 - self._pilot.flown_s / FLIGHT_S)
             detail = self._failure() or ("flying" if self._pilot.flying else "on the ground")
-            return Sensed((where.x, where.y, where.z), turn, battery, detail)
+            return RobotStatus((where.x, where.y, where.z), turn, battery, detail)
         if self._arm is not None:
             down = (0.0, 1.0, 0.0, 0.0)
-            return Sensed(self._arm.tool, down, detail=self._failure(), holding=self._arm.holding)
-        return Sensed()
+            return RobotStatus(self._arm.tool, down, detail=self._failure(), holding=self._arm.holding)
+        return RobotStatus()
 
     def _failure(self) -> str:
         physics = self._physics
@@ -174,22 +161,22 @@ class MujocoDriver(DroneDriver):
         behind = f"too slow a machine: {physics.lost_s:.1f} s behind" if physics.lost_s > BEHIND_S else ""
         return physics.failure or behind
 
-    def perform(self, call: SkillCall, motion: Motion) -> Returned:
-        """See ``RobotDriver``."""
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        """See ``Robot``."""
         return self._desk.perform(call, motion) if self._arm is not None else super().perform(call, motion)
 
-    # --- The quadrotor; see DroneDriver ---
+    # --- The quadrotor; see DroneRobot ---
 
-    def here(self) -> Where:
-        """See ``DroneDriver``; the height is that above where it hovers after taking off."""
+    def here(self) -> DronePose:
+        """See ``DroneRobot``; the height is that above where it hovers after taking off."""
         where = self._flyer().where
         return replace(where, z=where.z - HEIGHT_M)
 
     def fly(self, skill: str, centimetres: float, motion: Motion) -> None:
-        """See ``DroneDriver``."""
+        """See ``DroneRobot``."""
         pilot = self._airborne(motion)
         limit = self.profile.speed.linear_m_per_s or math.inf
-        speed = min(limit, float(self.get_parameter("cruise_m_per_s").value))
+        speed = min(limit, float(self.settings["cruise_m_per_s"]))
         ahead, left, up = (0.01 * centimetres * part for part in STRAIGHT[skill][1])
 
         def order() -> float:
@@ -204,10 +191,10 @@ class MujocoDriver(DroneDriver):
         self._carry_out(order, motion)
 
     def turn(self, degrees: float, motion: Motion) -> None:
-        """See ``DroneDriver``."""
+        """See ``DroneRobot``."""
         pilot = self._airborne(motion)
         limit = self.profile.speed.angular_deg_per_s or math.inf
-        rate = math.radians(min(limit, float(self.get_parameter("turn_deg_per_s").value)))
+        rate = math.radians(min(limit, float(self.settings["turn_deg_per_s"])))
         self._carry_out(lambda: pilot.turn(-math.radians(degrees), rate), motion)
 
     def _airborne(self, motion: Motion) -> Pilot:
@@ -256,9 +243,9 @@ class MujocoDriver(DroneDriver):
     def _follow(
         self, physics: Physics, body: Pilot | Arm, limit_s: float, motion: Motion, expected_s: float = 0.0
     ) -> None:
-        begin_s = self.pacer.now()
+        begin_s = self.clock.now()
         while not body.arrived:
-            elapsed_s = (self.pacer.now() - begin_s) * self._speed
+            elapsed_s = (self.clock.now() - begin_s) * self._speed
             if physics.failure:
                 raise MotionError(physics.failure, ErrorCode.CONNECTION_LOST)
             if isinstance(body, Pilot) and body.crashed:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from timely_interfaces.msg import ErrorCode
-
-from timely_robots.driver import RobotDriver, Sensed
-from timely_robots.execution import Motion, MotionError, SkillCall
+from timely_robots.clock import RobotClock
+from timely_robots.error_codes import ErrorCode
 from timely_robots.indy7.link import Indy7Link
 from timely_robots.indy7.table import Table
-from timely_robots.language import Returned
-from timely_robots.ros.rclpy_utils import described
+from timely_robots.robot import Robot, RobotStatus, Setting
+from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 
 POLL_S = 0.02
 MARGIN_S = 3.0
@@ -26,67 +25,62 @@ DOWN_DEG = (180.0, 0.0, 180.0)
 TASK_MM_PER_S, JOINT_DEG_PER_S = 1000.0, math.degrees(3.0)
 
 
-class Indy7Driver(RobotDriver):
+class Indy7Robot(Robot):
     """An Indy7, or its emulator (``timely-emulate indy7``), with a two-finger gripper on a digital output.
 
-    Where things are comes from the parameter ``things``; a thing that it takes moves with it.
+    DronePose things are comes from the parameter ``things``; a thing that it takes moves with it.
     """
 
     kind = "indy7"
 
-    def declare(self) -> None:
-        """Parameters: where the arm is, how fast it may move, and where things lie."""
-        self.declare_parameter(
-            "host", "192.168.0.100", described("address of its controller", read_only=True)
-        )
-        self.declare_parameter(
-            "speed_percent", 30.0, described("of the arm's own top speed [%]", low=1.0, high=100.0)
-        )
-        self.declare_parameter(
-            "gripper_output", 0, described("digital output that closes the gripper", low=0, high=31)
-        )
-        self.declare_parameter(
-            "call_timeout_s", 1.0, described("longest wait for an answer [s]", low=0.05, high=30.0)
-        )
-        self.declare_parameter("things", [""], described("name:x,y,z in metres, base frame", read_only=True))
+    SETTINGS: ClassVar[tuple[Setting, ...]] = (
+        Setting("host", "192.168.0.100", "address of its controller", fixed=True),
+        Setting("speed_percent", 30.0, "of the arm's own top speed [%]", 1.0, 100.0),
+        Setting("gripper_output", 0, "digital output that closes the gripper", 0, 31),
+        Setting("call_timeout_s", 1.0, "longest wait for an answer [s]", 0.05, 30.0),
+        Setting("things", [""], "name:x,y,z in metres, base frame", fixed=True),
+    )
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
+        super().__init__(settings, clock)
         self._link: Indy7Link | None = None
 
     def connect(self, timeout_s: float) -> None:
-        """See ``RobotDriver``."""
-        self._table = Table(text for text in self.get_parameter("things").value if text)
+        """See ``Robot``."""
+        self._table = Table(self.texts("things"))
         for name, (x, y, z) in self._table.places.items():
             if self.profile.geofence is not None and not self.profile.geofence.contains(x, y, z):
                 raise MotionError(f"things: {name!r} is outside the geofence", ErrorCode.OUT_OF_LIMITS)
         link = Indy7Link(
-            str(self.get_parameter("host").value),
-            float(self.get_parameter("call_timeout_s").value),
-            self.pacer,
+            self.settings["host"],
+            float(self.settings["call_timeout_s"]),
+            self.clock,
         )
         link.open(timeout_s)
         self._link = link
 
     def disconnect(self) -> None:
-        """See ``RobotDriver``."""
+        """See ``Robot``."""
         link, self._link = self._link, None
         if link is not None:
             link.close()
 
     def halt(self) -> None:
-        """See ``RobotDriver``."""
+        """See ``Robot``."""
         link = self._link
         if link is not None:
             link.halt()
 
-    def sense(self) -> Sensed:
-        """See ``RobotDriver``: the flange in the base frame."""
+    def status(self) -> RobotStatus:
+        """See ``Robot``: the flange in the base frame."""
         link = self._link
         if link is None:
-            return Sensed()
+            return RobotStatus()
         pose = link.pose
         detail, holding = link.complaint, self._table.holding
         if pose is None:
-            return Sensed(detail=detail, holding=holding)
-        return Sensed(
+            return RobotStatus(detail=detail, holding=holding)
+        return RobotStatus(
             (0.001 * pose[0], 0.001 * pose[1], 0.001 * pose[2]),
             _quaternion(pose[3:]),
             math.nan,
@@ -94,8 +88,8 @@ class Indy7Driver(RobotDriver):
             holding,
         )
 
-    def perform(self, call: SkillCall, motion: Motion) -> Returned:
-        """See ``RobotDriver``."""
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        """See ``Robot``."""
         link, table = self._link, self._table
         if link is None:
             raise MotionError("the arm is not connected", ErrorCode.CONNECTION_LOST)
@@ -129,7 +123,7 @@ class Indy7Driver(RobotDriver):
             case "look":
                 return table.describe()
             case "say":
-                self.get_logger().info(target)
+                self.log.info(target)
             case _:
                 raise MotionError(f"this arm cannot {call.skill}", ErrorCode.SKILL_FORBIDDEN)
         return None
@@ -150,11 +144,11 @@ class Indy7Driver(RobotDriver):
 
     def _grip(self, link: Indy7Link, close: bool, motion: Motion) -> None:
         motion.check()
-        link.output(int(self.get_parameter("gripper_output").value), close)
+        link.output(self.settings["gripper_output"], close)
         motion.sleep(GRIPPER_S)
 
     def _percent(self) -> float:
-        percent = float(self.get_parameter("speed_percent").value)
+        percent = float(self.settings["speed_percent"])
         limit = self.profile.speed.linear_m_per_s
         return percent if limit is None else min(percent, 100.0 * 1000.0 * limit / TASK_MM_PER_S)
 
@@ -196,9 +190,9 @@ class Indy7Driver(RobotDriver):
             )
 
     def _follow(self, link: Indy7Link, expected_s: float, motion: Motion) -> None:
-        begin_s = self.pacer.now()
+        begin_s = self.clock.now()
         while link.moving():
-            elapsed = self.pacer.now() - begin_s
+            elapsed = self.clock.now() - begin_s
             if elapsed > SLACK * expected_s + MARGIN_S:
                 link.halt()
                 raise MotionError(f"the motion took over {elapsed:.1f} s", ErrorCode.MOTION_TIMEOUT)
@@ -207,9 +201,9 @@ class Indy7Driver(RobotDriver):
 
     def _settle(self, link: Indy7Link, motion: Motion) -> None:
         """Let an earlier stop end: the controller takes nothing new while it brakes."""
-        end = self.pacer.now() + MARGIN_S
+        end = self.clock.now() + MARGIN_S
         while link.moving():
-            if self.pacer.now() > end:
+            if self.clock.now() > end:
                 raise MotionError("the arm does not come to rest", ErrorCode.MOTION_TIMEOUT)
             motion.sleep(POLL_S)
 

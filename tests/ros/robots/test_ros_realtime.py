@@ -14,7 +14,7 @@ GRANTS = platform.system() == "Linux" and KERNEL >= (6, 12)
 PROGRAM = """
 import os, threading
 from pathlib import Path
-from timely_robots.ros.timeslice import short_slices
+from timely_robots.ros.realtime import shorten_time_slices
 
 def slices():
     return [Path(f"/proc/self/task/{thread}/sched").read_text() for thread in sorted(os.listdir("/proc/self/task"))]
@@ -22,7 +22,7 @@ def slices():
 os.nice(3)
 end = threading.Event()
 threading.Thread(target=end.wait).start()
-print(short_slices())
+print(shorten_time_slices())
 threading.Thread(target=end.wait).start()
 for text in slices():
     print([line.split()[-1] for line in text.splitlines() if line.startswith("se.slice")])
@@ -38,6 +38,7 @@ def test_all_threads_get_short_slices_those_to_come_too_and_keep_their_priority(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30, check=True
     )
     shortened, *slices, nice = done.stdout.split("\n")[:-1]
-    assert int(shortened) == 2
-    assert slices in (["['100000']"] * 3, ["[]"] * 3)  # a kernel without its debug files tells nothing
+    assert int(shortened) >= 2
+    assert len(slices) > 2
+    assert set(slices) in ({"['100000']"}, {"[]"})  # a kernel without its debug files shows nothing
     assert int(nice) == 3

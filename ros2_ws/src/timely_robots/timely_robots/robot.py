@@ -1,0 +1,147 @@
+"""The robot contract: what a driver author writes. Nothing here knows ROS 2."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from lrtrace.robot_profile import RobotProfile
+from timely.core.clock import SystemClock
+from timely.core.errors import InvalidInput
+from timely_robots.clock import RobotClock
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
+
+
+@dataclass(frozen=True, slots=True)
+class RobotStatus:
+    """The last known state of a robot: position in metres, quaternion (x, y, z, w), battery 0..1 or NaN."""
+
+    position: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    orientation: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 1.0)
+    battery: float = math.nan
+    detail: str = ""
+    holding: str = ""
+    """The object in the gripper, by its name in plans; the next plan is made with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a kind of robot; a ROS parameter of its driver node.
+
+    ``low`` and ``high`` bound a number, both inclusive. A ``fixed`` setting cannot change while the driver runs.
+    """
+
+    name: str
+    default: bool | int | float | str | list[str]
+    text: str = ""
+    low: float | None = None
+    high: float | None = None
+    fixed: bool = False
+
+    def checked(self, value: object) -> Any:
+        """The value in the type of the default.
+
+        Raises:
+            InvalidInput: wrong type, or out of bounds.
+        """
+        if isinstance(self.default, float) and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if isinstance(value, tuple):
+            value = list(value)
+        if type(value) is not type(self.default):
+            kind = type(self.default).__name__
+            raise InvalidInput(f"must be of type {kind}, got {value!r}", where=self.name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            low = -math.inf if self.low is None else self.low
+            high = math.inf if self.high is None else self.high
+            if not low <= value <= high:
+                raise InvalidInput(f"must be {low:g} to {high:g}, got {value!r}", where=self.name)
+        return value
+
+
+class Log(Protocol):
+    """Where a robot writes to people; ``logging.Logger`` and the logger of a ROS node both fit."""
+
+    def info(self, message: str, /) -> Any: ...
+    def warning(self, message: str, /) -> Any: ...
+    def error(self, message: str, /) -> Any: ...
+
+
+class Robot:
+    """A robot that executes skill calls. ``DriverNode`` puts it behind ROS 2, ``StandaloneRobot`` in a measurement.
+
+    A new robot overrides ``connect``, ``disconnect``, ``perform``, ``halt`` and ``status``, lists its own settings in
+    ``SETTINGS``, and is entered in ``timely_robots.registry``. Arguments of calls come checked, in the units of the
+    robot's profile (cm and degrees for a Tello). Positions in ``status`` are metres and quaternions.
+
+    Args:
+        settings: values by name; the others have their defaults.
+        clock: the robot's time; virtual in tests.
+
+    Raises:
+        InvalidInput: an unknown setting, a wrong type, or a value out of bounds.
+    """
+
+    kind: ClassVar[str] = ""
+    """The name in the registry."""
+
+    SETTINGS: ClassVar[tuple[Setting, ...]] = ()
+
+    drives_clock: ClassVar[bool] = False
+    """The robot can advance a ``SteppedClock``."""
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
+        self.clock: RobotClock = clock or SystemClock()
+        self.log: Log = logging.getLogger("timely_robots")
+        self.settings: dict[str, Any] = {setting.name: setting.default for setting in self.SETTINGS}
+        self._profile: RobotProfile | None = None
+        known = {setting.name: setting for setting in self.SETTINGS}
+        for name, value in (settings or {}).items():
+            if name not in known:
+                raise InvalidInput(f"unknown setting; known: {', '.join(sorted(known))}", where=name)
+            self.settings[name] = known[name].checked(value)
+
+    @property
+    def profile(self) -> RobotProfile:
+        """The robot's limits and execution times; set before ``connect``."""
+        if self._profile is None:
+            raise MotionError("the robot has no profile yet", ErrorCode.DRIVER_INACTIVE)
+        return self._profile
+
+    @profile.setter
+    def profile(self, profile: RobotProfile) -> None:
+        self._profile = profile
+
+    @property
+    def profile_name(self) -> str:
+        """The name of the profile; empty if there is none yet."""
+        return self._profile.name if self._profile is not None else ""
+
+    def texts(self, name: str) -> list[str]:
+        """The non-empty entries of a list setting (a ROS parameter cannot be an empty list)."""
+        return [text for text in self.settings[name] if text]
+
+    def connect(self, timeout_s: float) -> None:
+        """Connect to the robot within ``timeout_s``; raises MotionError (CONNECTION_LOST) if that fails."""
+
+    def disconnect(self) -> None:
+        """Release the robot; safe to call twice, and when never connected."""
+
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        """Execute one call and return when the robot is at rest; the value of a query, None for a motion.
+
+        On the motion thread, one call at a time. Wait only through ``motion.sleep``, or call ``motion.check`` often
+        enough to end within 50 ms of a cancellation. Raises MotionError if the robot did not do it.
+        """
+        raise NotImplementedError
+
+    def halt(self) -> None:
+        """Stop any motion now: from any thread, at any time, any number of times, and without waiting."""
+
+    def status(self) -> RobotStatus:
+        """The robot's last known state; must not block."""
+        return RobotStatus()

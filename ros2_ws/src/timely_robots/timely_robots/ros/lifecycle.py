@@ -1,0 +1,96 @@
+"""The lifecycle that drivers and bridge share: parameters, autostart, timers of the configured time, one release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rclpy.context import Context
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.parameter import Parameter
+
+from timely.core import cpu_latency
+from timely_robots.ros.rclpy_utils import describe_parameter
+
+
+class ManagedNode(LifecycleNode):
+    """A lifecycle node that releases everything on cleanup, on shutdown and when it is destroyed.
+
+    A subclass overrides ``release``, which must be safe to call twice. It calls ``start_automatically`` at the end of
+    its constructor.
+
+    Args:
+        overrides: parameter values.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        namespace: str = "",
+        context: Context | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            namespace=namespace,
+            context=context,
+            parameter_overrides=[Parameter(key, value=value) for key, value in (overrides or {}).items()],
+        )
+        self.cpu_latency = cpu_latency.Wakeful()
+        self._timers_while_configured: list[Any] = []
+        self._autostart: Any = None
+        self.declare_parameter(
+            "autostart", False, describe_parameter("configure and activate without a request", read_only=True)
+        )
+        self.declare_parameter(
+            cpu_latency.PARAMETER,
+            cpu_latency.AS_THEY_LIKE,
+            describe_parameter(
+                cpu_latency.MEANING, low=cpu_latency.AS_THEY_LIKE, high=cpu_latency.LONGEST_US
+            ),
+        )
+
+    def value(self, name: str) -> Any:
+        """The value of a parameter."""
+        return self.get_parameter(name).value
+
+    def release(self) -> None:
+        """End all work and let go of everything that configuring made."""
+        while self._timers_while_configured:
+            self.destroy_timer(self._timers_while_configured.pop())
+        self.cpu_latency.want(False)
+
+    def start_automatically(self) -> None:
+        """Configure and activate as soon as the node spins, if the parameter ``autostart`` asks for it."""
+        if self.value("autostart"):
+            self._autostart = self.create_timer(0.0, self._configure_and_activate)
+
+    def begin_work(self, timers: Mapping[Callable[[], None], float]) -> None:
+        """Start timers (callback -> period in seconds) that ``release`` ends, and read the limit of ``cpu_latency``."""
+        self.cpu_latency = cpu_latency.Wakeful(int(self.value(cpu_latency.PARAMETER)))
+        if self.cpu_latency.problem:
+            self.get_logger().warning(f"{cpu_latency.PARAMETER}: {self.cpu_latency.problem}")
+        self._timers_while_configured = [
+            self.create_timer(period_s, callback) for callback, period_s in timers.items()
+        ]
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release everything."""
+        self.release()
+        return super().on_cleanup(state)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release everything."""
+        self.release()
+        return super().on_shutdown(state)
+
+    def destroy_node(self) -> None:
+        """Release everything, also of a node that was never shut down."""
+        self.release()
+        super().destroy_node()
+
+    def _configure_and_activate(self) -> None:
+        self.destroy_timer(self._autostart)
+        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+            self.trigger_activate()

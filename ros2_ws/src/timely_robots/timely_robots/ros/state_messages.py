@@ -1,0 +1,125 @@
+"""What a driver publishes of itself: ``RobotState`` for programs, a diagnostic status for people."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from geometry_msgs.msg import Pose
+from timely_interfaces.msg import RobotState
+
+from timely_robots.execution import ExecutorState
+from timely_robots.robot import RobotStatus
+
+LOW_BATTERY = 0.2
+HOLDING_WARNING_S = 1.0
+"""A robot that has waited longer than this for a segment is worth a warning."""
+MAX_HOLDING_CHARS = 200
+
+MODE_NAMES = {
+    RobotState.UNCONFIGURED: "inactive",
+    RobotState.READY: "ready",
+    RobotState.EXECUTING: "executing",
+    RobotState.HOLDING: "holding",
+    RobotState.STOPPED: "stopped",
+    RobotState.FAULT: "fault",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    """Everything that the messages are made from. Times are seconds."""
+
+    kind: str
+    profile: str = ""
+    session: int = 0
+    active: bool = False
+    fault: str = ""
+    executor: ExecutorState = field(default_factory=ExecutorState)
+    robot: RobotStatus = field(default_factory=RobotStatus)
+    segment_wait_s: float | None = None
+    """How long the robot has waited for the next segment of a live task; None if it does not wait."""
+
+    @property
+    def mode(self) -> int:
+        """The ``mode`` of RobotState."""
+        if self.fault:
+            return RobotState.FAULT
+        if not self.active:
+            return RobotState.UNCONFIGURED
+        if self.executor.stopped:
+            return RobotState.STOPPED
+        if self.segment_wait_s is not None:
+            return RobotState.HOLDING
+        return RobotState.EXECUTING if self.executor.executing else RobotState.READY
+
+    @property
+    def detail(self) -> str:
+        """The ``detail`` of RobotState: words for people."""
+        parts = [self.fault or self.robot.detail]
+        if self.segment_wait_s is not None and not self.fault:
+            parts.insert(
+                0, f"holds: segment {self.executor.segment + 1} has not come for {self.segment_wait_s:.1f} s"
+            )
+        return "; ".join(part for part in parts if part)
+
+
+def state_message(state: DriverState) -> RobotState:
+    """The state, without its stamp."""
+    return RobotState(
+        robot=state.profile,
+        driver=state.kind,
+        session=state.session,
+        mode=state.mode,
+        task_id=state.executor.task_id,
+        segment=state.executor.segment,
+        progress=state.executor.progress,
+        queued=state.executor.queued,
+        pose=_pose(state.robot),
+        battery=state.robot.battery,
+        detail=state.detail,
+        holding=" ".join(state.robot.holding.split())[:MAX_HOLDING_CHARS],
+    )
+
+
+def diagnostic_status(state: DriverState, node: str, hardware_id: str) -> DiagnosticStatus:
+    """The entry of ``/diagnostics``."""
+    mode, battery, wait_s = state.mode, state.robot.battery, state.segment_wait_s
+    level, message = DiagnosticStatus.OK, MODE_NAMES[mode]
+    if mode == RobotState.FAULT:
+        level, message = DiagnosticStatus.ERROR, state.fault
+    elif mode == RobotState.STOPPED:
+        level, message = DiagnosticStatus.WARN, "stopped; call ~/reset to go on"
+    elif wait_s is not None and wait_s > HOLDING_WARNING_S:
+        level, message = DiagnosticStatus.WARN, f"holds: no segment for {wait_s:.1f} s"
+    elif battery < LOW_BATTERY:
+        level, message = DiagnosticStatus.WARN, f"battery at {battery:.0%}"
+    values = {
+        "mode": MODE_NAMES[mode],
+        "kind": state.kind,
+        "profile": state.profile,
+        "task": state.executor.task_id,
+        "segment": state.executor.segment,
+        "waiting segments": state.executor.queued,
+        "segments done": state.executor.done,
+        "segments failed": state.executor.failed,
+        "segments refused": state.executor.refused,
+        "battery": "unknown" if math.isnan(battery) else f"{battery:.2f}",
+        "detail": state.robot.detail,
+        "holds": state.robot.holding,
+    }
+    return DiagnosticStatus(
+        level=level,
+        name=node,
+        message=message,
+        hardware_id=hardware_id,
+        values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
+    )
+
+
+def _pose(status: RobotStatus) -> Pose:
+    pose = Pose()
+    pose.position.x, pose.position.y, pose.position.z = status.position
+    pose.orientation.x, pose.orientation.y, pose.orientation.z, pose.orientation.w = status.orientation
+    return pose

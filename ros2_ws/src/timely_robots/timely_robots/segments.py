@@ -1,0 +1,122 @@
+"""A segment on its way through a driver: order, motion, result, and the errors that end it. Times are seconds."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from timely_robots.clock import RobotClock
+from timely_robots.error_codes import ErrorCode
+
+Outcome = Literal["done", "failed", "cancelled", "refused"]
+
+SkillValue = bool | int | float | str | None
+"""What a skill returns to the plan; None for a plain motion."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkillCall:
+    """One call of a plan: ``skill`` by its full name, ``args`` in call order, ``text`` as written."""
+
+    skill: str
+    args: tuple[object, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOrder:
+    """A segment to execute; ``execution_s`` is the expected time."""
+
+    task_id: str
+    index: int
+    text: str
+    skill_set: str
+    execution_s: float = 0.0
+    blocking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentResult:
+    """The end of a segment. Times are on the robot's clock; NaN if the segment never began."""
+
+    outcome: Outcome
+    code: int = ErrorCode.NONE
+    message: str = ""
+    executed: str = ""
+    start_s: float = math.nan
+    end_s: float = math.nan
+    value: str | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Execution time; 0 if the segment never began."""
+        return 0.0 if math.isnan(self.start_s) else self.end_s - self.start_s
+
+
+class MotionError(Exception):
+    """A motion did not succeed; ``code`` is of ErrorCode's 2000 range."""
+
+    def __init__(self, message: str, code: int = ErrorCode.MOTION_FAILED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class MotionCancelled(Exception):
+    """Raised by ``Motion.sleep`` and ``Motion.check``: stop moving and return."""
+
+
+class SegmentListener(Protocol):
+    """Receives what happens to one segment.
+
+    Called on the motion thread, or on the thread that submitted or cancelled the segment.
+    """
+
+    def started(self) -> None:
+        """Execution begins."""
+
+    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
+        """Execution goes on: fraction executed (0..1), and the driver's estimate of the time left."""
+
+    def finished(self, result: SegmentResult) -> None:
+        """The end; called exactly once for every segment, refused ones included."""
+
+
+class Motion:
+    """A segment in execution, as the code that moves the robot uses it."""
+
+    def __init__(
+        self, order: SegmentOrder, listener: SegmentListener, clock: RobotClock, report_every_s: float
+    ) -> None:
+        self.order = order
+        self.clock = clock
+        self.interrupted = threading.Event()
+        self.start_s = clock.now()
+        self._listener = listener
+        self._report_every_s = report_every_s
+        self._reported_s = self.start_s
+
+    def check(self) -> None:
+        """Raise MotionCancelled if the segment was cancelled."""
+        if self.interrupted.is_set():
+            raise MotionCancelled
+
+    def sleep(self, seconds: float) -> None:
+        """Wait and report progress; raises MotionCancelled at once when the segment is cancelled."""
+        end = self.clock.now() + seconds
+        while (left := end - self.clock.now()) > 0.0:
+            if self.clock.wait(self.interrupted, min(left, self._report_every_s)):
+                raise MotionCancelled
+            self.progress(max(0.0, end - self.clock.now()))
+        self.check()
+
+    def progress(self, remaining_s: float) -> None:
+        """Report that the current motion takes another ``remaining_s``; calls that come too often are dropped."""
+        now = self.clock.now()
+        if now - self._reported_s >= self._report_every_s and remaining_s > 0.0:
+            self._reported_s = now
+            elapsed = now - self.start_s
+            left = max(remaining_s, self.order.execution_s - elapsed)
+            self._listener.progressed(elapsed / (elapsed + left), elapsed, left)

@@ -1,0 +1,80 @@
+"""The simulated robot: any robot that has a profile, executed by its execution-time model."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from lrtrace.errors import LRTraceError
+from timely_robots.error_codes import ErrorCode
+from timely_robots.robot import Robot, RobotStatus, Setting
+from timely_robots.segments import Motion, MotionCancelled, MotionError, SkillCall, SkillValue
+from timely_robots.sim.world import SimWorld
+
+BATTERY_S = 780.0
+"""A Tello flies for 13 minutes."""
+
+
+class SimRobot(Robot):
+    """A drone, an arm or a reader that takes its time and moves nothing."""
+
+    kind = "sim"
+
+    SETTINGS: ClassVar[tuple[Setting, ...]] = (
+        Setting("seed", 0, "of the random execution times", 0, 2**31 - 1),
+        Setting("speed", 1.0, "how many times faster than its profile it moves", 0.01, 1000.0),
+        Setting(
+            "times", "sampled", "sampled: random runs of the model; expected: what a scheduler plans with"
+        ),
+        Setting("things", [""], "what there is to see and take; empty: everything"),
+        Setting("failing_skills", [""], "skills that always fail, to try what happens then"),
+    )
+
+    def connect(self, timeout_s: float) -> None:
+        """Set the scene."""
+        if self.settings["times"] not in ("sampled", "expected"):
+            raise MotionError("times must be sampled or expected", ErrorCode.INVALID_INPUT)
+        self._world = SimWorld(self.texts("things"))
+        self._rng = np.random.default_rng(self.settings["seed"])
+        self._failing = set(self.texts("failing_skills"))
+        self._used_s = 0.0
+
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        """See ``Robot``."""
+        if call.skill in self._failing:
+            raise MotionError(
+                f"{call.text} failed, as this simulated robot was told to", ErrorCode.MOTION_FAILED
+            )
+        self._world.before(call)
+        seconds = self._seconds(call)
+        begin = self.clock.now()
+        try:
+            motion.sleep(seconds)
+        except MotionCancelled:
+            self._world.apply(call, min(1.0, (self.clock.now() - begin) / seconds) if seconds > 0 else 1.0)
+            raise
+        finally:
+            self._used_s += self.clock.now() - begin
+        self._world.apply(call)
+        return self._world.answer(call)
+
+    def halt(self) -> None:
+        """Nothing to do: the motion ends by itself when it is cancelled."""
+
+    def status(self) -> RobotStatus:
+        """See ``Robot``."""
+        x, y, z = self._world.position
+        battery = max(0.0, 1.0 - self._used_s / BATTERY_S)
+        return RobotStatus((x, y, z), self._world.orientation, battery, holding=self._world.holding)
+
+    def _seconds(self, call: SkillCall) -> float:
+        expected = self.settings["times"] == "expected"
+        try:
+            if expected:
+                seconds = self.profile.estimate_s(call.skill, call.args)
+            else:
+                seconds = self.profile.sample_s(call.skill, call.args, self._rng)
+        except LRTraceError as error:
+            raise MotionError(str(error), ErrorCode.SEGMENT_INVALID) from error
+        return seconds / float(self.settings["speed"])
