@@ -307,7 +307,6 @@ class Program:
         return keep
 
     def _on_state(self, robot: str) -> Any:
-
         def keep(message: Any) -> None:
             self._holds[robot] = bool(message.holding)
 
