@@ -181,9 +181,9 @@ def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
 
 
 def _drive(folder: Path, robots: int, seed: int) -> None:
-    from timely_robots.segments import SegmentOrder
     from timely_robots.registry import robot_class
     from timely_robots.ros.driver_node import DriverNode
+    from timely_robots.segments import SegmentOrder
 
     received: Times = {}
 
