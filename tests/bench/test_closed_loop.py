@@ -18,33 +18,33 @@ from timely.replay.trace import planned
 
 
 def test_reports_make_up_for_a_wrong_profile() -> None:
-    found = measure([1], duration_s=60.0)
-    assert found["tasks"] > 50
-    faster = found["cases"]["faster"]
+    result = measure([1], duration_s=60.0)
+    assert result["tasks"] > 50
+    faster = result["cases"]["faster"]
     assert faster["open_over_perfect"] > 1.05, (
         "a profile that is 30% too long must cost something in open loop"
     )
     assert faster["closed_over_perfect"] < 0.5 * (1.0 + faster["open_over_perfect"])
-    assert found["within_10_percent"]
+    assert result["within_10_percent"]
     for case in CASES:
         for kind in ("perfect", "closed", "open"):
             waiting, between = (
-                found["cases"][case][name][kind] for name in ("waiting_s", "between_segments_s")
+                result["cases"][case][name][kind] for name in ("waiting_s", "between_segments_s")
             )
             assert 0.0 <= between <= waiting
-    worst = max(found["cases"].values(), key=lambda case: case["closed_over_perfect"])
-    assert found["waiting_s"] == worst["waiting_s"]
+    worst = max(result["cases"].values(), key=lambda case: case["closed_over_perfect"])
+    assert result["waiting_s"] == worst["waiting_s"]
 
 
 def test_what_robots_taught_helps_their_next_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On WID 1 each plan is short, and begins with the wrong estimate again unless its robot is known."""
-    known = measure([1], workload="wid1", duration_s=120.0)
+    """On WID 1 each plan is short, and begins with the wrong estimate again unless the robot's pace is kept."""
+    kept = measure([1], workload="wid1", duration_s=120.0)
     monkeypatch.setattr(Paces, "of", lambda self, agent, text: 1.0)
     forgotten = measure([1], workload="wid1", duration_s=120.0)
-    assert known["cases"]["faster"]["closed_over_perfect"] < 1.05
+    assert kept["cases"]["faster"]["closed_over_perfect"] < 1.05
     assert forgotten["cases"]["faster"]["closed_over_perfect"] > 1.05
     for case in CASES:
-        assert known["cases"][case]["waiting_s"]["open"] == forgotten["cases"][case]["waiting_s"]["open"]
+        assert kept["cases"][case]["waiting_s"]["open"] == forgotten["cases"][case]["waiting_s"]["open"]
 
 
 @pytest.mark.parametrize("workload", ["wid1", "wid2", "wid3"])
@@ -65,15 +65,15 @@ def test_exact_profiles_give_what_they_gave_without_paces_to_the_bit(
 
 
 def test_a_discipline_that_does_not_park_does_not_care() -> None:
-    found = measure([1], duration_s=30.0, discipline="fcfs")
+    result = measure([1], duration_s=30.0, discipline="fcfs")
     assert all(
-        case["closed_over_perfect"] == case["open_over_perfect"] == 1.0 for case in found["cases"].values()
+        case["closed_over_perfect"] == case["open_over_perfect"] == 1.0 for case in result["cases"].values()
     )
 
 
 def test_the_command_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "found.json"
+    file = tmp_path / "result.json"
     assert run(["bench", "closed-loop", "--seeds", "1", "--seconds", "20", "--json", str(file)]) == 0
-    found = json.loads(file.read_text())
-    assert set(found["waiting_s"]) == {"perfect", "closed", "open"}
+    result = json.loads(file.read_text())
+    assert set(result["waiting_s"]) == {"perfect", "closed", "open"}
     assert "faster" in capsys.readouterr().out

@@ -17,12 +17,12 @@ pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 def test_a_table_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross, "ROBOTS_S", 20.0)
     names = ["fcfs", "timely"]
-    found = cross.table(names, ["wid2-400"], [1, 2], Checkpoints())
+    values = cross.table(names, ["wid2-400"], [1, 2], Checkpoints())
     columns = cross.measures(["wid2-400"])
-    assert list(found) == names
-    assert all(set(row) == {column.name for column in columns} for row in found.values())
-    assert all(0.0 < value <= 100.0 for value in found["timely"].values())
-    assert cross.best(found, columns[0]) == max(row[columns[0].name] for row in found.values())
+    assert list(values) == names
+    assert all(set(row) == {column.name for column in columns} for row in values.values())
+    assert all(0.0 < value <= 100.0 for value in values["timely"].values())
+    assert cross.best(values, columns[0]) == max(row[columns[0].name] for row in values.values())
 
 
 def test_less_is_better_where_it_is_time() -> None:
@@ -47,15 +47,15 @@ def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: py
         workloads, "workload",
         lambda seed, *, window_s: real(seed, applications=6, window_s=window_s / 50),
     )  # fmt: skip
-    told, page = tmp_path / "cross.json", tmp_path / "cross.md"
-    assert run(["bench", "cross", "--seeds", "1", "--json", str(told), "--markdown", str(page)]) == 0
-    found = json.loads(told.read_text())["disciplines"]
-    assert set(found) == set(registry.names())
+    target, page = tmp_path / "cross.json", tmp_path / "cross.md"
+    assert run(["bench", "cross", "--seeds", "1", "--json", str(target), "--markdown", str(page)]) == 0
+    values = json.loads(target.read_text())["disciplines"]
+    assert set(values) == set(registry.names())
     columns = {column.name for column in cross.measures(list(cross.WORKLOADS))}
-    for row in found.values():
+    for row in values.values():
         assert set(row) == columns
         assert all(isinstance(value, float) for value in row.values())
-    assert page.read_text().count("\n") == len(found) + 2
+    assert page.read_text().count("\n") == len(values) + 2
 
 
 def test_unknown_names_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from timely.bench.journal_audit import RULES, account, judge, read
+from timely.bench.journal_audit import RULES, audit_event_log, audit_journal, read
 from timely.core.errors import InvalidInput
 
 Line = dict[str, Any]
@@ -42,7 +42,7 @@ GOOD = [
 
 
 def test_a_run_in_which_all_went_as_decided() -> None:
-    verdict = judge(GOOD)
+    verdict = audit_journal(GOOD)
     assert verdict.good
     assert (verdict.arrived, verdict.finished, verdict.outcomes) == (2, 2, {"length": 1, "stop": 1})
     assert (verdict.steps, verdict.as_asked, verdict.evictions, verdict.starts) == (3, 3, 1, 2)
@@ -65,14 +65,14 @@ def test_a_run_in_which_all_went_as_decided() -> None:
     ],
 )
 def test_what_went_wrong_is_found(events: list[Line], field: str, value: object) -> None:
-    verdict = judge(events)
+    verdict = audit_journal(events)
     assert getattr(verdict, field) == value
     assert not verdict.good
 
 
 def test_one_that_is_over_is_not_overtaken() -> None:
     events = [*map(arrive, "ab"), step("a"), ran(), finish("a", "abort"), step("b"), ran("b"), finish("b")]
-    verdict = judge(events)
+    verdict = audit_journal(events)
     assert verdict.overtaken == 0
     assert verdict.short == 1
 
@@ -93,18 +93,18 @@ def test_the_disciplines_own_rule_is_checked(name: str, first: Line, second: Lin
     right = [*both, step("a"), ran("a"), step("b"), ran("b"), *end]
     wrong = [*both, step("b"), ran("b"), step("a"), ran("a"), *end]
     together = [*both, step("b", "a"), ran("b", "a"), *end]
-    assert judge(right, RULES[name]).out_of_rule == 0
-    assert judge(wrong, RULES[name]).out_of_rule == 1
-    assert judge(together, RULES[name]).out_of_rule == 0
+    assert audit_journal(right, RULES[name]).out_of_rule == 0
+    assert audit_journal(wrong, RULES[name]).out_of_rule == 1
+    assert audit_journal(together, RULES[name]).out_of_rule == 0
     late = [arrive("b", **second), step("b"), arrive("a", **first), ran("b"), step("a"), ran("a"), *end]
-    assert judge(late, RULES["hpjf" if name == "fcfs" else name]).out_of_rule == 0, (
+    assert audit_journal(late, RULES["hpjf" if name == "fcfs" else name]).out_of_rule == 0, (
         "not there when it was decided"
     )
 
 
 def test_robots_are_not_judged_by_the_rule_of_ordinary_requests() -> None:
     events = [arrive("r", segmented=True), arrive("b"), step("b"), ran("b"), step("r"), ran("r")]
-    assert judge([*events, finish("r"), finish("b")], RULES["fcfs"]).out_of_rule == 0
+    assert audit_journal([*events, finish("r"), finish("b")], RULES["fcfs"]).out_of_rule == 0
 
 
 def test_reading_begins_where_it_is_told(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def settled(task_id: str) -> Line:
 def test_the_event_log_accounts_for_every_plan(
     events: list[Line], unsettled: list[str], gaps: list[str]
 ) -> None:
-    found = account(events)
-    assert (found.unsettled, found.gaps) == (unsettled, gaps)
-    assert found.good == (not unsettled and not gaps)
-    assert found.tasks == sum(event["event"] == "task" for event in events)
+    audit = audit_event_log(events)
+    assert (audit.unsettled, audit.gaps) == (unsettled, gaps)
+    assert audit.good == (not unsettled and not gaps)
+    assert audit.tasks == sum(event["event"] == "task" for event in events)

@@ -17,15 +17,15 @@ def test_curve_is_time_per_step_in_each_tenth() -> None:
 
 
 def test_the_curve_is_shown() -> None:
-    told = text(
+    page = text(
         {
             "discipline": "timely", "wid2_s": 300.0, "wid2_wall_s": 0.25, "wid2_times_real_time": 1200.0,
             "fleet_robots": 1000, "fleet_s": 3600.0, "fleet_jobs": 60_000, "fleet_steps": 10, "fleet_wall_s": 90.0,
             "fleet_peak_mb": 500.0, "fleet_step_us": [50.0, 100.0],
         }
     )  # fmt: skip
-    assert "1,200 times real time" in told
-    assert told.splitlines()[-2:] == [f"   10%     50.0  {'#' * 20}", f"   20%    100.0  {'#' * 40}"]
+    assert "1,200 times real time" in page
+    assert page.splitlines()[-2:] == [f"   10%     50.0  {'#' * 20}", f"   20%    100.0  {'#' * 40}"]
 
 
 class Calls:

@@ -1,9 +1,10 @@
-"""What a live run's records say: whether what was decided is what happened, and whether anything got lost.
+"""Audits the records of a live run: did the steps follow the decisions, and was anything lost?
 
-The scheduler's journal has a ``step`` for every decision (who takes part, most important first) and a ``ran`` for what
-vLLM made of it, ``arrive``, ``segment``, ``evict`` and ``finish`` for each generation, all in the order in which they
-happened. The server's event log has a ``task`` for every plan asked for, a ``segment`` for each that left, and a
-``settled`` when the robot is done with it. Nothing here knows scheduler or server: it reads the lines.
+The scheduler's journal has events in the order in which they happened.
+``step`` is a decision with its generations, most important first; ``ran`` is the step that vLLM made of it.
+``arrive``, ``segment``, ``evict`` and ``finish`` concern one generation.
+The server's event log has a ``task`` for every plan, a ``segment`` for each one sent, and ``settled`` at the end.
+The audit reads these lines only and imports neither scheduler nor server.
 """
 
 from __future__ import annotations
@@ -24,20 +25,26 @@ COMPLETED = ("stop", "length", "complete")
 
 
 @dataclass(slots=True)
-class Verdict:
-    """What was found in a stretch of a journal.
+class JournalAudit:
+    """Findings in a part of a journal.
 
     Attributes:
-        arrived, finished: generations. lost: arrived and not finished; twice: finished more than once.
-        outcomes: how they ended.
+        arrived, finished: numbers of generations.
+        lost: generations that arrived and did not finish.
+        twice: generations that finished more than once.
+        outcomes: number of generations by outcome.
         gaps: generations whose segments are not numbered 0, 1, 2 ...
-        steps: decisions that something came of or should have. as_asked: exactly those decided took part.
-        short: decisions of which vLLM left somebody out (it was over already, its grammar was not compiled yet ...).
-        strangers: took part without having been chosen. preempted: taken out by vLLM itself, not by the discipline.
-        evictions, unmade: decided; decided and not done.
-        overtaken: generations that began before another one that had been chosen earlier and never begun.
-        starts: generations that began. out_of_rule: those that began while a better one by the discipline's own
-            rule waited, None where it has no rule that can be told from what requests bring.
+        steps: steps that ran.
+        as_asked: steps with exactly the selected generations.
+        short: steps without a selected generation, because it was over or its grammar was not compiled.
+        strangers: generations that ran without being selected.
+        preempted: preemptions by vLLM itself, not by the discipline.
+        evictions: evictions decided by the discipline.
+        unmade: decided evictions that did not happen.
+        overtaken: generations that began before another one that had been selected earlier.
+        starts: generations that began.
+        out_of_rule: generations that began while a better one by the discipline's rule waited.
+            None where the order does not follow from the requests alone.
     """
 
     arrived: int = 0
@@ -59,7 +66,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Nothing lost, nothing twice, nobody took part uninvited, nobody began before somebody chosen earlier."""
+        """Nothing is lost or double, no generation ran unselected, and none overtook one selected earlier."""
         return not (
             self.lost
             or self.twice
@@ -72,7 +79,7 @@ class Verdict:
 
 
 Rule = Callable[[Event, int], tuple[float, ...]]
-"""From a generation's ``arrive`` and its number to its place: less goes first."""
+"""From a generation's ``arrive`` and its number to its sort key."""
 
 RULES: dict[str, Rule] = {
     "fcfs": lambda arrive, number: (number,),
@@ -84,7 +91,7 @@ RULES: dict[str, Rule] = {
     "ssjf": lambda arrive, number: (float(arrive.get("expected_tokens", math.inf)), number),
     "vllm-sjf": lambda arrive, number: (float(arrive.get("expected_tokens", math.inf)), number),
 }
-"""Disciplines among whose ordinary requests the order of beginning can be told from what requests bring."""
+"""Disciplines whose order of ordinary requests follows from the requests alone."""
 
 
 def _level(arrive: Event) -> float:
@@ -92,7 +99,7 @@ def _level(arrive: Event) -> float:
 
 
 def read(path: Path, offset: int = 0) -> list[dict[str, Any]]:
-    """The events of a journal from a byte on; a last line that is still being written is left for later.
+    """The events of a journal from a byte on, without a last line that is still incomplete.
 
     Raises:
         InvalidInput: it cannot be read, or a line is no event.
@@ -111,13 +118,13 @@ def read(path: Path, offset: int = 0) -> list[dict[str, Any]]:
     return events
 
 
-def judge(events: Sequence[Event], rule: Rule | None = None) -> Verdict:
-    """Go through a stretch of a journal at whose beginning and end nothing was served.
+def audit_journal(events: Sequence[Event], rule: Rule | None = None) -> JournalAudit:
+    """Audit a part of a journal at whose beginning and end the engine was idle.
 
     Args:
-        rule: of the discipline that served it, checked among generations that are not segmented.
+        rule: of the discipline; it is checked for generations that are not segmented.
     """
-    verdict = Verdict()
+    verdict = JournalAudit()
     _count(events, verdict)
     _steps(events, verdict)
     _order(events, verdict)
@@ -127,12 +134,13 @@ def judge(events: Sequence[Event], rule: Rule | None = None) -> Verdict:
 
 
 @dataclass(slots=True)
-class Account:
-    """What a stretch of the server's event log says of plans.
+class EventLogAudit:
+    """Findings in a part of the server's event log.
 
     Attributes:
-        tasks: asked for. unsettled: those that did not end exactly once.
-        gaps: those whose segments did not leave as 0, 1, 2 ..., each once.
+        tasks: their number.
+        unsettled: tasks that did not end exactly once.
+        gaps: tasks whose segments were not sent as 0, 1, 2 ..., each once.
     """
 
     tasks: int = 0
@@ -145,8 +153,8 @@ class Account:
         return not (self.unsettled or self.gaps)
 
 
-def account(events: Iterable[Event]) -> Account:
-    """Go through a stretch of an event log at whose beginning and end nothing was served."""
+def audit_event_log(events: Iterable[Event]) -> EventLogAudit:
+    """Audit a part of an event log at whose beginning and end the engine was idle."""
     ends: dict[str, int] = {}
     segments: dict[str, list[int]] = {}
     for event in events:
@@ -157,14 +165,14 @@ def account(events: Iterable[Event]) -> Account:
             ends[task] += 1
         elif event["event"] == "segment":
             segments.setdefault(task, []).append(int(event["index"]))
-    return Account(
+    return EventLogAudit(
         tasks=len(ends),
         unsettled=[task for task, times in ends.items() if times != 1],
         gaps=[task for task, numbers in segments.items() if numbers != list(range(len(numbers)))],
     )
 
 
-def _count(events: Iterable[Event], verdict: Verdict) -> None:
+def _count(events: Iterable[Event], verdict: JournalAudit) -> None:
     ended: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
     arrived: list[str] = []
@@ -185,12 +193,12 @@ def _count(events: Iterable[Event], verdict: Verdict) -> None:
     verdict.gaps = [job for job, numbers in segments.items() if numbers != list(range(len(numbers)))]
 
 
-def _steps(events: Iterable[Event], verdict: Verdict) -> None:
-    asked: dict[str, int] = {}
+def _steps(events: Iterable[Event], verdict: JournalAudit) -> None:
+    selected: dict[str, int] = {}
     to_evict: set[str] = set()
     for event in events:
         if event["event"] == "step":
-            asked = dict(event["tokens"])
+            selected = dict(event["tokens"])
             to_evict = set(event["evict"])
             verdict.evictions += len(to_evict)
         elif event["event"] == "evict":
@@ -199,15 +207,15 @@ def _steps(events: Iterable[Event], verdict: Verdict) -> None:
             ran = event["tokens"]
             verdict.steps += 1
             verdict.preempted += len(event["preempted"])
-            verdict.as_asked += set(ran) == set(asked)
-            verdict.short += bool(set(asked) - set(ran))
-            verdict.strangers += len(set(ran) - set(asked))
+            verdict.as_asked += set(ran) == set(selected)
+            verdict.short += bool(set(selected) - set(ran))
+            verdict.strangers += len(set(ran) - set(selected))
             verdict.unmade += len(to_evict)
-            asked, to_evict = {}, set()
+            selected, to_evict = {}, set()
 
 
-def _order(events: Iterable[Event], verdict: Verdict) -> None:
-    """Whoever is chosen first begins first; those of one step begin together."""
+def _order(events: Iterable[Event], verdict: JournalAudit) -> None:
+    """Check that generations begin in the order of their selection; those of one step begin together."""
     chosen: dict[str, int] = {}
     begun: set[str] = set()
     over: set[str] = set()
@@ -229,7 +237,7 @@ def _order(events: Iterable[Event], verdict: Verdict) -> None:
 
 
 def _against(events: Iterable[Event], rule: Rule) -> int:
-    """Generations that began while one with a better place waited and was left waiting by the same step."""
+    """Count generations that began in a step which left a better one waiting."""
     waiting: dict[str, tuple[float, ...]] = {}
     begun: set[str] = set()
     wrong = number = 0
@@ -240,7 +248,7 @@ def _against(events: Iterable[Event], rule: Rule) -> int:
             number += 1
             waiting[str(event["job"])] = rule(event, number)
         elif kind == "step":
-            # Only who was there when it was decided could have been chosen.
+            # Only generations that had arrived by the decision could be selected.
             decided = dict(waiting)
         elif kind == "finish":
             waiting.pop(str(event["job"]), None)

@@ -1,8 +1,8 @@
-"""Mixed load on a live server, as clients make it: robots that execute their plans, and ordinary requests in bursts.
+"""Mixed load on a live server over HTTP: robots that execute their plans, and ordinary requests in bursts.
 
-Everything goes over HTTP. Robots ask, execute each segment for as long as it takes (``MOST_S`` at most), report, and
-ask again. Ordinary requests come in bursts, some as applications of several requests, with an answer of a length that
-is known, so that a token lost or repeated shows.
+Robots submit a task, execute each segment for at most ``MAX_EXECUTION_S``, report, and submit the next task.
+Some ordinary requests belong to applications of several requests.
+Each ordinary answer has a fixed length, so that a lost or repeated token shows.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Literal
 from timely.client import AsyncTimelyClient
 from timely.core.errors import TimelyError
 
-MOST_S = 1.5
-"""Longest that a robot here executes one segment, seconds."""
+MAX_EXECUTION_S = 1.5
+"""Longest execution of a segment, seconds."""
 
-PATIENCE_S = 120.0
-"""Longest wait for what is still being served when the time is up, seconds."""
+DRAIN_S = 120.0
+"""Longest wait for the remaining answers at the end, seconds."""
 
 ROBOTS: tuple[tuple[str, str, Literal["normal", "urgent"], tuple[str, ...]], ...] = (
     (
@@ -40,7 +40,7 @@ ROBOTS: tuple[tuple[str, str, Literal["normal", "urgent"], tuple[str, ...]], ...
 )
 """Agent, skill set, time-utility and tasks."""
 
-ASKED = (
+QUESTIONS = (
     "My father collapsed and does not answer me.",
     "There is smoke in the corridor, where do I go?",
     "My ankle hurts since yesterday, shall I see somebody?",
@@ -56,13 +56,14 @@ LENGTHS = (6, 12, 16, 24, 40, 64)
 
 
 @dataclass(slots=True)
-class Account:
-    """What clients saw.
+class ClientAccount:
+    """The clients' measurements.
 
     Attributes:
-        plans, requests: asked for; answered: of each, those that got their whole answer.
-        segments: received by robots. tokens: received in answers.
-        failures: what went wrong, in words.
+        plans, requests: submitted; ``_answered`` counts those with a complete answer.
+        segments: received by robots.
+        tokens: received in answers.
+        failures: problems, in words.
     """
 
     plans: int = 0
@@ -76,28 +77,31 @@ class Account:
     failures: list[str] = field(default_factory=list)
 
 
-async def serve(url: str, seconds: float, *, seed: int = 1, burst: int = 10, every_s: float = 4.0) -> Account:
-    """Load the server for so long, then wait for everything to end.
+async def serve(
+    url: str, seconds: float, *, seed: int = 1, burst: int = 10, every_s: float = 4.0
+) -> ClientAccount:
+    """Load the server for some seconds, then wait for the remaining answers.
 
     Args:
-        burst: ordinary requests at once; every_s: time between bursts, seconds.
+        burst: ordinary requests at once.
+        every_s: time between bursts, seconds.
     """
-    account = Account()
+    account = ClientAccount()
     end_s = time.monotonic() + seconds
     async with AsyncTimelyClient(url) as client:
         robots = [
             asyncio.create_task(_robot(client, agent, skill_set, utility, tasks, end_s, account))
             for agent, skill_set, utility, tasks in ROBOTS
         ]
-        load = [*robots, asyncio.create_task(_people(url, seed, burst, every_s, end_s, account))]
+        load = [*robots, asyncio.create_task(_chats(url, seed, burst, every_s, end_s, account))]
         try:
-            async with asyncio.timeout(seconds + PATIENCE_S):
+            async with asyncio.timeout(seconds + DRAIN_S):
                 await asyncio.gather(*load)
         except TimeoutError:
-            # A finding about the discipline, not the end of the comparison: whoever waits still has hung up now.
-            account.failures.append(f"not all was answered {PATIENCE_S:g} s after the last request")
+            # This is a finding about the discipline and does not end the comparison.
+            account.failures.append(f"not all was answered {DRAIN_S:g} s after the last request")
         finally:
-            # They hang up while there is a client to do it with, also when the comparison is interrupted.
+            # Cancelled while the client is open, also when the comparison is interrupted.
             await _end(load)
     return account
 
@@ -115,7 +119,7 @@ async def _robot(
     utility: Literal["normal", "urgent"],
     tasks: Sequence[str],
     end_s: float,
-    account: Account,
+    account: ClientAccount,
 ) -> None:
     number = 0
     while time.monotonic() < end_s:
@@ -137,7 +141,7 @@ async def _robot(
                     expected += 1
                     account.segments += 1
                     await stream.report_started(segment.index)
-                    await asyncio.sleep(min(segment.execution_s, MOST_S))
+                    await asyncio.sleep(min(segment.execution_s, MAX_EXECUTION_S))
                     if segment.blocking:
                         await stream.report_value(segment.index, "True")
                     else:
@@ -146,7 +150,7 @@ async def _robot(
                 if stream.result.response_time_s is not None:
                     account.response_s.append(stream.result.response_time_s)
         except TimelyError as error:
-            # A plan cut off at its limit, or refused for what it says, is an answer too; only the server may not fail.
+            # A plan that is truncated or refused as unsafe is an answer too; other errors are failures.
             if error.code in ("truncated", "unsafe_segment"):
                 account.plans_answered += 1
             else:
@@ -154,43 +158,45 @@ async def _robot(
         await asyncio.sleep(0.2)
 
 
-async def _people(url: str, seed: int, burst: int, every_s: float, end_s: float, account: Account) -> None:
+async def _chats(
+    url: str, seed: int, burst: int, every_s: float, end_s: float, account: ClientAccount
+) -> None:
     import httpx
 
     drawn = random.Random(seed)
     limits = httpx.Limits(max_connections=256)
-    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=limits) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=DRAIN_S, limits=limits) as http:
         model = (await http.get("/v1/models")).json()["data"][0]["id"]
-        asked: list[asyncio.Task[None]] = []
+        requests: list[asyncio.Task[None]] = []
         wave = 0
         try:
             while time.monotonic() < end_s:
                 for number in range(burst):
-                    place = drawn.randrange(len(ASKED))
+                    place = drawn.randrange(len(QUESTIONS))
                     tokens = drawn.choice(LENGTHS)
                     timely: dict[str, Any] = {"expected_tokens": tokens, "priority": place}
-                    # Some say how urgent they are, the others leave it to whoever predicts.
+                    # Some requests carry their urgency; it is predicted for the others.
                     if drawn.random() < 0.7:
                         timely["urgency"] = min(4, place // 2)
                     if number < 6:
                         timely |= {"app": f"{('merge', 'check')[number // 3]}/{wave}", "app_requests": 3}
                     body = {
                         "model": model,
-                        "messages": [{"role": "user", "content": ASKED[place]}],
+                        "messages": [{"role": "user", "content": QUESTIONS[place]}],
                         "max_tokens": tokens,
                         "ignore_eos": True,
                         "temperature": 0.0,
                         "timely": timely,
                     }
-                    asked.append(asyncio.create_task(_person(http, body, tokens, account)))
+                    requests.append(asyncio.create_task(_chat(http, body, tokens, account)))
                 wave += 1
                 await asyncio.sleep(every_s)
-            await asyncio.gather(*asked)
+            await asyncio.gather(*requests)
         finally:
-            await _end(asked)
+            await _end(requests)
 
 
-async def _person(http: Any, body: dict[str, Any], tokens: int, account: Account) -> None:
+async def _chat(http: Any, body: dict[str, Any], tokens: int, account: ClientAccount) -> None:
     begun = time.monotonic()
     account.requests += 1
     answer = await http.post("/v1/chat/completions", json=body)

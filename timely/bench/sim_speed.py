@@ -1,4 +1,4 @@
-"""How fast the simulator is, measured: WID 2 against real time, a thousand robots for an hour, cost of a step."""
+"""The simulator's speed: WID 2 against real time, a thousand robots for an hour, the cost of a step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from timely.replay.trace import Tasks
 FLEET_ROBOTS = 1000
 FLEET_S = 3600.0
 FLEET_EPS = 3.7
-"""Events a second of 1 to 8 tasks: each of the thousand robots gets a task a minute, some 60,000 in all."""
+"""Events a second, of 1 to 8 tasks each: a task a minute for each of the thousand robots, some 60,000 in all."""
 
 REPETITIONS = 5
 CURVE_POINTS = 10
@@ -38,10 +38,13 @@ def measure(
 ) -> dict[str, Any]:
     """Measure on this machine, one core; takes a minute or two.
 
-    ``wid2_times_real_time``: WID 2 (300 s) read from a file, simulated and summed up, best of ``repetitions``, over
-    the time it took. ``fleet_wall_s``: ``robots`` robots for ``fleet_s`` seconds likewise, once, and the process's peak
-    memory, MB. ``fleet_step_us``: wall time a step in each tenth of that run, microseconds. ``clock``: seconds, rising;
-    whatever else counts work, such as calls of functions, shows the same curve without a machine's noise.
+    ``wid2_times_real_time`` is 300 s over the best time to read WID 2 from a file, simulate it and sum it up.
+    ``fleet_wall_s`` is the time of one such run with ``robots`` robots for ``fleet_s`` seconds.
+    ``fleet_peak_mb`` is the process's peak memory, MB.
+    ``fleet_step_us`` is the wall time of a step in each tenth of that run, microseconds.
+
+    Args:
+        clock: seconds, rising; another measure of work, such as function calls, gives the curve without noise.
     """
     with tempfile.TemporaryDirectory() as folder:
         wid2 = Path(folder) / "wid2.lrtrace.jsonl"
@@ -69,7 +72,7 @@ def measure(
 
 
 def text(result: Mapping[str, Any]) -> str:
-    """The measurement in words, the cost of a step as a curve over the run."""
+    """The measurement as text, with the cost of a step as a curve over the run."""
     curve = result["fleet_step_us"]
     most = max(curve, default=1.0)
     lines = [
@@ -90,16 +93,16 @@ def _replay(
     path: Path, discipline: str, clock: Callable[[], float]
 ) -> tuple[float, dict[str, Any], list[float]]:
     options = ReplayOptions(discipline=discipline)
-    begun = clock()
+    begin_s = clock()
     simulator = Simulator(options)
     samples = [(0, 0.0)]
 
     def progress(now: float, arrived: int, finished: int) -> None:
-        samples.append((simulator.controller.steps, clock() - begun))
+        samples.append((simulator.controller.steps, clock() - begin_s))
 
     run = simulator.run(Tasks(path), progress)
     build(run, options, engine="sim", trace=path.name, wall_s=0.0)
-    wall_s = clock() - begun
+    wall_s = clock() - begin_s
     return wall_s, {"jobs": len(run.records), "steps": run.counters["steps"]}, _curve(samples)
 
 
@@ -108,10 +111,11 @@ def _curve(samples: list[tuple[int, float]]) -> list[float]:
     total = samples[-1][0]
     if total == 0:
         return []
-    marks = []
-    for tenth in range(CURVE_POINTS + 1):
-        wanted = total * tenth / CURVE_POINTS
-        marks.append(min(samples, key=lambda sample: abs(sample[0] - wanted)))
+
+    def nearest(steps: float) -> tuple[int, float]:
+        return min(samples, key=lambda sample: abs(sample[0] - steps))
+
+    marks = [nearest(total * tenth / CURVE_POINTS) for tenth in range(CURVE_POINTS + 1)]
     return [
         1e6 * (later[1] - earlier[1]) / (later[0] - earlier[0])
         for earlier, later in pairwise(marks)
@@ -120,6 +124,6 @@ def _curve(samples: list[tuple[int, float]]) -> list[float]:
 
 
 def _peak_mb() -> float:
-    """Most memory this process ever held, MB."""
+    """Peak memory of this process, MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1024.0 * 1024.0) if sys.platform == "darwin" else peak / 1024.0

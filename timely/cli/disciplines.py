@@ -1,4 +1,4 @@
-"""``timely disciplines``: the queue disciplines and what to know before choosing one."""
+"""``timely disciplines``: the queue disciplines and their properties."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from timely.disciplines import registry
 
 
 def command(json_file: JsonFile = None) -> None:
-    """List the queue disciplines: what each needs, is good at, and who may starve."""
-    known = registry.infos()
-    write_json(json_file, {"default": registry.DEFAULT, "disciplines": known})
+    """List the queue disciplines: source, requirements, strengths, and requests that may starve."""
+    infos = registry.infos()
+    write_json(json_file, {"default": registry.DEFAULT, "disciplines": infos})
     if json_file == STDOUT:
         return
 
-    for info in known:
+    for info in infos:
         default = ", the default" if info.name == registry.DEFAULT else ""
         typer.echo(f"{info.name}{default}: {info.summary}")
         for heading, text in (

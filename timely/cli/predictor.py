@@ -1,4 +1,4 @@
-"""``timely predictor``: files that predictions are made from: trained on traces or labelled texts, and judged."""
+"""``timely predictor``: train predictor files from traces or labelled texts, and judge them."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def urgency(
 
     A fifth is held back to judge by; the file is then trained on all. Labels: urgency, level or label.
     """
-    known = labelled_texts.read(texts, "urgency")
+    samples = labelled_texts.read(texts, "urgency")
     used = _embedder(space)
-    begun = time.perf_counter()
-    kept, held = known.split(seed)
+    begin_s = time.perf_counter()
+    kept, held = samples.split(seed)
     judged = labelled_texts.judge_urgency(UrgencyPredictor(labelled_texts.train_urgency(kept, used)), held)
-    labelled_texts.train_urgency(known, used).save(output)
-    _tell("urgency", len(known), time.perf_counter() - begun, judged, json_file)
+    labelled_texts.train_urgency(samples, used).save(output)
+    _show("urgency", len(samples), time.perf_counter() - begin_s, judged, json_file)
 
 
 @app.command()
@@ -75,13 +75,13 @@ def lengths(
 
     A fifth is held back to judge by; the file is then trained on all. Labels: output_tokens, tokens or label.
     """
-    known = labelled_texts.read(texts, "output_tokens")
+    samples = labelled_texts.read(texts, "output_tokens")
     used = _embedder(space)
-    begun = time.perf_counter()
-    kept, held = known.split(seed)
+    begin_s = time.perf_counter()
+    kept, held = samples.split(seed)
     judged = labelled_texts.judge_lengths(labelled_texts.train_lengths(kept, buckets, used), held)
-    labelled_texts.train_lengths(known, buckets, used).save(output)
-    _tell("lengths", len(known), time.perf_counter() - begun, judged, json_file)
+    labelled_texts.train_lengths(samples, buckets, used).save(output)
+    _show("lengths", len(samples), time.perf_counter() - begin_s, judged, json_file)
 
 
 @app.command()
@@ -95,7 +95,7 @@ def evaluate(
 ) -> None:
     """Judge a predictor file by labelled texts that it was not trained on."""
     kind = kind_of(file)
-    begun = time.perf_counter()
+    begin_s = time.perf_counter()
     if kind == TEXT_CLASSIFIER:
         predictor = UrgencyPredictor(TextClassifier.load(file), caution=caution)
         judged = labelled_texts.judge_urgency(predictor, labelled_texts.read(texts, "urgency"))
@@ -104,15 +104,15 @@ def evaluate(
         judged = labelled_texts.judge_lengths(lengths_of, labelled_texts.read(texts, "output_tokens"))
     else:
         raise InvalidInput(f"a {kind} file predicts neither urgency nor lengths from texts", where=str(file))
-    _tell(kind, int(judged["texts"]), time.perf_counter() - begun, judged, json_file)
+    _show(kind, int(judged["texts"]), time.perf_counter() - begin_s, judged, json_file)
 
 
 def _embedder(space: str) -> Embedder | None:
-    """None: the classifier's own, hashed words in more buckets than a history needs."""
+    """None stands for the classifier's own: hashed words in more buckets than a history needs."""
     return None if space == "hash" else embedder_named(space)
 
 
-def _tell(what: str, texts: int, seconds: float, judged: dict[str, float], json_file: Path | None) -> None:
+def _show(what: str, texts: int, seconds: float, judged: dict[str, float], json_file: Path | None) -> None:
     write_json(json_file, {"predictor": what, "texts": texts, "seconds": seconds, "judged": judged})
     shown = {
         "right": "right", "within_one": "at most one off", "too_low": "rated too low",
@@ -136,9 +136,9 @@ def costs(
     seed: Annotated[int, typer.Option(min=0, help="Of the networks' weights.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
-    """Train what applications cost, one model a type. Serve with --discipline justitia=FILE.
+    """Train the cost of applications, with a model for each type. Serve with --discipline justitia=FILE.
 
-    A type is what stands before the first / of a job's app; 100 instances are plenty, 8 the least.
+    The type of a job's app is its part before the first /. A type needs 8 instances; 100 are plenty.
     """
     report, too_few = train_costs(traces, output, unit=cost, seed=seed)
     write_json(json_file, {"cost": cost, "types": [asdict(row) for row in report], "too_few": too_few})
@@ -159,12 +159,12 @@ def history(
     embedder: Annotated[str, typer.Option(help="hash (in every install), or wordllama.")] = "hash",
     json_file: JsonFile = None,
 ) -> None:
-    """Remember how long answers to which prompts got. Serve with --discipline sagesched=FILE.
+    """Keep prompts with the lengths of their answers. Serve with --discipline sagesched=FILE.
 
     The latest 10,000 requests are kept. ssjf, ltr, trail and vllm-sjf take the file too.
     """
-    begun = time.perf_counter()
+    begin_s = time.perf_counter()
     kept = build_history(traces, output, space=embedder)
-    spent = time.perf_counter() - begun
+    spent = time.perf_counter() - begin_s
     write_json(json_file, {"requests": kept, "embedder": embedder, "seconds": spent})
     Console(stderr=json_file == STDOUT).print(f"{kept} requests remembered in {spent:.1f} s")

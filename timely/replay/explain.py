@@ -1,4 +1,4 @@
-"""Why a robot waited: the time between what it asked and what it got, split by what the engine did meanwhile."""
+"""Explains why a robot waited: the time from its request to each segment, split by the engine's work meanwhile."""
 
 from __future__ import annotations
 
@@ -18,22 +18,27 @@ HELD = {
     "memory": "not enough free KV blocks",
     "suspended": "suspended for the sake of a more urgent first segment",
 }
-"""Reasons a plan leaves runnable jobs out (``StepPlan.held``), in words."""
+"""Reasons for leaving runnable jobs out of a step (``StepPlan.held``), in words."""
 
-MOST_NAMED = 5
-"""Jobs named as having been served instead."""
+MAX_NAMED = 5
+"""Largest number of jobs named as served instead."""
 
-LEAST_S = 1e-6
-"""Waits shorter than this are none."""
+MIN_WAIT_S = 1e-6
+"""Shorter waits are not counted."""
 
 
 @dataclass(slots=True)
 class Wait:
-    """One wait of the robot, from being free (or asking) to the start of a segment; all in seconds.
+    """One wait of the robot, from being free (or submitting) to the start of a segment, in seconds.
 
-    ``queued_s`` while steps ran without the job, ``idle_s`` while no step ran, ``prompt_s`` and ``decode_s`` in steps
-    with it, ``network_s`` on the way to the robot. ``instead`` counts steps of other jobs while it queued;
-    ``reasons`` counts why plans left it out; ``choices`` are up to three of them with keys.
+    Attributes:
+        queued_s: while steps ran without the job.
+        idle_s: while no step ran.
+        prompt_s, decode_s: in steps with the job.
+        network_s: on the way to the robot.
+        instead: steps of each other job while this one was queued.
+        reasons: number of steps by the reason that left the job out.
+        choices: up to three of these decisions, with keys.
     """
 
     segment: int
@@ -54,7 +59,7 @@ class Wait:
 
 @dataclass(slots=True)
 class Explanation:
-    """All waits of a job, and what is known of it."""
+    """All waits of a job, and its entry in the result."""
 
     job: dict[str, Any]
     waits: list[Wait]
@@ -74,10 +79,10 @@ def explain(result: Mapping[str, Any], job_name: str) -> Explanation:
     """
     jobs = {str(job["job"]): job for job in result["jobs"]}
     if job_name not in jobs:
-        known = (
+        names = (
             list(jobs) if len(jobs) <= 20 else [f"{len(jobs)} jobs, {next(iter(jobs))} to {list(jobs)[-1]}"]
         )
-        raise UnknownName("job", job_name, known, where="job")
+        raise UnknownName("job", job_name, names, where="job")
     job = jobs[job_name]
     journal = result.get("journal")
     if not journal:
@@ -99,10 +104,10 @@ def _facts(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gaps(job: Mapping[str, Any], end_s: float) -> list[tuple[int, float, float, float]]:
-    """(segment, robot free, segment ready, segment started) of every wait worth the name."""
+    """(segment, robot free, segment ready, segment started) of every wait."""
     gaps, free = [], job["arrival_s"]
     for segment in job["segments"]:
-        if segment["start_s"] - free > LEAST_S:
+        if segment["start_s"] - free > MIN_WAIT_S:
             gaps.append((segment["index"], free, max(free, segment["ready_s"]), segment["start_s"]))
         free = segment["end_s"]
     if job["outcome"] == "unfinished" and end_s > free:
@@ -111,12 +116,12 @@ def _gaps(job: Mapping[str, Any], end_s: float) -> list[tuple[int, float, float,
 
 
 def _bare(job: Mapping[str, Any], end_s: float) -> list[Wait]:
-    """Without a journal only the network's share is known."""
+    """The waits with the network's share alone, when there is no journal."""
     return [Wait(k, begin, end, network_s=end - ready) for k, begin, ready, end in _gaps(job, end_s)]
 
 
 class _Steps:
-    """The journal, ready for questions about a span of time."""
+    """The journal, searchable by time."""
 
     def __init__(self, journal: Mapping[str, Any]) -> None:
         self._journal = journal
@@ -174,7 +179,7 @@ class _Steps:
         return sorted(((o, n) for o, n in counts.items() if n), key=lambda pair: (-pair[1], pair[0]))
 
     def _reasons(self, name: str, steps: list[int], wait: Wait) -> None:
-        """A choice holds from its step until the next one; count the steps each reason covers."""
+        """Count the steps of each reason; a choice holds from its step until the next choice."""
         reasons: Counter[str] = Counter()
         index = 0
         current: dict[str, Any] | None = None
@@ -192,7 +197,7 @@ class _Steps:
 
 
 def text(explanation: Explanation) -> str:
-    """The explanation in words, for a terminal."""
+    """The explanation as text for a terminal."""
     job = explanation.job
     lines = [f"job {job['job']}, {job['class']}" + (f", {job['agent']}" if job["agent"] else "")]
     if job.get("task"):
@@ -221,7 +226,7 @@ def text(explanation: Explanation) -> str:
     for wait in explanation.waits:
         lines += _wait_text(wait, explanation.journal)
     if not explanation.journal and explanation.waits:
-        lines.append("  no journal in this result: what the engine did meanwhile is not known")
+        lines.append("  no journal in this result, so the engine's work meanwhile is unknown")
     return "\n".join(lines)
 
 
@@ -229,23 +234,23 @@ def _wait_text(wait: Wait, journal: bool) -> list[str]:
     title = "before its first action" if wait.segment == 0 else f"before segment {wait.segment}"
     lines = [f"  {title}: {wait.end_s - wait.begin_s:.3f} s"]
     if journal:
-        if wait.queued_s > LEAST_S:
+        if wait.queued_s > MIN_WAIT_S:
             lines.append(f"    {wait.queued_s:7.3f} s  not in the step, {wait.queued_steps} steps of others")
-            named = ", ".join(f"job {name} ({count})" for name, count in wait.instead[:MOST_NAMED])
-            more = len(wait.instead) - MOST_NAMED
+            named = ", ".join(f"job {name} ({count})" for name, count in wait.instead[:MAX_NAMED])
+            more = len(wait.instead) - MAX_NAMED
             lines.append(
                 f"               served meanwhile: {named}" + (f" and {more} more" if more > 0 else "")
             )
             for reason, count in wait.reasons.items():
                 lines.append(f"               {count} steps: {HELD.get(reason, reason)}")
             lines += [f"               {_choice_text(choice)}" for choice in wait.choices]
-        if wait.idle_s > LEAST_S:
+        if wait.idle_s > MIN_WAIT_S:
             lines.append(f"    {wait.idle_s:7.3f} s  no step ran")
-        if wait.prompt_s > LEAST_S:
+        if wait.prompt_s > MIN_WAIT_S:
             lines.append(f"    {wait.prompt_s:7.3f} s  computing its prompt, {wait.prompt_steps} steps")
-        if wait.decode_s > LEAST_S:
+        if wait.decode_s > MIN_WAIT_S:
             lines.append(f"    {wait.decode_s:7.3f} s  decoding, {wait.decode_steps} steps")
-    if wait.network_s > LEAST_S:
+    if wait.network_s > MIN_WAIT_S:
         lines.append(f"    {wait.network_s:7.3f} s  network")
     return lines
 
@@ -253,7 +258,7 @@ def _wait_text(wait: Wait, journal: bool) -> list[str]:
 def _choice_text(choice: Mapping[str, Any]) -> str:
     def pairs(entries: list[list[Any]]) -> str:
         return ", ".join(
-            f"{name}" + ("" if key is None else f" ({key:.4g})") for name, key in entries[:MOST_NAMED]
+            f"{name}" + ("" if key is None else f" ({key:.4g})") for name, key in entries[:MAX_NAMED]
         )
 
     return f"step {choice['step']}: chosen, with keys: {pairs(choice['served'])}; left out: {pairs(choice['out'])}"

@@ -1,7 +1,9 @@
 """A replay as a Chrome trace: open it at ui.perfetto.dev or chrome://tracing.
 
-Process 1 is the engine (one slice a step, counters for queue and KV cache), process 2 the requests (queued,
-prompt, decoding, parked), process 3 the robots (waiting and executing, one thread a robot). Times are microseconds.
+Process 1 is the engine: one slice a step, and counters for queue and KV cache.
+Process 2 holds the requests: queued, prompt, decode, parked.
+Process 3 holds the robots, one thread each: waiting, executing.
+Times are microseconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A replay as one HTML file: no script, font or picture from anywhere else, so it can be mailed and archived."""
+"""The HTML report of a replay: one file that loads nothing from elsewhere, so it can be mailed and archived."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_TIMELINE_JOBS = 20_000
 """Jobs drawn in the timeline; the first ones of a longer trace."""
 
 WORST = 15
-"""Jobs listed as having lost most."""
+"""Number of listed jobs with the largest loss of utility."""
 
 CLASSES = (("urgent", "urgent"), ("normal", "normal"))
 
@@ -138,8 +138,8 @@ def _responses(result: Mapping[str, Any]) -> str:
 
 
 def _erts(result: Mapping[str, Any]) -> set[tuple[str, float]]:
-    found = {(job["class"], job["ert_s"]) for job in result["jobs"] if "ert_s" in job}
-    return found if len(found) <= 4 else set()
+    values = {(job["class"], job["ert_s"]) for job in result["jobs"] if "ert_s" in job}
+    return values if len(values) <= 4 else set()
 
 
 def _waits(result: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Results of a replay as plain data: the summary, one entry a job, and what is needed to explain them."""
+"""The result of a replay as plain data: summary, one entry a job, series and journal."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def _group(records: Sequence[JobRecord], end_s: float) -> Result:
 
 def distribution(values: Iterable[float]) -> dict[str, float | None]:
     """Mean, median, 90th and 99th percentile of the finite values (linear interpolation), seconds."""
-    known = np.array([value for value in values if math.isfinite(value)])
-    if known.size == 0:
+    finite = np.array([value for value in values if math.isfinite(value)])
+    if finite.size == 0:
         return {"mean": None, "p50": None, "p90": None, "p99": None}
-    p50, p90, p99 = np.percentile(known, (50, 90, 99))
-    return {"mean": _number(known.mean()), "p50": _number(p50), "p90": _number(p90), "p99": _number(p99)}
+    p50, p90, p99 = np.percentile(finite, (50, 90, 99))
+    return {"mean": _number(finite.mean()), "p50": _number(p50), "p90": _number(p90), "p99": _number(p99)}
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    known = list(values)
-    return _number(math.fsum(known) / len(known)) if known else None
+    numbers = list(values)
+    return _number(math.fsum(numbers) / len(numbers)) if numbers else None
 
 
 def job(record: JobRecord, end_s: float) -> Result:
@@ -123,7 +123,7 @@ def _number(value: float) -> float | int | None:
 
 
 def result_hash(result: Result) -> str:
-    """SHA-256 over everything that is determined by trace, options and seed: all but ``wall_s``."""
-    known = {name: value for name, value in result.items() if name != "wall_s"}
-    text = json.dumps(known, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """SHA-256 over the fields that trace, options and seed determine: all but ``wall_s``."""
+    determined = {name: value for name, value in result.items() if name != "wall_s"}
+    text = json.dumps(determined, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

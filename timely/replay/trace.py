@@ -1,9 +1,9 @@
-"""From a trace file to planned tasks, as a stream."""
+"""Reads the tasks of a trace file as a stream."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,17 +17,17 @@ from timely.engines.replay_types import PlannedSegment, PlannedTask
 
 Number = TypeVar("Number", int, float)
 
-MOST_TOKENS = 10_000_000
-"""Of one answer; more is a slip of the pen."""
+MAX_TOKENS = 10_000_000
+"""Largest length of an answer, tokens."""
 
 _ARRIVAL = re.compile(rb'"arrival_s"\s*:\s*([-+0-9.eE]+)')
 
 
 class Tasks:
-    """The tasks of a trace file in order of arrival; the file is read while they are taken.
+    """The tasks of a trace file in order of arrival, read from the file one by one.
 
     Raises:
-        BadInput: (of lrtrace) unreadable, or a line is broken; the text says file, line, field and reason.
+        BadInput: (of lrtrace) unreadable, or a line is broken; the message has file, line, field and reason.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -44,7 +44,7 @@ def planned(job: Job, network_s: float = 0.0) -> PlannedTask:
     """A trace's job as a planned task.
 
     Raises:
-        InvalidInput: a field that only the replay knows is not what it should be.
+        InvalidInput: a field that the trace format does not define has a wrong value.
     """
     tuf = job.tuf
     extra = job.extra
@@ -69,16 +69,16 @@ def planned(job: Job, network_s: float = 0.0) -> PlannedTask:
             urgency=job.urgency,
             priority=float(extra.get("priority", 0.0)),
             app_requests=_number(job, "app_requests", int, MOST_REQUESTS),
-            expected_tokens=_number(job, "expected_tokens", float, MOST_TOKENS),
+            expected_tokens=_number(job, "expected_tokens", float, MAX_TOKENS),
         ),
-        max_tokens=_number(job, "max_tokens", int, MOST_TOKENS),
+        max_tokens=_number(job, "max_tokens", int, MAX_TOKENS),
         after=tuple(extra.get("after", ())),
         after_s=float(extra.get("after_s", 0.0)),
     )
 
 
 def _number(job: Job, name: str, kind: type[Number], most: int) -> Number | None:
-    """A field that the trace format itself does not know, checked.
+    """A checked field that the trace format does not define.
 
     Raises:
         InvalidInput: names job and field.
@@ -108,36 +108,17 @@ def _segment(segment: PlanSegment) -> PlannedSegment:
 
 
 def _in_order(path: Path) -> bool:
-    """Whether arrivals never decrease, by a look at the text: full parsing comes later, once."""
-    previous = float("-inf")
+    """Whether arrivals never decrease; the lines are only searched, because they are parsed later."""
+    previous_s = float("-inf")
     try:
         with path.open("rb") as file:
             for line in file:
-                found = _ARRIVAL.search(line)
-                if found is not None:
-                    arrival = float(found[1])
-                    if arrival < previous:
+                match = _ARRIVAL.search(line)
+                if match is not None:
+                    arrival_s = float(match[1])
+                    if arrival_s < previous_s:
                         return False
-                    previous = arrival
+                    previous_s = arrival_s
     except (OSError, ValueError):
-        return True  # the reader proper says what is wrong, and where
+        return True  # the parser reports the error and its place
     return True
-
-
-def check_order(tasks: Iterable[PlannedTask]) -> Iterator[PlannedTask]:
-    """The same tasks; refuses those that are not in order of arrival or share a name.
-
-    Raises:
-        InvalidInput: names the task.
-    """
-    previous, seen = float("-inf"), set()
-    for task in tasks:
-        if task.arrival_s < previous:
-            raise InvalidInput(
-                f"arrives at {task.arrival_s} s, after one at {previous} s", where=f"job {task.job}"
-            )
-        if task.job in seen:
-            raise InvalidInput("appears twice", where=f"job {task.job}")
-        seen.add(task.job)
-        previous = task.arrival_s
-        yield task

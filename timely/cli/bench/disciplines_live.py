@@ -29,22 +29,22 @@ def command(
     disciplines: Annotated[
         str,
         typer.Option(
-            help="Comma-separated; all unless given. a+b+c: in turn, switched while one load is served."
+            help="Comma-separated; all by default. a+b+c switches between them while one load is served."
         ),
     ] = "",
-    seconds: Annotated[float, typer.Option(min=1, help="Of load under each.")] = 60.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the ordinary requests.")] = 1,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of the load under each.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the ordinary requests.")] = 1,
     resume: Resume = None,
     budget: Budget = None,
     keep: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep journals and event logs there.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for journals and event logs.")
     ] = None,
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
 ) -> None:
-    """Every discipline on the real engine under robots and ordinary load: decided is what happened, nothing lost."""
+    """Every discipline on the real engine under mixed load: do the steps follow its decisions, and is nothing lost?"""
     require_package("vllm")
-    from timely.bench.decisions import compare
+    from timely.bench.disciplines_live import compare
     from timely.disciplines import registry
 
     names = split_names(disciplines) or registry.names()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.bench.journal_audit import judge, read
+from timely.bench.journal_audit import audit_journal, read
 from timely.cli.main import run
 
 pytest.importorskip("vllm", reason="needs vLLM")
@@ -30,10 +30,19 @@ DISCIPLINES = "justitia+semantic+sagesched+timely"
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.filterwarnings("error:::timely")
 def test_four_disciplines_share_an_engine_and_nothing_is_lost_between_them(tmp_path: Path) -> None:
-    told = tmp_path / "told.json"
-    arguments = ["--disciplines", DISCIPLINES, "--seconds", "8", "--keep", str(tmp_path), "--json", str(told)]
+    result_file = tmp_path / "result_file.json"
+    arguments = [
+        "--disciplines",
+        DISCIPLINES,
+        "--seconds",
+        "8",
+        "--keep",
+        str(tmp_path),
+        "--json",
+        str(result_file),
+    ]
     assert run(["bench", "disciplines-live", *arguments]) == 0
-    row = json.loads(told.read_text())["disciplines"][DISCIPLINES]
+    row = json.loads(result_file.read_text())["disciplines"][DISCIPLINES]
     assert row["good"], row
     assert row["requests"] >= 10
     assert row["segments"] >= 5
@@ -41,6 +50,6 @@ def test_four_disciplines_share_an_engine_and_nothing_is_lost_between_them(tmp_p
     switched = [event["discipline"] for event in journal if event["event"] == "switch"]
     # The engine's own is made anew after the warm-up, which is to teach it nothing.
     assert switched == ["fcfs", *DISCIPLINES.split("+")]
-    assert judge(journal).good, "the warm-up and the first switch included"
+    assert audit_journal(journal).good, "the warm-up and the first switch included"
     events = [json.loads(line) for line in (tmp_path / "plain.events.jsonl").read_text().splitlines()]
     assert any(event["event"] == "urgency" for event in events)

@@ -1,4 +1,4 @@
-"""The live comparison goes on discipline by discipline, and starts an engine that speculates only for who needs it."""
+"""The live comparison goes on discipline by discipline, and starts a speculating engine only where one is needed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from timely.bench import decisions
+from timely.bench import disciplines_live
 from timely.bench.checkpoints import Checkpoints, OutOfTime
 
 
-class FakeBench:
-    """An engine that only says who was served by it."""
+class FakeServer:
+    """Keeps which disciplines it has served."""
 
     log: list[str] = []  # noqa: RUF012
 
@@ -30,19 +30,19 @@ class FakeBench:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    FakeBench.log = []
-    monkeypatch.setattr(decisions, "Bench", FakeBench)
-    return FakeBench.log
+    FakeServer.log = []
+    monkeypatch.setattr(disciplines_live, "LiveServer", FakeServer)
+    return FakeServer.log
 
 
 NAMES = ["timely", "laps-sd", "fcfs", "edf+laps-sd"]
 
 
 def compare(checkpoints: Checkpoints) -> dict[str, Any]:
-    return decisions.compare(NAMES, 60.0, 1, checkpoints, None, lambda line: None)
+    return disciplines_live.compare(NAMES, 60.0, 1, checkpoints, None, lambda line: None)
 
 
-def test_who_needs_drafts_comes_last_on_an_engine_of_its_own(log: list[str]) -> None:
+def test_disciplines_that_need_drafts_come_last_on_an_engine_of_their_own(log: list[str]) -> None:
     assert set(compare(Checkpoints())) == set(NAMES)
     assert log == [
         "plain fcfs", "plain timely", "plain stops", "speculative edf+laps-sd", "speculative laps-sd",

@@ -1,7 +1,8 @@
-"""Every discipline on the real engine under mixed load: is what it decided what happened, and does nothing get lost?
+"""Every discipline on the real engine under mixed load: do the steps follow its decisions, and is nothing lost?
 
-One engine serves all, switched between them while it runs; those that go by draft acceptance get one that speculates
-(n-grams). Each run is a piece that is kept, so a long comparison may stop and go on.
+One engine serves all disciplines and is switched between them.
+Disciplines that use the acceptance of drafts get an engine that speculates (n-grams).
+Each run is kept in the checkpoints, so a long comparison may stop and go on.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from timely.bench.checkpoints import Checkpoints
-from timely.bench.journal_audit import RULES, account, judge, read
-from timely.bench.journal_audit import Account as Logged
-from timely.bench.mixed_load import Account, serve
+from timely.bench.journal_audit import RULES, EventLogAudit, audit_event_log, audit_journal, read
+from timely.bench.mixed_load import ClientAccount, serve
 from timely.disciplines import registry
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.disciplines.requirements import SPECULATION, lacks
@@ -30,19 +30,19 @@ SPECULATIVE = (
 
 ARGUMENTS = ("--max-model-len", "2048")
 MAX_BATCH = 4
-"""So few sequences in a step that requests have to wait, and an order is seen."""
+"""Sequences in a step: so few that requests wait, which shows their order."""
 
 START_S = 180.0
 LOG_S = 5.0
-"""Longest that the event log lags behind, seconds."""
+"""Longest delay of the event log, seconds."""
 
 
-class Bench:
-    """A server on the real engine, started when it is first needed.
+class LiveServer:
+    """A server on the real engine; the first run starts it.
 
     Args:
-        speculative: with draft tokens.
-        folder: for its journal and event log.
+        speculative: use draft tokens.
+        folder: of the journal and the event log.
     """
 
     def __init__(self, speculative: bool, folder: Path) -> None:
@@ -53,15 +53,15 @@ class Bench:
         self._server: Any = None
 
     def run(self, disciplines: Sequence[str], seconds: float, seed: int) -> dict[str, Any]:
-        """Serve the load under a discipline, or under several in turn, switched while it goes on.
+        """Serve the load under a discipline, or under several in turn.
 
-        Returns: what clients saw, and what the scheduler's journal and the server's event log say.
+        Returns: the clients' measurements, and the audits of the scheduler's journal and the server's event log.
         """
         if self._server is None:
             self._start()
         journal_from, events_from = _size(self._journal), _size(self._events)
         seen = asyncio.run(self._serve(disciplines, seconds, seed))
-        verdict = judge(
+        verdict = audit_journal(
             read(self._journal, journal_from), RULES.get(disciplines[0]) if len(disciplines) == 1 else None
         )
         logged = self._logged(events_from)
@@ -81,16 +81,16 @@ class Bench:
             "failures": seen.failures[:10],
         }
 
-    def _logged(self, offset: int) -> Logged:
-        """What the event log says, once it says that all is over: the server's own thread writes it, a little later."""
+    def _logged(self, offset: int) -> EventLogAudit:
+        """Audit the event log once it is complete; a thread of the server writes it with a delay."""
         end_s = time.monotonic() + LOG_S
         while True:
-            found = account(read(self._events, offset))
-            if found.good or time.monotonic() > end_s:
-                return found
+            audit = audit_event_log(read(self._events, offset))
+            if audit.good or time.monotonic() > end_s:
+                return audit
             time.sleep(0.05)
 
-    async def _serve(self, disciplines: Sequence[str], seconds: float, seed: int) -> Account:
+    async def _serve(self, disciplines: Sequence[str], seconds: float, seed: int) -> ClientAccount:
         from timely.client import AsyncTimelyClient
 
         async with AsyncTimelyClient(self._server.url) as client:
@@ -121,31 +121,31 @@ class Bench:
         self._server = server
 
     def stop(self) -> None:
-        """End the server, if it runs."""
+        """End the server."""
         server, self._server = self._server, None
         if server is not None:
             server.__exit__(None, None, None)
 
 
 @contextmanager
-def _benches(folder: Path | None) -> Iterator[Callable[[str, float, int], dict[str, Any]]]:
+def _servers(folder: Path | None) -> Iterator[Callable[[str, float, int], dict[str, Any]]]:
     with tempfile.TemporaryDirectory() as scratch:
-        benches: dict[bool, Bench] = {}
+        servers: dict[bool, LiveServer] = {}
 
         def run(names: str, seconds: float, seed: int) -> dict[str, Any]:
             speculative = _speculates(names)
-            if speculative not in benches:
-                # Two engines at once would halve each other.
-                for other in benches.values():
+            if speculative not in servers:
+                # Two engines at once would slow each other down.
+                for other in servers.values():
                     other.stop()
-                benches[speculative] = Bench(speculative, folder or Path(scratch))
-            return benches[speculative].run(names.split("+"), seconds, seed)
+                servers[speculative] = LiveServer(speculative, folder or Path(scratch))
+            return servers[speculative].run(names.split("+"), seconds, seed)
 
         try:
             yield run
         finally:
-            for bench in benches.values():
-                bench.stop()
+            for server in servers.values():
+                server.stop()
 
 
 def compare(
@@ -156,25 +156,25 @@ def compare(
     folder: Path | None,
     say: Callable[[str], None],
 ) -> dict[str, dict[str, Any]]:
-    """Serve the load under each of them, one after the other.
+    """Serve the load under each discipline, one after the other.
 
     Args:
-        disciplines: names; ``a+b+c`` is one run in which they follow each other while it is served.
-        folder: keeps journals and event logs there; None throws them away.
+        disciplines: names; ``a+b+c`` is one run that switches between them.
+        folder: for journals and event logs; None deletes them.
 
     Raises:
         OutOfTime: the budget of ``checkpoints`` is used up.
         EngineFailed: the engine does not start.
     """
-    found = {}
-    # Those that need another engine last: it starts once.
+    results = {}
+    # Disciplines that need another engine come last, so that it starts once.
     ordered = sorted(disciplines, key=lambda names: (_speculates(names), names))
-    with _benches(folder) as run:
+    with _servers(folder) as run:
         for name in ordered:
-            (found[name],) = checkpoints.map("live", run, [(name, seconds, seed)])
-            row = found[name]
+            (results[name],) = checkpoints.map("live", run, [(name, seconds, seed)])
+            row = results[name]
             say(f"{name}: {'good' if row['good'] else 'NOT GOOD'}, {row['verdict']['steps']} steps")
-    return found
+    return results
 
 
 def _speculates(names: str) -> bool:
