@@ -423,7 +423,7 @@ def test_the_fleet_stops_and_goes_on_after_a_reset(world: World) -> None:
         result = goal.result()
         assert result.error_code in (ErrorCode.FLEET_STOPPED, ErrorCode.DRIVER_STOPPED)
         assert goal.ended_s - called_s < AT_ONCE_S
-    assert world.task("arm1", "tidy").result().error_code == ErrorCode.DRIVER_STOPPED
+    assert world.task("arm1", "tidy").result().error_code == ErrorCode.FLEET_STOPPED
     assert world.program.call(Trigger, "/timely_bridge/reset").success
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
 

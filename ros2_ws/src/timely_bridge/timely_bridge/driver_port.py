@@ -18,7 +18,6 @@ from action_msgs.msg import GoalStatus
 from rclpy._rclpy_pybind11 import InvalidHandle, RCLError
 from rclpy.action import ActionClient
 from rclpy.lifecycle import LifecycleNode
-from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.ros.rclpy_utils import LATCHED, assumed_handle, new_goal_id, send_goal, without_debug_lines
@@ -56,9 +55,7 @@ class DriverPort:
         silence_s: a driver that publishes no state for so long is gone, and so is what it was executing.
     """
 
-    def __init__(
-        self, node: LifecycleNode, loop: LoopThread, robot: str, driver_node: str, silence_s: float
-    ) -> None:
+    def __init__(self, node: LifecycleNode, loop: LoopThread, robot: str, silence_s: float) -> None:
         self.robot = robot
         self.state: RobotState | None = None
         self._node = node
@@ -71,8 +68,6 @@ class DriverPort:
         self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment")
         without_debug_lines(self._client)
         self._subscription = node.create_subscription(RobotState, f"{robot}/state", self._on_state, LATCHED)
-        self._stop = node.create_client(Trigger, f"{robot}/{driver_node}/stop")
-        self._reset = node.create_client(Trigger, f"{robot}/{driver_node}/reset")
 
     # --- The loop's side ---
 
@@ -111,27 +106,11 @@ class DriverPort:
 
     # --- ROS's side ---
 
-    def stop(self) -> bool:
-        """Call the driver's ``~/stop``; False when it is not there. Does not wait."""
-        return self._trigger(self._stop)
-
-    def reset(self) -> bool:
-        """Call the driver's ``~/reset``; False when it is not there. Does not wait."""
-        return self._trigger(self._reset)
-
     def destroy(self) -> None:
         """Release everything; unfinished segments end as lost."""
         self._lose("the bridge released the driver")
         self._node.destroy_subscription(self._subscription)
-        self._node.destroy_client(self._stop)
-        self._node.destroy_client(self._reset)
         self._client.destroy()
-
-    def _trigger(self, client: Any) -> bool:
-        if not client.service_is_ready():
-            return False
-        client.call_async(Trigger.Request())
-        return True
 
     def _send(self, sent: SentSegment) -> None:
         segment = sent.segment

@@ -8,7 +8,6 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
-from std_srvs.srv import Trigger
 from timely_interfaces.msg import ErrorCode
 from timely_robots.ros.lifecycle import ManagedNode
 
@@ -18,11 +17,13 @@ from timely.core.errors import InvalidInput
 from timely_bridge.diagnostics import robot_status, server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
 from timely_bridge.error_codes import TaskEnded
+from timely_bridge.fleet_stop import FleetStop
 from timely_bridge.interfaces import ClientFactory
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_server import Connection, RobotServer
 from timely_bridge.server_health import ServerHealth
 from timely_bridge.settings import BridgeSettings, declare_parameters, read_parameters
+from timely_bridge.stop_latch import StopLatch
 
 CLOSE_S = 5.0
 TASK_PERIOD_S = 1.0
@@ -70,8 +71,7 @@ class BridgeNode(ManagedNode):
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
         declare_parameters(self)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self.create_service(Trigger, "~/stop", self._on_stop)
-        self.create_service(Trigger, "~/reset", self._on_reset)
+        self.fleet_stop = FleetStop(self.context, self.get_fully_qualified_name(), self._on_fleet_stop)
         self.start_automatically()
 
     # --- Life cycle ---
@@ -93,6 +93,8 @@ class BridgeNode(ManagedNode):
             admit=self._admit,
             on_task=lambda: self.cpu_latency.want(True),
         )
+        latch = StopLatch(settings.state_folder)
+        self.fleet_stop.set_robots(settings.robots, settings.driver_silence_s, latch)
         for entry in settings.robots:
             self._robots[entry.name] = RobotServer(self, entry, connection)
         self.begin_work(
@@ -116,6 +118,12 @@ class BridgeNode(ManagedNode):
         self._active = False
         self._cancel_all(ErrorCode.BRIDGE_INACTIVE, "the bridge was deactivated")
         return super().on_deactivate(state)
+
+    def destroy_node(self) -> None:
+        """Also end the threads of the fleet's stop."""
+        super().destroy_node()
+        if not self.fleet_stop.close():
+            self.get_logger().error("a thread of the fleet's stop did not end in time")
 
     def settle(self, timeout_s: float) -> bool:
         """End every task and wait until robots and server know; False if that took longer.
@@ -149,6 +157,7 @@ class BridgeNode(ManagedNode):
                 loop.submit(self._disconnect()).result(CLOSE_S)
             except TimeoutError:
                 self.get_logger().warning("the connection to the server did not close in time")
+        self.fleet_stop.clear_robots()
         for robot in self._robots.values():
             robot.destroy()
         self._robots = {}
@@ -178,6 +187,8 @@ class BridgeNode(ManagedNode):
         settings, health = self._settings, self._health
         if not self._active or settings is None or health is None:
             raise TaskEnded(ErrorCode.BRIDGE_INACTIVE, "the bridge is not active")
+        if self.fleet_stop.latch.set:
+            raise TaskEnded(ErrorCode.FLEET_STOPPED, "the fleet is stopped; call ~/reset to go on")
         if health.lost:
             raise TaskEnded(ErrorCode.SERVER_UNREACHABLE, f"{settings.server_url}: {health.reason}")
         if sum(len(robot.runs) for robot in self._robots.values()) >= int(
@@ -186,22 +197,12 @@ class BridgeNode(ManagedNode):
             raise TaskEnded(ErrorCode.OVERLOADED, "too many tasks at once")
 
     def _cancel_all(self, code: int, message: str) -> None:
-        for robot in self._robots.values():
+        for robot in list(self._robots.values()):
             robot.cancel_all(code, message)
 
-    def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        """Robots first: their drivers stop by themselves, whatever server and tasks do."""
-        absent = [name for name, robot in self._robots.items() if not robot.port.stop()]
+    def _on_fleet_stop(self) -> None:
+        """End every goal; on a thread of ``fleet_stop``, after the drivers were called."""
         self._cancel_all(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
-        response.success = not absent
-        response.message = f"no driver: {', '.join(absent)}" if absent else "stopped; call ~/reset to go on"
-        return response
-
-    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        absent = [name for name, robot in self._robots.items() if not robot.port.reset()]
-        response.success = not absent
-        response.message = f"no driver: {', '.join(absent)}" if absent else "ready"
-        return response
 
     def _repeat_tasks(self) -> None:
         if self._loop is not None:

@@ -66,9 +66,7 @@ class RobotServer:
         self._node = node
         self._connection = connection
         settings = connection.settings
-        self.port = DriverPort(
-            node, connection.loop, entry.name, entry.driver_node, settings.driver_silence_s
-        )
+        self.port = DriverPort(node, connection.loop, entry.name, settings.driver_silence_s)
         self._context = RunContext(
             client=connection.client,
             driver=self.port,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from rclpy.lifecycle import LifecycleNode
 from timely_robots.ros.rclpy_utils import describe_parameter
@@ -26,6 +27,8 @@ class BridgeSettings:
     driver_silence_s: float
     heartbeat_period_s: float
     heartbeat_misses: int
+    state_folder: Path | None
+    """Where the stop's latch and the goals are kept; None keeps them in memory only."""
 
 
 def declare_parameters(node: LifecycleNode) -> None:
@@ -38,6 +41,11 @@ def declare_parameters(node: LifecycleNode) -> None:
         "on_busy",
         "queue",
         describe_parameter(f"a second task for a robot: one of {', '.join(POLICIES)}", **fixed),
+    )
+    declare(
+        "state_folder",
+        "",
+        describe_parameter("keeps stop and goals across restarts; empty: not kept", **fixed),
     )
     declare(
         "replan_attempts",
@@ -91,6 +99,7 @@ def read_parameters(node: LifecycleNode) -> BridgeSettings:
     on_busy = str(node.get_parameter("on_busy").value)
     if on_busy not in POLICIES:
         raise InvalidInput(f"must be one of {', '.join(POLICIES)}, got {on_busy!r}", where="on_busy")
+    folder = str(node.get_parameter("state_folder").value)
     return BridgeSettings(
         server_url=str(node.get_parameter("server_url").value),
         robots=tuple(_robots(node)),
@@ -109,6 +118,7 @@ def read_parameters(node: LifecycleNode) -> BridgeSettings:
         driver_silence_s=number("driver_silence_s"),
         heartbeat_period_s=number("heartbeat_period_s"),
         heartbeat_misses=int(number("heartbeat_misses")),
+        state_folder=Path(folder).expanduser() if folder else None,
     )
 
 

@@ -1,0 +1,268 @@
+"""The stop of the whole fleet: sent to every driver, acknowledged by each, repeated until a reset.
+
+It has a node, an executor and threads of its own, so that neither goals nor drivers can delay it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import rclpy
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.context import Context
+from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
+from std_srvs.srv import Trigger
+from timely_interfaces.msg import RobotState
+from timely_interfaces.srv import StopFleet
+from timely_robots.ros.rclpy_utils import LATCHED
+
+from timely_bridge.goals import RobotEntry
+from timely_bridge.stop_latch import StopLatch
+
+HALTED, AT_REST, UNKNOWN = StopFleet.Response.HALTED, StopFleet.Response.AT_REST, StopFleet.Response.UNKNOWN
+ANSWER_S = 1.0
+"""Deadline of ``~/stop`` and ``~/reset`` for the drivers' answers."""
+MAX_DEADLINE_S = 30.0
+REPEAT_S = 0.25
+"""How often a latched stop is sent again to a driver that has not acknowledged it."""
+THREADS = 4
+CLOSE_S = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class _RobotStop:
+    """One robot's driver, as the stop sees it."""
+
+    stop: Any
+    reset: Any
+    states: Any
+    stop_request: Any = None
+    """The request in progress, a future."""
+    sent_s: float = 0.0
+    acknowledged: bool = False
+    """The driver has answered the latched stop, and has not said since that it is no longer stopped."""
+    session: int = 0
+    """Of the driver that acknowledged; another one must acknowledge again."""
+    state: RobotState | None = None
+    received_s: float = -1e9
+
+    def outcome(self, silence_s: float) -> str:
+        """HALTED, AT_REST or UNKNOWN."""
+        state = self.state
+        if not self.acknowledged or (state is not None and state.mode == RobotState.FAULT):
+            return UNKNOWN
+        current = state is not None and time.monotonic() - self.received_s <= silence_s
+        return AT_REST if current and state is not None and state.halted and state.at_rest else HALTED
+
+
+class FleetStop:
+    """Services ``~/stop``, ``~/reset`` (``std_srvs/Trigger``) and ``~/stop_fleet`` (``StopFleet``) of the bridge.
+
+    Args:
+        bridge: full name of the bridge's node, which the services belong to.
+        on_stop: is called at each stop, on a thread of this object, after the drivers were called.
+    """
+
+    def __init__(self, context: Context, bridge: str, on_stop: Callable[[], None]) -> None:
+        self.latch = StopLatch()
+        self._on_stop_call = on_stop
+        self._robots: dict[str, _RobotStop] = {}
+        self._silence_s = 3.0
+        self._closing = False
+        self._changed = threading.Condition()
+        group = ReentrantCallbackGroup()
+        namespace, _, name = bridge.rpartition("/")
+        self._node = rclpy.create_node(f"{name}_stop", namespace=namespace or "/", context=context)
+        self._group = group
+        self._node.create_service(Trigger, f"{bridge}/stop", self._on_stop, callback_group=group)
+        self._node.create_service(Trigger, f"{bridge}/reset", self._on_reset, callback_group=group)
+        self._node.create_service(
+            StopFleet, f"{bridge}/stop_fleet", self._on_stop_fleet, callback_group=group
+        )
+        self._node.create_timer(REPEAT_S, self._repeat, callback_group=group)
+        self._executor = MultiThreadedExecutor(THREADS, context=context)
+        self._executor.add_node(self._node)
+        self._thread = threading.Thread(target=self._spin, name="fleet stop", daemon=True)
+        self._thread.start()
+
+    def set_robots(self, entries: Iterable[RobotEntry], silence_s: float, latch: StopLatch) -> None:
+        """Set the fleet and the latch of its state folder. A driver is lost after ``silence_s`` without a state."""
+        self.clear_robots()
+        if self.latch.set:
+            latch.put(True)
+        self.latch, self._silence_s = latch, silence_s
+        node, group = self._node, self._group
+        robots = {}
+        for entry in entries:
+            driver = f"/{entry.name}/{entry.driver_node}"
+            robots[entry.name] = _RobotStop(
+                stop=node.create_client(Trigger, f"{driver}/stop", callback_group=group),
+                reset=node.create_client(Trigger, f"{driver}/reset", callback_group=group),
+                states=node.create_subscription(
+                    RobotState,
+                    f"/{entry.name}/state",
+                    partial(self._on_state, entry.name),
+                    LATCHED,
+                    callback_group=group,
+                ),
+            )
+        self._robots = robots
+        self._executor.wake()
+
+    def clear_robots(self) -> None:
+        """Release the drivers; the latch stays."""
+        robots, self._robots = self._robots, {}
+        for robot in robots.values():
+            for client in (robot.stop, robot.reset):
+                self._node.destroy_client(client)
+            self._node.destroy_subscription(robot.states)
+
+    def stop(self, deadline_s: float, *, until_at_rest: bool = False) -> dict[str, str]:
+        """Stop every robot; robot -> HALTED, AT_REST or UNKNOWN, at the latest after ``deadline_s``.
+
+        Returns as soon as every robot is halted; with ``until_at_rest`` as soon as every robot is at rest. Not on a
+        thread that the executor needs for the answers alone: it blocks.
+        """
+        deadline_s = time.monotonic() + deadline_s
+        self.latch.set_in_memory()
+        robots = dict(self._robots)
+        for robot in robots.values():
+            robot.acknowledged = False
+            self._send_stop(robot)
+        self._on_stop_call()
+        self.latch.put(True)
+        enough = (AT_REST,) if until_at_rest else (HALTED, AT_REST)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(robot.outcome(self._silence_s) in enough for robot in robots.values()),
+                max(0.0, deadline_s - time.monotonic()),
+            )
+        return {name: robot.outcome(self._silence_s) for name, robot in robots.items()}
+
+    def reset(self, deadline_s: float = ANSWER_S) -> dict[str, str]:
+        """Clear the latch and reset every driver; robot -> the driver's complaint, for those without success."""
+        self.latch.put(False)
+        robots = dict(self._robots)
+        results: dict[str, str] = dict.fromkeys(robots, "no answer")
+        for name, robot in robots.items():
+            robot.acknowledged = False
+            if robot.reset.service_is_ready():
+                robot.reset.call_async(Trigger.Request()).add_done_callback(
+                    partial(self._on_reset_answer, results, name)
+                )
+        with self._changed:
+            self._changed.wait_for(lambda: not any(results.values()), deadline_s)
+            return {name: complaint for name, complaint in results.items() if complaint}
+
+    def outcomes(self) -> dict[str, str]:
+        """Robot -> HALTED, AT_REST or UNKNOWN, now."""
+        return {name: robot.outcome(self._silence_s) for name, robot in dict(self._robots).items()}
+
+    def close(self) -> bool:
+        """End the executor and destroy the node; False if a thread did not end in time."""
+        if not self._thread.is_alive():
+            return True
+        self._closing = True
+        self._executor.shutdown(timeout_sec=CLOSE_S)
+        self._thread.join(CLOSE_S)
+        self.clear_robots()
+        self._node.destroy_node()
+        return not self._thread.is_alive()
+
+    # --- The executor's threads ---
+
+    def _spin(self) -> None:
+        while not self._closing:
+            try:
+                self._executor.spin()
+            except ExternalShutdownException:
+                return
+            except Exception:
+                # A callback that raises must not end the stop of the fleet.
+                traceback.print_exc(file=sys.stderr)
+
+    def _send_stop(self, robot: _RobotStop) -> None:
+        if robot.stop_request is not None:
+            # A driver that hangs answers none of them; only the last request is kept.
+            robot.stop.remove_pending_request(robot.stop_request)
+        robot.sent_s = time.monotonic()
+        robot.stop_request = request = robot.stop.call_async(Trigger.Request())
+        request.add_done_callback(partial(self._on_stop_answer, robot))
+
+    def _on_stop_answer(self, robot: _RobotStop, request: Any) -> None:
+        answer = request.result()
+        with self._changed:
+            robot.acknowledged = answer is not None and bool(answer.success)
+            robot.session = robot.state.session if robot.state is not None else 0
+            robot.stop_request = None
+            self._changed.notify_all()
+
+    def _on_reset_answer(self, results: dict[str, str], name: str, request: Any) -> None:
+        answer = request.result()
+        with self._changed:
+            results[name] = "" if answer is not None and answer.success else "refused"
+            if answer is not None and not answer.success:
+                results[name] = answer.message or "refused"
+            self._changed.notify_all()
+
+    def _on_state(self, name: str, state: RobotState) -> None:
+        robot = self._robots.get(name)
+        if robot is None:
+            return
+        with self._changed:
+            restarted = robot.state is not None and robot.state.session != state.session
+            robot.state, robot.received_s = state, time.monotonic()
+            if self.latch.set and robot.acknowledged and (restarted or not _stopped(state)):
+                robot.acknowledged = robot.sent_s > time.monotonic() - REPEAT_S and not restarted
+            self._changed.notify_all()
+
+    def _repeat(self) -> None:
+        """Send the latched stop again to every driver that has not acknowledged it."""
+        if not self.latch.set:
+            return
+        now_s = time.monotonic()
+        for robot in dict(self._robots).values():
+            if not robot.acknowledged and now_s - robot.sent_s >= REPEAT_S:
+                self._send_stop(robot)
+
+    def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        outcomes = self.stop(ANSWER_S)
+        response.success, response.message = _verdict(outcomes)
+        return response
+
+    def _on_stop_fleet(self, request: StopFleet.Request, response: StopFleet.Response) -> StopFleet.Response:
+        deadline_s = min(max(request.deadline_s, 0.0), MAX_DEADLINE_S)
+        outcomes = self.stop(deadline_s, until_at_rest=True)
+        response.robots, response.states = list(outcomes), list(outcomes.values())
+        response.success, response.message = _verdict(outcomes)
+        return response
+
+    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        complaints = self.reset()
+        response.success = bool(self._robots) and not complaints
+        response.message = _listed(complaints) or ("ready" if self._robots else "the bridge has no robots")
+        return response
+
+
+def _stopped(state: RobotState) -> bool:
+    """The driver keeps the stop: it says so, or it takes no segments at all."""
+    return state.mode in (RobotState.STOPPED, RobotState.FAULT, RobotState.UNCONFIGURED)
+
+
+def _verdict(outcomes: Mapping[str, str]) -> tuple[bool, str]:
+    """Success, and the message for people: every robot's outcome."""
+    if not outcomes:
+        return False, "the bridge has no robots; the stop is latched"
+    success = UNKNOWN not in outcomes.values()
+    return success, f"{_listed(outcomes)}; call ~/reset to go on"
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in values.items())

@@ -1,0 +1,133 @@
+"""The fleet's stop says only what is known, stays latched, and needs neither the bridge's executor nor its drivers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from ros_harness import LIMIT_S, eventually
+from std_srvs.srv import Trigger
+from test_ros_bridge import SCRIPTS, World, a_fleet
+from timely_bridge.fleet_stop import ANSWER_S
+from timely_bridge.stop_latch import StopLatch
+from timely_bridge.testing import FakeServer
+from timely_interfaces.msg import ErrorCode, RobotState
+from timely_interfaces.srv import StopFleet
+
+pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+
+STOP, RESET, STOP_FLEET = "/timely_bridge/stop", "/timely_bridge/reset", "/timely_bridge/stop_fleet"
+
+
+@pytest.fixture
+def world(domain_id: int, tmp_path: Path) -> Iterator[World]:
+    here = World(domain_id, a_fleet(1, 1, state_folder=str(tmp_path)), FakeServer(SCRIPTS, ahead=0))
+    yield here
+    here.close()
+
+
+@contextmanager
+def hung(world: World) -> Iterator[None]:
+    """The executor of bridge and drivers runs nothing meanwhile, as a process that hangs."""
+    release, holding = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        holding.set()
+        release.wait(LIMIT_S)
+
+    world.fleet.spinner.call(hold)
+    assert holding.wait(LIMIT_S)
+    try:
+        yield
+    finally:
+        release.set()
+
+
+def mode_of(states: list[RobotState]) -> int:
+    return states[-1].mode if states else -1
+
+
+def test_every_robot_acknowledges(world: World) -> None:
+    goal = world.task("drone1", "wait")
+    eventually(lambda: goal.feedback, "it never began")
+    response = world.program.call(StopFleet, STOP_FLEET, StopFleet.Request(deadline_s=2.0))
+    assert response.success, response.message
+    assert list(response.robots) == ["drone1", "arm1"]
+    assert set(response.states) <= {StopFleet.Response.HALTED, StopFleet.Response.AT_REST}
+    assert goal.result().error_code in (ErrorCode.FLEET_STOPPED, ErrorCode.DRIVER_STOPPED)
+    assert world.program.call(Trigger, RESET).success
+    eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
+
+
+def test_a_hung_driver_is_unknown_and_is_stopped_when_it_is_back(world: World) -> None:
+    states = world.program.listen(RobotState, "/drone1/state", latched=True)
+    eventually(lambda: mode_of(states) == RobotState.READY, "it never became ready")
+    with hung(world):
+        begin_s = time.monotonic()
+        response = world.program.call(Trigger, STOP)
+        assert not response.success
+        assert "drone1: unknown" in response.message
+        assert time.monotonic() - begin_s < ANSWER_S + 2.0
+    eventually(lambda: mode_of(states) == RobotState.STOPPED, "the latched stop was not sent again")
+    assert world.program.call(Trigger, STOP).success
+
+
+def test_a_stop_without_robots_is_no_success(world: World) -> None:
+    spinner, bridge = world.fleet.spinner, world.fleet.bridge
+    for step in ("deactivate", "cleanup"):
+        spinner.call_and_wait(getattr(bridge, f"trigger_{step}"), LIMIT_S)
+    response = world.program.call(Trigger, STOP)
+    assert not response.success
+    assert "no robots" in response.message
+    for step in ("configure", "activate"):
+        spinner.call_and_wait(getattr(bridge, f"trigger_{step}"), LIMIT_S)
+    spinner.executor.wake()
+    assert world.task("drone1", "fly").result().error_code == ErrorCode.FLEET_STOPPED
+    assert world.program.call(Trigger, RESET).success
+
+
+def test_a_driver_that_returns_is_stopped_again(world: World) -> None:
+    states = world.program.listen(RobotState, "/drone1/state", latched=True)
+    assert world.program.call(Trigger, STOP).success
+    driver = world.fleet.drivers["drone1"]
+    for step in ("deactivate", "activate"):
+        world.fleet.spinner.call_and_wait(getattr(driver, f"trigger_{step}"), LIMIT_S)
+    session = states[0].session
+    eventually(
+        lambda: states[-1].session != session and mode_of(states) == RobotState.STOPPED,
+        "the driver that returned was not stopped",
+    )
+
+
+def test_the_latch_survives_deactivation_and_a_restart(world: World, domain_id: int, tmp_path: Path) -> None:
+    assert world.program.call(Trigger, STOP).success
+    for step in ("deactivate", "activate"):
+        world.fleet.spinner.call_and_wait(getattr(world.fleet.bridge, f"trigger_{step}"), LIMIT_S)
+    assert world.task("drone1", "fly").result().error_code == ErrorCode.FLEET_STOPPED
+    assert StopLatch(tmp_path).set
+    assert world.fleet.close()
+    again = World(domain_id, a_fleet(1, 0, state_folder=str(tmp_path)), FakeServer(SCRIPTS, ahead=0))
+    try:
+        assert again.task("drone1", "fly").result().error_code == ErrorCode.FLEET_STOPPED
+        assert again.program.call(Trigger, RESET).success
+        eventually(lambda: again.task("drone1", "fly").result().outcome == "complete")
+        assert not StopLatch(tmp_path).set
+    finally:
+        again.close()
+
+
+def test_a_latch_that_cannot_be_read_is_set(tmp_path: Path) -> None:
+    assert not StopLatch(tmp_path).set
+    (tmp_path / "stop.json").write_text('{"stop')
+    assert StopLatch(tmp_path).set
+    latch = StopLatch(tmp_path)
+    latch.put(False)
+    assert not StopLatch(tmp_path).set
+    full = StopLatch(Path("/proc/no-such-folder"))
+    full.put(True)
+    assert full.set
+    assert full.problem
