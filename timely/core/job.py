@@ -17,6 +17,9 @@ from timely.core.hints import NO_HINTS, RequestHints
 JobId = Hashable
 """Any hashable name: vLLM's request id in the live engine, the trace's job number in the simulator."""
 
+PLAIN_SEGMENT_TOKENS = 32
+"""Longest segment that disciplines assume of a plain request, tokens."""
+
 NEVER = math.inf
 """A due or resume time that does not come by itself."""
 
@@ -33,7 +36,8 @@ class JobSpec:
         cached_tokens: prompt tokens expected in the prefix cache at arrival.
         max_tokens: most output tokens.
         segment_tokens: longest segment of its skill set under this tokenizer (TimelyLLM section 4.4), tokens.
-        segmented: parks at segment boundaries. Ordinary requests and the modes ``stream`` and ``whole`` do not.
+        segmented: parks at segment boundaries. Plain requests and the modes ``stream`` and ``whole`` do not.
+        plain: an ordinary request that closes no segment; its reader needs each token when it has the one before.
         acceptance: draft acceptance rate 0..1 of speculative decoding, or None.
         text: what predictors may read: the task, in words.
         adapter: number of the LoRA adapter that computes it; 0: none.
@@ -47,6 +51,7 @@ class JobSpec:
     max_tokens: int = 512
     segment_tokens: int = 10
     segmented: bool = True
+    plain: bool = False
     acceptance: float | None = None
     text: str = ""
     adapter: int = 0
@@ -110,7 +115,8 @@ FLOAT_COLUMNS = (
     "arrival_s",      # when the job arrived
     "ert_s", "alpha", "beta",  # its time-utility function
     "network_s",      # delay to the robot
-    "due_s",          # when the robot needs the segment in generation: arrival (k = 0) or end of segment k-1
+    "due_s",          # when the robot needs the segment in generation: arrival (k = 0) or end of segment k-1;
+                      # of a plain request when its reader got the newest token
     "resume_s",       # runnable from then on; NEVER while it awaits a value or is not ready; -inf when not parked
     "priority",       # vLLM's own priority
     "expected_tokens",  # predicted output tokens; nan when unknown
@@ -135,6 +141,7 @@ BOOL_COLUMNS = (
     "resident",       # holds KV blocks
     "active",         # in the execution pool: took part in a step since it was last parked
     "segmented",
+    "plain",          # closes no segment
 )  # fmt: skip
 
 
@@ -170,6 +177,7 @@ class JobTable:
     resident: np.ndarray
     active: np.ndarray
     segmented: np.ndarray
+    plain: np.ndarray
 
     def __init__(self, capacity: int = 64) -> None:
         self._store: dict[str, np.ndarray] = {}
@@ -239,6 +247,7 @@ class JobTable:
         self.adapter[row] = spec.adapter
         self.resident[row] = self.active[row] = False
         self.segmented[row] = spec.segmented
+        self.plain[row] = spec.plain
         return job
 
     def remove(self, job_id: JobId) -> Job:

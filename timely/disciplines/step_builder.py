@@ -1,7 +1,7 @@
-"""Composing a step: the accounting of tokens, slots and KV blocks that every discipline shares.
+"""Composing a step: the accounting of tokens, slots and KV blocks that all disciplines share.
 
-A discipline orders the rows and says whether each may join; the ``StepBuilder`` keeps the budgets and, when
-KV blocks or slots run short, evicts rows that the discipline ranks below the one that needs them.
+A discipline orders the rows and decides which may join. The ``StepBuilder`` keeps the budgets. When KV blocks or slots
+run short, it evicts rows that the discipline ranks below the one that needs them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ class StepBuilder:
 
     Args:
         victims: called at the first shortage; yields rows that may lose their KV cache, least important first.
+        worth: whether a new row gains more by their memory than these victims lose; always, unless it is set.
     """
 
     __slots__ = (
         "_adapters", "_gone", "_members", "_more", "_ranked", "_residents", "_victims", "budget", "free",
-        "limits", "plan", "prefill_tokens", "rows", "slots", "table",
+        "limits", "plan", "prefill_tokens", "rows", "slots", "table", "worth",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +40,7 @@ class StepBuilder:
         self.slots = limits.max_batch
         self.free = limits.free_blocks
         self.prefill_tokens = 0
+        self.worth: Callable[[int, list[int]], bool] | None = None
         self._residents = int(np.count_nonzero(table.resident))
         self._victims = victims
         self._more: Iterator[int] | None = None
@@ -104,6 +106,26 @@ class StepBuilder:
         self.plan.tokens[table.jobs[row].job_id] = share
         return True
 
+    def add_decoding(self, rows: list[int]) -> bool:
+        """Let resident rows that decode take part together. False when they do not all fit: nothing changes."""
+        table, block = self.table, self.limits.block_tokens
+        tokens = len(rows) * (1 + self.limits.draft_tokens)
+        if len(rows) > self.slots or tokens > self.budget or self.limits.max_adapters is not None:
+            return False
+        if not (self._gone.isdisjoint(rows) and self._members.isdisjoint(rows)):
+            return False
+        needed = np.maximum(0, table.context_tokens[rows] // block + 1 - table.blocks[rows]).sum()
+        if needed > self.free:
+            return False
+        self.free -= int(needed)
+        self.slots -= len(rows)
+        self.budget -= tokens
+        self.rows.extend(rows)
+        self._members.update(rows)
+        jobs = table.jobs
+        self.plan.tokens.update((jobs[row].spec.job_id, 1) for row in rows)
+        return True
+
     def _blocks_needed(self, row: int, share: int, resident: bool) -> int:
         table, block = self.table, self.limits.block_tokens
         if resident:
@@ -114,7 +136,7 @@ class StepBuilder:
         return max(0, -(-whole // block) - int(table.shared_blocks[row]))
 
     def _make_room(self, row: int, needed: int, resident: bool) -> bool:
-        """Evict until the row fits, or nobody: half an eviction would cost its victims and help no one."""
+        """Evict until the row fits, or not at all: half an eviction costs its victims and helps no job."""
         limits, table = self.limits, self.table
         free, residents = self.free, self._residents
         chosen: list[int] = []
@@ -122,12 +144,14 @@ class StepBuilder:
         while needed > free or (not resident and residents >= limits.max_resident):
             victim = next(victims, row)
             if victim == row:
-                return False  # whatever follows ranks above the one that asks
+                return False  # the victims that follow rank above this row
             if victim in self._members or victim in self._gone or not table.resident[victim]:
                 continue
             chosen.append(victim)
             free += int(table.blocks[victim]) - int(table.shared_blocks[victim])
             residents -= 1
+        if not resident and self.worth is not None and not self.worth(row, chosen):
+            return False
         self.free, self._residents = free, residents
         self._gone.update(chosen)
         self.plan.evict.extend(table.jobs[victim].job_id for victim in chosen)

@@ -65,6 +65,8 @@ class PlannedTask:
     max_tokens: int | None = None
     after: tuple[int | str, ...] = ()
     after_s: float = 0.0
+    plain: bool = False
+    """An ordinary request: its one segment is the whole answer, whose length the engine does not know."""
     door_s: float | None = None
     """What this one takes to the engine (simulator); None: what ``ReplayOptions`` says."""
 

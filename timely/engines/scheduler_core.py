@@ -118,6 +118,8 @@ class Controller:
         table, row = job.table, job.row
         table.output_tokens[row] += tokens
         table.segment_tokens[row] += tokens
+        if job.spec.plain:
+            table.due_s[row] = now
         self.tokens += tokens
         self.discipline.progressed(job, tokens, now)
 

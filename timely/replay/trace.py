@@ -74,6 +74,7 @@ def planned(job: Job, network_s: float = 0.0) -> PlannedTask:
         max_tokens=_number(job, "max_tokens", int, MAX_TOKENS),
         after=tuple(extra.get("after", ())),
         after_s=float(extra.get("after_s", 0.0)),
+        plain=not job.skill_set and len(job.plan) == 1,
     )
 
 

@@ -13,7 +13,7 @@ from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.timely.discipline import Timely
 from timely.disciplines.timely.segment_lengths import CAUTION, SegmentLengths
-from timely.disciplines.timely.step import LEAST_CHUNK, PATIENCE
+from timely.disciplines.timely.step import MIN_CHUNK_TOKENS, PATIENCE
 from timely.engines.step_time.learned import FixedSpeed
 
 STEP_S, PROMPT_S = 0.02, 0.0001
@@ -94,20 +94,20 @@ def test_without_protection_it_joins_anyway() -> None:
 
 
 def test_a_prompt_is_cut_to_the_slack_of_those_in_the_step() -> None:
-    scene = Scene(EARLY=0.0)
+    scene = Scene(EARLY_SHARE=0.0)
     scene.job("urgent", URGENT, running=True)
     scene.job("normal", NORMAL, arrival_s=0.0, prompt=3000)
     # Two tokens expected (half the longest): 40 ms of work and a step of caution before 0.2 s.
     plan = scene.compose(0.0)
     assert plan.tokens["normal"] == pytest.approx((0.2 - 2 * STEP_S - STEP_S) / PROMPT_S, abs=2)
     # Hardly any slack left: not worth a place.
-    late = 0.2 - 3 * STEP_S - 0.5 * LEAST_CHUNK * PROMPT_S
+    late = 0.2 - 3 * STEP_S - 0.5 * MIN_CHUNK_TOKENS * PROMPT_S
     assert "normal" not in scene.compose(late).tokens
     assert scene.compose(late).held == "suspended"
 
 
 def test_chunks_can_be_turned_off() -> None:
-    scene = Scene(EARLY=0.0, CHUNK=False)
+    scene = Scene(EARLY_SHARE=0.0, CHUNK=False)
     scene.job("urgent", URGENT, running=True)
     scene.job("normal", NORMAL, prompt=3000)
     assert list(scene.compose(0.0).tokens) == ["urgent"]

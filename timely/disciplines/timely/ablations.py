@@ -1,4 +1,4 @@
-"""``timely`` with its ideas one by one: for ablations, in the simulator and live; none is offered for serving."""
+"""Parts of ``timely`` one by one, for ablations in the simulator and live; none is offered for serving."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ from timely.disciplines.timely.discipline import Timely
 
 
 class Index(Timely):
-    """The index alone: nothing else of ``timely``."""
+    """The index without the other parts."""
 
     PROTECT: ClassVar[bool] = False
     CHUNK: ClassVar[bool] = False
-    EARLY: ClassVar[float] = 0.0
-    RIDE_S: ClassVar[float] = 0.0
+    EARLY_SHARE: ClassVar[float] = 0.0
+    RIDE_HORIZON_S: ClassVar[float] = 0.0
 
 
 class Protecting(Index):
-    """And who joins must gain what the others lose."""
+    """The index, and a job that joins must gain what the others lose."""
 
     PROTECT: ClassVar[bool] = True
 
 
 class Chunking(Protecting):
-    """And prompts are cut to the slack of those in the step."""
+    """Protection, and prompts cut to the slack of the members."""
 
     CHUNK: ClassVar[bool] = True
 
 
 class Hurrying(Chunking):
-    """And early is better. With riding along it is ``timely``."""
+    """Chunks, and early is better. With opportunistic decodes it is ``timely``."""
 
-    EARLY: ClassVar[float] = Timely.EARLY
+    EARLY_SHARE: ClassVar[float] = Timely.EARLY_SHARE
 
 
 class Riding(Index):
-    """The index, and riding along."""
+    """The index, and opportunistic decodes."""
 
-    RIDE_S: ClassVar[float] = Timely.RIDE_S
+    RIDE_HORIZON_S: ClassVar[float] = Timely.RIDE_HORIZON_S
 
 
 class WithoutProtection(Timely):
-    """All but that."""
+    """``timely`` without protection."""
 
     PROTECT: ClassVar[bool] = False
 
 
 class WithoutChunks(Timely):
-    """All but that."""
+    """``timely`` without chunks."""
 
     CHUNK: ClassVar[bool] = False
 
 
 class WithoutHurry(Timely):
-    """All but that early is better."""
+    """``timely`` where being early gains nothing."""
 
-    EARLY: ClassVar[float] = 0.0
+    EARLY_SHARE: ClassVar[float] = 0.0
 
 
 class WithoutRiding(Timely):
-    """All but that."""
+    """``timely`` without opportunistic decodes."""
 
-    RIDE_S: ClassVar[float] = 0.0
+    RIDE_HORIZON_S: ClassVar[float] = 0.0

@@ -1,48 +1,60 @@
-"""The default discipline: every step composed from its predicted time and what each candidate gains or costs.
+"""The default discipline: each step composed from its predicted time and from what each candidate gains or costs.
 
-A step's time depends on who is in it, and whoever joins delays all others in it. So candidates are taken in the order
-of an index, and each joins only if it gains at least what the others lose:
+A step's time depends on its members, and a job that joins delays all others in it. So candidates are considered in the
+order of an index. Each joins only if it gains at least what the members lose:
 
-* **Index.** Apparent tardiness cost, the classic rule for weighted tardiness (Vepsalainen and Morton 1987): the
-  slope of the utility over the work left, discounted while there is slack. Late jobs stand in the order of Smith's
-  rule, so a task that cannot be saved does not drag down those that can.
-* **What joining costs.** A prompt chunk lengthens this step, a decoding sequence the steps until its segment closes.
-  Whoever is in the step and has less slack than that loses its slope times the difference.
-* **What it gains.** Left out, it would wait until those it would have delayed have closed their segments; of that wait
-  it loses its slope times what exceeds its own slack. If that is less, it waits: a normal task's prompt while an
-  urgent first segment is being produced, a generation whose robot is busy while a late one decodes.
-* **Overload.** That wait is a promise that a lasting overload breaks: others come, take the places, and the batch
-  stays small. Who is late by ``PATIENCE`` times the wait is no longer held back for those who lose no more a second.
-* **Chunks.** A prompt that would cost too much at once takes as much of the step as everybody's slack allows.
-* **Early is better.** Before its deadline a job still counts ``EARLY`` of its slope: with slack on all sides the
-  composition tends to short responses instead of leaving them to chance.
-* **Riding along.** A parked generation joins a step that runs anyway if that hurts nobody: decoding it together with
-  others is nearly free, decoding it alone later costs a whole step a token. It never starts a step before its
-  robot is about to run dry. While less KV cache is free than held all ride, however far off that is: a plan that is
-  complete gives its memory back, one that waits is evicted and computed again. Otherwise robots that report what they
-  do fill the step up to ``COMPANY`` sequences, and at least one more comes along at each decision: more would close
-  their segments together, and these would leave one behind the other. Of robots that report nothing all ride: far
-  ahead they bear that their execution times are wrong.
-* While all who can run decode together and nothing happens, nothing is reconsidered.
+* **Index.** Apparent tardiness cost, the classic rule for weighted tardiness (Vepsalainen and Morton 1987): the slope
+  of the utility over the work left, discounted while there is slack. Late jobs stand in the order of Smith's rule, so
+  a task that cannot be saved does not hold up those that can.
+* **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
+  closes, or those of the members do. A member with less slack than that loses its slope times the difference.
+* **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.
+  Of that wait it loses its slope times what exceeds its own slack. If that is less, it waits. So a normal task's
+  prompt waits while an urgent first segment is generated.
+* **Overload.** That wait is a promise that a lasting overload breaks: other jobs come, and the batch stays small. A
+  job later than ``PATIENCE`` times its predicted wait is no longer delayed for jobs that lose utility no faster.
+* **Chunks.** A prompt that would cost too much at once takes as much of the step as all slack allows, that of parked
+  jobs included.
+* **Early is better.** Before its deadline a job still counts ``EARLY_SHARE`` of its slope. With slack on all sides the
+  composition then tends to short responses instead of leaving them to chance.
+* **Plain requests.** The utility of a request without segments is that of its first token; from then on each token is
+  due one expected response time after the one before. How many are still to come is learned from finished answers.
+* **Opportunistic decode.** A parked generation joins a step that runs anyway if that delays no member too much.
+  Decoding it with others is nearly free; decoding it alone later costs a whole step a token. It never starts a step
+  before its robot is about to run dry. While less KV cache is free than in use all parked generations join: a complete
+  plan gives its memory back, a waiting one is evicted and computed again. Otherwise reporting robots fill the step up
+  to ``MAX_RIDERS`` sequences, and at least one more joins at each decision. More would close their segments together,
+  and these would leave one after the other. Of robots that do not report all join: far ahead they bear that their
+  execution times are wrong.
+* **Eviction.** A new job takes the memory of others only if it gains at least what they lose by it, their
+  recomputation included.
+* While all runnable jobs decode together and nothing happens, nothing is reconsidered. Of very many waiting jobs only
+  the first of a recent order and those that came since are considered.
 
-vLLM's own ``priority`` stands above the index. Step times and segment lengths are learned online.
+vLLM's own ``priority`` stands above the index. Step times and lengths are learned online.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
 
 from timely.core.job import Job, JobId, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
+from timely.disciplines.output_length import COMPLETED
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, next_wake
-from timely.disciplines.timely.segment_lengths import SegmentLengths
+from timely.disciplines.timely.segment_lengths import AnswerLengths, SegmentLengths
 from timely.disciplines.timely.step import Numbers, Step
+from timely.disciplines.timely.waiting_list import WaitingList
 
 FLAT_WEIGHT = 0.02
 """Weight of a job whose utility does not fall: it must not starve behind those that have lost everything."""
+
+BASE_SHARE = 0.2
+"""Share of a step with one sequence that the index charges to each decoding one, beside what it adds to the step."""
 
 
 class Timely(KeyedDiscipline):
@@ -52,61 +64,65 @@ class Timely(KeyedDiscipline):
     heed_priority = True
     info = DisciplineInfo(
         name="timely",
-        summary="composes each step by marginal utility: who joins must gain what the others lose",
+        summary="composes each step by marginal utility: a job that joins must gain what the others lose",
         source="our own; TUF and due times of TimelyLLM, apparent tardiness cost of Vepsalainen and Morton",
         good_at="robots with deadlines beside ordinary requests, low load and high",
         starves="under lasting overload, flat utilities behind those that keep losing",
     )
 
-    # What it is made of; the ablation turns them off one by one.
+    # The ablations turn these parts off one by one.
     PROTECT: ClassVar[bool] = True
-    """Refuse who costs the others more than it gains."""
+    """Refuse a job that costs the members more than it gains."""
     CHUNK: ClassVar[bool] = True
-    """Cut prompts to the slack of those in the step."""
-    EARLY: ClassVar[float] = 0.1
+    """Cut prompts to the slack of the members."""
+    EARLY_SHARE: ClassVar[float] = 0.1
     """Share of the slope that counts before the deadline."""
-    RIDE_S: ClassVar[float] = 10.0
-    """A parked generation rides along when its robot runs dry within this time, seconds; 0: never."""
-    COMPANY: ClassVar[int] = 4
-    """Sequences in a step beyond which only one rider of those that report joins at a decision."""
+    RIDE_HORIZON_S: ClassVar[float] = 10.0
+    """Opportunistic decode of a parked generation whose robot runs dry within this time, seconds; 0: never."""
+    MAX_RIDERS: ClassVar[int] = 4
+    """Sequences in a step beyond which only one opportunistic decode of a reporting robot joins at a decision."""
     LOOK_AHEAD: ClassVar[float] = 1.0
     """Slack that discounts the index by 1/e, in mean works."""
 
     def __init__(self) -> None:
-        self._lengths = SegmentLengths()
-        self._together: tuple[JobId, ...] = ()
-        """Who decoded together in the last step, if that was everybody who could, and nothing happened since."""
+        self._segments = SegmentLengths()
+        self._answers = AnswerLengths()
+        self._waiting = WaitingList()
+        self._steady_jobs: tuple[JobId, ...] = ()
+        """Members of the last step, if all runnable jobs decoded together and nothing has happened since."""
 
     # ------------------------------------------------------------------ hooks
 
     def arrived(self, job: Job, now: float) -> None:
-        """Expect its first segment's length."""
-        self._together = ()
+        self._steady_jobs = ()
+        self._waiting.add(job.job_id)
         self._expect(job)
 
     def parked(self, job: Job, now: float) -> None:
-        """Learn from the segment it closed, expect the next one's length."""
-        self._together = ()
+        self._steady_jobs = ()
         if job.segments:
-            self._lengths.learn(job)
+            self._segments.learn(job)
         self._expect(job)
 
     def due_changed(self, job: Job, now: float) -> None:
-        """Its slack is another."""
-        self._together = ()
+        self._steady_jobs = ()
+        self._waiting.add(job.job_id)
 
     def evicted(self, job: Job, now: float) -> None:
-        """It has to compute its context again."""
-        self._together = ()
+        self._steady_jobs = ()
+        self._waiting.add(job.job_id)
 
     def finished(self, job: Job, now: float) -> None:
-        """Learn from its last segment."""
-        self._together = ()
-        if job.segments and job.segments[-1].index == int(job.table.segment[job.row]) - 1:
-            self._lengths.learn(job)
+        self._steady_jobs = ()
+        table, row = job.table, job.row
+        if job.spec.plain:
+            if job.outcome in COMPLETED:
+                self._answers.learn(int(table.output_tokens[row]))
+        elif job.segments and job.segments[-1].index == int(table.segment[row]) - 1:
+            self._segments.learn(job)
 
     def _expect(self, job: Job) -> None:
-        job.table.rank[job.row] = self._lengths.expect(job, int(job.table.segment[job.row]))
+        job.table.rank[job.row] = self._segments.expect(job, int(job.table.segment[job.row]))
 
     # ------------------------------------------------------------------ numbers
 
@@ -114,67 +130,120 @@ class Timely(KeyedDiscipline):
         """The index of every row, shape ``(len(table),)``."""
         return self._numbers(table, limits).index
 
-    def _numbers(self, table: JobTable, limits: StepLimits) -> Numbers:
+    def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> Numbers:
+        """What composition reads of these rows, in order; of all unless given."""
+        if rows is None:
+            rows = np.arange(len(table))
+            every: Rows | slice = slice(None)
+        else:
+            every = rows
         speed = limits.speed
-        alone = speed.step_s(1, 0, 0)
-        each = max(0.0, speed.step_s(2, 0, 0) - alone)
-        prompt = speed.prefill_token_s
         pool = min(int(np.count_nonzero(table.active)), limits.max_batch)
-        step = alone + each * max(0, pool - 1)
-        left = np.maximum(1.0, table.rank - table.segment_tokens)
-        prefill = prompt * table.prefill_left
-        decode = step * left
-        work = prefill + decode
-        weight = np.maximum(-table.alpha, FLAT_WEIGHT)
-        # One step of caution: whatever comes up finds a step in flight.
-        slack = table.due_s + table.ert_s * (table.segment == 0) - table.network_s - limits.now - work - step
-        slack[table.alpha == 0.0] = math.inf
-        # A decoding sequence shares its steps with others: a quarter of their time is what it takes from the rest.
-        share = prefill + 0.25 * decode
-        horizon = self.LOOK_AHEAD * max(float(share.sum()) / len(table), step)
-        index = weight / share * np.exp(np.maximum(slack, 0.0) / -horizon)
-        return Numbers(each, prompt, left, work, weight, slack, index)
+        alone_s = speed.step_s(1, 0, 0)
+        sequence_s = max(0.0, speed.step_s(2, 0, 0) - alone_s)
+        step_s = alone_s + sequence_s * max(0, pool - 1)
+        prompt_token_s = speed.prefill_token_s
+        prefill = table.prefill_left[every]
+        left = np.maximum(1.0, table.rank[every] - table.segment_tokens[every])
+        alpha, first = table.alpha[every], table.segment[every] == 0
+        prefill_s = prompt_token_s * prefill
+        ahead_s = prefill_s + step_s * left
+        plain = table.plain[every]
+        if plain.any():
+            left[plain] = self._left_of_answers(table, rows[plain])
+            ahead_s[plain] = prefill_s[plain] + step_s
+            begun = plain & (table.output_tokens[every] > 0)
+        else:
+            begun = plain
+        decode_s = step_s * left
+        weight = np.maximum(-alpha, FLAT_WEIGHT)
+        # One step of caution: a job that comes up finds a step in flight.
+        slack_s = (
+            table.due_s[every]
+            + table.ert_s[every] * first
+            - table.network_s[every]
+            - limits.now
+            - ahead_s
+            - step_s
+        )
+        slack_s[alpha == 0.0] = math.inf
+        # A decoding sequence shares its steps with others: it is charged what it adds, and a part of the rest.
+        share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * left
+        horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)
+        index = weight / share_s * np.exp(np.maximum(slack_s, 0.0) / -horizon_s)
+        return Numbers(
+            rows, sequence_s, prompt_token_s, left, prefill_s + decode_s, weight, slack_s, begun, index
+        )
+
+    def _left_of_answers(self, table: JobTable, rows: Rows) -> Floats:
+        """Tokens that plain answers still have: as predicted with the request, else as learned."""
+        tokens = table.output_tokens[rows]
+        predicted = table.expected_tokens[rows] - tokens
+        return np.where(predicted >= 1.0, predicted, self._answers.left(tokens))
 
     # ------------------------------------------------------------------ a step
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        """See the module."""
         if len(table) == 0:
             return StepPlan()
         now = limits.now
-        runnable: Rows = (table.resume_s <= now).nonzero()[0]
-        if runnable.size == 0:
+        runnable = table.resume_s <= now
+        count = int(np.count_nonzero(runnable))
+        if count == 0:
             return StepPlan(wake_s=next_wake(table, now))
-        if len(self._together) == runnable.size and self._holds(table, limits):
-            return StepPlan(tokens=dict.fromkeys(self._together, 1), steady=True)
-        numbers = self._numbers(table, limits)
-        index = numbers.index
-        if runnable.size == 1:
-            order = runnable
-        else:
-            ranks = [table.sequence[runnable], -index[runnable]]
-            if table.priority.any():
-                ranks.append(table.priority[runnable])
-            order = runnable[np.lexsort(ranks)]
-        builder = StepBuilder(table, limits, lambda: self._victims(table, limits, index, order))
-        step = Step(self, builder, numbers)
+        if len(self._steady_jobs) == count and self._still_fit(table, limits):
+            return StepPlan(tokens=dict.fromkeys(self._steady_jobs, 1), steady=True)
+        rows = self._waiting.rows(table, runnable, now, lambda: self.keys(table, limits))
+        numbers = self._numbers(table, limits, rows)
+        ready = runnable if rows is None else runnable[rows]
+        order = self._order(table, numbers, ready.nonzero()[0])
+        builder = StepBuilder(table, limits, lambda: self._victims_of(table, numbers, now, order))
+        step = Step(self, builder, numbers, self._parked_slack_s(table, numbers, now))
+        builder.worth = step.worth_evicting
         step.fill(order)
         plan = builder.plan
         if not plan.tokens:
             plan.wake_s = next_wake(table, now)
-        everybody = len(plan.tokens) == runnable.size
-        if not everybody:
+        all_join = len(plan.tokens) == count
+        if not all_join:
             plan.held = step.held or ("batch" if builder.slots <= 0 else "tokens")
-        if self.RIDE_S > 0.0 and plan.tokens and step.friendly:
+        if self.RIDE_HORIZON_S > 0.0 and plan.tokens and step.in_time:
             riders, short = self._riders(table, now, limits.free_blocks)
-            step.take_along(riders, crowd=short)
-        plan.steady = everybody and builder.prefill_tokens == 0 and not plan.evict
-        self._together = tuple(plan.tokens) if plan.steady else ()
+            step.decode_early(riders, all_join=short)
+        plan.steady = all_join and builder.prefill_tokens == 0 and not plan.evict
+        self._steady_jobs = tuple(plan.tokens) if plan.steady else ()
         return plan
 
-    def _holds(self, table: JobTable, limits: StepLimits) -> bool:
-        """Whether those who decoded together still can: as many slots, tokens and blocks as that takes."""
-        members = self._together
+    @staticmethod
+    def _order(table: JobTable, numbers: Numbers, places: Rows) -> Rows:
+        """Places in the arrays, the first candidate first."""
+        if places.size == 1:
+            return places
+        rows = numbers.rows[places]
+        ranks = [table.sequence[rows], -numbers.index[places]]
+        if table.priority.any():
+            ranks.append(table.priority[rows])
+        result: Rows = places[np.lexsort(ranks)]
+        return result
+
+    @staticmethod
+    def _parked_slack_s(table: JobTable, numbers: Numbers, now: float) -> float:
+        """Least slack of the jobs that resume by themselves, seconds; infinite without any."""
+        resume_s = table.resume_s[numbers.rows]
+        parked = numbers.slack_s[(resume_s > now) & (resume_s < math.inf)]
+        return float(parked.min(initial=math.inf))
+
+    @staticmethod
+    def _victims_of(table: JobTable, numbers: Numbers, now: float, order: Rows) -> Iterator[int]:
+        """Parked generations, needed last and worth least first; then candidates from the end of the order."""
+        resume_s = table.resume_s[numbers.rows]
+        parked = np.flatnonzero(table.resident[numbers.rows] & (resume_s > now))
+        yield from numbers.rows[parked[np.lexsort((numbers.index[parked], -resume_s[parked]))]].tolist()
+        yield from numbers.rows[order[::-1]].tolist()
+
+    def _still_fit(self, table: JobTable, limits: StepLimits) -> bool:
+        """Whether the settled jobs can go on: as many slots, tokens and blocks as that takes."""
+        members = self._steady_jobs
         if len(members) > min(limits.max_batch, limits.token_budget):
             return False
         rows = [job.row for job in map(table.get, members) if job is not None]
@@ -190,7 +259,7 @@ class Timely(KeyedDiscipline):
         )
 
     def _riders(self, table: JobTable, now: float, free_blocks: int) -> tuple[list[int], bool]:
-        """Parked generations that could decode at once, whose robots run dry first first; and if memory is short."""
+        """Parked generations that could decode at once, the earliest due first; and whether memory is short."""
         parked = table.resume_s > now
         if not parked.any():
             return [], False
@@ -199,7 +268,7 @@ class Timely(KeyedDiscipline):
             return [], False
         short = free_blocks < int(table.blocks.sum()) - int(table.shared_blocks[table.resident].sum())
         if not short:
-            able &= table.due_s < now + self.RIDE_S
+            able &= table.due_s < now + self.RIDE_HORIZON_S
         rows = able.nonzero()[0]
         result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
         return result, short

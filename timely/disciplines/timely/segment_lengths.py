@@ -1,45 +1,82 @@
-"""How long segments turn out to be: learned online, so that nothing has to be profiled beforehand."""
+"""How long segments and plain answers turn out to be: learned online, so that nothing is profiled beforehand."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+import numpy as np
+
 from timely.core.job import Job
+from timely.disciplines.base import Floats, Rows
 
 WEIGHT = 0.05
-"""Of the newest segment in the running means: follows a change of task mix within some twenty segments."""
+"""Weight of the newest segment in the running means: they follow a change of task mix within some twenty segments."""
 
 CAUTION = 2.0
 """Mean deviations added to the mean: the promise that a deadline is met must survive a long segment."""
 
-UNKNOWN = 0.5
-"""Share of the skill set's longest segment that is expected before any has been seen."""
+UNKNOWN_SHARE = 0.5
+"""Share of the skill set's longest segment that is expected before the first segment has closed."""
 
 
 class SegmentLengths:
-    """Running mean and mean deviation of segment lengths, tokens; first and later ones, urgent and normal apart.
+    """Running mean and mean deviation of segment lengths, tokens.
 
-    First segments differ from later ones (a search before an action), urgent tasks from normal ones (an evasive
-    move is short).
+    First segments are kept apart from later ones (a search precedes an action), and urgent tasks from normal ones (an
+    evasive move is short).
     """
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[bool, bool], tuple[float, float]] = {}
+        self._means: dict[tuple[bool, bool], tuple[float, float]] = {}
 
     def learn(self, job: Job) -> None:
         """The job's newest segment is complete."""
         segment = job.segments[-1]
         kind = (segment.index == 0, job.spec.hints.utility.urgent)
-        known = self._seen.get(kind)
-        if known is None:
-            self._seen[kind] = (float(segment.tokens), 0.0)
-            return
-        mean, deviation = known
+        mean, deviation = self._means.get(kind, (float(segment.tokens), 0.0))
         error = segment.tokens - mean
-        self._seen[kind] = (mean + WEIGHT * error, deviation + WEIGHT * (abs(error) - deviation))
+        self._means[kind] = (mean + WEIGHT * error, deviation + WEIGHT * (abs(error) - deviation))
 
     def expect(self, job: Job, index: int) -> float:
         """A length that segment ``index`` of the job will hardly exceed, tokens; at most its skill set's longest."""
         bound = float(job.spec.segment_tokens)
-        known = self._seen.get((index == 0, job.spec.hints.utility.urgent))
-        if known is None:
-            return UNKNOWN * bound
-        return min(bound, known[0] + CAUTION * known[1])
+        mean = self._means.get((index == 0, job.spec.hints.utility.urgent))
+        return UNKNOWN_SHARE * bound if mean is None else min(bound, mean[0] + CAUTION * mean[1])
+
+
+class AnswerLengths:
+    """Lengths of finished plain answers as a fading histogram, tokens.
+
+    It gives the tokens still to come of an answer that has got so far. An answer longer than all before it is expected
+    to go on for as long as an average one takes: it is not about to end because it is long already.
+    """
+
+    PRIOR_TOKENS: ClassVar[float] = 128.0
+    """Mean length before the first answer has finished."""
+    MEMORY: ClassVar[float] = 0.98
+    """Weight of the past at each finished answer: some fifty of them count."""
+
+    def __init__(self) -> None:
+        edges = {int(2.0 ** (step / 4.0)) for step in range(72)}
+        self._edges = np.array([0, *sorted(edges)])
+        self._counts = np.zeros(len(self._edges))
+        self._sums = np.zeros(len(self._edges))
+        self._totals = self._edges + self.PRIOR_TOKENS
+        """Expected length of an answer that has reached each edge."""
+
+    def learn(self, tokens: int) -> None:
+        """A plain answer of so many tokens has finished."""
+        self._counts *= self.MEMORY
+        self._sums *= self.MEMORY
+        place = int(np.searchsorted(self._edges, tokens, side="right")) - 1
+        self._counts[place] += 1.0
+        self._sums[place] += tokens
+        mean = (self._sums.sum() + self.PRIOR_TOKENS) / (self._counts.sum() + 1.0)
+        counts, sums = self._counts[::-1].cumsum()[::-1], self._sums[::-1].cumsum()[::-1]
+        self._totals = (sums + self._edges + mean) / (counts + 1.0)
+
+    def left(self, output_tokens: Rows) -> Floats:
+        """Tokens still to come of answers that have so many, at least one each."""
+        places = np.searchsorted(self._edges, output_tokens, side="right") - 1
+        result: Floats = np.maximum(1.0, self._totals[places] - output_tokens)
+        return result

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from timely.core.errors import EngineFailed, InvalidInput
-from timely.core.job import JobId, JobSpec
+from timely.core.job import PLAIN_SEGMENT_TOKENS, JobId, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, StepLimits, StepPlan
 from timely.disciplines.registry import create
@@ -28,6 +28,9 @@ from timely.engines.sim.speculation import Speculation
 from timely.engines.step_time.learned import LearnedSpeed
 from timely.engines.step_time.profile import DEFAULT as DEFAULT_PROFILE
 from timely.engines.step_time.profile import ProfileSpeed, StepTime, StepTimeProfile, load_profile
+
+PLAIN_MAX_TOKENS = 4096
+"""Most output tokens of a plain request that names no limit."""
 
 PROGRESS_EVENTS = 256
 """Events between two calls of the progress function."""
@@ -291,18 +294,27 @@ class Simulator:
             arrival_s=arrived_s,
             prompt_tokens=task.prompt_tokens,
             cached_tokens=cached,
-            max_tokens=task.output_tokens if task.max_tokens is None else task.max_tokens,
+            max_tokens=self._max_tokens(task),
             segment_tokens=self._segment_bound(task),
-            segmented=self._segmented,
+            segmented=self._segmented and not task.plain,
+            plain=task.plain,
             hints=task.hints,
             acceptance=task.acceptance,
             text=task.task,
         )
 
+    def _max_tokens(self, task: PlannedTask) -> int:
+        """The limit that the request names; the length of a plain answer is no discipline's to know."""
+        if task.max_tokens is not None:
+            return task.max_tokens
+        return max(PLAIN_MAX_TOKENS, task.output_tokens) if task.plain else task.output_tokens
+
     def _segment_bound(self, task: PlannedTask) -> int:
-        """The longest segment of the task's skill set: given, or the longest met so far."""
+        """The longest segment of the task's skill set: as the task names it, or the longest so far."""
         if task.segment_bound is not None:
             return task.segment_bound
+        if task.plain:
+            return PLAIN_SEGMENT_TOKENS
         longest = max(segment.tokens for segment in task.plan)
         bound = max(longest, self._bounds.get(task.skill_set, self.options.segment_bound))
         self._bounds[task.skill_set] = bound
@@ -617,7 +629,7 @@ class Simulator:
         """The segment in generation is complete; returns whether that was the last."""
         task, index = live.task, live.index
         last = live.boundary == live.target
-        if not self._whole:
+        if not self._whole and not task.plain:
             segment = task.plan[index]
             estimate = self.robots.estimate_s(task, index)
             closed = self.controller.close_segment(
@@ -640,8 +652,8 @@ class Simulator:
 
     def _finish(self, live: Live, now: float) -> None:
         task = live.task
-        if self._whole:
-            # The robot gets the complete plan at once.
+        if self._whole or task.plain:
+            # The complete answer leaves the engine at once.
             for index in range(len(task.plan)):
                 self.robots.receive(live.record, index, now, task.plan[index].execution_s)
         live.record.outcome = "complete"

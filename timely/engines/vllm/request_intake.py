@@ -53,6 +53,7 @@ class RequestIntake:
             max_tokens=request.max_tokens,
             segment_tokens=segment_tokens,
             segmented=boundaries is not None and self._settings.mode == "segmented",
+            plain=boundaries is None,
             acceptance=params.acceptance,
             text=params.text or self._prompt_end(request),
             adapter=lora.lora_int_id if lora is not None else 0,

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from timely.core.errors import InvalidInput
+from timely.core.job import PLAIN_SEGMENT_TOKENS
 from timely.disciplines.registry import DEFAULT
 from timely.engines.base import Mode
 from timely.engines.scheduler_core import Journal
@@ -27,7 +28,7 @@ class SchedulerSettings(BaseModel):
     """Most sequences in one step; vLLM's ``--max-num-seqs`` counts parked ones too, this does not."""
     prefill_chunk: int | None = Field(None, ge=1)
     """Most prompt tokens of one request in one step."""
-    plain_segment_tokens: int = Field(32, ge=1)
+    plain_segment_tokens: int = Field(PLAIN_SEGMENT_TOKENS, ge=1)
     """How far ahead an ordinary request is judged, in tokens: it has no segments of its own."""
     predictors: list[Path] = Field(default_factory=list)
     """Predictor files for disciplines: each takes the one that is for it, whenever it is switched to."""

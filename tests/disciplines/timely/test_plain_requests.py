@@ -1,0 +1,130 @@
+"""Robots beside plain requests: a chat that streams delays nobody, and is delayed by nobody for long."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from timely.core.hints import RequestHints
+from timely.core.job import Job, JobSpec, JobTable
+from timely.core.utility import NORMAL, URGENT, TimeUtility
+from timely.disciplines.base import StepLimits, StepPlan
+from timely.disciplines.timely.discipline import Timely
+from timely.disciplines.timely.segment_lengths import AnswerLengths
+from timely.engines.step_time.learned import FixedSpeed
+
+STEP_S, SEQUENCE_S, PROMPT_S = 0.018, 0.0001, 0.00003
+
+
+class Scene:
+    """A machine on which a 300-token prompt takes 9 ms, and a discipline."""
+
+    def __init__(self, sequence_s: float = SEQUENCE_S, prompt_s: float = PROMPT_S) -> None:
+        self.table = JobTable()
+        self.discipline = Timely()
+        self.speed = FixedSpeed(STEP_S, sequence_s, prompt_s)
+
+    def add(
+        self, name: str, now: float, *, plain: bool, utility: TimeUtility = NORMAL, prompt: int = 300
+    ) -> Job:
+        job = self.table.add(
+            JobSpec(
+                name,
+                now,
+                prompt_tokens=prompt,
+                segment_tokens=32 if plain else 10,
+                segmented=not plain,
+                plain=plain,
+                hints=RequestHints(utility=utility),
+            )
+        )
+        self.discipline.arrived(job, now)
+        return job
+
+    def decode(self, job: Job, tokens: int, now: float) -> Job:
+        """It has generated so many tokens, the last one just now."""
+        table, row = self.table, job.row
+        table.active[row] = table.resident[row] = True
+        table.prefill_left[row] = 0
+        table.output_tokens[row] = table.segment_tokens[row] = tokens
+        table.context_tokens[row] = table.prompt_tokens[row] + tokens
+        table.blocks[row] = 1 + int(table.context_tokens[row]) // 16
+        if job.spec.plain:
+            table.due_s[row] = now
+        return job
+
+    def compose(self, now: float, max_batch: int = 64) -> StepPlan:
+        return self.discipline.compose(
+            self.table, StepLimits(now, 2048, max_batch, 256, 2048, 100_000, 16, self.speed)
+        )
+
+
+@pytest.mark.parametrize("utility", [NORMAL, URGENT], ids=["normal", "urgent"])
+@pytest.mark.parametrize("age_s", [0.2, 1.5, 20.0])
+@pytest.mark.parametrize("chats", [1, 24])
+def test_a_robot_joins_beside_chats_at_once(utility: TimeUtility, age_s: float, chats: int) -> None:
+    """Issue: one chat that decodes for over a second, and a normal robot is first scheduled after 1.07 s."""
+    scene = Scene()
+    for number in range(chats):
+        chat = scene.add(f"chat {number}", 0.0, plain=True)
+        scene.decode(chat, int(age_s / 0.02), age_s)
+    scene.add("robot", age_s, plain=False, utility=utility)
+    plan = scene.compose(age_s)
+    assert plan.tokens["robot"] == 300
+    assert len(plan.tokens) == 1 + chats
+
+
+def test_a_chat_joins_beside_chats_at_once_where_prompts_are_expensive() -> None:
+    """Two cores: a prompt token takes 3.4 ms, so 64 of them cost 24 readers a fifth of a second."""
+    scene = Scene(sequence_s=0.003, prompt_s=0.0034)
+    for number in range(24):
+        scene.decode(scene.add(f"chat {number}", 0.0, plain=True), 20 + number, 3.0)
+    scene.add("new", 3.0, plain=True, prompt=64)
+    plan = scene.compose(3.0)
+    assert len(plan.tokens) == 25
+    assert plan.tokens["new"] == 64
+
+
+def test_chats_leave_an_urgent_robot_the_machine_where_sequences_are_expensive() -> None:
+    """Each of 24 chats would make the robot's late segment a tenth longer."""
+    scene = Scene(sequence_s=0.003)
+    for number in range(24):
+        scene.decode(scene.add(f"chat {number}", 0.0, plain=True), 20, 3.0)
+    scene.decode(scene.add("robot", 2.5, plain=False, utility=URGENT), 2, 3.0)
+    assert list(scene.compose(3.0).tokens) == ["robot"]
+
+
+def test_a_chat_left_out_too_long_is_taken_again() -> None:
+    scene = Scene(sequence_s=0.003)
+    scene.decode(scene.add("chat", 0.0, plain=True), 20, 0.5)
+    for number in range(4):
+        scene.decode(scene.add(f"robot {number}", 9.0, plain=False), 2, 9.5)
+    assert "chat" in scene.compose(9.5).tokens
+
+
+def test_answer_lengths_are_learned_and_a_long_one_is_not_about_to_end() -> None:
+    lengths = AnswerLengths()
+    at = np.array([0, 10, 47, 200])
+    before = lengths.left(at)
+    assert before == pytest.approx(lengths.PRIOR_TOKENS, rel=0.2)
+    for _ in range(200):
+        lengths.learn(48)
+    left = lengths.left(at)
+    assert left[:3] == pytest.approx([48, 38, 1], abs=6)
+    assert left[3] > 20
+    for _ in range(200):
+        lengths.learn(48)
+        lengths.learn(400)
+    assert lengths.left(np.array([60])) == pytest.approx([340], rel=0.1)
+
+
+def test_a_prediction_that_comes_with_the_request_is_believed_until_it_is_past() -> None:
+    scene = Scene()
+    spec = JobSpec("a", 0.0, plain=True, segmented=False, hints=RequestHints(expected_tokens=30.0))
+    job = scene.table.add(spec)
+    scene.discipline.arrived(job, 0.0)
+    scene.decode(job, 10, 0.1)
+    limits = StepLimits(0.1, 2048, 8, 8, 2048, 1000, 16, scene.speed)
+    assert scene.discipline._numbers(scene.table, limits).left_tokens[0] == 20.0
+    scene.decode(job, 40, 0.1)
+    assert scene.discipline._numbers(scene.table, limits).left_tokens[0] > 60.0

@@ -1,0 +1,88 @@
+"""The waiting jobs that a step considers when there are very many: the first of a recent order, and all newcomers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from timely.core.job import JobId, JobTable
+from timely.disciplines.base import Floats, Rows
+
+ALL = 256
+"""So many waiting jobs are all considered at every step."""
+
+FIRST = 64
+"""Of more, so many of the recent order."""
+
+RANKED_S = 0.1
+"""Age at which the order is made anew, seconds."""
+
+MAX_NEW = 64
+"""Jobs that came since the order was made, beyond which it is made anew."""
+
+
+class WaitingList:
+    """Keeps the order of waiting jobs between steps, so that a step costs the same with a thousand or ten thousand.
+
+    The index of a waiting job changes slowly. A job that arrives, is evicted or gets another due time is considered at
+    every step until the order is made anew.
+    """
+
+    def __init__(self) -> None:
+        self._ranked: list[JobId] = []
+        self._ranked_s = -np.inf
+        self._new: dict[JobId, None] = {}
+
+    def add(self, job_id: JobId) -> None:
+        """Consider the job at every step until the order is made anew."""
+        self._new[job_id] = None
+
+    def rows(
+        self, table: JobTable, runnable: np.ndarray, now: float, index: Callable[[], Floats]
+    ) -> Rows | None:
+        """Rows that a step considers, in order: all resident ones and the first waiting ones; None: all rows.
+
+        Args:
+            runnable: by row.
+            index: gives the index of every row; called when the order is made anew.
+        """
+        waiting = runnable & ~table.resident
+        count = int(np.count_nonzero(waiting))
+        if count <= ALL:
+            self._ranked_s = -np.inf
+            self._new.clear()
+            return None
+        first = self._first(table, now)
+        if first is None:
+            self._rank(table, waiting.nonzero()[0], index())
+            self._ranked_s = now
+            first = self._first(table, now) or []
+        considered = table.resident.copy()
+        considered[first] = True
+        return considered.nonzero()[0]
+
+    def _rank(self, table: JobTable, rows: Rows, index: Floats) -> None:
+        keys = [table.sequence[rows], -index[rows]]
+        if table.priority.any():
+            keys.append(table.priority[rows])
+        # More than are considered: some of them start before the order is made anew.
+        order = rows[np.lexsort(keys)[: 4 * FIRST]]
+        self._ranked = [table.jobs[row].job_id for row in order.tolist()]
+        self._new.clear()
+
+    def _first(self, table: JobTable, now: float) -> list[int] | None:
+        """Rows of the first waiting jobs and the newcomers; None when the order is too old or used up."""
+        if not self._ranked_s <= now < self._ranked_s + RANKED_S or len(self._new) > MAX_NEW:
+            return None
+        rows: list[int] = []
+        for job_id in self._ranked:
+            job = table.get(job_id)
+            if job is not None and not table.resident[job.row]:
+                rows.append(job.row)
+                if len(rows) == FIRST:
+                    break
+        else:
+            return None
+        rows.extend(job.row for job in map(table.get, self._new) if job is not None)
+        return rows
