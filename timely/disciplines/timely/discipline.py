@@ -204,6 +204,10 @@ class Timely(KeyedDiscipline):
         plan = builder.plan
         if not plan.tokens:
             plan.wake_s = next_wake(table, now)
+            if plan.wake_s == math.inf and step.held == "memory":
+                # No parked job will give its memory back by itself.
+                builder.worth = None
+                step.fill(order)
         all_join = len(plan.tokens) == count
         if not all_join:
             plan.held = step.held or ("batch" if builder.slots <= 0 else "tokens")
