@@ -34,7 +34,7 @@ def test_less_is_better_where_it_is_time() -> None:
 def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from timely.bench.papers.justitia import workloads
     from timely.bench.papers.sagesched import setting
-    from timely.bench.papers.semantic import evaluation
+    from timely.bench.papers.semantic import spikes as evaluation
     from timely.disciplines import registry
 
     real = workloads.workload

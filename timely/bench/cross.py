@@ -18,9 +18,9 @@ from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.claims import mean
 from timely.bench.papers.justitia import setting as justitia_setting
 from timely.bench.papers.justitia import workloads as justitia_workloads
-from timely.bench.papers.laps_sd import evaluation as laps_sd
+from timely.bench.papers.laps_sd import setting as laps_sd
 from timely.bench.papers.sagesched import setting as sagesched_setting
-from timely.bench.papers.semantic import evaluation as semantic
+from timely.bench.papers.semantic import spikes as semantic
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline
 from timely.disciplines.requirements import EXPECTED_TOKENS, reads

@@ -1,0 +1,86 @@
+"""How far LAPS-SD is ahead of LP-SJF and LAS as one part of the setting changes, and with real texts."""
+
+from __future__ import annotations
+
+from timely.bench.papers import plots
+from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim, mean, near, percent_lower
+from timely.bench.papers.laps_sd import real_texts
+from timely.bench.papers.laps_sd.setting import (
+    LENGTH_ERROR,
+    SPAN_S,
+    SWAP_S,
+    SYSTEMS,
+    VARIED,
+    measure_varied,
+)
+from timely.bench.papers.run_context import Evaluation
+
+BASE = (0.15, 0.3, LENGTH_ERROR, SPAN_S, SWAP_S)
+"""Spread of lengths and of acceptances, error of predicted lengths, span of arrivals, cost of a switch."""
+
+SETTINGS = {
+    "as in the figures": BASE,
+    "acceptances alike (deviation 0.1)": (0.15, 0.1, *BASE[2:]),
+    "acceptances far apart (0.4)": (0.15, 0.4, *BASE[2:]),
+    "lengths as in chats (sigma 0.8)": (0.8, *BASE[1:]),
+    "lengths predicted to 50%": (0.15, 0.3, 0.5, *BASE[3:]),
+    "chats, predicted to 100%": (0.8, 0.3, 1.0, *BASE[3:]),
+    "arrivals over 60 s": (*BASE[:3], 60.0, SWAP_S),
+    "switches at no cost": (*BASE[:4], 0.0),
+}
+
+
+def settings(evaluation: Evaluation) -> list[Claim]:
+    """One row a setting."""
+    rows = []
+    shares: dict[str, list[plots.Interval | None]] = {}
+    for number, (label, values) in enumerate(SETTINGS.items()):
+        latency_s = {system: evaluation.each("varied", measure_varied, *values, system) for system in SYSTEMS}
+        evaluation.say(f"{label}: " + ", ".join(f"{s} {mean(v):.1f}" for s, v in latency_s.items()))
+        for system in ("laps-sd", "laps-sd-prior", "las", "clairvoyant"):
+            share = 100.0 * mean(latency_s[system]) / mean(latency_s["lp-sjf"])
+            shares.setdefault(system, []).append((share, share, share))
+        rows += _rows(f"sensitivity.{number}", label, latency_s)
+    plots.bars(
+        evaluation.out / "sensitivity.png", "LAPS-SD: average latency against LP-SJF, by setting",
+        [label.replace(" (", "\n(").replace(", ", ",\n") for label in SETTINGS], shares, "latency, % of LP-SJF's",
+    )  # fmt: skip
+    return rows
+
+
+def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> list[Claim]:
+    lower = {s: percent_lower(values, latency_s["lp-sjf"]) for s, values in latency_s.items()}
+    return [
+        claim(
+            name, f"LAPS-SD lower than LP-SJF, {VARIED} requests, {label}", 39.0, lower["laps-sd"], "%",
+            near(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
+            f"lower than las {mean(percent_lower(latency_s['laps-sd'], latency_s['las'])):.1f}%;"
+            f" true execution time first {mean(lower['clairvoyant']):.1f}%",
+        ),
+        claim(
+            f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIED} requests, {label}", None,
+            percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", at_least(0.0), subject="ours",
+        ),
+    ]  # fmt: skip
+
+
+def real(evaluation: Evaluation) -> list[Claim]:
+    """Lengths and n-gram acceptances of real texts (``real_texts``), where the dataset is at hand."""
+    if evaluation.data is None or not (evaluation.data / real_texts.FILE).exists():
+        return [claim("real.lp-sjf", "LAPS-SD lower than LP-SJF, real texts", 39.0, None, "%", near(39.0))]
+    data = str(evaluation.data)
+    samples = real_texts.samples(data)
+    latency_s = {system: evaluation.each("real", real_texts.measure_real, data, system) for system in SYSTEMS}
+    label = "real texts (MTS-Dialog), n-gram drafts"
+    rows = _rows("real.lp-sjf", label, latency_s)
+    rates = sorted(rate for _, _, rate in samples)
+    tokens = sorted(tokens for _, tokens, _ in samples)
+    rows.append(
+        claim(
+            "real.acceptance", f"Acceptance of n-gram drafts, mean over {len(samples)} texts", None, mean(rates),
+            "share", CONTEXT,
+            f"tenth to ninetieth percentile {rates[len(rates) // 10]:.2f} to {rates[9 * len(rates) // 10]:.2f};"
+            f" answers of {tokens[len(tokens) // 10]} to {tokens[9 * len(tokens) // 10]} words and signs",
+        )
+    )  # fmt: skip
+    return rows

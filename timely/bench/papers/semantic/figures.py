@@ -1,0 +1,195 @@
+"""Semantic scheduling, Figures 2 and 4: wrong predictions, and spikes of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from timely.bench.papers import plots
+from timely.bench.papers.claims import (
+    Claim,
+    at_most,
+    claim,
+    interval,
+    mean,
+    near,
+    ratios,
+)
+from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.semantic.spikes import (
+    AT_ONCE,
+    LEVELS,
+    MAIN,
+    PLACES,
+    PUBLISHED_PLACES,
+    SPIKE,
+    Levels,
+    measure_spike,
+    measure_urgent_alone,
+    measure_wrong_lengths,
+    measure_wrong_levels,
+)
+
+CONCURRENCY = (5, 20, 100)
+BASELINES = ("hpjf", "sjf", "fcfs")
+HEADLINE = {"hpjf": 1.7, "sjf": 6.1, "fcfs": 8.7}
+"""Times faster for urgency 0, gap 0.1 s, up to 100 at once (section 4.1)."""
+RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+SPIKE_PAPER: dict[tuple[str, float], tuple[float | None, float]] = {
+    (MAIN, 1.0): (None, 9.1),
+    ("A100-7B", 0.1): (0.18, 6.5),
+    ("A100-7B", 1.0): (0.16, 6.6),
+    ("A5000-7B", 0.1): (0.37, 6.8),
+    ("A5000-7B", 1.0): (0.32, 7.0),
+}
+"""Machine and gap -> waiting of urgency 0, seconds a token, and times faster, at most (section 4.1, appendix A.1)."""
+
+WRONG_LENGTHS = (1.0, 0.04 / 0.03, 0.11 / 0.08, 0.21 / 0.18, 0.33 / 0.30)
+"""Waiting at a length error of 0.9 over that at 0.1, by level (section 4.1)."""
+
+
+def column(runs: Sequence[Levels], level: int, each: bool = False) -> list[float]:
+    """Waiting of a level, a seed each; pooled, or as the mean over requests."""
+    return [run[level + (LEVELS + 1) * each] for run in runs]
+
+
+def slower(runs: Sequence[Levels], base: Sequence[Levels], level: int = 0, each: bool = False) -> list[float]:
+    """How many times as long a level waits, seed by seed."""
+    return ratios(column(runs, level, each), column(base, level, each))
+
+
+def headline(evaluation: Evaluation) -> list[Claim]:
+    """Fig. 2c at 100 requests at once."""
+
+    def runs(system: str, places: int = PLACES) -> list[Levels]:
+        return evaluation.each("spike", measure_spike, MAIN, 0.1, SPIKE, system, places)
+
+    literal, mixed = runs("semantic"), runs("semantic-mixed")
+    alone = evaluation.each("urgent-alone", measure_urgent_alone, SPIKE)
+    rows = [
+        claim(
+            "fig2c.semantic", "Fig. 2c: waiting of urgency 0, gap 0.1 s, up to 100 at once", 0.08,
+            column(literal, 0, each=True), "s a token", near(0.08),
+            f"mean over requests; pooled {mean(column(literal, 0)):.3f}",
+        )
+    ]  # fmt: skip
+    for name, paper in HEADLINE.items():
+        fewer, staged, plain = runs(f"staged-{name}", PUBLISHED_PLACES), runs(f"staged-{name}"), runs(name)
+        for key, other, what in (
+            ("", fewer, "as published: 16 places, the baseline 12"),
+            (".equal", staged, "with 16 places for both"),
+            (".plain", plain, "the baseline as engines have it, with chunked prompts"),
+        ):
+            rows.append(
+                claim(
+                    f"fig2c.{name}{key}", f"Fig. 2c: urgency 0 faster than {name}, {what}", paper,
+                    slower(other, literal), "times", near(paper, neutral=1.0),
+                    f"pooled; as means over requests {mean(slower(other, literal, each=True)):.1f};"
+                    f" the urgent alone on the machine {mean(slower(other, alone)):.1f}",
+                )
+            )  # fmt: skip
+        evaluation.say(
+            f"spikes, {name}: {mean(slower(fewer, literal)):.2f} {mean(slower(staged, literal)):.2f}"
+        )
+    for level, who in ((0, "urgency 0"), (LEVELS, "all")):
+        rows.append(
+            claim(
+                f"ours.mixed.{level}", f"waiting of {who} under semantic-mixed over semantic, up to 100 at once",
+                None, slower(mixed, literal, level, each=True), "ratio", at_most(1.0), subject="ours",
+            )
+        )  # fmt: skip
+    return rows
+
+
+def spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
+    """Fig. 2d and 4: waiting of urgency 0 over concurrency, for both gaps and all machines."""
+    rows: list[Claim] = []
+    for (machine, gap_s), (waited, faster) in SPIKE_PAPER.items():
+        cells = {
+            system: [
+                evaluation.each("spike", measure_spike, machine, gap_s, count, system, PLACES)
+                for count in CONCURRENCY
+            ]
+            for system in ("semantic", *(f"staged-{name}" for name in BASELINES))
+        }
+        figure = "fig2d" if machine == MAIN else "fig4"
+        plots.lines(
+            evaluation.out / f"{figure}_{machine}_gap{gap_s:g}.png",
+            f"Semantic {figure}: urgency 0, {machine}, gap {gap_s:g} s", CONCURRENCY,
+            {s.removeprefix("staged-"): [interval(column(cell, 0)) for cell in row] for s, row in cells.items()},
+            "most requests at once", "normalized waiting, s a token",
+        )  # fmt: skip
+        literal = cells["semantic"]
+        factors = [
+            slower(cell, literal[place])
+            for name in BASELINES
+            for place, cell in enumerate(cells[f"staged-{name}"])
+        ]
+        where = f"{machine}, gap {gap_s:g} s"
+        rows.append(
+            claim(
+                f"{figure}.{machine}.gap{gap_s:g}.faster",
+                f"Urgency 0 faster than the slowest baseline, at most over concurrency ({where})", faster,
+                max(factors, key=mean), "times", near(faster, neutral=1.0), "pooled, 16 places for all",
+            )
+        )  # fmt: skip
+        if waited is not None:
+            rows.append(
+                claim(
+                    f"{figure}.{machine}.gap{gap_s:g}.waiting", f"Waiting of urgency 0, at most ({where})", waited,
+                    max((column(cell, 0, each=True) for cell in literal), key=mean), "s a token", near(waited),
+                )
+            )  # fmt: skip
+        evaluation.say(f"{figure} {where}: {mean(max(factors, key=mean)):.1f} times")
+    return rows
+
+
+def wrong_levels(evaluation: Evaluation) -> list[Claim]:
+    """Fig. 2a, at five requests at once."""
+    cells = [evaluation.each("wrong-levels", measure_wrong_levels, rate, AT_ONCE) for rate in RATES]
+    _plot_errors(evaluation.out / "fig2a.png", "Semantic Fig. 2a: errors of the urgency predictor", cells)
+    rows = []
+    for level, name, paper, waits in (
+        (0, "urgency 0", 0.07 / 0.02, (0.02, 0.07)), (1, "urgency 1", 0.22 / 0.03, (0.03, 0.22)),
+        (LEVELS, "all", 0.12 / 0.13, (0.13, 0.12)),
+    ):  # fmt: skip
+        rows.append(_error_row("fig2a", name, level, paper, waits, cells))
+    return rows
+
+
+def wrong_lengths(evaluation: Evaluation) -> list[Claim]:
+    """Fig. 2b, at five requests at once."""
+    cells = [evaluation.each("wrong-lengths", measure_wrong_lengths, rate, AT_ONCE) for rate in RATES]
+    _plot_errors(evaluation.out / "fig2b.png", "Semantic Fig. 2b: errors of the length predictor", cells)
+    waits = ((0.01, 0.01), (0.03, 0.04), (0.08, 0.11), (0.18, 0.21), (0.30, 0.33))
+    return [
+        _error_row("fig2b", f"urgency {level}", level, WRONG_LENGTHS[level], waits[level], cells)
+        for level in range(LEVELS)
+    ]
+
+
+def _error_row(
+    figure: str,
+    name: str,
+    level: int,
+    paper: float,
+    waits: tuple[float, float],
+    cells: Sequence[Sequence[Levels]],
+) -> Claim:
+    first, last = cells[0], cells[-1]
+    return claim(
+        f"{figure}.{name.replace(' ', '')}", f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1",
+        paper, slower(last, first, level, each=True), "times", near(paper, neutral=None if paper == 1.0 else 1.0),
+        f"{mean(column(first, level, True)):.3f} and {mean(column(last, level, True)):.3f} s a token"
+        f" (paper {waits[0]:.2f} and {waits[1]:.2f}); up to {AT_ONCE} at once",
+    )  # fmt: skip
+
+
+def _plot_errors(path: Path, title: str, cells: Sequence[Sequence[Levels]]) -> None:
+    names = [f"urgency {level}" for level in range(LEVELS)] + ["all"]
+    plots.lines(
+        path, title, RATES,
+        {n: [interval(column(cell, level, True)) for cell in cells] for level, n in enumerate(names)},
+        "error rate", "normalized waiting, s a token",
+    )  # fmt: skip

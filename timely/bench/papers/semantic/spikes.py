@@ -1,0 +1,263 @@
+"""Semantic scheduling's simulated experiments: the workload, the systems compared, and what a run measures.
+
+Machines are those of appendix B.
+The workload follows the text and the simulation that its authors published:
+
+* twenty points of arrival, ``gap`` seconds apart, with 0 to ``C`` requests at each, all counts alike;
+* urgency uniform over five levels, prompt and output uniform over 1 to 499 tokens;
+* lengths predicted in ten buckets of 50 tokens.
+  Section 4.1 also names five buckets of about 10 tokens, for the emergency dataset; they cannot hold 500 tokens;
+* a batch of 16, but of 12 for the baselines, and all systems on stage-aware, preemptive batches (Alg. 2).
+
+Normalized waiting time is "the average waiting time per generated token".
+*Pooled* is all waiting over all tokens; *each* is the mean over requests of a request's own.
+A request waits from its arrival at the predictor until its last token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from timely.core.errors import EngineFailed
+from timely.core.hints import RequestHints
+from timely.core.job import JobTable
+from timely.disciplines.base import Discipline, Floats, Rows, StepLimits
+from timely.disciplines.predictors.batching import PredictionStage, ready_times
+from timely.disciplines.predictors.error_injection import mistaken_levels, mistaken_tokens
+from timely.disciplines.registry import create
+from timely.disciplines.semantic.cache_cost import CostModel
+from timely.disciplines.semantic.discipline import Semantic, SemanticMixed
+from timely.disciplines.semantic.heap import Key
+from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.profile import load_profile
+
+POINTS = 20
+LEVELS = 5
+LONGEST = 499
+BUCKET = 50.0
+PLACES = 16
+PUBLISHED_PLACES = 12
+
+MACHINES = {"A100-4B": "a100-qwen1.5-4b", "A100-7B": "a100-qwen1.5-7b", "A5000-7B": "a5000-qwen1.5-7b"}
+MAIN = "A100-4B"
+SPIKE = 100
+"""Most requests at once in the headline (section 4.1)."""
+AT_ONCE = 5
+"""Most requests at once outside of spikes (section 4)."""
+
+Levels = list[float]
+"""Normalized waiting of urgency 0..4 and of all, pooled, then the same as means over requests, seconds a token."""
+
+
+class Steady(Semantic):
+    """The discipline with the profile's own step times, which do not vary, as in the paper."""
+
+    clearly = 1.0
+
+
+class SteadyMixed(SemanticMixed):
+    """The same without Alg. 2."""
+
+    clearly = 1.0
+
+
+class _Order(Steady):
+    """Another order on the paper's batches: stage-aware and preemptive, as its published baselines are."""
+
+
+class StagedHpjf(_Order):
+    """By urgency level, then by arrival."""
+
+    def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
+        level, _ = super().order(table, rows, limits)
+        return level, table.sequence[rows].astype(np.float64)
+
+
+class StagedSjf(_Order):
+    """By estimated time left, without regard to urgency."""
+
+    def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
+        _, left = super().order(table, rows, limits)
+        return np.zeros(len(rows), dtype=np.int64), left
+
+
+class StagedFcfs(_Order):
+    """By arrival."""
+
+    def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
+        return np.zeros(len(rows), dtype=np.int64), table.sequence[rows].astype(np.float64)
+
+
+ON_BATCHES: dict[str, type[Semantic]] = {
+    "semantic": Steady,
+    "semantic-mixed": SteadyMixed,
+    "staged-hpjf": StagedHpjf,
+    "staged-sjf": StagedSjf,
+    "staged-fcfs": StagedFcfs,
+}
+
+
+def make(system: str) -> Discipline:
+    """A discipline by its registered name; ``staged-NAME`` is a baseline on Alg. 2."""
+    return ON_BATCHES[system]() if system in ON_BATCHES else create(system)
+
+
+def spikes(seed: int, concurrency: int, gap_s: float) -> list[PlannedTask]:
+    """The workload, in order of arrival; lengths are predicted to the nearest bucket below or above."""
+    rng = np.random.default_rng([seed, concurrency, round(1000 * gap_s)])
+    tasks: list[PlannedTask] = []
+    for point in range(POINTS):
+        for _ in range(int(rng.integers(0, concurrency + 1))):
+            tokens = int(rng.integers(1, LONGEST + 1))
+            bucket = np.ceil(tokens / BUCKET) if rng.random() < 0.5 else np.floor(tokens / BUCKET)
+            tasks.append(
+                PlannedTask(
+                    job=len(tasks),
+                    arrival_s=point * gap_s,
+                    plan=(PlannedSegment("", tokens, 0.0),),
+                    prompt_tokens=int(rng.integers(1, LONGEST + 1)),
+                    hints=RequestHints(
+                        urgency=int(rng.integers(LEVELS)), expected_tokens=max(1.0, float(bucket * BUCKET))
+                    ),
+                    max_tokens=LONGEST + 1,
+                )
+            )
+    return tasks
+
+
+def with_predictions(
+    tasks: Sequence[PlannedTask],
+    levels: Sequence[int] | None = None,
+    lengths: Sequence[float] | None = None,
+    ready_s: Sequence[float] | None = None,
+) -> list[PlannedTask]:
+    """The tasks as the scheduler sees them: predicted levels and lengths, and at the queue when that is done."""
+    seen = [
+        replace(
+            task,
+            hints=replace(
+                task.hints,
+                urgency=task.hints.urgency if levels is None else levels[place],
+                expected_tokens=task.hints.expected_tokens if lengths is None else lengths[place],
+            ),
+            arrival_s=task.arrival_s if ready_s is None else ready_s[place],
+        )
+        for place, task in enumerate(tasks)
+    ]
+    return sorted(seen, key=lambda task: task.arrival_s)
+
+
+def waiting(
+    tasks: Sequence[PlannedTask],
+    discipline: Discipline,
+    machine: str = MAIN,
+    places: int = PLACES,
+    seen: Sequence[PlannedTask] | None = None,
+) -> Levels:
+    """Serve ``seen`` (the tasks themselves unless given) and measure by the tasks' true arrivals and levels."""
+    options = ReplayOptions(mode="whole", journal=False, max_batch=places, learned_speed=False)
+    run = Simulator(options, load_profile(MACHINES[machine]), discipline=discipline).run(seen or tasks)
+    waited, tokens, each = ([0.0] * (LEVELS + 1) for _ in range(3))
+    counts = [0] * (LEVELS + 1)
+    truth = {task.job: task for task in tasks}
+    for record in run.records:
+        task = truth[record.task.job]
+        if record.outcome != "complete" or task.hints.urgency is None:
+            raise EngineFailed(f"job {task.job} was not served: {record.outcome} {record.note}")
+        latency_s = record.last_token_s - task.arrival_s
+        for place in (task.hints.urgency, LEVELS):
+            waited[place] += latency_s
+            tokens[place] += task.output_tokens
+            each[place] += latency_s / task.output_tokens
+            counts[place] += 1
+    pooled = [w / max(1.0, t) for w, t in zip(waited, tokens, strict=True)]
+    return pooled + [e / max(1, c) for e, c in zip(each, counts, strict=True)]
+
+
+# ---------------------------------------------------------------------- measurements
+
+
+def measure_spike(
+    machine: str, gap_s: float, concurrency: int, system: str, places: int, seed: int
+) -> Levels:
+    """One system on a spike."""
+    return waiting(spikes(seed, concurrency, gap_s), make(system), machine, places)
+
+
+def measure_urgent_alone(concurrency: int, seed: int) -> Levels:
+    """Only the requests of level 0 on an otherwise idle machine: no system can serve them sooner."""
+    tasks = [task for task in spikes(seed, concurrency, 0.1) if task.hints.urgency == 0]
+    return waiting(tasks, make("semantic-mixed"))
+
+
+def measure_wrong_levels(rate: float, concurrency: int, seed: int) -> Levels:
+    """Semantic scheduling where a share of the urgency levels is wrong."""
+    tasks = spikes(seed, concurrency, 0.1)
+    rng = np.random.default_rng([seed, 1])
+    levels = mistaken_levels([task.hints.urgency or 0 for task in tasks], rate, rng)
+    return waiting(tasks, make("semantic"), seen=with_predictions(tasks, levels=levels))
+
+
+def measure_wrong_lengths(rate: float, concurrency: int, seed: int) -> Levels:
+    """Semantic scheduling where a share of the lengths is wrong."""
+    tasks = spikes(seed, concurrency, 0.1)
+    lengths = [task.hints.expected_tokens or 1.0 for task in tasks]
+    wrong = mistaken_tokens(lengths, rate, np.random.default_rng([seed, 2]), most=LONGEST + 1.0)
+    return waiting(tasks, make("semantic"), seen=with_predictions(tasks, lengths=wrong))
+
+
+def measure_predicted(latency_s: float, batch: int, batching: str, concurrency: int, seed: int) -> Levels:
+    """A predictor in front of the scheduler; a batch that does not fill is taken after two seconds."""
+    tasks = spikes(seed, concurrency, 0.1)
+    stage: PredictionStage[int] = PredictionStage(latency_s, batch, batching, max_wait_s=2.0)  # type: ignore[arg-type]
+    ready_s = ready_times([task.arrival_s for task in tasks], stage)
+    return waiting(tasks, make("semantic"), seen=with_predictions(tasks, ready_s=ready_s))
+
+
+# ---------------------------------------------------------------------- memory-tight settings
+
+TIGHT_BLOCKS = 300
+"""KV blocks of the memory-tight setting: 4,800 tokens, where a full batch of average requests needs 6,400."""
+
+
+class NoEviction(Steady):
+    """Nothing is evicted for a more urgent request; only where no request could run at all."""
+
+    def _victims(
+        self, table: JobTable, limits: StepLimits, keys: dict[int, Key], least: int
+    ) -> Iterator[int]:
+        return super()._victims(table, limits, keys, least) if least else iter(())
+
+
+def quadratic_cost(machine: str) -> CostModel:
+    """The cost of computing again and of loading (section 3.3) with the coefficients of appendix B."""
+    profile = load_profile(MACHINES[machine])
+    step, load_s = profile.step_s, profile.kv.swap_s_per_token
+    return CostModel(
+        step.per_prefill_token_sq, step.per_prefill_token, load_s, step.per_context_token, step.base
+    )
+
+
+def measure_tight(machine: str, variant: str, seed: int) -> list[float]:
+    """Waiting of urgency 0 and of all (means over requests), and evictions, where memory is short.
+
+    ``variant``: ``cost`` decides by Eq. 3 to 6 what to keep, ``recompute`` and ``swap`` always do the same,
+    ``off`` does not evict.
+    """
+    discipline = NoEviction() if variant == "off" else Steady(quadratic_cost(machine))
+    eviction = variant if variant in ("recompute", "swap") else "discipline"
+    options = ReplayOptions(
+        mode="whole", journal=False, max_batch=PLACES, learned_speed=False, kv_blocks=TIGHT_BLOCKS,
+        eviction=eviction,  # type: ignore[arg-type]
+    )  # fmt: skip
+    tasks = spikes(seed, 20, 0.1)
+    run = Simulator(options, load_profile(MACHINES[machine]), discipline=discipline).run(tasks)
+    each = [(r.last_token_s - r.task.arrival_s) / r.task.output_tokens for r in run.records]
+    urgent = [value for value, r in zip(each, run.records, strict=True) if r.task.hints.urgency == 0]
+    if any(record.outcome != "complete" for record in run.records):
+        raise EngineFailed("a request was not served")
+    return [float(np.mean(urgent)), float(np.mean(each)), float(run.counters["evictions"])]
