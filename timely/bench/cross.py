@@ -110,7 +110,7 @@ def _applications(name: str, seed: int) -> list[float]:
     trace = justitia_workloads.workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
     own = name in justitia_setting.NAMES
     discipline = justitia_setting.make(name) if own else registry.create(name)
-    completion = justitia_setting.completion_s(trace, discipline, justitia_setting.MODELS["LLaMA-7B"])
+    completion = justitia_setting.completion_s(trace, discipline, justitia_setting.MACHINE)
     return [mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
 
 

@@ -1,9 +1,9 @@
-"""Justitia's evaluation: its models and GPUs, the cost models it trains, and the disciplines it compares.
+"""Justitia's evaluation: its machine, the cost models it trains, and the disciplines it compares.
 
-Constants. LLaMA-7B on one A100-40GB: 459 KV blocks (section III-A) of 16 tokens, and 50 ms a step with a full cache,
-read off Fig. 3 (some 4,200 steps in 210 s). LLaMA-13B on four V100: the paper gives nothing but completion times twice
-as long (Fig. 9); taken as steps of twice the time on the same number of blocks. vLLM's swapping at 10 GB/s, 0.5 MB a
-token. The workload is that of ``workloads_justitia``.
+LLaMA-7B on one A100-40GB has 459 KV blocks (section III-A) of 16 tokens.
+A step with a full cache takes 50 ms, read off Fig. 3: some 4,200 steps in 210 s.
+vLLM swaps at 10 GB/s, 0.5 MB a token.
+For LLaMA-13B the paper gives no constants, so it is not run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from lrtrace.job import Job as TraceJob
 from timely.bench.papers.justitia.workloads import KINDS, samples
-from timely.bench.papers.old_claims import simulate
+from timely.bench.papers.stopwatch import simulate
 from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Discipline, DisciplineInfo
 from timely.disciplines.heap_queue import Group, QueueDiscipline
@@ -28,6 +28,7 @@ from timely.disciplines.justitia.discipline import Justitia, JustitiaC
 from timely.disciplines.justitia.vtc import Vtc
 from timely.disciplines.predictors.app_cost import (
     AppCosts,
+    CostModel,
     OnlineAppCosts,
     TrainedAppCosts,
     kv_token_time,
@@ -46,36 +47,31 @@ NAMES = (*ORDER, "justitia-c")
 Jobs = Sequence[Mapping[str, Any]]
 
 
-def _profile(name: str, slower: float) -> StepTimeProfile:
-    return StepTimeProfile(
-        name=name,
-        source="Justitia, section III-A and Fig. 3, 8, 9; swapping at PCIe 3 speed",
-        step_s=StepTerms(
-            base=0.040 * slower,
-            per_sequence=0.0005 * slower,
-            per_prefill_token=0.00012 * slower,
-            per_prefill_token_sq=0.0,
-            per_context_token=3.4e-7 * slower,
-        ),
-        kv=KvCache(blocks=459, block_tokens=16, swap_s_per_token=5e-5),
-        limits=Limits(max_batch=256, token_budget=4096),
-    )
-
-
-MODELS = {"LLaMA-7B": _profile("llama-7b-a100", 1.0), "LLaMA-13B": _profile("llama-13b-4xv100", 2.0)}
+MACHINE = StepTimeProfile(
+    name="llama-7b-a100",
+    source="Justitia, section III-A and Fig. 3; swapping at PCIe 3 speed",
+    step_s=StepTerms(
+        base=0.040,
+        per_sequence=0.0005,
+        per_prefill_token=0.00012,
+        per_prefill_token_sq=0.0,
+        per_context_token=3.4e-7,
+    ),
+    kv=KvCache(blocks=459, block_tokens=16, swap_s_per_token=5e-5),
+    limits=Limits(max_batch=256, token_budget=4096),
+)
 
 
 class Exact:
     """An oracle: the true cost of every application of a workload."""
 
-    def __init__(self, trace: Jobs) -> None:
+    def __init__(self, trace: Jobs, model: CostModel = kv_token_time) -> None:
         self._costs: dict[str, float] = {}
         for job in trace:
-            cost = kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"])
+            cost = model(job["prompt_tokens"], job["plan"][0]["tokens"])
             self._costs[job["app"]] = self._costs.get(job["app"], 0.0) + cost
 
     def predict(self, kind: str, spec: JobSpec) -> float:
-        """See ``AppCosts.predict``."""
         return self._costs[spec.hints.app or ""]
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
@@ -94,7 +90,6 @@ class Blurred:
         self._sigma = sigma_for(error)
 
     def predict(self, kind: str, spec: JobSpec) -> float:
-        """See ``AppCosts.predict``."""
         return self._exact.predict(kind, spec) * math.exp(self._sigma * self._rng.standard_normal())
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
@@ -148,7 +143,7 @@ def make(name: str, costs: AppCosts | None = None) -> Discipline:
     if name == "justitia":
         return Justitia(costs or trained().memory)
     if name == "justitia-c":
-        return JustitiaC(trained().compute)
+        return JustitiaC(costs or trained().compute)
     if name == "srjf":
         return Srjf(costs or trained().memory)
     plain: dict[str, Callable[[], Discipline]] = {
@@ -158,7 +153,7 @@ def make(name: str, costs: AppCosts | None = None) -> Discipline:
 
 
 class _VllmFcfs(QueueDiscipline):
-    """vLLM's default as the paper has it: requests by arrival, swapped ones first, nobody who runs interrupted."""
+    """vLLM's default: requests by arrival, swapped ones first, running ones not interrupted."""
 
     info = DisciplineInfo(name="vllm", summary="vLLM's own order", source="Justitia, section V-A")
 
@@ -167,19 +162,15 @@ class _VllmFcfs(QueueDiscipline):
         self._came: dict[Group, int] = {}
 
     def group(self, job: Job) -> Group:
-        """Every request for itself."""
         return job.job_id
 
     def rank(self, group: Group) -> float:
-        """Order of arrival."""
         return float(self._came[group])
 
     def age(self, group: Group) -> int:
-        """Order of arrival."""
         return self._came[group]
 
     def arrived(self, job: Job, now: float) -> None:
-        """Note the order."""
         self._came[job.job_id] = int(job.table.sequence[job.row])
         super().arrived(job, now)
 

@@ -224,8 +224,10 @@ def arrivals(count: int, window_s: float, rng: Rng) -> list[float]:
     return sorted(float(t) for t in rng.uniform(0.0, window_s, count))
 
 
-def trace_arrivals(path: Path, count: int, window_s: float) -> list[float]:
-    """The first ``count`` arrivals of a trace with a ``timestamp`` (ms) a line, as Mooncake's, scaled to the window.
+def trace_arrivals(path: Path, count: int, window_s: float, skip: int = 0) -> list[float]:
+    """``count`` arrivals after the first ``skip`` of a trace, scaled to the window.
+
+    Each line of the trace holds a ``timestamp`` in milliseconds, as in Mooncake's.
 
     Raises:
         InvalidInput: unreadable, a line without a timestamp, or fewer lines.
@@ -236,6 +238,8 @@ def trace_arrivals(path: Path, count: int, window_s: float) -> list[float]:
             for number, line in enumerate(lines, 1):
                 if len(times) == count:
                     break
+                if number <= skip:
+                    continue
                 try:
                     times.append(float(json.loads(line)["timestamp"]))
                 except (ValueError, KeyError, TypeError) as error:
