@@ -127,7 +127,7 @@ def _lengths(name: str, seed: int) -> list[float]:
         discipline = kind(setting.history())
     else:
         discipline = registry.create(name)
-    tasks = setting.told(predicted_for)
+    tasks = setting.jobs_for(predicted_for)
     latency = sagesched_setting.measure(tasks, discipline, sagesched_setting.PROFILES["Qwen3-32B"])
     return [latency.ttlt_s, latency.ttft_s]
 

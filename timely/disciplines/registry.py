@@ -36,6 +36,7 @@ _REGISTRY: dict[str, str] = {
     "sagesched": "timely.disciplines.sagesched.discipline:SageSched",
     "sagesched-mean": "timely.disciplines.sagesched.discipline:SageSchedMean",
     "gittins-static": "timely.disciplines.sagesched.discipline:GittinsStatic",
+    "sagesched-smooth": "timely.disciplines.sagesched.discipline:SageSchedSmooth",
     "fastserve": "timely.disciplines.sagesched.fastserve:FastServe",
     "ssjf": "timely.disciplines.sagesched.baselines:Ssjf",
     "ltr": "timely.disciplines.sagesched.baselines:Ltr",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,7 +151,7 @@ class HistoryPredictor:
         )
 
     @classmethod
-    def from_file(cls, path: Path) -> HistoryPredictor:
+    def from_file(cls, path: Path, **settings: Any) -> HistoryPredictor:
         """A history that begins with what ``save`` wrote, with the embedder that it was made with.
 
         Raises:
@@ -164,7 +164,7 @@ class HistoryPredictor:
                 made = embedder(space.partition("-")[0])
             except (UnknownName, Unsupported) as error:
                 raise InvalidInput(str(error), where=str(path)) from error
-        predictor = cls(made)
+        predictor = cls(made, **settings)
         predictor.load(path)
         return predictor
 

@@ -1,13 +1,14 @@
-"""SageSched: requests by the Gittins index of their cost, whose distribution comes from similar past prompts.
+"""SageSched: requests by the Gittins index of their cost, predicted as a distribution from similar past prompts.
 
-A request's output length is believed as a distribution (section 3.1); its cost is ``O^2 / 2 + I O``, which stands for
-memory and for compute alike (section 3.2); the smallest Gittins index runs first, preempting, and the index of a
-running request is taken again at bucket boundaries with what is left of its cost (section 3.3). Where the paper is
-silent or says two things, this is decided here:
+A request's output length is predicted as a distribution (section 3.1).
+Its cost is ``O^2 / 2 + I O``, which stands for memory and for compute alike (section 3.2).
+The smallest Gittins index runs first, with preemption.
+The index of a running request is renewed at bucket boundaries from what is left of its cost (section 3.3).
+The constants are the paper's (``constants``). Where the paper leaves something open, this is decided here:
 
-* A bucket is 200 output tokens (section 4.1 and Fig. 13b; section 3.3 says ten buckets, the same for 2,000 tokens).
-* A request longer than everything believed of it is taken to go on for between a quarter of and twice its length
-  so far: what has lasted long lasts longer.
+* Without a similar past request, the paper draws on public datasets.
+  There are none here, so the whole history stands in, and before there is one a prior.
+* A request that outlives its whole distribution is expected to last 1.25 to 3 times its length so far.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 
 from timely.core.job import Job, JobId, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.output_length import COMPLETED
+from timely.disciplines.predictors.embedding import embedder
 from timely.disciplines.predictors.history import (
     LENGTH_HISTORY,
     HistoryPredictor,
     LengthPredictor,
     Prediction,
 )
+from timely.disciplines.sagesched.constants import BUCKET_TOKENS, SIMILARITY, WINDOW
 from timely.disciplines.sagesched.gittins import CostDistribution
 from timely.disciplines.step_builder import KeyedDiscipline
-
-BUCKET_TOKENS = 200
 
 Cost = Callable[[Floats, float], Floats]
 """Cost of a request from its output tokens and its input tokens."""
@@ -54,12 +55,25 @@ def overall_cost(output_tokens: Floats, input_tokens: float) -> Floats:
 
 COSTS: dict[str, Cost] = {"hybrid": hybrid_cost, "output": output_cost, "overall": overall_cost}
 
+LITERAL: dict[str, Any] = {"threshold": SIMILARITY, "window": WINDOW, "enough": 1, "smooth": 0.0}
+"""Settings of the history: lengths of similar requests as they are, without a kernel and without filling up."""
+
+
+def literal_history(**settings: Any) -> HistoryPredictor:
+    """The paper's predictor: sentence embeddings, similar from 0.8.
+
+    Raises:
+        Unsupported: the sentence embeddings are not installed (extra ``predict``).
+    """
+    return HistoryPredictor(embedder("wordllama"), **{**LITERAL, **settings})
+
+
 _OUTLIVED = np.array([1.25, 1.5, 2.0, 3.0])
 
 
 @dataclass(slots=True)
 class Belief:
-    """What is believed of a live request."""
+    """The predicted cost of a live request."""
 
     prediction: Prediction
     costs: CostDistribution
@@ -71,7 +85,7 @@ class SageSched(KeyedDiscipline):
     """Gittins index over predicted cost distributions, refreshed at bucket boundaries.
 
     Args:
-        predictor: output lengths as a distribution; the history of similar prompts when left out.
+        predictor: output lengths as a distribution; the paper's history of similar prompts when left out.
         cost: ``hybrid``, or the ablations ``output`` and ``overall``.
         order: ``gittins``, or the ablation ``mean`` (expected total cost, never refreshed).
         bucket_tokens: output tokens between two refreshes; ``inf`` never refreshes.
@@ -87,7 +101,10 @@ class SageSched(KeyedDiscipline):
         name="sagesched",
         summary="Gittins index of predicted cost distributions, refreshed while running",
         source="SageSched, section 3",
-        needs=("a history of finished requests (learned while serving; text of the prompt)",),
+        needs=(
+            "a history of finished requests (learned while serving; text of the prompt)",
+            "sentence embeddings (extra predict)",
+        ),
         good_at="short mean completion of requests whose length is uncertain",
         starves="requests believed long, under a steady stream of ones believed short",
     )
@@ -105,24 +122,27 @@ class SageSched(KeyedDiscipline):
             raise ValueError(f"unknown cost {cost!r} or order {order!r}")
         if not bucket_tokens >= 1 or not 0.0 <= noise <= 1.0:
             raise ValueError(f"bucket_tokens at least 1, noise within 0..1; got {bucket_tokens} and {noise}")
-        self.predictor: LengthPredictor = predictor if predictor is not None else HistoryPredictor()
+        self.predictor: LengthPredictor = predictor if predictor is not None else self.default_history()
         self._cost = COSTS[cost]
         self._order = order
         self._bucket = bucket_tokens
         self._noise = noise
         self._beliefs: dict[JobId, Belief] = {}
 
+    @staticmethod
+    def default_history() -> HistoryPredictor:
+        """The predictor where none is passed in."""
+        return literal_history()
+
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
-        """See ``Discipline.with_predictor``: a history of past prompts and output lengths."""
-        return cls(HistoryPredictor.from_file(path))
+        """With a history of past prompts and output lengths."""
+        return cls(HistoryPredictor.from_file(path, **LITERAL))
 
     def knowledge(self) -> LengthPredictor:
-        """See ``Discipline.knowledge``: the predictor."""
         return self.predictor
 
     def recall(self, knowledge: object) -> None:
-        """See ``Discipline.recall``."""
         self.predictor = cast(LengthPredictor, knowledge)
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
@@ -157,8 +177,8 @@ class SageSched(KeyedDiscipline):
 
     def state(self) -> dict[str, float | int | str]:
         """Live beliefs, and how many rest on similar requests."""
-        known = sum(belief.prediction.similar > 0 for belief in self._beliefs.values())
-        return {"beliefs": len(self._beliefs), "from_history": known}
+        from_history = sum(belief.prediction.similar > 0 for belief in self._beliefs.values())
+        return {"beliefs": len(self._beliefs), "from_history": from_history}
 
     # ------------------------------------------------------------------ the index
 
@@ -224,3 +244,28 @@ class GittinsStatic(SageSched):
         self, predictor: LengthPredictor | None = None, *, cost: str = "hybrid", noise: float = 0.0
     ) -> None:
         super().__init__(predictor, cost=cost, bucket_tokens=np.inf, noise=noise)
+
+
+class SageSchedSmooth(SageSched):
+    """Our own: a kernel around each remembered length, few similar requests filled up, and hashed words.
+
+    A dozen lengths are no distribution: by them a request is about to end whenever it comes near one of them.
+    Hashed words need no extra package.
+    """
+
+    info = DisciplineInfo(
+        name="sagesched-smooth",
+        summary="as sagesched, with a smoothed history of hashed prompts",
+        source="SageSched with a predictor of our own",
+        needs=("a history of finished requests (learned while serving; text of the prompt)",),
+        good_at=SageSched.info.good_at,
+        starves=SageSched.info.starves,
+    )
+
+    @staticmethod
+    def default_history() -> HistoryPredictor:
+        return HistoryPredictor()
+
+    @classmethod
+    def with_predictor(cls, path: Path) -> Self:
+        return cls(HistoryPredictor.from_file(path))

@@ -1,17 +1,17 @@
-"""SageSched's evaluation: its models and GPUs, a world of requests, and what each discipline is told of them.
+"""SageSched's evaluation: its models and GPUs, a world of requests, and the predictions that each baseline receives.
 
-Constants, from the data sheets of the hardware the paper names. Qwen3-32B on an H800 with 96 GB: 65 GB of weights
-read at 2 TB/s in every step, 256 KB of KV a token and 12 GB for it (3,000 blocks), prompts at 0.12 ms a token.
-Llama3.1-8B on an A40: 16 GB at 0.7 TB/s, 128 KB a token, 26 GB (13,000 blocks), 0.2 ms. Preempted requests are swapped
-over PCIe, four fifths of it hidden behind computing, as section 3.3 assumes.
+Qwen3-32B on an H800 with 96 GB: 65 GB of weights read at 2 TB/s in every step, 256 KB of KV a token and 12 GB for it.
+Llama3.1-8B on an A40: 16 GB at 0.7 TB/s, 128 KB a token, 26 GB.
+Preempted requests are swapped over PCIe, four fifths of it hidden behind computing, as section 3.3 assumes.
 
-Baselines. FCFS and FastServe are run as they are. The others predict with a fine-tuned model each, which is not there;
-each is given a prediction as good as its paper or SageSched's says: SSJF the mean of the family a prompt belongs to
-times a log-normal error that lets it hit the right one of 20 buckets in 34.1% (Fig. 2a); LTR a rank whose Kendall tau
-with the true lengths is 0.55; TRAIL, beyond SSJF's first guess, a remaining length renewed with every token whose
-error, averaged over the tokens, is 2.66 times smaller than SSJF's. All three are emulated from the truth, which a
-server does not have; TRAIL as it can be run, on the history that SageSched itself uses, is named beside. The workload
-is that of ``workloads_sagesched``.
+FCFS and FastServe run as they are. The other baselines predict with a fine-tuned model each, which is not at hand.
+So each receives a prediction as good as its paper or SageSched's says, made from the truth:
+
+* SSJF: the mean of the prompt's family with an error that hits the right one of 20 buckets in 34.1% (Fig. 2a).
+* LTR: a rank whose Kendall tau with the true lengths is 0.55.
+* TRAIL: SSJF's first guess, then a remaining length whose error is 2.66 times smaller than SSJF's.
+
+``trail-history`` is TRAIL on the history that SageSched itself uses.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from typing import Any
 import numpy as np
 
 from lrtrace.job import Job as TraceJob
-from timely.bench.papers.old_claims import mean, simulate
+from timely.bench.papers.claims import mean
 from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, workload
+from timely.bench.papers.stopwatch import simulate
 from timely.core.job import JobSpec
 from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.predictors.history import HistoryPredictor, Prediction
 from timely.disciplines.sagesched.baselines import Ltr, Ssjf, Trail
-from timely.disciplines.sagesched.discipline import SageSched
+from timely.disciplines.sagesched.discipline import SageSched, SageSchedSmooth, literal_history
 from timely.disciplines.sagesched.fastserve import FastServe
 from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTimeProfile
 from timely.replay.trace import planned
@@ -51,7 +52,7 @@ TAU = 0.55
 TRAIL_FACTOR = 2.66
 
 QWEN, LLAMA = "Qwen3-32B", "Llama3.1-8B"
-RATES = {QWEN: (2.0, 4.0, 6.0, 8.0), LLAMA: (2.0, 4.0, 6.0, 8.0)}
+RATES = {QWEN: (4.0, 6.0, 8.0), LLAMA: (8.0,)}
 MAIN_RATE = 8.0
 
 PROFILES = {
@@ -101,11 +102,11 @@ class Errors:
 
 def _typical(families: Mapping[int, Any], rng: np.random.Generator) -> dict[int, tuple[float, int]]:
     """Mean length and likeliest bucket of each family."""
-    found = {}
+    typical = {}
     for key, family in families.items():
         lengths = family.lengths(1000, rng)
-        found[key] = (float(lengths.mean()), int(np.bincount(_bucket(lengths), minlength=BUCKETS).argmax()))
-    return found
+        typical[key] = (float(lengths.mean()), int(np.bincount(_bucket(lengths), minlength=BUCKETS).argmax()))
+    return typical
 
 
 def _bucket(lengths: np.ndarray) -> np.ndarray:
@@ -151,14 +152,14 @@ def calibrate(seed: int = 0, requests: int = 1500, trail_factor: float = TRAIL_F
     return Errors(ssjf, ltr, trail, hit(ssjf), hit(0.0), tau(ltr))
 
 
-def _down_to(score: Callable[[float], float], wanted: float) -> float:
-    """The sigma at which a score that falls with it comes down to ``wanted``; 0 when it never was higher."""
-    if score(0.0) <= wanted:
+def _down_to(score: Callable[[float], float], target: float) -> float:
+    """The sigma at which a score that falls with it reaches ``target``; 0 when it never was higher."""
+    if score(0.0) <= target:
         return 0.0
     low, high = 0.0, 4.0
     for _ in range(30):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if score(middle) > wanted else (low, middle)
+        low, high = (middle, high) if score(middle) > target else (low, middle)
     return low
 
 
@@ -184,10 +185,11 @@ class Setting:
         return cls(world, seed, rate, errors, jobs, drawn)
 
     def history(self, **settings: Any) -> HistoryPredictor:
-        """A history of past requests of this world; a fresh copy each time."""
+        """The paper's history of past requests of this world, a fresh copy each time; ``kind="smooth"`` is ours."""
         key = tuple(sorted(settings.items()))
         if key not in self._histories:
-            predictor = HistoryPredictor(**settings)
+            smooth = settings.get("kind") == "smooth"
+            predictor = HistoryPredictor() if smooth else literal_history(**settings)
             for past in self.world.draw(PAST, np.random.default_rng([self.seed, 31])):
                 spec = spec_of(past)
                 vector = predictor.embedder.embed([past.text])[0] if predictor.by == "prompt" else None
@@ -195,7 +197,7 @@ class Setting:
             self._histories[key] = predictor
         return copy.deepcopy(self._histories[key])
 
-    def told(self, name: str) -> list[dict[str, Any]]:
+    def jobs_for(self, name: str) -> list[dict[str, Any]]:
         """The jobs with the length prediction that this baseline would have."""
         if name not in ("ssjf", "ltr", "trail"):
             return self.jobs
@@ -212,13 +214,13 @@ class Setting:
         """TRAIL's renewed prediction: what is really left, with an error that stays the same for a request."""
         rng = np.random.default_rng([self.seed, 47])
         factors = np.exp(errors_of_baselines(trail_factor).trail * rng.standard_normal(len(self.drawn)))
-        known = {
+        by_job = {
             job["job"]: (drawn.output_tokens, float(factor))
             for job, drawn, factor in zip(self.jobs, self.drawn, factors, strict=True)
         }
 
         def left(spec: JobSpec, output_tokens: int) -> float:
-            total, factor = known[spec.job_id]
+            total, factor = by_job[spec.job_id]
             return max(0.0, total - output_tokens) * factor
 
         return left
@@ -234,6 +236,7 @@ class Setting:
             "trail": lambda: Trail(refiner=self.refiner()),
             "trail-history": lambda: Trail(self.history()),
             "sagesched": lambda: SageSched(self.history()),
+            "sagesched-smooth": lambda: SageSchedSmooth(self.history(kind="smooth")),
         }
         return plain[name]()
 
@@ -258,31 +261,31 @@ def spec_of(drawn: Drawn) -> JobSpec:
     return JobSpec("", 0.0, prompt_tokens=drawn.prompt_tokens, max_tokens=MAX_TOKENS, text=drawn.text)
 
 
-class Told:
-    """A predictor that is told the output lengths of every prompt beforehand and learns nothing.
+class Oracle:
+    """A predictor that has the output lengths of every prompt beforehand and learns nothing.
 
     Args:
         lengths: tokens by prompt, shape ``(k,)`` each, all equally likely.
     """
 
     def __init__(self, lengths: Mapping[str, Lengths]) -> None:
-        self._known = {
+        self._lengths = {
             text: np.clip(each, 1, MAX_TOKENS).astype(np.float64) for text, each in lengths.items()
         }
 
     @classmethod
-    def of_length(cls, setting: Setting) -> Told:
+    def of_length(cls, setting: Setting) -> Oracle:
         """The true length of each request."""
         return cls({drawn.text: np.array([drawn.output_tokens]) for drawn in setting.drawn})
 
     @classmethod
-    def of_family(cls, setting: Setting) -> Told:
+    def of_family(cls, setting: Setting) -> Oracle:
         """The true distribution of each request's family."""
         lengths = _family_lengths(setting, np.random.default_rng([setting.seed, 53]))
         return cls({drawn.text: lengths[id(drawn.family)] for drawn in setting.drawn})
 
     @classmethod
-    def fine_tuned(cls, setting: Setting) -> Told:
+    def fine_tuned(cls, setting: Setting) -> Oracle:
         """As a language model fine-tuned to the task: the family's distribution, shifted as a whole by the error of
         SSJF's model."""
         rng = np.random.default_rng([setting.seed, 53])
@@ -296,12 +299,11 @@ class Told:
         )
 
     def predict(self, spec: JobSpec) -> Prediction:
-        """See ``LengthPredictor.predict``."""
-        lengths = self._known[spec.text]
+        lengths = self._lengths[spec.text]
         return Prediction(lengths, np.ones_like(lengths), len(lengths))
 
     def learn(self, spec: JobSpec, prediction: Prediction, output_tokens: int) -> None:
-        """See ``LengthPredictor.learn``; nothing to learn."""
+        """Nothing to learn."""
 
 
 def _family_lengths(setting: Setting, rng: np.random.Generator) -> dict[int, Lengths]:
@@ -328,5 +330,5 @@ def measure(jobs: Sequence[Mapping[str, Any]], discipline: Discipline, profile: 
 def latency(model: str, rate: float, dataset: str, name: str, seed: int) -> list[float]:
     """TTLT and TTFT of one discipline of the comparison."""
     made = setting(seed, rate, dataset)
-    found = measure(made.told(name), made.make_discipline(name), PROFILES[model])
-    return [found.ttlt_s, found.ttft_s]
+    result = measure(made.jobs_for(name), made.make_discipline(name), PROFILES[model])
+    return [result.ttlt_s, result.ttft_s]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from timely.bench.papers.sagesched.vocabulary import VOCABULARY
 from timely.core.errors import InvalidInput
 
 Rng = np.random.Generator
@@ -96,23 +97,23 @@ class World:
         for name in datasets:
             if name not in DATASETS:
                 raise InvalidInput(f"unknown dataset {name!r}; known: {', '.join(DATASETS)}", where="dataset")
-        rng = np.random.default_rng([seed, 17])
-        self.families = {name: _families(DATASETS[name], rng) for name in datasets}
+        rng, words = np.random.default_rng([seed, 17]), np.random.default_rng([seed, 19])
+        self.families = {name: _families(DATASETS[name], rng, words) for name in datasets}
         self.names = tuple(datasets)
         # Some things are asked far more often than others.
         self._popularity = {name: _zipf(len(families), rng) for name, families in self.families.items()}
 
     def draw(self, count: int, rng: Rng) -> list[Drawn]:
         """``count`` requests."""
-        found = []
+        requests = []
         for _ in range(count):
             name = self.names[int(rng.integers(len(self.names)))]
             families = self.families[name]
             family = families[int(rng.choice(len(families), p=self._popularity[name]))]
-            noise = [f"detail{int(n)}" for n in rng.integers(0, 4000, 3)]
+            noise = [VOCABULARY[int(n)] for n in rng.integers(0, len(VOCABULARY), 3)]
             words = [word for word in family.words if rng.random() > 0.08] + noise
             prompt = family.input_tokens * float(np.exp(0.15 * rng.standard_normal()))
-            found.append(
+            requests.append(
                 Drawn(
                     f"{DATASETS[name].opening} {' '.join(words)}",
                     max(4, round(prompt)),
@@ -120,17 +121,17 @@ class World:
                     family,
                 )
             )
-        return found
+        return requests
 
 
-def _families(dataset: Dataset, rng: Rng) -> list[Family]:
+def _families(dataset: Dataset, rng: Rng, words: Rng) -> list[Family]:
     families = []
-    for topic in range(dataset.topics):
-        shared = [f"{dataset.name}{topic}common{i}" for i in range(5)]
+    for _ in range(dataset.topics):
+        shared = [VOCABULARY[int(n)] for n in words.integers(0, len(VOCABULARY), 5)]
         # What a topic shares of the length, and what is the family's own.
         topical = rng.standard_normal()
-        for number in range(dataset.families):
-            own = [f"{dataset.name}{topic}x{number}own{i}" for i in range(7)]
+        for _ in range(dataset.families):
+            own = [VOCABULARY[int(n)] for n in words.integers(0, len(VOCABULARY), 7)]
             median, sigma = dataset.output_tokens
             typical = median * float(np.exp(sigma * (0.6 * topical + 0.8 * rng.standard_normal())))
             spread = float(rng.uniform(*dataset.spread))

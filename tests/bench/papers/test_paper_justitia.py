@@ -1,0 +1,89 @@
+"""The reproduction of Justitia, small: its oracles, its fluid schedule and Theorem 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from timely.bench.papers.justitia import end_to_end, evaluation, micro, theorem, workloads
+from timely.bench.papers.justitia.setting import MACHINE, Blurred, Exact
+from timely.bench.papers.run_context import Evaluation
+from timely.core.hints import RequestHints
+from timely.core.job import JobSpec
+from timely.disciplines.basic import Fcfs
+
+pytest.importorskip("sklearn", reason="needs the extra 'predict'")
+
+
+def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
+    trace = workloads.workload(1, applications=40, window_s=10.0)
+    exact = Exact(trace)
+    blurred = Blurred(exact, 4.52, np.random.default_rng(0))
+    spec = JobSpec("x", 0.0, RequestHints(app=trace[0]["app"]))
+    truth = exact.predict("", spec)
+    errors = [abs(blurred.predict("", spec) / truth - 1.0) for _ in range(20_000)]
+    assert np.mean(errors) == pytest.approx(4.52, rel=0.2)
+
+
+def test_fair_ratios_compare_the_same_application() -> None:
+    assert end_to_end.fair_ratios([{"a": 2.0, "b": 3.0}], [{"b": 6.0, "a": 1.0}]) == [2.0, 0.5]
+
+
+def test_two_applications_in_turn_hold_the_cache_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fig. 3 without a cost model: what is watched is what the table says, and it never is more than there is."""
+    monkeypatch.setattr(micro, "make", lambda name: Fcfs())
+    blocks = micro._blocks("fcfs", 1)
+    assert set(blocks) == {"steps", "DM/0", "DM/1"}
+    assert len(blocks["steps"]) == micro.SAMPLED
+    assert blocks["steps"] == sorted(blocks["steps"])
+    held = [a + b for a, b in zip(blocks["DM/0"], blocks["DM/1"], strict=True)]
+    assert 200 < max(held) <= 459
+    # First come, first served: when the first has almost ended the second has all of it.
+    assert blocks["DM/0"][-1] <= blocks["DM/1"][-1]
+
+
+def test_the_fluid_schedule_by_hand() -> None:
+    """Two applications of one request each, the first with twice the cost; both share the capacity equally."""
+    rate = MACHINE.kv.blocks * MACHINE.kv.block_tokens / theorem.STEP_S
+    jobs = [
+        {"app": app, "arrival_s": 0.0, "prompt_tokens": prompt, "plan": [{"tokens": 100}]}
+        for app, prompt in (("long", 950), ("short", 450))
+    ]
+    # Costs p d + d^2 / 2: 100,000 and 50,000 token-steps.
+    ends = theorem.fluid_completion_s(jobs)
+    assert ends["short"] == pytest.approx(100_000 / rate)
+    assert ends["long"] == pytest.approx(150_000 / rate)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_theorem_1_in_kv_units_with_growing_caches_and_prefill(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(theorem, "APPLICATIONS", 60)
+    delay_s, bound_s, token_time_s, within = theorem.measure_theorem("plain", seed)
+    assert delay_s <= bound_s <= token_time_s
+    assert within == 1.0
+
+
+def test_arrivals_are_a_stretch_of_the_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(f'{{"timestamp": {1000 * number}}}\n' for number in range(10)))
+    assert workloads.trace_arrivals(path, 3, 10.0, skip=4) == [0.0, 5.0, 10.0]
+
+
+@pytest.mark.paper
+@pytest.mark.long
+def test_the_evaluation_runs_and_beats_parrot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra 'report'")
+    monkeypatch.setattr(end_to_end, "APPLICATIONS", 60)
+    monkeypatch.setattr(workloads, "WINDOWS_S", {"1x": 216.0, "2x": 108.0, "3x": 72.0})
+    monkeypatch.setattr(theorem, "APPLICATIONS", 40)
+    monkeypatch.setattr(micro, "MICE", (40, 80, 120))
+    monkeypatch.setattr(micro, "OVERHEAD_S", 30.0)
+    rows = {row["id"]: row for row in evaluation.run(Evaluation([1], tmp_path))}
+    assert rows["fig8.average.parrot"]["ours"] > 0.0
+    assert rows["fig8.mooncake.vtc"]["verdict"] == "not exercised", "no trace at hand"
+    assert rows["fig9"]["verdict"] == "not exercised"
+    assert rows["table3.overhead"]["verdict"] == "met"

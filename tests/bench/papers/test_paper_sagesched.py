@@ -1,0 +1,75 @@
+"""The reproduction of SageSched, small: predictions as good as stated, and the literal predictor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.sagesched import ablation, evaluation, overhead, setting
+
+pytest.importorskip("wordllama", reason="needs the extra 'predict'")
+
+
+def test_kendall_tau() -> None:
+    a = np.array([1.0, 2.0, 3.0, 4.0])
+    assert setting.kendall_tau(a, a) == 1.0
+    assert setting.kendall_tau(a, -a) == -1.0
+    assert setting.kendall_tau(a, np.array([1.0, 3.0, 2.0, 4.0])) == pytest.approx(4 / 6)
+
+
+def test_the_baselines_are_as_good_as_their_papers_say() -> None:
+    errors = setting.calibrate(requests=800)
+    assert errors.hit_rate == pytest.approx(setting.HIT_RATE, abs=0.01)
+    assert errors.tau == pytest.approx(setting.TAU, abs=0.01)
+    assert errors.trail > 0.0
+
+
+def test_the_distance_of_samples_is_that_of_their_quantiles() -> None:
+    a = np.arange(1000.0)
+    assert ablation.distance(a, a) == 0.0
+    assert ablation.distance(a, a + 50.0) == pytest.approx(50.0)
+    assert ablation.distance(a, 2.0 * a) == pytest.approx(499.5, rel=0.01)
+
+
+def test_what_a_predictor_is_told_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setting, "REQUESTS", 40)
+    made = setting.setting(5, 8.0)
+    for drawn in made.drawn:
+        spec = setting.spec_of(drawn)
+        exact = setting.Oracle.of_length(made).predict(spec)
+        assert (exact.mean, exact.lengths.size) == (drawn.output_tokens, 1)
+    family = setting.Oracle.of_family(made).predict(setting.spec_of(made.drawn[0]))
+    truth = made.drawn[0].family.lengths(5_000, np.random.default_rng(0))
+    assert family.mean == pytest.approx(truth.mean(), rel=0.25)
+
+
+def test_the_literal_history_finds_a_prompts_family_and_nothing_else() -> None:
+    """Sentence embeddings at the paper's 0.8: what counts as similar belongs to the same family."""
+    world = setting.World(3)
+    drawn = world.draw(400, np.random.default_rng(3))
+    history = setting.literal_history()
+    vectors = history.embedder.embed([request.text for request in drawn])
+    cosines = vectors @ vectors.T
+    pairs = [(a, b) for a in range(len(drawn)) for b in range(a) if cosines[a, b] >= history.threshold]
+    assert len(pairs) > 100
+    same = [drawn[a].family is drawn[b].family for a, b in pairs]
+    assert np.mean(same) > 0.95
+
+
+@pytest.mark.paper
+@pytest.mark.long
+def test_the_evaluation_runs_and_beats_first_come_first_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra 'report'")
+    monkeypatch.setattr(setting, "REQUESTS", 120)
+    monkeypatch.setattr(setting, "PAST", 400)
+    monkeypatch.setattr(overhead, "NODES", (1, 2))
+    monkeypatch.setattr(ablation, "REMEMBERED", 2_000)
+    rows = {row["id"]: row for row in evaluation.run(Evaluation([1], tmp_path))}
+    assert rows["fig5a"]["verdict"] == "not exercised"
+    assert rows["fig10.output_length"]["ours"] > 0.0
+    assert rows["ours.smooth"]["subject"] == "ours"

@@ -1,0 +1,172 @@
+"""SageSched against its baselines: over the load (Fig. 7), by dataset (Fig. 8), and with better knowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from timely.bench.papers import plots
+from timely.bench.papers.claims import (
+    CONTEXT,
+    Claim,
+    at_least,
+    at_most,
+    claim,
+    interval,
+    mean,
+    percent_lower,
+    ratios,
+)
+from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.sagesched import setting as sage
+from timely.bench.papers.sagesched.setting import MAIN_RATE, ORDER, QWEN, Latency, Oracle, setting
+from timely.bench.papers.sagesched.workloads import DATASETS
+from timely.disciplines.sagesched.discipline import SageSched
+
+SYNTHETIC = "requests are synthetic; SSJF, LTR and TRAIL receive predictions made from the truth"
+
+Curves = Mapping[str, Sequence[Sequence[Latency]]]
+"""Discipline -> rate -> seed."""
+
+
+def over_load(evaluation: Evaluation) -> list[Claim]:
+    """Fig. 7: all disciplines over the load, on both models."""
+    rows: list[Claim] = []
+    for model, rates in sage.RATES.items():
+        curves: dict[str, list[list[Latency]]] = {name: [] for name in ORDER}
+        for rate in rates:
+            table = evaluation.all("fig7", sage.latency, [(model, rate, "", name) for name in ORDER])
+            for name, pairs in zip(ORDER, table, strict=True):
+                curves[name].append([Latency(*pair) for pair in pairs])
+            evaluation.say(
+                f"{model} {rate:g}/s: "
+                + ", ".join(f"{n} {mean(_ttlt(c[-1])):.1f} s" for n, c in curves.items())
+            )
+        for measure, title in (("ttlt_s", "TTLT"), ("ttft_s", "TTFT")):
+            plots.lines(
+                evaluation.out / f"fig7_{model}_{title.lower()}.png", f"SageSched Fig. 7: {title}, {model}", rates,
+                {n: [interval([getattr(x, measure) for x in v]) for v in c] for n, c in curves.items()},
+                "requests a second", f"average {title} (s)",
+            )  # fmt: skip
+        rows += _headline(model, rates, curves)
+    return rows
+
+
+def _ttlt(values: Sequence[Latency]) -> list[float]:
+    return [value.ttlt_s for value in values]
+
+
+def _best_other(curves: Curves, place: int) -> str:
+    others = [name for name in curves if name != "sagesched"]
+    return min(others, key=lambda name: mean(_ttlt(curves[name][place])))
+
+
+def _headline(model: str, rates: Sequence[float], curves: Curves) -> list[Claim]:
+    seconds = [_best_other(curves, place) for place in range(len(rates))]
+    gains = [
+        percent_lower(_ttlt(curves["sagesched"][place]), _ttlt(curves[name][place]))
+        for place, name in enumerate(seconds)
+    ]
+    second = seconds[-1]
+    by_rate = ", ".join(f"{rate:g}/s {mean(gain):.1f}%" for rate, gain in zip(rates, gains, strict=True))
+    times = ", ".join(f"{name} {mean(_ttlt(column[-1])):.1f} s" for name, column in curves.items())
+    main = model == QWEN
+    rows = [
+        claim(
+            f"fig7.ttlt.{model}", f"Fig. 7: TTLT lower than the best baseline's ({second}), {model} at {rates[-1]:g}/s",
+            28.7 if main else None, gains[-1], "%", at_least(28.7 if main else 0.0, neutral=0.0),
+            f"{by_rate}; {times}; {SYNTHETIC}",
+        )
+    ]  # fmt: skip
+    if not main:
+        return rows
+    ttft = {name: [value.ttft_s for value in column[-1]] for name, column in curves.items()}
+    others = [name for name in ttft if name not in ("sagesched", "fastserve")]
+    best = min(others, key=lambda name: mean(ttft[name]))
+    worst = max((n for n in curves if n != "fastserve"), key=lambda n: mean(_ttlt(curves[n][-1])))
+    return [
+        *rows,
+        claim(
+            "fig7.grows", "Fig. 7: gain at the heaviest load less that at the lightest ('higher ... more intensive')",
+            None, [b - a for a, b in zip(gains[0], gains[-1], strict=True)], "points", at_least(0.0),
+        ),
+        claim(
+            "fig7.ttft", f"Fig. 7: TTFT over the least of all but FastServe's ({best})", None,
+            ratios(ttft["sagesched"], ttft[best]), "ratio", at_most(1.0),
+            ", ".join(f"{name} {mean(values):.1f} s" for name, values in ttft.items()),
+        ),
+        claim(
+            "fig7.fastserve.ttft", "Fig. 7: FastServe has the best TTFT: over SageSched's", None,
+            ratios(ttft["fastserve"], ttft["sagesched"]), "ratio", at_most(1.0),
+        ),
+        claim(
+            "fig7.fastserve.ttlt", f"Fig. 7: FastServe has the worst TTLT: over the next worst ({worst})", None,
+            ratios(_ttlt(curves["fastserve"][-1]), _ttlt(curves[worst][-1])), "ratio", at_least(1.0),
+        ),
+    ]  # fmt: skip
+
+
+def by_dataset(evaluation: Evaluation) -> list[Claim]:
+    """Fig. 8: each dataset by itself."""
+    names = (*ORDER, "trail-history")
+    gains: dict[str, list[float]] = {}
+    rows = []
+    bars: dict[str, list[plots.Interval | None]] = {name: [] for name in ORDER}
+    for dataset in DATASETS:
+        table = evaluation.all("fig8", sage.latency, [(QWEN, MAIN_RATE, dataset, name) for name in names])
+        ttlt = {n: [pair[0] for pair in pairs] for n, pairs in zip(names, table, strict=True)}
+        evaluation.say(f"{dataset}: " + ", ".join(f"{n} {mean(v):.1f} s" for n, v in ttlt.items()))
+        for name in ORDER:
+            bars[name].append(interval(ttlt[name]))
+        second = min((n for n in ORDER if n != "sagesched"), key=lambda n: mean(ttlt[n]))
+        gains[dataset] = percent_lower(ttlt["sagesched"], ttlt[second])
+        history = mean(percent_lower(ttlt["sagesched"], ttlt["trail-history"]))
+        rows.append(
+            claim(
+                f"fig8.{dataset}", f"Fig. 8: TTLT lower than the best baseline's ({second}), {dataset}", None,
+                gains[dataset], "%", at_least(0.0),
+                f"than TRAIL's on the same history {history:.1f}%; {SYNTHETIC}",
+            )
+        )  # fmt: skip
+    plots.bars(
+        evaluation.out / "fig8.png", f"SageSched Fig. 8: TTLT by dataset at {MAIN_RATE:g}/s", list(DATASETS), bars,
+        "average TTLT (s)",
+    )  # fmt: skip
+    rest = [max(pair) for pair in zip(gains["sharegpt"], gains["write"], strict=True)]
+    rows.append(
+        claim(
+            "fig8.alpaca", "Fig. 8: gain on Alpaca, which has long prompts, less the larger of the other two", None,
+            [a - b for a, b in zip(gains["alpaca"], rest, strict=True)], "points", at_least(0.0),
+        )
+    )  # fmt: skip
+    return rows
+
+
+def measure_knowing(what: str, seed: int) -> float:
+    """TTLT of SageSched where each prompt's true distribution (``family``) or length is known."""
+    made = setting(seed, MAIN_RATE)
+    predictor = Oracle.of_length(made) if what == "length" else Oracle.of_family(made)
+    return sage.measure(made.jobs, SageSched(predictor), sage.PROFILES[QWEN]).ttlt_s
+
+
+def knowledge(evaluation: Evaluation) -> list[Claim]:
+    """Our smoothed history against the paper's, and what better knowledge would be worth."""
+
+    def ttlt(name: str) -> list[float]:
+        return [pair[0] for pair in evaluation.each("fig7", sage.latency, QWEN, MAIN_RATE, "", name)]
+
+    literal = ttlt("sagesched")
+    rows = [
+        claim(
+            "ours.smooth", "TTLT of sagesched-smooth lower than that of sagesched", None,
+            percent_lower(ttlt("sagesched-smooth"), literal), "%", at_least(0.0),
+            "hashed words, a kernel around each length, few similar requests filled up", subject="ours",
+        )
+    ]  # fmt: skip
+    for what in ("family", "length"):
+        rows.append(
+            claim(
+                f"knowing.{what}", f"TTLT of SageSched lower with each prompt's true {what}", None,
+                percent_lower(evaluation.each("knowing", measure_knowing, what), literal), "%", CONTEXT,
+            )
+        )  # fmt: skip
+    return rows
