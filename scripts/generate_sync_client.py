@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parent.parent / "timely" / "client"
-MODULES = ("connection", "stream", "client")
+MODULES = ("connection", "stream", "stop", "client")
 
 WORDS = {
     r"async (def|for|with) ": r"\1 ",
@@ -21,8 +21,8 @@ WORDS = {
     r"\bimport asyncio\b": "import time",
     r"\basyncio\.sleep\b": "time.sleep",
     r"\bAsyncBaseTransport\b": "BaseTransport",
-    r"\bAsync(Client|Connection|EventResponse|TaskStream|TimelyClient)\b": r"\1",
-    r"\basync_(connection|stream|client)\b": r"sync_\1",
+    r"\bAsync(Client|Connection|EventResponse|TaskStream|StopStream|TimelyClient)\b": r"\1",
+    r"\basync_(connection|stream|stop|client)\b": r"sync_\1",
     r"\bStopAsyncIteration\b": "StopIteration",
     r"\b__a(iter|next|enter|exit)__\b": r"__\1__",
     r"\banext\(": "next(",

@@ -191,7 +191,8 @@ def test_a_body_that_does_not_arrive_is_given_up() -> None:
         host, port = served.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=5) as slow:
             slow.sendall(
-                b"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+                b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
             )
             assert slow.recv(100).startswith(b"HTTP/1.1 408")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fleet import PLANS, WAIT_S, Reader, body, catalogue, fleet
+from fleet import OWNER, PLANS, WAIT_S, Reader, body, catalogue, fleet
 
 from timely.core.clock import ManualClock, settle
 from timely.core.errors import EngineFailed, InvalidInput
@@ -55,7 +55,7 @@ def test_a_reader_that_never_reads_does_not_hold_up_shutdown() -> None:
         host, port = served.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=WAIT_S) as deaf:
             content = httpx.Request("POST", served.url, json=body("long")).content
-            head = "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            head = "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             deaf.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
             served.until(lambda: len(served.service.tasks.generating()) == 1)
             before = time.monotonic()
@@ -92,7 +92,7 @@ def test_an_engine_that_ignores_a_cancel_does_not_keep_the_task() -> None:
     app = create_app(engine, ServerSettings(engine_timeout_s=0.05), clock, catalogue())
     with (
         ServerThread(app) as server,
-        httpx.Client(base_url=server.url, timeout=WAIT_S) as http,
+        httpx.Client(base_url=server.url, timeout=WAIT_S, headers=OWNER) as http,
         http.stream("POST", "/v1/tasks", json=body("long")) as response,
     ):
         reader = Reader(response)
@@ -111,7 +111,7 @@ def test_an_engine_that_answers_nothing_is_a_typed_error_not_a_hang() -> None:
     app = create_app(Silent(PLANS, clock=clock), ServerSettings(engine_timeout_s=0.05), clock, catalogue())
     with (
         ServerThread(app) as server,
-        httpx.Client(base_url=server.url, timeout=WAIT_S) as http,
+        httpx.Client(base_url=server.url, timeout=WAIT_S, headers=OWNER) as http,
         http.stream("POST", "/v1/tasks", json=body("long")) as response,
     ):
         task_id = Reader(response).next()[2]["task_id"]
@@ -173,16 +173,16 @@ def test_an_address_that_is_taken_is_said_before_the_engine_loads() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidInput, match="cannot listen") as caught:
-            bind("127.0.0.1", port)
+            bind("127.0.0.1", port, authenticated=False)
         assert caught.value.where == f"127.0.0.1:{port}"
     for host, port in (("127.0.0.1", 70_000), ("no.such.host.invalid", 0), ("127.0.0.1", -1)):
         with pytest.raises(InvalidInput):
-            bind(host, port)
+            bind(host, port, authenticated=True)
 
 
 def test_answers_do_not_wait_for_acknowledgements() -> None:
     # asyncio sets TCP_NODELAY only on sockets of this protocol number.
-    with bind("127.0.0.1", 0) as listener:
+    with bind("127.0.0.1", 0, authenticated=False) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 

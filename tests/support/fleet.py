@@ -18,8 +18,13 @@ from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.server import ServerSettings, ServerThread, create_app
+from timely.server.access.principals import PrincipalRegistry
 from timely.server.catalogue import MemoryCatalogue
 from timely.server.tasks.service import TaskService
+
+TOKEN = "the-token-of-all-tasks-here"
+OWNER = {"Timely-Task-Token": TOKEN}
+"""The header of the program that submitted the tasks of ``body``."""
 
 WAIT_S = 10.0
 """Deadline of every wait in these tests."""
@@ -165,23 +170,25 @@ def fleet(
     *,
     engine: dict[str, Any] | None = None,
     predictors: Predictors | None = None,
+    registry: PrincipalRegistry | None = None,
+    clock: ManualClock | None = None,
     **settings: Any,
 ) -> Iterator[Fleet]:
     """A server on loopback with a scripted engine, on a clock that stands still."""
-    clock = ManualClock(100.0)
+    clock = clock or ManualClock(100.0)
     scripted = ScriptedEngine(PLANS | (plans or {}), clock=clock, token_s=0.01, **(engine or {}))
     chosen = replace(ServerSettings(admission_wait_s=0.001, send_timeout_s=2.0), **settings)
-    app = create_app(scripted, chosen, clock, catalogue(), predictors)
+    app = create_app(scripted, chosen, clock, catalogue(), predictors, registry)
     with (
         ServerThread(app) as server,
-        httpx.Client(base_url=server.url, timeout=WAIT_S) as http,
+        httpx.Client(base_url=server.url, timeout=WAIT_S, headers=OWNER) as http,
     ):
         yield Fleet(server, scripted, clock, server.service, http)
 
 
 def body(task: str = "short", **fields: Any) -> dict[str, Any]:
     """A request for a plan of the tiny drone."""
-    return {"task": task, "skill_set": "tiny-drone", "agent": "drone-1", **fields}
+    return {"task": task, "skill_set": "tiny-drone", "agent": "drone-1", "report_token": TOKEN, **fields}
 
 
 def events_of(text: str) -> list[tuple[int, str, dict[str, Any]]]:

@@ -23,6 +23,7 @@ from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownNam
 
 COMMANDS: dict[str, str] = {
     "serve": "Serve robots over HTTP.",
+    "token": "Make a token for a principal of the server.",
     "demo": "Two drones and an arm on the real model, watched live.",
     "replay": "Run a trace through an engine and report what robots saw.",
     "bench": "Measure claims of the papers, overheads, latencies.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from timely.cli.terminal import Verbose, quiet_terminal
+from timely.core.clock import SystemClock
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.disciplines import registry
 from timely.disciplines.predictors.batching import Batching
@@ -66,6 +68,34 @@ def command(
     prefill_chunk: Annotated[
         int | None, typer.Option(min=1, help="Most prompt tokens of one request in one step.")
     ] = None,
+    principals: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML file of principals with roles and token digests; `timely token` makes entries."
+        ),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar=["TIMELY_API_KEY", "VLLM_API_KEY"],
+            show_envvar=True,
+            help="Token of a principal with every role, for all endpoints; better given by the environment.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond loopback without principals.")
+    ] = False,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="Further host name under which clients reach this server.")
+    ] = None,
+    ssl_certfile: Annotated[Path | None, typer.Option(help="Certificate for TLS, PEM.")] = None,
+    ssl_keyfile: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    ssl_ca_certs: Annotated[
+        Path | None, typer.Option(help="Certificate authority of the clients: each must show a certificate.")
+    ] = None,
+    audit_log: Annotated[
+        Path | None, typer.Option(help="Append every action of a principal as a JSON line.")
+    ] = None,
     event_log: Annotated[
         Path | None, typer.Option(help="Append every task event as a JSON line; `lrtrace record` reads it.")
     ] = None,
@@ -79,8 +109,9 @@ def command(
     Example: timely serve --discipline pud --max-model-len 2048 --data-parallel-size 2
     """
     from timely.disciplines.predictors.request_annotator import Predictors
+    from timely.server.access.principals import PrincipalRegistry
     from timely.server.app import create_app
-    from timely.server.run import serve
+    from timely.server.run import serve, tls_files
     from timely.server.settings import ServerSettings
 
     if predict not in get_args(Batching):
@@ -88,10 +119,17 @@ def command(
     predictors = Predictors.read(predictor or ())
     settings = ServerSettings(
         event_log=event_log,
+        audit_log=audit_log,
         prediction_batching=cast(Batching, predict),
         prediction_batch=predict_batch,
         prediction_max_wait_s=predict_wait,
     )
+    tls = tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs)
+    principal_registry = None
+    if principals is not None or api_key:
+        principal_registry = PrincipalRegistry(principals, api_key or None, SystemClock())
+    # The engine's own OpenAI application would compare every request with this key alone.
+    os.environ.pop("VLLM_API_KEY", None)
     with ExitStack() as stack:
         # The scripted engine prints nothing.
         terminal = stack.enter_context(quiet_terminal("serve", verbose=verbose or engine != "vllm"))
@@ -117,13 +155,15 @@ def command(
             ),
             settings,
             predictors=predictors,
+            registry=principal_registry,
+            hosts=(host, *(allowed_host or ())),
         )
 
         def ready(url: str) -> None:
             loading.close()
             terminal.say(f"serving on {url} (live page there; robots ask at {url}/v1/tasks)")
 
-        number = asyncio.run(serve(app, host=host, port=port, on_ready=ready))
+        number = asyncio.run(serve(app, host=host, port=port, on_ready=ready, insecure=insecure, tls=tls))
         loading.close()
         terminal.say("stopped")
     return INTERRUPTED if number == signal.SIGINT else 0

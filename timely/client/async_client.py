@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
 from timely.client.async_connection import AsyncConnection
+from timely.client.async_stop import AsyncStopStream
 from timely.client.async_stream import AsyncTaskStream
-from timely.client.protocol import PlanState, Utility, bearer, path, reports_body, task_body
+from timely.client.protocol import PlanState, Utility, path, reports_body, task_body
 from timely.core.clock import Clock
 from timely.core.reports import ExecutionReport
 
@@ -26,6 +29,8 @@ class AsyncTimelyClient:
         silence_s: longest silence of an event stream before the connection counts as lost, seconds; more than the
             server's keep-alive interval.
         reconnect_s: how long a stream tries to reconnect, seconds.
+        token: bearer token of this program's principal; by default the environment variable ``TIMELY_TOKEN``.
+        verify: certificates for TLS, as for httpx.
         transport: replaces the network in tests.
     """
 
@@ -37,6 +42,8 @@ class AsyncTimelyClient:
         timeout_s: float = 10.0,
         silence_s: float = 30.0,
         reconnect_s: float = 20.0,
+        token: str | None = None,
+        verify: ssl.SSLContext | bool = True,
         transport: httpx.AsyncBaseTransport | None = None,
         clock: Clock | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -48,6 +55,8 @@ class AsyncTimelyClient:
             timeout_s=timeout_s,
             silence_s=silence_s,
             reconnect_s=reconnect_s,
+            token=token or os.environ.get("TIMELY_TOKEN") or None,
+            verify=verify,
             transport=transport,
             clock=clock,
             sleep=sleep,
@@ -137,10 +146,10 @@ class AsyncTimelyClient:
             executed: what the robot did; by default the segments it reported done.
             utility: how the value of the new plan falls with time.
             deadline_s: the server gives up after so long, seconds.
-            agent, token: prove the ownership of the task, as for reports; id: of the new task.
+            agent: name of the robot; token: the task's, as for ``report``; id: of the new task.
 
         Raises:
-            UnknownName: no such task. NotAllowed: it belongs to another robot.
+            UnknownName: no such task. NotAllowed: it belongs to another program.
             Conflict: it was re-planned before, or ``id`` is in use. Others: as ``submit``.
         """
         stream = AsyncTaskStream(
@@ -183,22 +192,29 @@ class AsyncTimelyClient:
     ) -> dict[str, Any]:
         """Report the execution; repeats are harmless, and a lost connection is retried once.
 
+        Args:
+            agent: name of the robot, for the server to compare with the task's.
+            token: the task's; by default that of the task as this client submitted it.
+
         Raises:
-            NotAllowed: the task belongs to another robot. Conflict: no such segment was sent.
+            NotAllowed: the task belongs to another program. Conflict: no such segment was sent.
             UnknownName: no such task.
         """
-        sender = (self.agent if agent is None else agent) if token is None else None
         url = path("tasks", task_id, "reports")
-        body = reports_body(reports, sender)
-        return await self._connection.request("POST", url, json=body, headers=bearer(token))
+        headers = self._connection.task_tokens.header(task_id, token)
+        return await self._connection.request("POST", url, json=reports_body(reports, agent), headers=headers)
 
-    async def cancel(self, task_id: str) -> dict[str, Any]:
+    async def cancel(self, task_id: str, *, token: str | None = None) -> dict[str, Any]:
         """Stop generating a plan; a second call changes nothing.
 
+        Args:
+            token: the task's, as for ``report``; an operator needs none.
+
         Raises:
-            UnknownName: no such task.
+            UnknownName: no such task. NotAllowed: it belongs to another program.
         """
-        return await self._connection.request("DELETE", path("tasks", task_id))
+        headers = self._connection.task_tokens.header(task_id, token)
+        return await self._connection.request("DELETE", path("tasks", task_id), headers=headers)
 
     async def task(self, task_id: str) -> dict[str, Any]:
         """State, segments with their times, and measures of a task.
@@ -236,6 +252,53 @@ class AsyncTimelyClient:
             UnknownName: no such discipline.
         """
         return await self._connection.request("PUT", "/v1/disciplines", json={"name": name})
+
+    # ------------------------------------------------------------------ the stop of all robots
+
+    async def stop_fleet(self, reason: str = "", *, deadline_s: float = 2.0) -> dict[str, Any]:
+        """Stop every robot and wait for the bridges' acknowledgements.
+
+        Returns ``success`` and, under ``robots``, each robot's ``state``: ``halted``, ``at_rest`` or ``unknown``.
+
+        Raises:
+            NotAllowed: the principal has no role for that.
+        """
+        body = {"reason": reason, "deadline_s": deadline_s}
+        return await self._connection.request("POST", "/v1/stop", json=body)
+
+    async def stop_state(self) -> dict[str, Any]:
+        """The latched stop with every robot's state."""
+        return await self._connection.request("GET", "/v1/stop")
+
+    async def reset_stop(self) -> dict[str, Any]:
+        """Release the latched stop.
+
+        Raises:
+            NotAllowed: the principal is no operator. Conflict: no stop is latched.
+        """
+        return await self._connection.request("POST", "/v1/stop/reset")
+
+    def stop_orders(self, agents: Iterable[str]) -> AsyncStopStream:
+        """Follow the stop as the bridge of these robots; iterate for ``StopOrder``, the present state first.
+
+        The stream opens a lost connection again until it is closed, and then repeats the present state.
+        """
+        return AsyncStopStream(self._connection, list(agents))
+
+    async def acknowledge_stop(
+        self, stop_id: str, agent: str, state: Literal["halted", "at_rest", "unknown"], detail: str = ""
+    ) -> None:
+        """Say what is known of a stopped robot; may be repeated, and a later state replaces an earlier one.
+
+        Args:
+            state: ``halted``: its driver latched the stop and gave the halt command. ``at_rest``: it was seen at
+                rest. ``unknown``: it may be moving.
+
+        Raises:
+            NotAllowed: the robot is not on the principal's list. Conflict: that stop is not latched (any more).
+        """
+        body = {"stop_id": stop_id, "agent": agent, "state": state, "detail": detail}
+        await self._connection.request("POST", "/v1/stop/acknowledgements", json=body)
 
     async def stats(self) -> dict[str, Any]:
         """What the live page shows: server, engine, robots, classes, recent tasks."""

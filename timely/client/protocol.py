@@ -10,11 +10,12 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from timely.core import errors
-from timely.core.errors import EngineFailed, InvalidInput, Overloaded, TimelyError
+from timely.core.errors import EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
 from timely.core.reports import ExecutionReport, ReportKind
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
 Utility = TimeUtility | Literal["normal", "urgent"]
+LONGEST_RECONNECT_S = 2.0
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 
@@ -201,6 +202,28 @@ def _result(data: Mapping[str, Any]) -> TaskResult:
         raise EngineFailed(f"a result that cannot be read: {error} is missing", where="events") from error
 
 
+@dataclass(frozen=True, slots=True)
+class StopOrder:
+    """The state of the fleet's stop, as a bridge receives it.
+
+    Attributes:
+        kind: ``stop``: halt every robot and keep it halted. ``reset``: release the stop of this id. ``clear``: the
+            server has none latched; a bridge that has one keeps it.
+    """
+
+    kind: Literal["stop", "reset", "clear"]
+    stop_id: str = ""
+    reason: str = ""
+
+
+def stop_order(event: ServerEvent) -> StopOrder | None:
+    """The order of an event; None for an event of another kind."""
+    if event.name not in ("stop", "reset", "clear"):
+        return None
+    kind: Literal["stop", "reset", "clear"] = event.name  # type: ignore[assignment]
+    return StopOrder(kind, str(event.data.get("stop_id", "")), str(event.data.get("reason", "")))
+
+
 class Backoff:
     """The waits between attempts to open a lost connection again.
 
@@ -208,7 +231,7 @@ class Backoff:
         limit_s: after so long without a connection the attempts end, seconds.
     """
 
-    FIRST_S, LONGEST_S = 0.05, 2.0
+    FIRST_S, LONGEST_S = 0.05, LONGEST_RECONNECT_S
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -292,7 +315,7 @@ def report_of(kind: ReportKind, segment: Segment | int, **fields: Any) -> Execut
 
 
 def reports_body(
-    reports: ExecutionReport | Iterable[ExecutionReport], agent: str | None
+    reports: ExecutionReport | Iterable[ExecutionReport], agent: str | None = None
 ) -> list[dict[str, Any]]:
     """The body of ``POST /v1/tasks/{id}/reports``."""
     items: Sequence[ExecutionReport] = [reports] if isinstance(reports, ExecutionReport) else list(reports)
@@ -301,8 +324,32 @@ def reports_body(
 
 
 def bearer(token: str | None) -> dict[str, str]:
-    """The header that carries a token."""
+    """The header that identifies the principal."""
     return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+def task_token(token: str | None) -> dict[str, str]:
+    """The header that proves the ownership of a task."""
+    return {} if token is None else {"Timely-Task-Token": token}
+
+
+class TaskTokens:
+    """The tokens of the tasks that a program submitted, so that it may name a task by its id alone."""
+
+    LIMIT = 10_000
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, str] = {}
+
+    def add(self, task_id: str, token: str) -> None:
+        """Keep a token; the oldest is removed at ``LIMIT``."""
+        if len(self._tokens) >= self.LIMIT:
+            del self._tokens[next(iter(self._tokens))]
+        self._tokens[task_id] = token
+
+    def header(self, task_id: str, token: str | None = None) -> dict[str, str]:
+        """The header for a task: with ``token``, or with the one that was kept."""
+        return task_token(self._tokens.get(task_id) if token is None else token)
 
 
 def _by_code(kind: type[TimelyError]) -> dict[str, type[TimelyError]]:
@@ -333,6 +380,8 @@ def _kind_of(code: str, status: int) -> type[TimelyError]:
     """The class for a code that no class of the tree has."""
     if code in TASK_ENDINGS:
         return TimelyError
+    if code == "not_authenticated":
+        return NotAllowed
     if code == "shutting_down" or status == 503:
         return Overloaded
     return InvalidInput if status < 500 else EngineFailed

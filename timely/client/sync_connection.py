@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import httpx
 
 from timely.client.pool import CONNECTIONS
-from timely.client.protocol import EventDecoder, ServerEvent, error_from_response
+from timely.client.protocol import EventDecoder, ServerEvent, TaskTokens, bearer, error_from_response
 from timely.core.clock import Clock, SystemClock
 from timely.core.errors import EngineFailed
 
@@ -26,6 +27,8 @@ class Connection:
         timeout_s: longest wait for a response, seconds.
         silence_s: longest silence of an event stream, seconds.
         reconnect_s: how long a stream tries to reconnect, seconds.
+        token: of the principal, or None.
+        verify: certificates for TLS, as for httpx.
         transport: replaces the network in tests.
     """
 
@@ -36,12 +39,22 @@ class Connection:
         timeout_s: float,
         silence_s: float,
         reconnect_s: float,
+        token: str | None = None,
+        verify: ssl.SSLContext | bool = True,
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.url = url
-        self.http = httpx.Client(base_url=url, timeout=timeout_s, transport=transport, limits=CONNECTIONS)
+        self.http = httpx.Client(
+            base_url=url,
+            timeout=timeout_s,
+            transport=transport,
+            limits=CONNECTIONS,
+            verify=verify,
+            headers=bearer(token),
+        )
+        self.task_tokens = TaskTokens()
         self.reconnect_s = reconnect_s
         self.clock: Clock = clock or SystemClock()
         self.sleep = sleep

@@ -15,7 +15,6 @@ from timely.client.protocol import (
     Segment,
     ServerEvent,
     TaskResult,
-    bearer,
     path,
     replan_body,
     report_of,
@@ -45,6 +44,8 @@ class TaskStream:
         self._backoff = Backoff(connection.reconnect_s)
         self._events: EventResponse | None = None
         self._ended = False
+        if token is not None:
+            connection.task_tokens.add(task_id, token)
 
     def submit(
         self, body: Mapping[str, Any], url: str = "/v1/tasks", headers: Headers | None = None
@@ -169,15 +170,18 @@ class TaskStream:
         stream = TaskStream(
             self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
         )
-        return stream.submit(body, path("tasks", self.task_id, "replan"), bearer(self.token))
+        return stream.submit(body, path("tasks", self.task_id, "replan"), self._proof)
 
     # ------------------------------------------------------------------ reports
 
     def report(self, *reports: ExecutionReport) -> dict[str, Any]:
         """Send reports of any kind; see ``TimelyClient.report``."""
-        body = reports_body(reports, self._agent if self.token is None else None)
         url = path("tasks", self.task_id, "reports")
-        return self._connection.request("POST", url, json=body, headers=bearer(self.token))
+        return self._connection.request("POST", url, json=reports_body(reports), headers=self._proof)
+
+    @property
+    def _proof(self) -> Headers:
+        return self._connection.task_tokens.header(self.task_id, self.token)
 
     def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> None:
         """The robot began the segment ``age_s`` seconds ago."""
@@ -214,7 +218,7 @@ class TaskStream:
 
     def cancel(self) -> None:
         """Stop the generation; the iteration then ends with outcome ``cancelled``."""
-        self._connection.request("DELETE", path("tasks", self.task_id))
+        self._connection.request("DELETE", path("tasks", self.task_id), headers=self._proof)
 
     def close(self) -> None:
         """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -12,8 +12,11 @@ from timely.core.clock import AsyncClock, SystemClock
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.base import Engine
 from timely.server import problems
+from timely.server.access.principals import PrincipalRegistry
+from timely.server.access.sessions import Sessions
 from timely.server.catalogue import Catalogue, FileCatalogue
-from timely.server.http import info_routes, task_routes
+from timely.server.http import info_routes, session_routes, stop_routes, task_routes
+from timely.server.http.access_control import AccessControl
 from timely.server.http.body_limit import BodyLimit
 from timely.server.http.openai import OpenAIEndpoints
 from timely.server.settings import ServerSettings
@@ -26,6 +29,8 @@ def create_app(
     clock: AsyncClock | None = None,
     catalogue: Catalogue | None = None,
     predictors: Predictors | None = None,
+    registry: PrincipalRegistry | None = None,
+    hosts: Iterable[str] = (),
 ) -> FastAPI:
     """The application; ``app.state.service`` is its ``TaskService``.
 
@@ -35,6 +40,8 @@ def create_app(
         clock: the engine's own axis of seconds; the machine's monotonic clock unless a test owns time.
         catalogue: skill sets and robot profiles; by default those in the folders.
         predictors: of urgency and length, for requests without them; none by default.
+        registry: the principals; without one every client is ``local``, for servers on loopback.
+        hosts: names of this server that a client may use, beside its addresses and its host name.
     """
     settings = settings or ServerSettings()
     service = TaskService(engine, settings, clock or SystemClock(), catalogue or FileCatalogue(), predictors)
@@ -59,7 +66,12 @@ def create_app(
     app.state.service = service
     problems.install(app, settings.retry_after_s)
     app.include_router(task_routes.router(service))
+    sessions = Sessions(registry, service.clock)
+    app.state.authenticated = registry is not None
+    app.include_router(stop_routes.router(service))
     app.include_router(info_routes.router(service))
+    app.include_router(session_routes.router(registry, sessions))
     app.add_middleware(OpenAIEndpoints, engine=engine, predictions=service.predictions)
     app.add_middleware(BodyLimit, settings=settings)
+    app.add_middleware(AccessControl, registry=registry, sessions=sessions, hosts=hosts)
     return app

@@ -30,6 +30,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "unknown_name": (422, "There is nothing of that name"),
     "too_large": (413, "Over a size limit"),
     "not_allowed": (403, "Not allowed"),
+    "not_authenticated": (401, "No principal is known by this token"),
     "conflict": (409, "Contradicts the current state"),
     "unsafe_segment": (422, "The model wrote a segment that must not reach the robot"),
     "unsupported": (501, "This engine cannot do that"),

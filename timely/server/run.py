@@ -8,14 +8,18 @@ import ipaddress
 import logging
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 import uvicorn
 from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed, InvalidInput
+from timely.server.http.connections import bounded_protocol
 from timely.server.tasks.service import TaskService
 
 log = logging.getLogger(__name__)
@@ -62,12 +66,19 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, authenticated: bool, insecure: bool = False) -> socket.socket:
     """A socket that is bound and not listening yet; port 0 takes a free one.
 
     Raises:
-        InvalidInput: the address is not available.
+        InvalidInput: the address is not available, or other machines could command the robots without a token.
     """
+    if not _is_loopback(host) and not authenticated:
+        if not insecure:
+            raise InvalidInput(
+                "other machines could command the robots: name principals (--principals, --api-key) or say --insecure",
+                where=host,
+            )
+        log.warning("listening on %s without authentication: every client can command the robots", host)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio turns Nagle's algorithm off only for sockets whose protocol number is that of TCP. With the algorithm,
     # every response on a kept connection waits 40 ms for a delayed acknowledgement.
@@ -79,17 +90,13 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInput(f"cannot listen there: {reason}", where=f"{host}:{port}") from error
-    if not _is_loopback(host):
-        log.warning(
-            "listening on %s: whoever reaches it can move your robots; there is no authentication", host
-        )
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     """``http://HOST:PORT`` of a bound socket."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _is_loopback(host: str) -> bool:
@@ -99,8 +106,40 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _server(app: FastAPI, stop_timeout_s: float, log_level: str) -> _Server:
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Files for TLS, in PEM.
+
+    Attributes:
+        client_ca: certificate authority of the clients; with it, every client must show a certificate.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+def tls_files(certificate: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
+    """The files for TLS, or None.
+
+    Raises:
+        InvalidInput: one is missing or cannot be read.
+    """
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        raise InvalidInput("TLS needs a certificate and a key", where="--ssl-certfile, --ssl-keyfile")
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise InvalidInput(f"unusable: {error}", where=f"{certificate}, {key}") from error
+    return TlsFiles(certificate, key, client_ca)
+
+
+def _server(app: FastAPI, stop_timeout_s: float, log_level: str, tls: TlsFiles | None = None) -> _Server:
     service: TaskService = app.state.service
+    settings = service.settings
     config = uvicorn.Config(
         app,
         log_level=log_level,
@@ -108,6 +147,13 @@ def _server(app: FastAPI, stop_timeout_s: float, log_level: str) -> _Server:
         lifespan="on",
         ws="none",
         timeout_keep_alive=30,
+        limit_concurrency=settings.max_connections,
+        http=bounded_protocol(settings.max_header_bytes, settings.header_timeout_s),
+        server_header=False,
+        ssl_certfile=tls.certificate if tls is not None else None,
+        ssl_keyfile=tls.key if tls is not None else None,
+        ssl_ca_certs=str(tls.client_ca) if tls is not None and tls.client_ca is not None else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if tls is not None and tls.client_ca is not None else ssl.CERT_NONE,
         timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
     )
     return _Server(config, service)
@@ -121,6 +167,8 @@ async def serve(
     on_ready: Callable[[str], None] | None = None,
     stop_timeout_s: float = 5.0,
     log_level: str = "warning",
+    insecure: bool = False,
+    tls: TlsFiles | None = None,
 ) -> int | None:
     """Serve until SIGINT or SIGTERM, or until cancelled; returns the signal's number (None without one).
 
@@ -130,15 +178,17 @@ async def serve(
 
     Args:
         on_ready: called with the URL when the server accepts requests.
+        insecure: listen beyond loopback even without principals.
+        tls: certificate and key; without them the server speaks plain HTTP.
 
     Raises:
         InvalidInput: the address is not available. EngineFailed: the engine or uvicorn could not start.
     """
     service: TaskService = app.state.service
-    listener = bind(host, port)
+    listener = bind(host, port, authenticated=app.state.authenticated, insecure=insecure)
     stopped = asyncio.Event()
     received: list[int] = []
-    server = _server(app, stop_timeout_s, log_level)
+    server = _server(app, stop_timeout_s, log_level, tls)
 
     def on_signal(number: int) -> None:
         server.force_exit = bool(received)
@@ -157,7 +207,7 @@ async def serve(
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await _until_ready(server, serving)
         if on_ready is not None:
-            on_ready(url_of(listener))
+            on_ready(url_of(listener, "https" if tls is not None else "http"))
         await _either(serving, stopped)
         if serving.done():
             serving.result()
@@ -236,7 +286,7 @@ class ServerThread:
     ) -> None:
         self.app = app
         self.service: TaskService = app.state.service
-        self._listener = bind(host, port)
+        self._listener = bind(host, port, authenticated=app.state.authenticated)
         self.url = url_of(self._listener)
         self._server = _server(app, stop_timeout_s, log_level)
         self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s

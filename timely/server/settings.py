@@ -28,14 +28,17 @@ class ServerSettings:
         admission_wait_s: wait for the engine's own refusal before a stream is opened, seconds.
         max_body_bytes: of a request body; ``max_openai_body_bytes``: of a body for the engine's OpenAI API.
         max_reports: most reports in one request.
-        require_report_token: accept reports only with the task's token. Otherwise the agent name suffices, which
-            prevents mistakes and no attack.
         prompt_examples: put the skill set's examples into the prompt; a model trained for it needs none.
         prediction_batching: when predictors are called. ``immediate``: whenever none runs, with all waiting requests.
             ``full``: with ``prediction_batch`` requests, or when one has waited ``prediction_max_wait_s``.
         prediction_batch: most requests in one call of a predictor.
         prediction_max_wait_s: longest wait for a batch to fill, seconds.
         prediction_timeout_s: after that a request is queued without a prediction, seconds.
+        max_connections: open connections and requests; further ones get 503.
+        max_header_bytes: of a request; header_timeout_s: how long a connection may take to send it, seconds.
+        max_readers: most event streams of one task.
+        max_stop_deadline_s: longest wait of ``POST /v1/stop`` for acknowledgements, seconds.
+        audit_log: file to append one JSON line to for each action of a principal, or None.
         event_log: file to append one JSON line an event to, or None. Schema: ``timely.server.telemetry.event_log``.
     """
 
@@ -56,10 +59,15 @@ class ServerSettings:
     max_body_bytes: int = 256 * 1024
     max_openai_body_bytes: int = 16 * 1024 * 1024
     max_reports: int = 256
-    require_report_token: bool = False
     prompt_examples: bool = True
     prediction_batching: Literal["immediate", "full"] = "immediate"
     prediction_batch: int = 64
     prediction_max_wait_s: float = 0.1
     prediction_timeout_s: float = 1.0
+    max_connections: int = 4096
+    max_header_bytes: int = 32 * 1024
+    header_timeout_s: float = 10.0
+    max_readers: int = 8
+    max_stop_deadline_s: float = 30.0
+    audit_log: Path | None = None
     event_log: Path | None = None

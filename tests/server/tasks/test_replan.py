@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fleet import DRONE, TINY, WAIT_S, Fleet, Reader, body, events_of, fleet
+from fleet import DRONE, TINY, TOKEN, WAIT_S, Fleet, Reader, body, events_of, fleet
 
 from timely.server.tasks.replanning import CUT, history_of
 from timely.server.tasks.request import ReplanRequest
@@ -27,6 +27,7 @@ def begin(served: Fleet, task: str = "long", **fields: Any) -> tuple[str, str]:
 def replan(served: Fleet, task_id: str, **fields: Any) -> httpx.Response:
     """The whole answer to a request for another plan."""
     fields.setdefault("agent", "drone-1")
+    fields.setdefault("report_token", TOKEN)
     with served.http.stream("POST", f"/v1/tasks/{task_id}/replan", json=fields) as response:
         if response.status_code == 200:
             served.run_for(30.0)
@@ -74,9 +75,8 @@ def test_a_new_scene_cuts_the_plan_off(served: Fleet, task: str) -> None:
 def test_what_was_done_is_carried_on_through_several_plans(served: Fleet) -> None:
     old, _ = begin(served)
     served.http.post(f"/v1/tasks/{old}/reports", json={"segment": 0, "kind": "done", "agent": "drone-1"})
-    with served.http.stream(
-        "POST", f"/v1/tasks/{old}/replan", json={"agent": "drone-1", "task": "short", "reason": "one"}
-    ) as response:
+    change = {"agent": "drone-1", "task": "short", "reason": "one", "report_token": TOKEN}
+    with served.http.stream("POST", f"/v1/tasks/{old}/replan", json=change) as response:
         reader = Reader(response)
         second = reader.next()[2]["task_id"]
         served.run_for(0.3)
@@ -94,7 +94,7 @@ def test_only_its_robot_may_and_only_once(served: Fleet) -> None:
     assert replan(served, old, agent="drone-2").status_code == 403
     assert served.service.tasks.get(old).state == "generating"
     assert replan(served, "no-such-task").status_code == 404
-    assert replan(served, old, id="second").status_code == 200
+    assert replan(served, old, id="second", report_token="another-token-0123456789").status_code == 200
     # The same again, as a client does that did not hear the answer: refused, and the task is there to be followed.
     again = replan(served, old, id="second")
     assert (again.status_code, again.json()["code"]) == (409, "conflict")

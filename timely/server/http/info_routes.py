@@ -1,15 +1,15 @@
-"""Skill sets, robot profiles, disciplines, status, metrics, health and the live page."""
+"""Skill sets, robot profiles, disciplines, status, metrics and health."""
 
 from __future__ import annotations
 
 import asyncio
-from importlib.resources import files
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
 
 from timely.core.errors import EngineFailed
 from timely.server.catalogue import look_up
+from timely.server.http.access_control import principal_of
 from timely.server.http.bodies import body_schema, read_body
 from timely.server.http.status import snapshot
 from timely.server.problems import problem
@@ -17,18 +17,11 @@ from timely.server.tasks.request import DisciplineBody
 from timely.server.tasks.service import TaskService
 from timely.server.telemetry.metrics import CONTENT_TYPE
 
-NO_FRAMES = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "connect-src 'self'; img-src data:; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-}
-
 
 def router(service: TaskService) -> APIRouter:
     """The routes of one task service."""
     routes = APIRouter(tags=["server"])
     catalogue = service.catalogue
-    live_page = files("timely.server.http").joinpath("live.html").read_text(encoding="utf-8")
 
     @routes.get("/v1/skill_sets")
     async def skill_sets() -> JSONResponse:
@@ -63,17 +56,19 @@ def router(service: TaskService) -> APIRouter:
     @routes.post("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
     async def switch(request: Request) -> JSONResponse:
         """Switch the discipline while serving; body ``{"name": ...}``. Nothing is lost or repeated."""
-        await service.set_discipline((await read_body(request, DisciplineBody)).name)
+        body = await read_body(request, DisciplineBody)
+        await service.set_discipline(body.name, principal_of(request))
         return await discipline_list()
 
     @routes.get("/v1/status")
-    async def status() -> JSONResponse:
-        """What the live page shows, as data."""
-        return JSONResponse(await snapshot(service))
+    async def status(request: Request) -> JSONResponse:
+        """What the live page shows, as data; of tasks, those that the principal may see."""
+        return JSONResponse(await snapshot(service, principal_of(request)))
 
     @routes.get("/metrics")
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         """For Prometheus. Without an engine, the server's own numbers."""
+        principal_of(request).require("viewer", "operator", action="read the metrics")
         try:
             stats = await service.engine.stats()
         except EngineFailed:
@@ -87,15 +82,10 @@ def router(service: TaskService) -> APIRouter:
         if service.stopping:
             return problem("shutting_down", "the server is shutting down").response()
         try:
-            stats = await service.engine.stats(fresh=True)
+            stats = await service.engine.stats()
         except EngineFailed as error:
             failed = problem("engine_failed", error.message, error.where)
             return failed.with_status(503).response()
         return JSONResponse({"status": "ok", "engine": stats.engine, "uptime_s": round(service.uptime_s, 3)})
-
-    @routes.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def live() -> HTMLResponse:
-        """The live page."""
-        return HTMLResponse(live_page, headers=NO_FRAMES)
 
     return routes

@@ -1,9 +1,13 @@
-"""A task's events as a response of server-sent events. It ends when its reader leaves or stops reading."""
+"""Responses of server-sent events. A stream ends when its reader leaves or stops reading."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -17,28 +21,33 @@ log = logging.getLogger(__name__)
 
 EVENT_STREAM = "text/event-stream"
 
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Server-sent events",
+        "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+    }
+}
+"""The OpenAPI of a stream."""
 
-class EventStream(Response):
-    """Streams a task's events from ``after`` on.
 
-    Args:
-        first: sent in place of event ``after``; only this reader may see it.
-    """
+class _Stream(Response):
+    """Sends chunks as they come."""
 
     media_type = EVENT_STREAM
 
-    def __init__(self, service: TaskService, task: Task, *, after: int = 0, first: bytes = b"") -> None:
-        super().__init__(
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Timely-Task-Id": task.task_id}
-        )
+    def __init__(self, service: TaskService, headers: dict[str, str]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
         # The length of a stream is not known in advance.
         del self.headers["content-length"]
-        self._service, self._task = service, task
-        self._after, self._first = after, first
+        self._service = service
+
+    @abstractmethod
+    def chunks(self) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The encoded events, open as long as the reader is there."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._service.lifecycle.reading(self._task) as events:
-            sender = asyncio.create_task(self._send(events, send))
+        async with self.chunks() as chunks:
+            sender = asyncio.create_task(self._send(chunks, send))
             watcher = asyncio.create_task(_disconnected(receive))
             try:
                 await asyncio.wait((sender, watcher), return_when=asyncio.FIRST_COMPLETED)
@@ -48,7 +57,7 @@ class EventStream(Response):
                 results = await asyncio.gather(sender, watcher, return_exceptions=True)
         error = results[0]
         if isinstance(error, TimeoutError):
-            log.info("task %s: a reader has not read for %s s", self._task.task_id, self._limit_s)
+            log.info("%s: a reader has not read for %s s", scope["path"], self._limit_s)
         elif isinstance(error, Exception) and not isinstance(error, OSError):
             raise error
 
@@ -56,19 +65,55 @@ class EventStream(Response):
     def _limit_s(self) -> float:
         return self._service.settings.send_timeout_s
 
-    async def _send(self, events: TaskEvents, send: Send) -> None:
+    async def _send(self, chunks: AsyncIterator[bytes], send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        if self._first:
-            await self._chunk(send, self._first)
-        async for event in events.follow(self._after, self._service.settings.keepalive_s):
-            await self._chunk(send, event)
+        async for chunk in chunks:
+            # ``send`` waits while the connection is full, so a reader that does not read ends here.
+            async with asyncio.timeout(self._limit_s):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
         async with asyncio.timeout(self._limit_s):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _chunk(self, send: Send, data: bytes) -> None:
-        # ``send`` waits while the connection is full, so a reader that does not read ends here.
-        async with asyncio.timeout(self._limit_s):
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+class EventStream(_Stream):
+    """Streams a task's events from ``after`` on.
+
+    Args:
+        first: sent in place of event ``after``; only this reader may see it.
+    """
+
+    def __init__(self, service: TaskService, task: Task, *, after: int = 0, first: bytes = b"") -> None:
+        super().__init__(service, {"Timely-Task-Id": task.task_id})
+        self._task, self._after, self._first = task, after, first
+
+    @asynccontextmanager
+    async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        async with (
+            self._service.lifecycle.reading(self._task) as events,
+            aclosing(self._all(events)) as chunks,
+        ):
+            yield chunks
+
+    async def _all(self, events: TaskEvents) -> AsyncGenerator[bytes, None]:
+        if self._first:
+            yield self._first
+        async for event in events.follow(self._after, self._service.settings.keepalive_s):
+            yield event
+
+
+class StopEvents(_Stream):
+    """Streams the stop and the reset of the fleet to a bridge with these robots."""
+
+    def __init__(self, service: TaskService, agents: Collection[str]) -> None:
+        super().__init__(service, {})
+        self._agents = agents
+
+    @asynccontextmanager
+    async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        fleet_stop = self._service.fleet_stop
+        with fleet_stop.following(self._agents):
+            async with aclosing(fleet_stop.events(self._service.settings.keepalive_s)) as chunks:
+                yield chunks
 
 
 def resume_point(header: str | None, events: TaskEvents) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import timely
 from timely.core.job import Segment
 from timely.engines.base import EngineStats, JobView
+from timely.server.access.principals import Principal
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
 
@@ -18,7 +20,7 @@ TIMELINE_S = 60.0
 MAX_TIMELINE_TASKS = 200
 
 
-async def snapshot(service: TaskService) -> dict[str, Any]:
+async def snapshot(service: TaskService, principal: Principal) -> dict[str, Any]:
     """Data of the live page and of ``GET /v1/status``; times are seconds from now unless named otherwise.
 
     Raises:
@@ -27,7 +29,8 @@ async def snapshot(service: TaskService) -> dict[str, Any]:
     stats = await service.engine.stats()
     now = service.clock.now()
     jobs = {job.task_id: job for job in stats.jobs}
-    open_tasks = service.tasks.open_tasks()
+    open_tasks = _visible(service.tasks.open_tasks(), principal)
+    recent = _visible(service.tasks.recent, principal)
     return {
         "server": {
             "version": timely.__version__,
@@ -37,6 +40,8 @@ async def snapshot(service: TaskService) -> dict[str, Any]:
             "generating": len(service.tasks.generating()),
             "max_live_tasks": service.settings.max_live_tasks,
         },
+        "stop": service.fleet_stop.view(),
+        "principal": {"name": principal.name, "roles": sorted(principal.roles)},
         "engine": _engine(stats),
         "robots": [
             _robot(task, jobs.get(task.task_id), stats.paces.get(task.request.agent), now)
@@ -44,9 +49,13 @@ async def snapshot(service: TaskService) -> dict[str, Any]:
         ],
         "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
         "classes": _classes(service),
-        "recent": [_recent(task, now) for task in list(service.tasks.recent)[: -MAX_RECENT - 1 : -1]],
-        "timeline": _timeline(service, now),
+        "recent": [_recent(task, now) for task in recent[: -MAX_RECENT - 1 : -1]],
+        "timeline": _timeline([*recent, *open_tasks], now),
     }
+
+
+def _visible(tasks: Iterable[Task], principal: Principal) -> list[Task]:
+    return [task for task in tasks if principal.sees(task.owner, task.request.agent)]
 
 
 def _engine(stats: EngineStats) -> dict[str, Any]:
@@ -129,13 +138,9 @@ def _recent(task: Task, now: float) -> dict[str, Any]:
     }
 
 
-def _timeline(service: TaskService, now: float) -> list[dict[str, Any]]:
+def _timeline(tasks: list[Task], now: float) -> list[dict[str, Any]]:
     """What robots executed in the last minute, and what they are expected to; times are seconds from now."""
-    tasks = [
-        task
-        for task in (*service.tasks.recent, *service.tasks.open_tasks())
-        if _reaches(task, now - TIMELINE_S)
-    ]
+    tasks = [task for task in tasks if _reaches(task, now - TIMELINE_S)]
     return [
         {
             "agent": task.request.agent,

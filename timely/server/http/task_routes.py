@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from timely.core.errors import InvalidInput
+from timely.server.http.access_control import principal_of
 from timely.server.http.bodies import body_schema, read_body, read_reports
-from timely.server.http.sse import EVENT_STREAM, EventStream, resume_point
+from timely.server.http.sse import EVENTS, EventStream, resume_point
 from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest, UrgencyBody
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
@@ -17,13 +16,6 @@ from timely.server.tasks.task_events import encode
 
 ACCEPTED_ID = 1
 """Id of the event ``accepted``."""
-
-EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Server-sent events",
-        "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
-    }
-}
 
 
 def router(service: TaskService) -> APIRouter:
@@ -34,27 +26,27 @@ def router(service: TaskService) -> APIRouter:
     async def submit(request: Request) -> Response:
         """Request a plan. The response is a stream of server-sent events: ``accepted``, each ``segment``, then
         ``result`` or ``error``."""
-        task = await service.submit(await read_body(request, TaskRequest))
+        task = await service.submit(await read_body(request, TaskRequest), principal_of(request))
         return _stream(service, task)
 
     @routes.get("/{task_id}")
-    async def show(task_id: str) -> JSONResponse:
+    async def show(task_id: str, request: Request) -> JSONResponse:
         """The state of a task, its segments with their times, and its measures so far."""
-        return JSONResponse(service.tasks.get(task_id).view(service.clock.now()))
+        return JSONResponse(service.visible(task_id, principal_of(request)).view(service.clock.now()))
 
     @routes.get("/{task_id}/events", response_class=Response, responses=EVENTS)
     async def events(task_id: str, request: Request) -> Response:
         """Follow a task from the start, or from after the event named in ``Last-Event-ID``."""
-        task = service.tasks.get(task_id)
+        task = service.visible(task_id, principal_of(request))
         after = resume_point(request.headers.get("last-event-id"), task.events)
         return EventStream(service, task, after=after)
 
     @routes.post("/{task_id}/reports", openapi_extra=body_schema(ReportBody, many=True))
     async def report(task_id: str, request: Request) -> JSONResponse:
-        """Report the execution: one report or a list. ``Authorization: Bearer TOKEN`` with the ``report_token`` of the
-        first event proves the ownership, or the task's ``agent`` in each report. Repeats change nothing."""
+        """Report the execution: one report or a list. The header ``Timely-Task-Token`` has the ``report_token`` of the
+        first event. Repeats change nothing."""
         reports = await read_reports(request, service.settings.max_reports)
-        task, news = await service.report(task_id, reports, _bearer(request))
+        task, news = await service.report(task_id, reports, principal_of(request), _task_token(request))
         return JSONResponse(
             {"received": len(reports), "news": news, "state": task.state, "outcome": task.outcome}
         )
@@ -67,21 +59,26 @@ def router(service: TaskService) -> APIRouter:
     )
     async def replan(task_id: str, request: Request) -> Response:
         """End the rest of a plan and request another, after a failed skill or when the scene has changed. Its prompt
-        has the old plan and its execution. The response is the new task's stream. Ownership: as for reports."""
+        has the old plan and its execution. The response is the new task's stream. It needs the
+        task's token, as a report does."""
         change = await read_body(request, ReplanRequest)
-        return _stream(service, await service.replan(task_id, change, _bearer(request)))
+        return _stream(
+            service, await service.replan(task_id, change, principal_of(request), _task_token(request))
+        )
 
     @routes.put("/{task_id}/urgency", openapi_extra=body_schema(UrgencyBody))
     async def urgency(task_id: str, request: Request) -> JSONResponse:
         """An operator sets the urgency of a generation. The change is signed and kept in the event log. The id is
         that of a task, or the id in an answer of the OpenAI endpoint."""
         body = await read_body(request, UrgencyBody)
-        return JSONResponse(await service.set_urgency(task_id, body.urgency, body.operator, body.reason))
+        principal = principal_of(request)
+        result = await service.set_urgency(task_id, body.urgency, principal, body.operator, body.reason)
+        return JSONResponse(result)
 
     @routes.delete("/{task_id}")
     async def cancel(task_id: str, request: Request) -> JSONResponse:
-        """Stop generating at once. Every client may: stopping is always safe."""
-        task = await service.cancel(task_id)
+        """Stop generating at once. It needs the task's token, unless an operator asks."""
+        task = await service.cancel(task_id, principal_of(request), _task_token(request))
         return JSONResponse({"task_id": task.task_id, "state": task.state, "outcome": task.outcome})
 
     return routes
@@ -93,7 +90,11 @@ def _stream(service: TaskService, task: Task) -> EventStream:
     return EventStream(service, task, after=ACCEPTED_ID, first=first)
 
 
-def _bearer(request: Request) -> str | None:
+def _task_token(request: Request) -> str | None:
+    """The task's token; on a server without principals also from ``Authorization``."""
+    token = request.headers.get("timely-task-token")
+    if token is not None or principal_of(request).named:
+        return token
     header = request.headers.get("authorization")
     if header is None:
         return None

@@ -39,6 +39,7 @@ class EngineClient:
         self._clock = clock
         self._stats: EngineStats | None = None
         self._stats_s = float("-inf")
+        self._querying = asyncio.Lock()
         self._infos: tuple[DisciplineInfo, ...] | None = None
 
     @property
@@ -94,17 +95,19 @@ class EngineClient:
         if tokens > limit:
             raise TooLarge(f"the prompt has {tokens} tokens; the limit is {limit}", where="prompt")
 
-    async def stats(self, *, fresh: bool = False) -> EngineStats:
-        """A snapshot, at most ``STATS_FRESH_S`` old, or ``fresh``.
+    async def stats(self) -> EngineStats:
+        """A snapshot, at most ``STATS_FRESH_S`` old; concurrent callers share one query.
 
         Raises:
             EngineFailed: the engine is gone.
         """
-        now = self._clock.now()
-        if fresh or self._stats is None or now - self._stats_s > STATS_FRESH_S:
-            self._stats = await self._within_deadline(self.engine.stats())
-            self._stats_s = now
-        return self._stats
+        async with self._querying:
+            now = self._clock.now()
+            if self._stats is None or now - self._stats_s > STATS_FRESH_S:
+                self._stats = None
+                self._stats = await self._within_deadline(self.engine.stats())
+                self._stats_s = now
+            return self._stats
 
     async def disciplines(self) -> list[dict[str, Any]]:
         """The disciplines of the engine: the fields of ``DisciplineInfo``."""

@@ -77,7 +77,13 @@ class TaskLifecycle:
 
     @asynccontextmanager
     async def reading(self, task: Task) -> AsyncIterator[TaskEvents]:
-        """Hold a task's events open; a generation with a reader is not cancelled for want of one."""
+        """Hold a task's events open; a generation with a reader is not cancelled for want of one.
+
+        Raises:
+            Overloaded: the task has too many readers.
+        """
+        if task.readers >= self._settings.max_readers:
+            raise Overloaded(f"the task has {task.readers} readers", where="readers")
         task.readers += 1
         self._recorder.metrics.readers.inc()
         if task.grace is not None:

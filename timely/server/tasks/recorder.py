@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from timely.core.errors import TimelyError
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
 from timely.engines.base import EngineStats
+from timely.server.access.principals import Principal
 from timely.server.tasks.request import TaskRequest, tuf
 from timely.server.tasks.task import Task
 from timely.server.telemetry.event_log import EventLog
@@ -34,14 +37,16 @@ class TaskRecorder:
         self.arrived = 0
         self.totals: dict[str, Totals] = {"urgent": Totals(), "normal": Totals()}
         self._log: EventLog | None = None
+        self._audit_log: EventLog | None = None
 
-    def open(self, path: Path | None, clock: Clock) -> None:
-        """Open the event log; blocks on the disk.
+    def open(self, event_log: Path | None, audit_log: Path | None, clock: Clock) -> None:
+        """Open the event log and the audit log; blocks on the disk.
 
         Raises:
-            InvalidInput: the file cannot be opened.
+            InvalidInput: a file cannot be opened.
         """
-        self._log = EventLog(path, clock)
+        self._audit_log = EventLog(audit_log, clock)
+        self._log = EventLog(event_log, clock)
 
     def started(self, stats: EngineStats) -> None:
         """The engine runs."""
@@ -49,14 +54,37 @@ class TaskRecorder:
             self._log.opened(stats.engine, stats.discipline, stats.mode)
 
     def close(self) -> None:
-        """Close the event log; blocks on the disk."""
-        if self._log is not None:
-            self._log.close()
+        """Close the logs; blocks on the disk."""
+        for file in (self._log, self._audit_log):
+            if file is not None:
+                file.close()
 
     def note(self, event: str, **fields: Any) -> None:
         """Write an event of any kind."""
         if self._log is not None:
             self._log.write(event, **fields)
+
+    @contextmanager
+    def audited(self, principal: Principal, action: str, target: str) -> Iterator[None]:
+        """Write what a principal did, or why it was refused, to the audit log."""
+        code = detail = ""
+        try:
+            yield
+        except TimelyError as error:
+            code, detail = error.code, error.message
+            raise
+        finally:
+            if self._audit_log is not None:
+                self._audit_log.write(
+                    "audit",
+                    wall_time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+                    principal=principal.name,
+                    action=action,
+                    target=target,
+                    allowed=not code,
+                    code=code,
+                    detail=detail,
+                )
 
     def arrival(self) -> None:
         """A request for a plan arrived."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -238,3 +238,33 @@ class UrgencyBody(BaseModel):
     urgency: Urgency
     operator: Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN, description="name of the operator")]
     reason: Annotated[str, Field(max_length=MAX_REASON_CHARS, description="why; kept in the event log")] = ""
+
+
+class StopBody(BaseModel):
+    """The body of ``POST /v1/stop``."""
+
+    model_config = STRICT
+
+    reason: Annotated[str, Field(max_length=MAX_REASON_CHARS, description="why; sent to the bridges")] = ""
+    deadline_s: Annotated[
+        float, Field(ge=0, le=30, description="longest wait for the acknowledgements, seconds")
+    ] = 2.0
+
+
+class AcknowledgementBody(BaseModel):
+    """The body of ``POST /v1/stop/acknowledgements``: what a bridge says of one stopped robot."""
+
+    model_config = STRICT
+
+    stop_id: TaskId
+    agent: Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN)]
+    state: Literal["halted", "at_rest", "unknown"]
+    detail: Annotated[str, Field(max_length=MAX_REASON_CHARS)] = ""
+
+
+class SessionBody(BaseModel):
+    """The body of ``POST /v1/session``."""
+
+    model_config = STRICT
+
+    token: Annotated[str, Field(min_length=1, max_length=256)]

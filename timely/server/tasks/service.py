@@ -13,11 +13,13 @@ from timely.core.errors import Conflict, NotAllowed, Overloaded, TimelyError, Un
 from timely.disciplines.predictors.request_annotator import Door, Predictors
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
+from timely.server.access.principals import Principal
 from timely.server.catalogue import Catalogue
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
 from timely.server.tasks.admission import Admission
 from timely.server.tasks.engine_client import EngineClient
+from timely.server.tasks.fleet_stop import Acknowledgement, FleetStop
 from timely.server.tasks.lifecycle import TaskLifecycle
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.replanning import executed_of, follow_up
@@ -55,6 +57,7 @@ class TaskService:
         self.predictions = PredictionQueue(Door(predictors, self.recorder.predicted), settings, clock)
         self.tasks = TaskTable(settings)
         self.lifecycle = TaskLifecycle(self.engine, self.tasks, self.recorder, settings, clock)
+        self.fleet_stop = FleetStop(clock)
         self._admission = Admission(self.engine, catalogue, self.predictions, settings, clock)
         self._started = self._stopping = False
         self._started_s = clock.now()
@@ -71,7 +74,8 @@ class TaskService:
         async with self._lock:
             if self._started:
                 return
-            await asyncio.to_thread(self.recorder.open, self.settings.event_log, self.clock)
+            settings = self.settings
+            await asyncio.to_thread(self.recorder.open, settings.event_log, settings.audit_log, self.clock)
             try:
                 await self.engine.start()
                 stats = await self.engine.stats()
@@ -113,19 +117,36 @@ class TaskService:
 
     # ------------------------------------------------------------------ what clients do
 
-    async def submit(self, request: TaskRequest, *, replaced: Task | None = None, executed: str = "") -> Task:
-        """Admit a task and start generating its plan.
+    async def submit(
+        self,
+        request: TaskRequest,
+        principal: Principal,
+        *,
+        replaced: Task | None = None,
+        executed: str = "",
+    ) -> Task:
+        """Admit a task and start generating its plan; claims over the principal's limits are reduced.
 
         Args:
             replaced: the task whose plan this one replaces.
             executed: what was executed of the replaced plans.
 
         Raises:
+            NotAllowed: the principal may not command that robot.
             InvalidInput: unknown names, a prompt that is too long, or another refusal by the engine.
-            Conflict: the id is in use. Overloaded: too many live tasks, or shutting down.
+            Conflict: the id is in use, or the fleet is stopped. Overloaded: too many live tasks, or shutting down.
         """
+        with self.recorder.audited(principal, "submit", request.id or request.agent):
+            return await self._submit(_within_claims(request, principal), principal, replaced, executed)
+
+    async def _submit(
+        self, request: TaskRequest, principal: Principal, replaced: Task | None, executed: str
+    ) -> Task:
         self.recorder.arrival()
         try:
+            self.check_submitter(principal, request.agent)
+            if self.fleet_stop.latched:
+                raise Conflict("the fleet is stopped; an operator must reset the stop first", where="stop")
             if not self._started or self._stopping:
                 reason = "is shutting down" if self._stopping else "is not ready"
                 raise Overloaded(f"the server {reason}")
@@ -134,6 +155,7 @@ class TaskService:
                 if self._stopping:
                     raise Overloaded("the server is shutting down")
                 self.tasks.add(task)
+                task.owner = principal.name
         except TimelyError as error:
             self.recorder.refused(request, error)
             raise
@@ -144,7 +166,20 @@ class TaskService:
         await self.lifecycle.begin(task, generation)
         return task
 
-    async def replan(self, task_id: str, change: ReplanRequest, token: str | None) -> Task:
+    def check_submitter(self, principal: Principal, agent: str) -> None:
+        """Check that a principal may request plans for a robot.
+
+        Raises:
+            NotAllowed: it has no role for that, or the robot is not on its list.
+        """
+        principal.require("robot", "program", "operator", action="request plans")
+        # A request without a robot's name commands no robot.
+        if (agent or principal.roles == {"robot"}) and not principal.commands(agent):
+            raise NotAllowed(f"{agent!r} is not on the list of {principal.name}", where="agent")
+
+    async def replan(
+        self, task_id: str, change: ReplanRequest, principal: Principal, token: str | None
+    ) -> Task:
         """End the rest of a plan and start another whose prompt has the old plan and its execution.
 
         No more segments of the old plan are released; the robot drops those it has not begun.
@@ -154,7 +189,8 @@ class TaskService:
             Others: as ``submit``; the old plan has ended all the same.
         """
         old = self.tasks.get(task_id)
-        self._check_owner(old, (change.agent,), token)
+        with self.recorder.audited(principal, "replan", task_id):
+            _check_owner(old, principal, token, [change.agent])
         if old.replanned_as is not None:
             raise Conflict(
                 f"it was re-planned as {old.replanned_as!r}: re-plan that one", where="path.task_id"
@@ -163,13 +199,13 @@ class TaskService:
         try:
             await self.lifecycle.discard(old, Ending("cancelled", "", f"re-planned as {new_id}"))
             request = follow_up(old, change, new_id)
-            return await self.submit(request, replaced=old, executed=executed_of(old, change))
+            return await self.submit(request, principal, replaced=old, executed=executed_of(old, change))
         except TimelyError:
             old.replanned_as = None
             raise
 
     async def report(
-        self, task_id: str, reports: Sequence[ReportBody], token: str | None
+        self, task_id: str, reports: Sequence[ReportBody], principal: Principal, token: str | None
     ) -> tuple[Task, int]:
         """Apply a robot's reports; returns the task and how many reports were news.
 
@@ -180,7 +216,7 @@ class TaskService:
         """
         now = self.clock.now()
         task = self.tasks.get(task_id)
-        self._check_owner(task, [report.agent for report in reports], token)
+        _check_owner(task, principal, token, [report.agent for report in reports])
         total = 0
         for report in reports:
             if task.state == "ended":
@@ -190,41 +226,49 @@ class TaskService:
             total += news
         return task, total
 
-    def _check_owner(self, task: Task, agents: Sequence[str | None], token: str | None) -> None:
-        if token is not None:
-            if not hmac.compare_digest(token.encode(), task.token.encode()):
-                raise NotAllowed("the report token is not that of this task", where="report_token")
-            return
-        if self.settings.require_report_token:
-            raise NotAllowed("reports need the report_token of the task's first event", where="report_token")
-        for agent in agents:
-            if (agent or "") != task.request.agent:
-                raise NotAllowed(
-                    "the task is another robot's: report with its agent name or its report_token",
-                    where="agent",
-                )
+    def visible(self, task_id: str, principal: Principal) -> Task:
+        """A task that the principal may see.
 
-    async def cancel(self, task_id: str) -> Task:
+        Raises:
+            UnknownName: no such task. NotAllowed: it belongs to another principal.
+        """
+        task = self.tasks.get(task_id)
+        if not principal.sees(task.owner, task.request.agent):
+            raise NotAllowed("the task belongs to another principal", where="path.task_id")
+        return task
+
+    async def cancel(self, task_id: str, principal: Principal, token: str | None) -> Task:
         """End a task's generation now; what was released stays released. A second call changes nothing.
 
         Raises:
-            UnknownName: no such task.
+            UnknownName: no such task. NotAllowed: it belongs to another robot.
         """
         task = self.tasks.get(task_id)
+        with self.recorder.audited(principal, "cancel", task_id):
+            _check_owner(task, principal, token)
         await self.lifecycle.end(task, Ending("cancelled"))
         return task
 
     # ------------------------------------------------------------------ what operators do
 
-    async def set_urgency(self, name: str, urgency: int, operator: str, reason: str) -> dict[str, Any]:
+    async def set_urgency(
+        self, name: str, urgency: int, principal: Principal, operator: str, reason: str
+    ) -> dict[str, Any]:
         """Set the urgency of a generation: of a task, or of a request of the OpenAI endpoint by its id.
 
         Returns the level before and its source, as data.
 
         Raises:
-            UnknownName: no such generation.
+            UnknownName: no such generation. NotAllowed: the principal is no operator.
             Conflict: the task's plan is complete. Unsupported: the engine cannot.
         """
+        with self.recorder.audited(principal, "urgency", name):
+            principal.require("operator", action="set the urgency of others")
+            if principal.named:
+                operator = f"{operator} ({principal.name})"
+            return await self._set_urgency(name, urgency, operator, reason)
+
+    async def _set_urgency(self, name: str, urgency: int, operator: str, reason: str) -> dict[str, Any]:
         task = self.tasks.find(name)
         if task is not None and task.state != "generating":
             raise Conflict("its plan is complete: there is nothing left to hurry", where="path.task_id")
@@ -243,16 +287,106 @@ class TaskService:
             "before_source": before.source if before is not None else "none",
         }
 
-    async def set_discipline(self, name: str) -> None:
+    async def set_discipline(self, name: str, principal: Principal) -> None:
         """Switch the queue discipline while serving.
 
         Raises:
-            UnknownName: no such discipline.
+            UnknownName: no such discipline. NotAllowed: the principal is no operator.
             Conflict: it needs what this engine was not started with; the message says how to start it.
         """
-        try:
-            await self.engine.set_discipline(name)
-        except Unsupported as error:
-            raise Conflict(error.message, where="name") from error
+        with self.recorder.audited(principal, "discipline", name):
+            principal.require("operator", action="switch the discipline")
+            try:
+                await self.engine.set_discipline(name)
+            except Unsupported as error:
+                raise Conflict(error.message, where="name") from error
         self.predictions.serve(await self.engine.reads(name))
         self.recorder.note("discipline", name=name)
+
+    async def stop_fleet(self, principal: Principal, reason: str, deadline_s: float) -> dict[str, Any]:
+        """Stop every robot: latch the stop, end all generations, wait for the bridges' acknowledgements.
+
+        Returns each robot's state; a robot without an acknowledgement in time is ``unknown``.
+
+        Raises:
+            NotAllowed: the principal has no role for that.
+        """
+        with self.recorder.audited(principal, "stop", "fleet"):
+            principal.require("operator", "robot", action="stop the fleet")
+            agents = [task.request.agent for task in self.tasks.open_tasks()]
+            stop_id = self.fleet_stop.latch(reason, principal.name, agents)
+        self.recorder.note("stop", stop_id=stop_id, principal=principal.name, reason=reason)
+        ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}")
+        ended = asyncio.gather(*(self.lifecycle.end(task, ending) for task in self.tasks.generating()))
+        outcome = await self.fleet_stop.outcome(min(deadline_s, self.settings.max_stop_deadline_s))
+        await ended
+        return outcome
+
+    def acknowledge_stop(
+        self, principal: Principal, stop_id: str, agent: str, state: Acknowledgement, detail: str
+    ) -> None:
+        """Record what a bridge says of a stopped robot.
+
+        Raises:
+            NotAllowed: the robot is not on the principal's list. Conflict: that stop is not latched.
+        """
+        with self.recorder.audited(principal, f"stop: {state}", agent):
+            self.check_bridge(principal, [agent])
+            self.fleet_stop.acknowledge(stop_id, agent, state, detail)
+        self.recorder.note("stop_acknowledged", stop_id=stop_id, agent=agent, state=state, detail=detail)
+
+    def check_bridge(self, principal: Principal, agents: Sequence[str]) -> None:
+        """Check that a principal answers for robots.
+
+        Raises:
+            NotAllowed: it has no role for that, or a robot is not on its list.
+        """
+        principal.require("robot", "operator", action="answer for robots")
+        for agent in agents:
+            if not principal.commands(agent):
+                raise NotAllowed(f"{agent!r} is not on the list of {principal.name}", where="agent")
+
+    def reset_stop(self, principal: Principal) -> dict[str, Any]:
+        """Release the latched stop; bridges may then release theirs.
+
+        Raises:
+            NotAllowed: the principal is no operator. Conflict: no stop is latched.
+        """
+        with self.recorder.audited(principal, "reset", "fleet"):
+            principal.require("operator", action="reset the stop")
+            stop_id = self.fleet_stop.reset()
+        self.recorder.note("stop_reset", stop_id=stop_id, principal=principal.name)
+        return {"stop_id": stop_id, "reset": True}
+
+
+def _within_claims(request: TaskRequest, principal: Principal) -> TaskRequest:
+    """The request with its claims reduced to the principal's limits."""
+    claims = principal.claims
+    updates = {
+        "tuf": claims.utility(request.tuf),
+        "urgency": claims.urgency(request.urgency),
+        "priority": claims.priority(request.priority),
+        "app": principal.app(request.app),
+    }
+    return request.model_copy(update=updates)
+
+
+def _check_owner(
+    task: Task, principal: Principal, token: str | None, agents: Sequence[str | None] = ()
+) -> None:
+    """Check that a principal may act on a task: with the task's token, or as an operator.
+
+    Raises:
+        NotAllowed: it may not.
+    """
+    if principal.overrides_tokens:
+        return
+    principal.require("robot", "program", "operator", action="act on tasks")
+    if not principal.sees(task.owner, task.request.agent):
+        raise NotAllowed("the task belongs to another principal", where="path.task_id")
+    if token is None:
+        raise NotAllowed("send the report_token of the task's first event", where="Timely-Task-Token")
+    if not hmac.compare_digest(token.encode(), task.token.encode()):
+        raise NotAllowed("the token is not that of this task", where="Timely-Task-Token")
+    if any(agent is not None and agent != task.request.agent for agent in agents):
+        raise NotAllowed("the task is another robot's", where="agent")

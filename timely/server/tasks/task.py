@@ -59,6 +59,8 @@ class Task:
     track: ExecutionTrack = field(init=False)
     annotation: Annotation | None = None
     """Its urgency level with the source of it, and its predicted length."""
+    owner: str = ""
+    """Name of the principal that submitted it."""
     replans: str | None = None
     """The task whose plan this one replaces."""
     executed_before: str = ""

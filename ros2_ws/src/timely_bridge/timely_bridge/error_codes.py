@@ -31,6 +31,7 @@ CODES: Mapping[str, int] = {
     UnsafeSegment.code: ErrorCode.UNSAFE_SEGMENT,
     TimelyError.code: ErrorCode.SERVER_ERROR,
     # Codes of the server's problem details that no class of the tree has.
+    "not_authenticated": ErrorCode.NOT_ALLOWED,
     "shutting_down": ErrorCode.OVERLOADED,
     "expired": ErrorCode.EXPIRED,
     "truncated": ErrorCode.PLAN_TRUNCATED,

@@ -1,0 +1,261 @@
+"""Principals, roles and tokens: what each may do, and what a stranger may not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from fleet import TOKEN, Fleet, Reader, body
+from guarded import TOKENS, Guarded, write_principals
+
+from timely.client import TimelyClient
+from timely.core.errors import InvalidInput, NotAllowed
+from timely.server.access.principals import PrincipalRegistry, digest, new_entry
+from timely.server.run import bind
+
+PROOF = {"Timely-Task-Token": TOKEN}
+
+
+def submitted(guarded: Guarded, name: str, **fields: Any) -> str:
+    """The id of a task of that principal, with its first segment released."""
+    with guarded.as_(name) as http, http.stream("POST", "/v1/tasks", json=body("long", **fields)) as answer:
+        task_id = str(Reader(answer).next()[2]["task_id"])
+    guarded.fleet.run_for(0.3)
+    return task_id
+
+
+# ------------------------------------------------------------------ beyond loopback
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/status"), ("GET", "/metrics"), ("GET", "/v1/skill_sets"), ("GET", "/openapi.json"),
+        ("POST", "/v1/tasks"), ("GET", "/v1/tasks/x"), ("DELETE", "/v1/tasks/x"), ("PUT", "/v1/disciplines"),
+        ("POST", "/v1/stop"), ("POST", "/v1/stop/reset"), ("GET", "/v1/stop/events?agent=drone-1"),
+        ("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("PUT", "/v1/tasks/x/urgency"),
+    ],
+)  # fmt: skip
+def test_a_stranger_reads_health_and_nothing_else(guarded: Guarded, method: str, path: str) -> None:
+    assert httpx.get(guarded.fleet.url + "/healthz").status_code == 200
+    for headers in ({}, {"Authorization": f"Bearer {TOKENS['stranger']}"}, {"Cookie": "timely_session=x"}):
+        answer = httpx.request(method, guarded.fleet.url + path, headers=headers, json={})
+        assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated")
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_an_address_beyond_loopback_needs_principals_or_insecure() -> None:
+    with pytest.raises(InvalidInput, match="insecure"):
+        bind("0.0.0.0", 0, authenticated=False)
+    bind("0.0.0.0", 0, authenticated=True).close()
+    bind("0.0.0.0", 0, authenticated=False, insecure=True).close()
+    bind("127.0.0.1", 0, authenticated=False).close()
+
+
+# ------------------------------------------------------------------ roles
+
+
+@pytest.mark.parametrize(
+    ("name", "agent", "status"),
+    [
+        ("drones", "drone-7", 200),
+        ("drones", "arm-1", 403),
+        ("drones", "", 403),
+        ("planner", "drone-1", 200),
+        ("planner", "drone-2", 403),
+        ("planner", "", 200),
+        ("ops", "arm-1", 200),
+        ("watcher", "drone-1", 403),
+    ],
+)
+def test_a_principal_commands_the_robots_on_its_list(
+    guarded: Guarded, name: str, agent: str, status: int
+) -> None:
+    request = body(agent=agent)
+    with guarded.as_(name) as http, http.stream("POST", "/v1/tasks", json=request) as answer:
+        assert answer.status_code == status
+        if status == 403:
+            answer.read()
+            assert answer.json()["code"] == "not_allowed"
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "status"),
+    [("drones", True, 200), ("drones", False, 403), ("arms", True, 403), ("planner", True, 403),
+     ("watcher", True, 403), ("ops", False, 200)],
+)  # fmt: skip
+def test_a_task_is_steered_with_its_token_or_by_an_operator(
+    guarded: Guarded, name: str, token: bool, status: int
+) -> None:
+    task_id = submitted(guarded, "drones", agent="drone-2")
+    with guarded.as_(name, **(PROOF if token else {})) as http:
+        report = http.post(f"/v1/tasks/{task_id}/reports", json={"segment": 0, "kind": "started"})
+        assert report.status_code == status
+        if status == 403:
+            assert http.post(f"/v1/tasks/{task_id}/replan", json={}).status_code == 403
+        assert http.delete(f"/v1/tasks/{task_id}").status_code == status
+
+
+@pytest.mark.parametrize("name", ["drones", "planner", "watcher"])
+def test_only_an_operator_sets_urgency_and_discipline_and_resets(guarded: Guarded, name: str) -> None:
+    task_id = submitted(guarded, "drones", agent="drone-2")
+    word = {"urgency": 0, "operator": "jane"}
+    requests: list[tuple[str, str, dict[str, Any]]] = [
+        ("PUT", f"/v1/tasks/{task_id}/urgency", word),
+        ("PUT", "/v1/disciplines", {"name": "edf"}),
+        ("POST", "/v1/stop/reset", {}),
+    ]
+    with guarded.as_(name) as http:
+        for method, path, content in requests:
+            assert http.request(method, path, json=content).status_code == 403
+    with guarded.as_("ops") as http:
+        for method, path, content in requests[:2]:
+            assert http.request(method, path, json=content).status_code == 200
+
+
+def test_the_status_shows_a_task_to_those_who_may_see_it(guarded: Guarded) -> None:
+    task_id = submitted(guarded, "drones", agent="drone-2")
+    seen = {}
+    for name in ("drones", "arms", "planner", "ops", "watcher"):
+        with guarded.as_(name) as http:
+            status = http.get("/v1/status").json()
+            robots = [robot["task_id"] for robot in status["robots"]]
+            assert bool(robots) == bool(status["timeline"])
+            seen[name] = (robots == [task_id], http.get(f"/v1/tasks/{task_id}").status_code)
+    assert seen == {
+        "drones": (True, 200), "arms": (False, 403), "planner": (False, 403), "ops": (True, 200),
+        "watcher": (True, 200),
+    }  # fmt: skip
+
+
+def test_claims_are_reduced_to_the_limits_of_the_role(guarded: Guarded) -> None:
+    claims = {
+        "tuf": {"ert_s": 0.1, "alpha": -1000.0, "beta": 50.0},
+        "urgency": 0,
+        "priority": -5.0,
+        "app": "a",
+    }
+    limits = {"drones": (2.0, -6.67, 0, 0.0, "drones/a"), "planner": (1.0, -2.0, 1, 0.0, "planner/a"),
+              "ops": (50.0, -1000.0, 0, -5.0, "ops/a")}  # fmt: skip
+    for name, (beta, alpha, urgency, priority, app) in limits.items():
+        task_id = submitted(guarded, name, agent="drone-1", **claims)
+        request = guarded.fleet.service.tasks.get(task_id).request
+        assert (request.tuf.beta, request.tuf.alpha) == (beta, alpha)
+        assert (request.urgency, request.priority, request.app) == (urgency, priority, app)
+
+
+def test_tokens_are_rotated_without_a_restart(guarded: Guarded) -> None:
+    with guarded.as_("ops") as http:
+        assert http.get("/v1/status").status_code == 200
+        write_principals(guarded.path, [{"name": "watcher", "roles": ["viewer"]}])
+        guarded.fleet.run_for(1.5)
+        assert http.get("/v1/status").status_code == 401
+        with guarded.as_("watcher") as other:
+            guarded.path.write_text("- name: [{")
+            guarded.fleet.run_for(1.5)
+            assert other.get("/v1/status").status_code == 200, "a broken file changes nothing"
+
+
+def test_the_audit_log_names_the_principal(guarded: Guarded) -> None:
+    task_id = submitted(guarded, "drones", agent="drone-2")
+    with guarded.as_("arms", **PROOF) as http:
+        http.delete(f"/v1/tasks/{task_id}")
+    with guarded.as_("ops") as http:
+        http.delete(f"/v1/tasks/{task_id}")
+        http.put("/v1/disciplines", json={"name": "edf"})
+    guarded.fleet.server.stop()
+    lines = [json.loads(line) for line in (guarded.path.parent / "audit.jsonl").read_text().splitlines()]
+    acts = [
+        (line["principal"], line["action"], line["allowed"]) for line in lines if line["event"] == "audit"
+    ]
+    assert acts == [
+        ("drones", "submit", True), ("arms", "cancel", False), ("ops", "cancel", True), ("ops", "discipline", True),
+    ]  # fmt: skip
+
+
+def test_a_token_is_kept_as_its_digest_only() -> None:
+    token, entry = new_entry("hall-1", ["robot"], ["drone-*"])
+    (written,) = yaml.safe_load(entry)
+    assert token not in entry
+    assert written == {
+        "name": "hall-1", "roles": ["robot"], "token_sha256": [digest(token)], "agents": ["drone-*"],
+    }  # fmt: skip
+    with pytest.raises(InvalidInput):
+        new_entry("hall-1", ["king"])
+    with pytest.raises(InvalidInput, match="characters"):
+        PrincipalRegistry(None, "short", None)  # type: ignore[arg-type]
+
+
+def test_the_client_carries_both_tokens(guarded: Guarded) -> None:
+    url = guarded.fleet.url
+    with TimelyClient(url, agent="drone-1", token=TOKENS["drones"]) as timely:
+        plan = timely.submit("long", skill_set="tiny-drone")
+        timely.cancel(plan.task_id)
+        assert timely.task(plan.task_id)["outcome"] == "cancelled"
+        plan.close()
+        with TimelyClient(url, agent="drone-1", token=TOKENS["drones"]) as other, pytest.raises(NotAllowed):
+            other.cancel(plan.task_id)
+
+
+# ------------------------------------------------------------------ on loopback
+
+
+def test_a_stranger_to_a_task_cannot_steer_it_on_loopback(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body("long")) as answer:
+        task_id = Reader(answer).next()[2]["task_id"]
+        served.run_for(0.3)
+        with httpx.Client(base_url=served.url) as http:
+            report = {"segment": 0, "kind": "failed", "reason": "a lie", "agent": "drone-1"}
+            assert http.post(f"/v1/tasks/{task_id}/reports", json=report).status_code == 403
+            assert http.post(f"/v1/tasks/{task_id}/replan", json={"agent": "drone-1"}).status_code == 403
+            assert http.delete(f"/v1/tasks/{task_id}").status_code == 403
+            assert (
+                http.delete(f"/v1/tasks/{task_id}", headers={"Timely-Task-Token": "x" * 20}).status_code
+                == 403
+            )
+            assert http.get(f"/v1/tasks/{task_id}").json()["outcome"] is None
+            # The live page acts as the operator of this machine.
+            assert "HttpOnly; Max-Age=43200; Path=/; SameSite=strict" in http.get("/").headers["set-cookie"]
+            page = {"Origin": served.url}
+            assert http.delete(f"/v1/tasks/{task_id}").status_code == 403, "without an origin it is no page"
+            assert http.delete(f"/v1/tasks/{task_id}", headers=page).json()["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "evil.example:8000"},
+        {"Host": ""},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+    ],
+)
+def test_a_page_of_another_origin_is_refused(served: Fleet, headers: dict[str, str]) -> None:
+    for method, path in (("GET", "/v1/status"), ("POST", "/v1/tasks"), ("GET", "/")):
+        answer = served.http.request(method, path, headers=headers, json=body())
+        assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:80"])
+def test_the_names_of_this_machine_are_accepted(served: Fleet, host: str) -> None:
+    assert served.http.get("/v1/status", headers={"Host": host}).status_code == 200
+
+
+def test_the_live_page_needs_a_principals_token_where_there_are_principals(guarded: Guarded) -> None:
+    url = guarded.fleet.url
+    with httpx.Client(base_url=url, headers={"Origin": url}) as http:
+        assert "set-cookie" not in http.get("/").headers
+        assert http.post("/v1/session", json={"token": TOKENS["stranger"]}).status_code == 401
+        begun = http.post("/v1/session", json={"token": TOKENS["ops"]})
+        assert begun.json() == {"principal": "ops", "roles": ["operator"]}
+        assert http.get("/v1/status").json()["principal"]["name"] == "ops"
+        assert http.put("/v1/disciplines", json={"name": "edf"}).status_code == 200
+        write_principals(guarded.path, [{"name": "watcher", "roles": ["viewer"]}])
+        guarded.fleet.run_for(1.5)
+        assert http.get("/v1/status").status_code == 401, "a withdrawn token ends its sessions"

@@ -1,0 +1,43 @@
+"""Principals of the security tests, and clients with their tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import yaml
+from fleet import Fleet
+
+from timely.server.access.principals import digest
+
+TOKENS = {
+    name: f"{name}-0123456789-0123456789"
+    for name in ("drones", "arms", "planner", "ops", "watcher", "stranger")
+}
+PRINCIPALS = [
+    {"name": "drones", "roles": ["robot"], "agents": ["drone-*"]},
+    {"name": "arms", "roles": ["robot"], "agents": ["arm-1"]},
+    {"name": "planner", "roles": ["program"], "agents": ["drone-1"]},
+    {"name": "ops", "roles": ["operator"]},
+    {"name": "watcher", "roles": ["viewer"]},
+]
+
+
+@dataclass
+class Guarded:
+    """A server with principals; ``as_(name)`` is a client of one of them."""
+
+    fleet: Fleet
+    path: Path
+
+    def as_(self, name: str, **headers: str) -> httpx.Client:
+        """A client with the token of that principal."""
+        headers = {"Authorization": f"Bearer {TOKENS[name]}", **headers}
+        return httpx.Client(base_url=self.fleet.url, headers=headers, timeout=10.0)
+
+
+def write_principals(path: Path, entries: list[dict[str, object]] = PRINCIPALS) -> None:
+    """Write the file of principals with the tokens of the tests."""
+    listed = [{**entry, "token_sha256": [digest(TOKENS[str(entry["name"])])]} for entry in entries]
+    path.write_text(yaml.safe_dump(listed))

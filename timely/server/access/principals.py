@@ -1,0 +1,243 @@
+"""Principals: their roles, the robots they may command, and the limits of what they may claim."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from timely.core.clock import Clock
+from timely.core.errors import InvalidInput, NotAllowed
+from timely.core.utility import NORMAL, URGENT, TimeUtility
+
+log = logging.getLogger(__name__)
+
+Role = Literal["robot", "program", "operator", "viewer"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+MIN_TOKEN_CHARS = 20
+CHECK_INTERVAL_S = 1.0
+"""How often the principals' file is compared with the one that was read, seconds."""
+
+MAX_FILE_BYTES = 1024 * 1024
+
+
+class Claims(BaseModel):
+    """The most that a request may claim; a larger claim is reduced to it.
+
+    Attributes:
+        max_beta: initial utility. max_slope: utility lost per second.
+        most_urgent: smallest urgency level. min_priority: smallest (most important) priority.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_beta: Annotated[float, Field(gt=0)] = 1e6
+    max_slope: Annotated[float, Field(ge=0)] = 1e6
+    most_urgent: Annotated[int, Field(ge=0, le=4)] = 0
+    min_priority: float = -1e6
+
+    def utility(self, claim: TimeUtility) -> TimeUtility:
+        """The claimed time-utility function within the limits."""
+        return TimeUtility(claim.ert_s, max(claim.alpha, -self.max_slope), min(claim.beta, self.max_beta))
+
+    def urgency(self, claim: int | None) -> int | None:
+        """The claimed urgency level within the limits."""
+        return None if claim is None else max(claim, self.most_urgent)
+
+    def priority(self, claim: float) -> float:
+        """The claimed priority within the limits."""
+        return max(claim, self.min_priority)
+
+
+UNLIMITED = Claims()
+
+CLAIMS: Mapping[Role, Claims] = {
+    "robot": Claims(max_beta=URGENT.beta, max_slope=-URGENT.alpha, min_priority=0.0),
+    "program": Claims(max_beta=NORMAL.beta, max_slope=-NORMAL.alpha, most_urgent=1, min_priority=0.0),
+    "operator": UNLIMITED,
+    "viewer": Claims(max_beta=NORMAL.beta, max_slope=0.0, most_urgent=4, min_priority=0.0),
+}
+"""Limits of a principal that has none of its own, by role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A person or program that the server has identified.
+
+    Attributes:
+        agents: patterns of the robots it may command and report on; ``*`` is every robot.
+        claims: limits of its requests.
+        overrides_tokens: acts on any task without the task's token.
+        named: identified by a token; its applications get its name as a prefix.
+    """
+
+    name: str
+    roles: frozenset[Role]
+    agents: tuple[str, ...] = ()
+    claims: Claims = UNLIMITED
+    overrides_tokens: bool = False
+    named: bool = True
+
+    def require(self, *roles: Role, action: str) -> None:
+        """Check that the principal has one of the roles.
+
+        Raises:
+            NotAllowed: it has none of them.
+        """
+        if self.roles.isdisjoint(roles):
+            raise NotAllowed(
+                f"{self.name} may not {action}: it needs the role {' or '.join(roles)}", where="role"
+            )
+
+    def commands(self, agent: str) -> bool:
+        """Whether the robot is on the principal's list."""
+        return any(fnmatchcase(agent, pattern) for pattern in self.agents)
+
+    def sees(self, owner: str, agent: str) -> bool:
+        """Whether the principal may see a task of that owner and robot."""
+        if not self.roles.isdisjoint(("operator", "viewer")):
+            return True
+        return owner == self.name or ("robot" in self.roles and bool(agent) and self.commands(agent))
+
+    def app(self, app: str | None) -> str | None:
+        """The application's name, which no other principal can use."""
+        return f"{self.name}/{app}" if app is not None and self.named else app
+
+
+LOCAL = Principal("local", frozenset(ROLES), ("*",), named=False)
+"""Every client of a server on loopback without configured principals."""
+
+LOCAL_PAGE = Principal("local-page", frozenset(ROLES), ("*",), overrides_tokens=True, named=False)
+"""The live page of such a server."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    roles: Annotated[list[Role], Field(min_length=1)]
+    token_sha256: Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(min_length=1)]
+    agents: list[Annotated[str, Field(min_length=1, max_length=128)]] | None = None
+    claims: Claims | None = None
+
+    def principal(self) -> Principal:
+        roles = frozenset(self.roles)
+        agents = self.agents
+        if agents is None:
+            agents = ["*"] if "operator" in roles else [self.name]
+        claims = self.claims or max((CLAIMS[role] for role in self.roles), key=lambda limit: limit.max_beta)
+        return Principal(self.name, roles, tuple(agents), claims, overrides_tokens="operator" in roles)
+
+
+_ENTRIES = TypeAdapter(list[_Entry])
+
+
+@dataclass(slots=True)
+class _Stored:
+    by_digest: dict[str, Principal] = field(default_factory=dict)
+    stamp: tuple[int, int, int] | None = None
+
+
+class PrincipalRegistry:
+    """Finds the principal of a bearer token.
+
+    Only SHA-256 digests are kept. The file is read again when it changes; a file that cannot be used leaves the
+    principals of the one before, with an error in the log.
+
+    Args:
+        path: a YAML list of principals, or None.
+        api_key: a token of a principal ``api-key`` with every role, or None.
+        clock: measures the time between two looks at the file.
+
+    Raises:
+        InvalidInput: the file cannot be used, or the key is too short.
+    """
+
+    def __init__(self, path: Path | None, api_key: str | None, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._fixed: dict[str, Principal] = {}
+        if api_key is not None:
+            if len(api_key) < MIN_TOKEN_CHARS:
+                raise InvalidInput(f"the key needs at least {MIN_TOKEN_CHARS} characters", where="api_key")
+            operator = Principal("api-key", frozenset(ROLES), ("*",), overrides_tokens=True)
+            self._fixed[digest(api_key)] = operator
+        self._stored = _read(path) if path is not None else _Stored()
+        self._checked_s = clock.now()
+
+    def find(self, token: str) -> Principal | None:
+        """The principal of a token, or None."""
+        return self.find_digest(digest(token))
+
+    def find_digest(self, value: str) -> Principal | None:
+        """The principal of a token's digest, or None."""
+        self._refresh()
+        return self._fixed.get(value) or self._stored.by_digest.get(value)
+
+    def _refresh(self) -> None:
+        now = self._clock.now()
+        if self._path is None or now - self._checked_s < CHECK_INTERVAL_S:
+            return
+        self._checked_s = now
+        try:
+            if _stamp(self._path) != self._stored.stamp:
+                self._stored = _read(self._path)
+                log.warning("principals read again from %s: %s", self._path, len(self._stored.by_digest))
+        except (OSError, InvalidInput) as error:
+            log.error("principals stay as they were: %s", error)
+
+
+def digest(token: str) -> str:
+    """The SHA-256 of a token; tokens are long and random, so no slower function is needed."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def new_entry(name: str, roles: Iterable[str], agents: Iterable[str] = ()) -> tuple[str, str]:
+    """A new token, and the YAML entry of its principal.
+
+    Raises:
+        InvalidInput: unusable name or roles.
+    """
+    token = secrets.token_urlsafe(32)
+    entry = {"name": name, "roles": list(roles), "token_sha256": [digest(token)]}
+    if agents:
+        entry["agents"] = list(agents)
+    try:
+        _Entry.model_validate(entry)
+    except ValidationError as error:
+        raise InvalidInput(str(error.errors()[0]["msg"]), where=str(error.errors()[0]["loc"][0])) from error
+    return token, yaml.safe_dump([entry], sort_keys=False)
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    status = os.stat(path)
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _read(path: Path) -> _Stored:
+    try:
+        stamp = _stamp(path)
+        if not path.is_file() or stamp[2] > MAX_FILE_BYTES:
+            raise InvalidInput("must be a regular file of at most 1 MiB", where=str(path))
+        entries = _ENTRIES.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise InvalidInput(f"no list of principals: {str(error).splitlines()[0]}", where=str(path)) from error
+    by_digest: dict[str, Principal] = {}
+    for entry in entries:
+        for value in entry.token_sha256:
+            if value in by_digest:
+                raise InvalidInput(f"{entry.name} shares a token with another entry", where=str(path))
+            by_digest[value] = entry.principal()
+    return _Stored(by_digest, stamp)

@@ -1,0 +1,56 @@
+"""Sessions of browsers: a random cookie stands for a principal until it expires."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from timely.core.clock import Clock
+from timely.server.access.principals import LOCAL_PAGE, Principal, PrincipalRegistry, digest
+
+COOKIE = "timely_session"
+LIFETIME_S = 12 * 3600.0
+MAX_SESSIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    token_digest: str | None
+    ends_s: float
+
+
+class Sessions:
+    """The sessions of one server.
+
+    Args:
+        registry: the principals; None where every client is local.
+        clock: measures the lifetime.
+    """
+
+    def __init__(self, registry: PrincipalRegistry | None, clock: Clock) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._sessions: dict[str, _Session] = {}
+
+    def create(self, token: str | None) -> str:
+        """A new session's cookie. ``token`` identifies its principal; None is the local live page."""
+        now = self._clock.now()
+        self._sessions = {key: session for key, session in self._sessions.items() if session.ends_s > now}
+        while len(self._sessions) >= MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        cookie = secrets.token_urlsafe(32)
+        self._sessions[digest(cookie)] = _Session(None if token is None else digest(token), now + LIFETIME_S)
+        return cookie
+
+    def find(self, cookie: str) -> Principal | None:
+        """The principal of a cookie; None when the session has ended or its token was withdrawn."""
+        session = self._sessions.get(digest(cookie))
+        if session is None or session.ends_s <= self._clock.now():
+            return None
+        if session.token_digest is None:
+            return LOCAL_PAGE if self._registry is None else None
+        return None if self._registry is None else self._registry.find_digest(session.token_digest)
+
+    def end(self, cookie: str) -> None:
+        """End a session."""
+        self._sessions.pop(digest(cookie), None)

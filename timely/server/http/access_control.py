@@ -1,0 +1,115 @@
+"""Identifies the principal of each request, and refuses requests that another web page or a stranger sends."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from fastapi import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from timely.core.errors import NotAllowed, TimelyError
+from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
+from timely.server.access.sessions import COOKIE, Sessions
+from timely.server.problems import from_error, problem
+
+OPEN_PATHS = frozenset({"/healthz", "/", "/v1/session"})
+"""Answered without a principal: health, the live page without data, and the start of its session."""
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class AccessControl:
+    """ASGI middleware: 403 for a foreign host or origin, 401 without a principal.
+
+    Args:
+        registry: the principals; None makes every client the principal ``local``.
+        sessions: of the live page.
+        hosts: further names of this server, as in the header ``Host``.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        registry: PrincipalRegistry | None,
+        sessions: Sessions,
+        hosts: Iterable[str] = (),
+    ) -> None:
+        self._app = app
+        self._registry = registry
+        self._sessions = sessions
+        self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            self._check_host(headers.get("host", ""))
+            _check_origin(headers)
+            principal = self._principal(headers, scope["method"])
+        except TimelyError as error:
+            await from_error(error).response({"Connection": "close"})(scope, receive, send)
+            return
+        if principal is None and scope["path"] not in OPEN_PATHS:
+            detail = "send Authorization: Bearer TOKEN with the token of a principal"
+            refusal = problem("not_authenticated", detail, "Authorization")
+            await refusal.response({"WWW-Authenticate": "Bearer"})(scope, receive, send)
+            return
+        scope.setdefault("state", {})["principal"] = principal
+        await self._app(scope, receive, send)
+
+    def _check_host(self, host: str) -> None:
+        """Refuse a name that is not this server's: a page may rebind its own name to this address."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            name = ""
+        if name in self._hosts:
+            return
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            raise NotAllowed(f"{host[:80]!r} is no name of this server", where="Host") from None
+
+    def _principal(self, headers: dict[str, str], method: str) -> Principal | None:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if self._registry is not None and scheme.lower() == "bearer":
+            return self._registry.find(token.strip())
+        cookie = _cookie(headers.get("cookie", ""))
+        principal = self._sessions.find(cookie) if cookie else None
+        if principal is not None:
+            if method not in SAFE_METHODS and "origin" not in headers:
+                raise NotAllowed("a session needs the header Origin", where="Origin")
+            return principal
+        return LOCAL if self._registry is None else None
+
+
+def _check_origin(headers: dict[str, str]) -> None:
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+        raise NotAllowed(f"requests of pages from {origin[:80]!r} are refused", where="Origin")
+    if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+        raise NotAllowed("requests of pages from other sites are refused", where="Sec-Fetch-Site")
+
+
+def _cookie(header: str) -> str:
+    try:
+        morsel = SimpleCookie(header).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if morsel is None else morsel.value
+
+
+def principal_of(request: Request) -> Principal:
+    """The principal of a request that passed ``AccessControl``."""
+    principal: Principal | None = getattr(request.state, "principal", None)
+    return principal or LOCAL_STRANGER
+
+
+LOCAL_STRANGER = Principal("anonymous", frozenset())
+"""A client without a token, on the paths that need none."""

@@ -1,0 +1,69 @@
+"""The live page and its session."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from timely.server.access.principals import PrincipalRegistry
+from timely.server.access.sessions import COOKIE, LIFETIME_S, Sessions
+from timely.server.http.bodies import body_schema, read_body
+from timely.server.problems import problem
+from timely.server.tasks.request import SessionBody
+
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def router(registry: PrincipalRegistry | None, sessions: Sessions) -> APIRouter:
+    """The routes of one server; without a registry the page needs no token."""
+    routes = APIRouter(tags=["session"])
+    live_page = files("timely.server.http").joinpath("live.html").read_text(encoding="utf-8")
+
+    @routes.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def live(request: Request) -> HTMLResponse:
+        """The live page; on loopback without principals it starts a session at once."""
+        response = HTMLResponse(live_page, headers=PAGE_HEADERS)
+        if registry is None and sessions.find(request.cookies.get(COOKIE, "")) is None:
+            _set(response, sessions.create(None), request)
+        return response
+
+    @routes.post("/v1/session", openapi_extra=body_schema(SessionBody))
+    async def begin(request: Request) -> JSONResponse:
+        """Exchange a principal's token for a session cookie of the live page."""
+        body = await read_body(request, SessionBody)
+        principal = registry.find(body.token) if registry is not None else None
+        if principal is None:
+            refusal = problem("not_authenticated", "no principal has this token", "token")
+            return refusal.response({"WWW-Authenticate": "Bearer"})
+        response = JSONResponse({"principal": principal.name, "roles": sorted(principal.roles)})
+        _set(response, sessions.create(body.token), request)
+        return response
+
+    @routes.delete("/v1/session")
+    async def end(request: Request) -> JSONResponse:
+        """End the session."""
+        sessions.end(request.cookies.get(COOKIE, ""))
+        response = JSONResponse({"ended": True})
+        response.delete_cookie(COOKIE)
+        return response
+
+    return routes
+
+
+def _set(response: HTMLResponse | JSONResponse, cookie: str, request: Request) -> None:
+    response.set_cookie(
+        COOKIE,
+        cookie,
+        max_age=int(LIFETIME_S),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )

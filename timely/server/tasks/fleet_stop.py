@@ -1,0 +1,182 @@
+"""The stop of all robots: latched until a reset, and acknowledged robot by robot.
+
+The server moves no robot. Bridges follow the events of this object, stop their robots and acknowledge each. A robot
+without an acknowledgement is ``unknown``: it may be moving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from timely.core.clock import AsyncClock, wait_until
+from timely.core.errors import Conflict, InvalidInput, Overloaded
+from timely.server.tasks.task_events import KEEPALIVE, encode
+
+Acknowledgement = Literal["halted", "at_rest", "unknown"]
+"""``halted``: the driver latched the stop and gave the halt command. ``at_rest``: the robot was seen at rest."""
+
+MAX_FOLLOWERS = 256
+MAX_ROBOTS = 10_000
+
+
+@dataclass(slots=True)
+class _RobotStop:
+    state: Acknowledgement | Literal["pending"] = "pending"
+    detail: str = ""
+    after_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Stop:
+    stop_id: str
+    reason: str
+    principal: str
+    began_s: float
+    robots: dict[str, _RobotStop] = field(default_factory=dict)
+
+
+class FleetStop:
+    """The latch, its followers and the acknowledgements.
+
+    Args:
+        clock: measures deadlines and delays.
+    """
+
+    def __init__(self, clock: AsyncClock) -> None:
+        self._clock = clock
+        self._stop: _Stop | None = None
+        self._followers: dict[object, frozenset[str]] = {}
+        self._sequence = 0
+        self._last = encode(0, "clear", {})
+        self._changed = asyncio.Event()
+        self._acknowledged = asyncio.Event()
+
+    @property
+    def latched(self) -> bool:
+        """No task is admitted before a reset."""
+        return self._stop is not None
+
+    def latch(self, reason: str, principal: str, agents: Iterable[str]) -> str:
+        """Latch the stop and send it to every follower; returns its id.
+
+        A further stop sends the latched one again and asks again for the robots that are not at rest.
+        """
+        stop = self._stop
+        if stop is None:
+            stop = _Stop(f"stop-{secrets.token_hex(8)}", reason, principal, self._clock.now())
+            self._stop = stop
+        expected = {agent for agent in agents if agent}.union(*self._followers.values())
+        for agent in expected | stop.robots.keys():
+            robot = stop.robots.get(agent)
+            if robot is None or robot.state != "at_rest":
+                stop.robots[agent] = _RobotStop()
+        self._publish("stop", {"stop_id": stop.stop_id, "reason": stop.reason})
+        return stop.stop_id
+
+    async def outcome(self, deadline_s: float) -> dict[str, Any]:
+        """The acknowledgements, at the latest after ``deadline_s`` seconds; missing ones are ``unknown``."""
+        until_s = self._clock.now() + deadline_s
+        while self._stop is not None and any(
+            robot.state == "pending" for robot in self._stop.robots.values()
+        ):
+            self._acknowledged.clear()
+            if not await wait_until(self._acknowledged, self._clock, until_s):
+                break
+        return self.view()
+
+    def view(self) -> dict[str, Any]:
+        """The latched stop as data; a pending robot counts as unknown."""
+        stop = self._stop
+        if stop is None:
+            return {"stopped": False, "robots": {}, "bridges": len(self._followers)}
+        robots = {
+            agent: {
+                "state": "unknown" if robot.state == "pending" else robot.state,
+                "detail": robot.detail or ("no acknowledgement" if robot.state == "pending" else ""),
+                "after_s": robot.after_s,
+            }
+            for agent, robot in sorted(stop.robots.items())
+        }
+        sure = [robot["state"] in ("halted", "at_rest") for robot in robots.values()]
+        return {
+            "stopped": True,
+            "stop_id": stop.stop_id,
+            "reason": stop.reason,
+            "principal": stop.principal,
+            "success": bool(sure) and all(sure),
+            "robots": robots,
+            "bridges": len(self._followers),
+        }
+
+    def acknowledge(self, stop_id: str, agent: str, state: Acknowledgement, detail: str) -> None:
+        """Record what a bridge says of a robot.
+
+        Raises:
+            Conflict: another stop, or none, is latched. Overloaded: too many robots.
+        """
+        stop = self._stop
+        if stop is None or stop.stop_id != stop_id:
+            raise Conflict(f"{stop_id!r} is not the latched stop", where="stop_id")
+        if agent not in stop.robots and len(stop.robots) >= MAX_ROBOTS:
+            raise Overloaded(f"{MAX_ROBOTS} robots have answered", where="agent")
+        stop.robots[agent] = _RobotStop(state, detail, round(self._clock.now() - stop.began_s, 6))
+        self._acknowledged.set()
+
+    def reset(self) -> str:
+        """Release the latch and tell every follower; returns the id of the stop.
+
+        Raises:
+            Conflict: no stop is latched.
+        """
+        if self._stop is None:
+            raise Conflict("no stop is latched", where="stop")
+        stop_id, self._stop = self._stop.stop_id, None
+        self._publish("reset", {"stop_id": stop_id})
+        return stop_id
+
+    @contextmanager
+    def following(self, agents: Collection[str]) -> Iterator[None]:
+        """Count a bridge and its robots while its event stream is open.
+
+        Raises:
+            InvalidInput: no robots. Overloaded: too many bridges.
+        """
+        if not agents:
+            raise InvalidInput("name the robots: ?agent=NAME, once a robot", where="query.agent")
+        if len(self._followers) >= MAX_FOLLOWERS:
+            raise Overloaded(f"{MAX_FOLLOWERS} streams are open", where="stop")
+        key = object()
+        self._followers[key] = frozenset(agents)
+        if self._stop is not None:
+            for agent in agents:
+                self._stop.robots[agent] = _RobotStop()
+        try:
+            yield
+        finally:
+            del self._followers[key]
+
+    async def events(self, keepalive_s: float) -> AsyncGenerator[bytes, None]:
+        """The latest event at once, then every further one; a comment after each silence."""
+        sent = -1
+        while True:
+            changed = self._changed
+            if sent != self._sequence:
+                sent = self._sequence
+                yield self._last
+                continue
+            try:
+                async with asyncio.timeout(keepalive_s):
+                    await changed.wait()
+            except TimeoutError:
+                yield KEEPALIVE
+
+    def _publish(self, name: str, data: dict[str, Any]) -> None:
+        self._sequence += 1
+        self._last = encode(self._sequence, name, data)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
