@@ -48,12 +48,12 @@ class StubConnector:
 
     external_tokens: Mapping[str, int] = field(default_factory=dict)
     loading: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
+    looked_up: list[str] = field(default_factory=list)
 
     supports_divergent_local_hybrid_hits = False
 
     def get_num_new_matched_tokens(self, request: Any, computed: int) -> tuple[int, bool]:
-        self.asked.append(request.request_id)
+        self.looked_up.append(request.request_id)
         more = self.external_tokens.get(request.request_id, 0) - computed
         return (more, True) if more > 0 else (0, False)
 

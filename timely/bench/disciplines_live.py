@@ -102,7 +102,8 @@ class LiveServer:
             return await load
 
     def _start(self) -> None:
-        from timely.engines.vllm.engine import VllmEngine, VllmOptions
+        from timely.engines.vllm.arguments import VllmOptions
+        from timely.engines.vllm.engine import VllmEngine
         from timely.server import ServerSettings, ServerThread, create_app
 
         arguments = (*ARGUMENTS, *(("--speculative-config", SPECULATIVE) if self._speculative else ()))

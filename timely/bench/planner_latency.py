@@ -113,7 +113,8 @@ async def measure(planner: str | None, tasks: int, seed: int, arguments: Sequenc
     """
     # The messages of two engines would bury the table; errors are raised all the same.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
-    from timely.engines.vllm.engine import VllmEngine, VllmOptions
+    from timely.engines.vllm.arguments import VllmOptions
+    from timely.engines.vllm.engine import VllmEngine
 
     def options(which: str | None) -> VllmOptions:
         return VllmOptions(

@@ -204,7 +204,8 @@ def make_engine(
         raise Unsupported(
             "vLLM is not installed; install timely-serving[vllm] or use --engine scripted", where="--engine"
         )
-    from timely.engines.vllm.engine import VllmEngine, VllmOptions, parse_arguments
+    from timely.engines.vllm.arguments import VllmOptions, parse_arguments
+    from timely.engines.vllm.engine import VllmEngine
 
     options = VllmOptions(
         model=model,

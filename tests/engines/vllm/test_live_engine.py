@@ -19,7 +19,8 @@ from timely.core.utility import NORMAL, URGENT
 from timely.engines.base import ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.step_time.journal import from_events, read_events
-from timely.engines.vllm.engine import VllmEngine, VllmOptions
+from timely.engines.vllm.arguments import VllmOptions
+from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import engine_arguments
 from timely.engines.vllm.replay import VllmBackend
 

@@ -8,7 +8,8 @@ import pytest
 
 from timely.core.errors import EngineFailed, Unsupported
 from timely.disciplines import registry
-from timely.engines.vllm.engine import VllmEngine, VllmOptions, parse_arguments
+from timely.engines.vllm.arguments import VllmOptions, parse_arguments
+from timely.engines.vllm.engine import VllmEngine
 
 DRAFTS = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}'
 

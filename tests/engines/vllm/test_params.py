@@ -47,7 +47,7 @@ def test_defaults_are_the_normal_task() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "where"),
+    ("fields", "where"),
     [
         ({"timely": {"tuf": {"alpha": 1.0}}}, "timely.tuf.alpha"),
         ({"timely": {"tuf": {"beta": 0.0}}}, "timely.tuf.beta"),
@@ -62,11 +62,14 @@ def test_defaults_are_the_normal_task() -> None:
         ({"timely": {"colour": "red"}}, "timely.colour"),
         ({"timely": "drone"}, "timely"),
         ({"timely_network_s": -1.0}, "timely.network_s"),
+        ({"timely_arrival_s": 0.0}, "timely_arrival_s"),
+        ({"timely_priority": -5.0}, "timely_priority"),
+        ({"timely_names": ["cup"]}, "timely_names"),
     ],
 )
-def test_unusable_parameters_name_their_field(given: dict[str, object], where: str) -> None:
+def test_unusable_parameters_name_their_field(fields: dict[str, object], where: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse(given)
+        parse(fields)
     assert caught.value.where == where
 
 
@@ -79,6 +82,14 @@ class TestOpenAIBody:
         assert "timely" not in data
         assert data["vllm_xargs"] == {"x": 1, "timely_agent": "a", "timely_ert_s": 0.2}
 
+    def test_a_body_with_images_passes(self) -> None:
+        from timely.engines.vllm.openai import translate
+
+        image = "x" * (16 << 20)
+        data = json.loads(translate(json.dumps({"image": image, "timely": {"agent": "a"}}).encode()))
+        assert data["image"] == image
+        assert data["vllm_xargs"] == {"timely_agent": "a"}
+
     def test_other_bodies_stay_as_they_are(self) -> None:
         from timely.engines.vllm.openai import translate
 
@@ -86,7 +97,16 @@ class TestOpenAIBody:
             assert translate(body) == body
 
     @pytest.mark.parametrize(
-        "timely", [{"alpha": 3}, {"arrival_s": 1.0}, {"forced_ids": [1]}, {"what": 1}, 7, {"tuf": {"x": 1}}]
+        "timely",
+        [
+            {"alpha": 3},
+            {"arrival_s": 1.0},
+            {"priority": -5},
+            {"forced_ids": [1]},
+            {"what": 1},
+            7,
+            {"tuf": {"x": 1}},
+        ],
     )
     def test_unusable_timely_is_refused(self, timely: object) -> None:
         from timely.engines.vllm.openai import translate

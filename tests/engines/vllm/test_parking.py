@@ -128,9 +128,9 @@ def test_a_report_is_as_old_as_it_waited_for_the_step(
     real, now = scheduler.clock, scheduler.clock()
     scheduler.clock = lambda: now
     try:
-        told = {"segment": 0, "kind": "progress", "remaining_s": 100.0, "age_s": 1.0}
+        report = {"segment": 0, "kind": "progress", "remaining_s": 100.0, "age_s": 1.0}
         sent = {} if ago_s is None else {"sent_s": now - ago_s}
-        event = {"kind": "report", "task_id": "task-0", "report": told, **sent}
+        event = {"kind": "report", "task_id": "task-0", "report": report, **sent}
         assert scheduler.control(event) == {"known": True}
         (job,) = scheduler.controller.table
         expected = now + 100.0 - 1.0 - (ago_s if counts and ago_s else 0.0)

@@ -9,7 +9,8 @@ import pytest
 from timely.core.errors import InvalidInput
 from timely.engines.base import GenerationDone, GenerationRequest
 from timely.engines.vllm import model
-from timely.engines.vllm.engine import VllmEngine, VllmOptions
+from timely.engines.vllm.arguments import VllmOptions
+from timely.engines.vllm.engine import VllmEngine
 from timely.planner.model_card import SHIPPED
 from timely.plans.prompt import build_prompt
 from timely.plans.skill_library import find_skill_set

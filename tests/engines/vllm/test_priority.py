@@ -1,7 +1,7 @@
 """vLLM's own ``priority``, without any time-utility: a waiting request displaces a less important running one.
 
-vLLM itself preempts running requests only for want of memory, never because all slots are taken (its issue
-40004); the same scene under its stock scheduler is played beside ours.
+vLLM itself preempts running requests only for want of memory, not because all slots are taken (its issue 40004).
+The same scene runs under its stock scheduler and under ours.
 """
 
 from __future__ import annotations

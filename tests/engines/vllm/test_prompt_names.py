@@ -28,10 +28,10 @@ def scheduler(backend: Any = None) -> Any:
     return SimpleNamespace(structured_output_manager=SimpleNamespace(backend=backend))
 
 
-def asked(*names: str) -> TimelyParams:
-    found = parse({"timely": {"skill_set": "drone", "names": list(names)}})
-    assert found is not None
-    return found
+def params_with(*names: str) -> TimelyParams:
+    params = parse({"timely": {"skill_set": "drone", "names": list(names)}})
+    assert params is not None
+    return params
 
 
 def step(names: PromptNames, *ids: str, **drafted: list[int]) -> list[str]:
@@ -50,8 +50,8 @@ def step(names: PromptNames, *ids: str, **drafted: list[int]) -> list[str]:
 
 def test_each_request_has_its_own_names() -> None:
     names = PromptNames(scheduler())
-    names.begin("cats", asked("cat"))
-    names.begin("dogs", asked("dog", "duck"))
+    names.begin("cats", params_with("cat"))
+    names.begin("dogs", params_with("dog", "duck"))
     names.begin("any", TimelyParams(skill_set="drone"))
     for request_id in ("cats", "dogs", "any"):
         names.wrote(request_id, PLAN)
@@ -64,8 +64,8 @@ def test_each_request_has_its_own_names() -> None:
 
 def test_a_row_for_every_drafted_token() -> None:
     names = PromptNames(scheduler())
-    names.begin("cats", asked("cat"))
-    names.begin("dogs", asked("dog"))
+    names.begin("cats", params_with("cat"))
+    names.begin("dogs", params_with("dog"))
     names.wrote("cats", PLAN)
     names.wrote("dogs", list(b"mu("))
     assert step(names, "cats", "dogs", cats=list(b"ca"), dogs=[-1]) == ["c", "a", "t", "*", "*"]
@@ -73,7 +73,7 @@ def test_a_row_for_every_drafted_token() -> None:
 
 def test_an_answer_brings_its_names() -> None:
     names = PromptNames(scheduler())
-    names.begin("cats", asked("cat"))
+    names.begin("cats", params_with("cat"))
     names.wrote("cats", list(b"rp();g('"))
     assert step(names, "cats") == ["c"]
     names.answered("cats", "Scene: zebra, lamp on the table")
@@ -84,16 +84,16 @@ def test_an_answer_brings_its_names() -> None:
 
 def test_another_grammar_backend_leaves_names_alone() -> None:
     names = PromptNames(scheduler(SimpleNamespace()))
-    names.begin("cats", asked("cat"))
+    names.begin("cats", params_with("cat"))
     names.wrote("cats", PLAN)
     assert step(names, "cats") == ["*"]
 
 
-def test_what_the_scheduler_is_told() -> None:
-    told = names_for("Scene: cup\nTask: Throw away the peel.\nPlan:", ["bin"])
-    assert told is not None
-    assert {"bin", "cup", "peel", "throw"} <= set(told)
-    assert told == sorted(told)
+def test_names_for_a_prompt() -> None:
+    names = names_for("Scene: cup\nTask: Throw away the peel.\nPlan:", ["bin"])
+    assert names is not None
+    assert {"bin", "cup", "peel", "throw"} <= set(names)
+    assert names == sorted(names)
     assert names_for("扔掉杯子", ["bin"]) is None
     with pytest.raises(InvalidInput, match="names"):
         parse({"timely": {"names": ["x"] * (MOST_NAMES + 1)}})
@@ -102,7 +102,8 @@ def test_what_the_scheduler_is_told() -> None:
 @pytest.mark.engine
 @pytest.mark.timeout(300)
 async def test_the_server_s_plans_copy_words_that_no_model_knows() -> None:
-    from timely.engines.vllm.engine import VllmEngine, VllmOptions
+    from timely.engines.vllm.arguments import VllmOptions
+    from timely.engines.vllm.engine import VllmEngine
 
     drone = find_skill_set("drone")
     words = ("zorbluqt", "glimfraxon", "wembrilt", "oqualdrist")

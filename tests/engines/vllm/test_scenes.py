@@ -40,7 +40,7 @@ def test_a_kv_cache_on_its_way_is_waited_for_and_loaded_once(depth: int) -> None
     assert len(scene.outputs["loaded"]) == 6
     first = next(step["loaded"] for step in scene.steps if "loaded" in step)
     assert first == BLOCK_TOKENS, "only what was not loaded is computed"
-    assert connector.asked.count("loaded") == 1
+    assert connector.looked_up.count("loaded") == 1
     scene.check_empty()
 
 
@@ -202,10 +202,10 @@ def test_tokens_behind_a_blocking_boundary_are_void(depth: int, drafts: int, mom
     scene.run()
     assert [s["tokens"] for s in scene.accounts["asks"]["segments"]] == [5, 2, 7]
     assert len(scene.outputs["asks"]) == 14
-    found = positions(scene, "asks")
-    value_tokens = (found[5] - found[4] - 1, found[7] - found[6] - 1)
+    places = positions(scene, "asks")
+    value_tokens = (places[5] - places[4] - 1, places[7] - places[6] - 1)
     assert value_tokens[0] == value_tokens[1] > 0, "each value stands right behind its boundary"
-    assert found[:5] == list(range(20, 25))
+    assert places[:5] == list(range(20, 25))
     scene.check_empty()
 
 
@@ -238,10 +238,10 @@ def test_a_plan_evicted_while_it_awaits_a_value_goes_on_behind_it(depth: int) ->
     assert scene.scheduler.controller.evictions == 1
     give_value(scene, "asks", 0)
     scene.run()
-    found = positions(scene, "asks")
-    assert len(found) == 10
-    assert found[5] - found[4] > 1
-    assert found[5:] == list(range(found[5], found[5] + 5))
+    places = positions(scene, "asks")
+    assert len(places) == 10
+    assert places[5] - places[4] > 1
+    assert places[5:] == list(range(places[5], places[5] + 5))
     scene.check_empty()
 
 

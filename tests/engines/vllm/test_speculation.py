@@ -55,16 +55,16 @@ def test_laps_sd_with_ngram_drafts(new_engine: Callable[..., Any]) -> None:
     update = scheduler.update_from_output
 
     def counting(step: Any, result: Any) -> Any:
-        """What the model runner itself says of drafts and of the tokens that came out, against what was told."""
+        """The model runner's counts of drafts and tokens against those of the discipline."""
         verified = {
             name: (len(drafts), len(result.sampled_token_ids[result.req_id_to_index[name]]) - 1)
             for name, drafts in step.scheduled_spec_decode_tokens.items()
         }
         before = len(heard)
         outputs = update(step, result)
-        told = {name: (wanted, right) for name, wanted, right in heard[before:]}
-        assert set(told) == set(verified)
-        cut.extend(name for name in told if told[name] != verified[name])
+        reported = {name: (drafted_tokens, right) for name, drafted_tokens, right in heard[before:]}
+        assert set(reported) == set(verified)
+        cut.extend(name for name in reported if reported[name] != verified[name])
         perceptible.update(laps._perceptible)
         return outputs
 
@@ -85,20 +85,20 @@ def test_laps_sd_with_ngram_drafts(new_engine: Callable[..., Any]) -> None:
     assert drafted == plain, "drafts change when tokens come, not which"
     assert all(len(tokens) == TOKENS for tokens in drafted.values())
     rounds = {name: [(d, a) for who, d, a in heard if who.startswith(name)] for name in PROMPTS}
-    assert all(0 <= right <= wanted <= DRAFTS for _, wanted, right in heard)
+    assert all(0 <= right <= drafted_tokens <= DRAFTS for _, drafted_tokens, right in heard)
     assert sum(right for _, _, right in heard) > TOKENS, "repetitions are what n-grams foresee"
     assert rounds["counting"]
-    # The last round of a request may be cut off at its length; all others are told as they were.
+    # The last round of a request may be cut off at its length; all others are reported as they were.
     assert len(cut) == len(set(cut)) <= len(PROMPTS)
     assert perceptible, "acceptance that holds still makes a request perceptible"
 
-    # What it asked for is what happened: at most two at a time, and only those of the plan.
+    # What it planned for is what happened: at most two at a time, and only those of the plan.
     steps = [step for step in ran if step]
     assert all(len(step) <= 2 for step in steps)
-    asked = [set(plan["tokens"]) for plan in plans if plan["tokens"]]
-    assert len(asked) >= len(steps)
+    planned = [set(plan["tokens"]) for plan in plans if plan["tokens"]]
+    assert len(planned) >= len(steps)
     assert all(
-        any(set(step) <= plan for plan in asked[place : place + 1]) for place, step in enumerate(steps)
+        any(set(step) <= plan for plan in planned[place : place + 1]) for place, step in enumerate(steps)
     )
     # Fewer steps than tokens: several came at once.
     assert len(steps) < sum(len(tokens) for tokens in plain.values()) / 2 + len(PROMPTS) * 4

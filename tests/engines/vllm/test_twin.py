@@ -1,7 +1,7 @@
 """The twin test: one trace through the simulator and through the real vLLM scheduler on a stub executor.
 
-Both run on the same virtual clock with the same step times; what is compared is every decision: who took part in
-which step, when, with how many tokens.
+Both run on the same virtual clock with the same step times. Every decision is compared: the jobs of each step, its
+time, and their tokens.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ BUDGET = 256
 def profile(blocks: int, asynchronous: bool = False) -> StepTimeProfile:
     """A machine like the small CPU one: steps get longer with every sequence and prompt token.
 
-    All times are multiples of a power of two, so that sums and differences are exact: otherwise the last bit of a
-    step's time, which the live scheduler measures and the simulator knows, decides between equal priorities.
+    All times are multiples of a power of two, so that sums and differences are exact. Otherwise the last bit of a
+    step's time would decide between equal priorities: the live scheduler measures it, the simulator adds it up.
     """
     data = load_profile("unit").model_dump()
     data["step_s"] |= {"base": 2.0**-6, "per_sequence": 2.0**-10, "per_prefill_token": 2.0**-11}
@@ -214,8 +214,8 @@ class Twin:
             expected_s = event["execution_s"] * event.get("pace", 1.0)
             record = self.records[event["job"]]
             for when, report in self.robots.receive(record, event["index"], event["t_s"], expected_s):
-                told = {"kind": "report", "task_id": event["job"], "report": report.to_dict()}
-                self.at(when, REPORT, lambda told=told: self.scheduler.control(told))
+                message = {"kind": "report", "task_id": event["job"], "report": report.to_dict()}
+                self.at(when, REPORT, lambda message=message: self.scheduler.control(message))
 
     def add(self, task: PlannedTask) -> None:
         from vllm import SamplingParams
@@ -396,8 +396,8 @@ def test_the_same_decisions_with_robots_that_report(vllm_config: Any, discipline
     ]
     assert paces[0] == paces[1]
     assert min(paces[0]) < 0.6
-    known = twin.scheduler.controller.paces.robots()
-    assert {name: pace < 1.0 for name, pace in known.items() if name in ("robot-1", "robot-2")} == {
+    paces_by_robot = twin.scheduler.controller.paces.robots()
+    assert {name: pace < 1.0 for name, pace in paces_by_robot.items() if name in ("robot-1", "robot-2")} == {
         "robot-1": True,
         "robot-2": False,
     }
@@ -446,12 +446,12 @@ def test_composed_ahead_with_robots_that_report(vllm_config: Any, discipline: st
 
 
 def test_composed_ahead_under_memory_pressure(vllm_config: Any) -> None:
-    """Who is evicted while its token is in flight loses it: nothing is served twice or lost."""
+    """A request evicted while its token is in flight loses that token: none is served twice or lost."""
     tasks = trace(seed=6, jobs=40)
     live = AsynchronousTwin(vllm_config, tasks, "timely", 18).run()
     simulation = simulated(tasks, "timely", 18, asynchronous=True)
     for journal in (live, simulation):
         assert sum(event["event"] == "evict" for event in journal) > 0
         closed = [(str(e["job"]), e["index"], e["tokens"]) for e in journal if e["event"] == "segment"]
-        wanted = [(str(t.job), n, s.tokens) for t in tasks for n, s in enumerate(t.plan)]
-        assert sorted(closed) == sorted(wanted)
+        planned = [(str(t.job), n, s.tokens) for t in tasks for n, s in enumerate(t.plan)]
+        assert sorted(closed) == sorted(planned)

@@ -14,7 +14,7 @@ from timely.cli.main import run as timely
 from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest
 from timely.engines.step_time.profile import StepTime, load_profile
 from timely.engines.vllm import calibrate
-from timely.engines.vllm.engine import EngineSizes, VllmOptions
+from timely.engines.vllm.arguments import EngineSizes, VllmOptions
 
 TRUE = StepTime(load_profile("cpu-smollm2").step_s)
 SLOW_START = 100.0
@@ -80,18 +80,18 @@ def test_a_profile_is_measured_and_says_where_it_comes_from(
     monkeypatch.setattr(calibrate, "VllmEngine", FakeEngine)
     out = tmp_path / "mine.yaml"
     assert timely(["calibrate", "--out", str(out), "--rounds", "1"]) == 0
-    told = capsys.readouterr()
-    assert "profile mine" in told.out
-    assert "round 1 of 1" in told.err
+    printed = capsys.readouterr()
+    assert "profile mine" in printed.out
+    assert "round 1 of 1" in printed.err
     profile = load_profile(out)
     assert (profile.kv.blocks, profile.kv.block_tokens, profile.limits.token_budget) == (777, 32, 1024)
     assert profile.source.startswith("made-up-model, vLLM")
     assert "timed steps" in profile.source
     assert profile.date
     assert {"decode_median", "prefill_median", "mixed_median"} <= set(profile.fit_error)
-    found = StepTime(profile.step_s)
+    fitted = StepTime(profile.step_s)
     for step in ((1, 0, 0, 0, 400), (8, 0, 0, 0, 3200), (0, 1, 300, 90_000, 0), (4, 1, 100, 10_000, 1600)):
-        assert found(*step) == pytest.approx(TRUE(*step), rel=0.03)  # the slow start is not in it
+        assert fitted(*step) == pytest.approx(TRUE(*step), rel=0.03)  # the slow start is not in it
 
 
 def test_every_kind_of_step_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,15 +56,15 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_converted_once_and_then_found(package: FakePackage) -> None:
-    told: list[str] = []
-    made = resolve_model(None, planner="none", progress=told.append)
+    lines: list[str] = []
+    made = resolve_model(None, planner="none", progress=lines.append)
     assert isinstance(made, Path)
     assert (made / "model.safetensors").read_bytes() == package.gguf.read_bytes()
-    assert len(told) == 1
-    assert str(made) in told[0]
-    assert resolve_model("default", planner="none", progress=told.append) == made
+    assert len(lines) == 1
+    assert str(made) in lines[0]
+    assert resolve_model("default", planner="none", progress=lines.append) == made
     assert package.conversions == 1
-    assert len(told) == 1
+    assert len(lines) == 1
 
 
 def test_a_new_version_of_the_package_is_a_new_model(package: FakePackage) -> None:
@@ -232,8 +232,8 @@ def test_the_real_model_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         [sys.executable, "-c", ASK, str(made)], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["dtype"] == "torch.bfloat16"
-    assert told["answers"][0] == told["answers"][1]
-    assert "Paris" in told["answers"][0]
-    assert told["ended"] == [True, True], "the chat template and the end-of-sequence token belong together"
+    answer = json.loads(done.stdout)
+    assert answer["dtype"] == "torch.bfloat16"
+    assert answer["answers"][0] == answer["answers"][1]
+    assert "Paris" in answer["answers"][0]
+    assert answer["ended"] == [True, True], "the chat template and the end-of-sequence token belong together"

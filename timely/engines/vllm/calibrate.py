@@ -17,7 +17,8 @@ from pathlib import Path
 
 from timely.engines.base import ForcedPlan, GenerationRequest
 from timely.engines.step_time.journal import TimedStep, from_events, launches, read_events
-from timely.engines.vllm.engine import EngineSizes, VllmEngine, VllmOptions
+from timely.engines.vllm.arguments import EngineSizes, VllmOptions
+from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import engine_arguments
 from timely.engines.vllm.replay import made_up_ids
 

@@ -1,7 +1,6 @@
 """Turn a GGUF file into a folder that vLLM loads, or merge a planner into one; a process of its own, run by ``model``.
 
-A process of its own because it imports torch and transformers (10 s, 1 GB), which the server that forks
-its engine afterwards must not have loaded.
+It imports torch and transformers (10 s, 1 GB). The server forks its engine afterwards and must not have them loaded.
 """
 
 from __future__ import annotations
@@ -41,8 +40,13 @@ def merge(base: Path, adapter: Path, folder: Path) -> None:
     model.save_pretrained(folder)
     made = {path.name for path in folder.iterdir()}
     for path in base.iterdir():  # the tokenizer and what belongs to it
-        wanted = path.suffix in (".json", ".jinja", ".txt", ".model") and path.name != "timely-manifest.json"
-        if wanted and path.is_file() and path.name not in made:
+        tokenizer_file = path.suffix in (".json", ".jinja", ".txt", ".model")
+        if (
+            tokenizer_file
+            and path.name != "timely-manifest.json"
+            and path.is_file()
+            and path.name not in made
+        ):
             shutil.copyfile(path, folder / path.name)
     _readable(folder)
 

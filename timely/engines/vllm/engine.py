@@ -1,21 +1,18 @@
 """The live engine: vLLM with our scheduler plugged in, behind the ``Engine`` interface.
 
-vLLM runs unmodified, its engine loop in a process (or several) of its own; this class is its front-end in the
-server's event loop. Everything that vLLM's command line takes may be given.
+vLLM runs unmodified, its engine loop in one process or several of its own. This class is its front-end in the
+server's event loop. It takes every argument of vLLM's command line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import multiprocessing
-import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -26,78 +23,43 @@ from timely.core.errors import (
     InvalidInput,
     TimelyError,
     TooLarge,
-    UnknownName,
-    Unsupported,
 )
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
-from timely.disciplines.requirements import SPECULATION, check_needs, lacks
+from timely.disciplines.requirements import check_needs, lacks
 from timely.engines.base import (
     Engine,
     EngineEvent,
     EngineStats,
-    FinishReason,
-    GenerationDone,
     GenerationRequest,
     JobView,
     Mode,
-    SegmentReady,
 )
-from timely.engines.vllm.compatibility import SUPPORTED
+from timely.engines.vllm.arguments import EngineSizes, VllmOptions, offered, parse_arguments, set_environment
+from timely.engines.vllm.engine_events import (
+    fastest_paces,
+    first_line,
+    generation_done,
+    merged_segment,
+    raised,
+    segment_ready,
+)
 from timely.engines.vllm.forced_decoding import sampling_keywords
-from timely.engines.vllm.model import DEFAULT_MODEL, NO_PLANNER, planner_apart, planner_card, resolve_model
+from timely.engines.vllm.model import DEFAULT_MODEL, planner_apart, planner_card
 from timely.engines.vllm.name_constraint import names_for
 from timely.engines.vllm.params import forced_to_wire, hints_to_wire
 from timely.planner.model_card import Card, read_card
 from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
 
-SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
 TEXT_CHARS = 2_000
-"""Of a request's words, for predictors."""
+"""As much of a task's text as predictors read."""
 
 CONTROL_DEADLINE_S = 10.0
 """A control event is answered within one engine step; longer means that the engine is gone."""
 
 STOP_S = 12.0
 """Time for the engine's processes to end, seconds. vLLM kills them afterwards, and shared memory is left behind."""
-
-
-@dataclass(frozen=True, slots=True)
-class VllmOptions:
-    """How to run vLLM.
-
-    Attributes:
-        model: folder, Hugging Face name, or None for the packaged small model.
-        planner: folder of an adapter to merge in, "none", or None: the one that comes with the packaged model.
-            With ``--enable-lora`` among the arguments it stays apart: only its skill sets' tasks are planned with it.
-        arguments: any further arguments of ``vllm serve``, as on its command line.
-        journal: file for every event and decision (JSON lines), or None.
-    """
-
-    model: str | None = None
-    planner: str | None = None
-    discipline: str = registry.DEFAULT
-    mode: Mode = "segmented"
-    predictors: tuple[str, ...] = ()
-    """Predictor files for disciplines: each takes the one that is for it, whenever it is switched to."""
-    max_batch: int | None = None
-    prefill_chunk: int | None = None
-    journal: str | None = None
-    arguments: tuple[str, ...] = ()
-    warm_up: tuple[str, ...] | None = None
-    """Skill sets whose fixed prompts and grammars are made ready at start; None: all that are installed."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSizes:
-    """Blocks of KV cache and tokens in each, most sequences and most tokens in a step; whether it is composed ahead."""
-
-    kv_blocks: int
-    block_tokens: int
-    max_batch: int
-    token_budget: int
-    asynchronous: bool = False
 
 
 class VllmEngine(Engine):
@@ -114,15 +76,15 @@ class VllmEngine(Engine):
         self._args: Any = None
         self._tokenizer: Any = None
         self._grammars: dict[str, str] = {}
-        self._brought: dict[str, list[str]] = {}
-        """By skill set of a planner that takes names from the prompt: those its plans bring along."""
+        self._planner_names: dict[str, list[str]] = {}
+        """By skill set: names that a planner may write although the prompt does not have them."""
         self._live: set[str] = set()
 
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
         """Load the model and start vLLM's engine process; about half a minute for the small model."""
-        _environment(self.options)
+        set_environment(self.options)
         # Imported late: it takes seconds, and the command line must not wait for it.
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -133,7 +95,7 @@ class VllmEngine(Engine):
         self._args = parse_arguments(self.options)
         card = self._planner_card()
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
-        self._brought = dict((card.names if card else None) or {})
+        self._planner_names = dict((card.names if card else None) or {})
         engine_args = AsyncEngineArgs.from_cli_args(self._args)
 
         def launch() -> Any:
@@ -147,15 +109,15 @@ class VllmEngine(Engine):
 
         others = set(multiprocessing.active_children())
         try:
-            # In a thread: half a minute in which the event loop must still hear a signal.
+            # In a thread: the event loop must take signals during this half minute.
             self._llm = await asyncio.get_running_loop().run_in_executor(None, launch)
         except asyncio.CancelledError:
-            # The thread waits for the engine's process, and whoever interrupts would wait for the thread.
+            # The thread waits for the engine's process, and the interruption would wait for the thread.
             for child in set(multiprocessing.active_children()) - others:
                 child.terminate()
             raise
         except (ValueError, RuntimeError, OSError) as error:
-            raise EngineFailed(f"vLLM did not start: {_first_line(error)}", where="vllm") from error
+            raise EngineFailed(f"vLLM did not start: {first_line(error)}", where="vllm") from error
         self._tokenizer = self._llm.get_tokenizer()
         from timely.engines.vllm.openai import build_openai_app
 
@@ -163,7 +125,7 @@ class VllmEngine(Engine):
         await self._warm_up()
 
     def _planner_card(self) -> Card | None:
-        """Of the planner in the weights, or of the one beside them, which then goes along with its requests."""
+        """The card of the planner in the weights, or of the adapter beside them, which its requests then name."""
         if not self._args.enable_lora:
             return planner_card(self._args.model)
         options = self.options
@@ -177,8 +139,10 @@ class VllmEngine(Engine):
         return read_card(adapter)
 
     async def _warm_up(self) -> None:
-        """Pre-stored prompts (TimelyLLM section 4.1): the fixed part of every skill set goes into the prefix cache
-        and its grammar is compiled, so that the first robot does not pay for either."""
+        """Pre-stored prompts (TimelyLLM section 4.1).
+
+        The fixed part of every skill set's prompt enters the prefix cache and its grammar is compiled.
+        """
         for name in self.options.warm_up if self.options.warm_up is not None else skill_set_names():
             prompt = build_prompt(find_skill_set(name), "Get ready.")
             request = GenerationRequest(
@@ -192,7 +156,7 @@ class VllmEngine(Engine):
                 continue  # a small context: this skill set's tasks will be refused with the reason
             async for _ in self.generate(request):
                 pass
-        # A new one: what it is to learn from requests (how long they are, say) is not to begin with these.
+        # A fresh discipline has not learned lengths from these requests.
         await self.set_discipline(self.options.discipline)
 
     async def stop(self) -> None:
@@ -204,7 +168,6 @@ class VllmEngine(Engine):
     # ------------------------------------------------------------------ generating
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
-        """See ``Engine.generate``."""
         from vllm.inputs.engine import tokens_input
 
         llm = self._running()
@@ -225,7 +188,7 @@ class VllmEngine(Engine):
             lora_request=self._lora if request.skill_set in self.planner_skill_sets else None,
         )
         try:
-            # Closed by name: a reader that leaves must free its KV cache now, not when garbage is collected.
+            # Closed here: a reader that leaves must free its KV cache now, not at garbage collection.
             async with contextlib.aclosing(stream):
                 async for output in stream:
                     last = output
@@ -234,21 +197,21 @@ class VllmEngine(Engine):
                         continue
                     account = timely
                     for segment in account["segments"][sent:] if not whole else ():
-                        yield _segment(request.task_id, segment)
+                        yield segment_ready(request.task_id, segment)
                         sent += 1
         except (InvalidInput, GeneratorExit, asyncio.CancelledError):
             raise
         except ValueError as error:
-            raise InvalidInput(_first_line(error), where="request") from error
+            raise InvalidInput(first_line(error), where="request") from error
         except Exception as error:
-            # vLLM raises EngineDeadError and kin from many places: all mean that the engine is gone.
-            raise EngineFailed(_first_line(error), where="vllm") from error
+            # vLLM raises EngineDeadError and others from many places: all mean that the engine is gone.
+            raise EngineFailed(first_line(error), where="vllm") from error
         finally:
             self._live.discard(request.task_id)
         text = last.outputs[0].text if last is not None and last.outputs else ""
         if whole and account["segments"]:
-            yield _merged(request.task_id, account["segments"], text)
-        yield _done(request, last, account, text)
+            yield merged_segment(request.task_id, account["segments"], text)
+        yield generation_done(request, last, account, text)
 
     def _prompt_ids(self, request: GenerationRequest) -> list[int]:
         forced = request.forced
@@ -288,8 +251,8 @@ class VllmEngine(Engine):
             # The task's own words: predictors were trained on these, not on the scene around them.
             "text": request.words[:TEXT_CHARS],
         }
-        if rules and request.skill_set in self._brought:
-            timely["names"] = names_for(request.prompt, self._brought[request.skill_set])
+        if rules and request.skill_set in self._planner_names:
+            timely["names"] = names_for(request.prompt, self._planner_names[request.skill_set])
         if request.forced:
             timely |= forced_to_wire(request.forced)
         return SamplingParams(
@@ -313,28 +276,27 @@ class VllmEngine(Engine):
     # ------------------------------------------------------------------ control
 
     async def report(self, task_id: str, report: ExecutionReport) -> None:
-        """See ``Engine.report``; with several engines it reaches the one that holds the task."""
-        # It waits in the engine's queue until a step is over; what it says was true before that.
+        """With several engines the report reaches all, and the one that holds the task takes it."""
+        # A report waits in the engine's queue until a step ends; its times hold for the moment it was sent.
         event = {"kind": "report", "task_id": task_id, "report": report.to_dict(), "sent_s": time.monotonic()}
         await self._control(event)
 
     async def cancel(self, task_id: str) -> bool:
-        """See ``Engine.cancel``."""
         answers = await self._control({"kind": "cancel", "task_id": task_id})
         return any(answer.get("known") for answer in answers)
 
     async def set_urgency(self, task_id: str, urgency: int) -> bool:
-        """See ``Engine.set_urgency``; for all sequences of an ordinary request."""
+        """For all sequences of an ordinary request."""
         answers = await self._control({"kind": "urgency", "task_id": task_id, "urgency": urgency})
         return any(answer.get("known") for answer in answers)
 
     async def set_discipline(self, name: str) -> None:
-        """See ``Engine.set_discipline``; all engines switch.
+        """All engines switch.
 
         Raises:
-            Unsupported: it needs speculation, and this engine was started without; the current one stays.
+            Unsupported: it needs speculation, which this engine does not have; the current discipline stays.
         """
-        check_needs(registry.load(name).info, _offered(self._args))
+        check_needs(registry.load(name).info, offered(self._args))
         await self._control({"kind": "discipline", "name": name})
 
     async def set_mode(self, mode: Mode) -> None:
@@ -366,7 +328,7 @@ class VllmEngine(Engine):
             step_s=max(answer["step_s"] for answer in answers),
             decide_s=max(answer["decide_s"] for answer in answers),
             jobs=tuple(JobView(**job) for answer in answers for job in answer["jobs"]),
-            paces=_fastest(answer["paces"] for answer in answers),
+            paces=fastest_paces(answer["paces"] for answer in answers),
             **total,
         )
 
@@ -381,18 +343,18 @@ class VllmEngine(Engine):
         except TimelyError:
             raise
         except Exception as error:
-            raise EngineFailed(_first_line(error), where="vllm") from error
+            raise EngineFailed(first_line(error), where="vllm") from error
         for answer in answers:
             if "error" in answer:
-                raise _rebuilt(answer["error"])
+                raise raised(answer["error"])
         return answers
 
     # ------------------------------------------------------------------ facts
 
     def disciplines(self) -> tuple[DisciplineInfo, ...]:
-        """See ``Engine.disciplines``: without those that need speculation where it was not asked for at start."""
-        offered = _offered(self._args)
-        return tuple(info for info in super().disciplines() if not lacks(info, offered))
+        """Without those that need speculation, if this engine runs without it."""
+        features = offered(self._args)
+        return tuple(info for info in super().disciplines() if not lacks(info, features))
 
     async def tokenize(self, text: str) -> list[int]:
         """Token ids under the model's tokenizer, no special tokens."""
@@ -429,91 +391,6 @@ class VllmEngine(Engine):
         return self._llm
 
 
-def parse_arguments(options: VllmOptions) -> Any:
-    """vLLM's own argument parser over our defaults and then the caller's arguments.
-
-    Raises:
-        InvalidInput: vLLM does not know an argument; its message says which.
-        Unsupported: the discipline needs what these arguments do not give.
-    """
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    make_arg_parser = _argument_parser()
-
-    class Parser(FlexibleArgumentParser):  # type: ignore[misc]
-        def error(self, message: str) -> Any:
-            raise InvalidInput(message, where="vllm arguments")
-
-    given = list(options.arguments)
-    apart = "--enable-lora" in given
-    model = str(resolve_model(options.model, planner=NO_PLANNER if apart else options.planner))
-    arguments = [*_defaults(given, model), *given, "--model", model, "--scheduler-cls", SCHEDULER]
-    parsed = make_arg_parser(Parser()).parse_args(arguments)
-    check_needs(registry.load(options.discipline).info, _offered(parsed))
-    extra = dict(parsed.additional_config or {})
-    extra["timely"] = {
-        **dict(extra.get("timely") or {}),
-        "discipline": options.discipline,
-        "mode": options.mode,
-        **({"journal": options.journal} if options.journal else {}),
-        **({"predictors": list(options.predictors)} if options.predictors else {}),
-        **({"max_batch": options.max_batch} if options.max_batch else {}),
-        **({"prefill_chunk": options.prefill_chunk} if options.prefill_chunk else {}),
-    }
-    parsed.additional_config = extra
-    return parsed
-
-
-def _offered(parsed: Any) -> set[str]:
-    """What a discipline may need and an engine with these arguments has; nothing before there are any."""
-    return {SPECULATION} if getattr(parsed, "speculative_config", None) else set()
-
-
-def _argument_parser() -> Any:
-    """vLLM's builder of its own argument parser: 0.33 keeps it elsewhere than 0.32."""
-    for module in ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.common.cli_args"):
-        try:
-            return import_module(module).make_arg_parser
-        except ModuleNotFoundError:
-            continue
-    raise EngineFailed(f"this vLLM has no make_arg_parser; supported: {SUPPORTED}", where="vllm")
-
-
-def _defaults(given: Sequence[str], model: str) -> list[str]:
-    """Our defaults where the caller says nothing: a small machine without a GPU, robots' short plans.
-
-    On a GPU vLLM's own: fewer slots there would also mean CUDA graphs for fewer tokens, and slower prompts.
-    """
-    from vllm.platforms import current_platform
-
-    defaults: dict[str, str | None] = {"--disable-uvicorn-access-log": None}
-    if Path(model).is_dir():
-        defaults["--served-model-name"] = Path(model).name
-    if current_platform.is_cpu():
-        # Blocks of 32 are the finest the CPU backend takes: finer prefix reuse and eviction.
-        defaults |= {
-            "--block-size": "32", "--enforce-eager": None, "--max-model-len": "4096", "--max-num-seqs": "64",
-            "--max-num-batched-tokens": "1024", "--dtype": "bfloat16",
-        }  # fmt: skip
-    present = {argument.split("=", 1)[0] for argument in given}
-    result: list[str] = []
-    for flag, value in defaults.items():
-        if flag not in present and f"--no-{flag[2:]}" not in present:
-            result.append(flag)
-            if value is not None:
-                result.append(value)
-    return result
-
-
-def _environment(options: VllmOptions) -> None:
-    """Settings vLLM takes from the environment only; the caller's own always win."""
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    if options.model is None or Path(options.model).is_dir():
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-
 @contextlib.contextmanager
 def _children_ignore_ctrl_c() -> Iterator[None]:
     """Processes that this thread starts meanwhile never receive SIGINT, nor do their children.
@@ -527,79 +404,3 @@ def _children_ignore_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
-
-
-def _segment(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
-    return SegmentReady(
-        task_id=task_id,
-        index=data["index"],
-        text=data["text"],
-        tokens=data["tokens"],
-        ready_s=data["ready_s"],
-        execution_s=data["execution_s"],
-        due_s=data["due_s"],
-        blocking=data["blocking"],
-        pace=data["pace"],
-    )
-
-
-def _fastest(of_each: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """One pace a robot: with several engines, each knows what was reported of the plans that it wrote."""
-    paces: dict[str, float] = {}
-    for known in of_each:
-        for agent, pace in known.items():
-            paces[agent] = min(pace, paces.get(agent, pace))
-    return paces
-
-
-def _merged(task_id: str, segments: Sequence[Mapping[str, Any]], text: str) -> SegmentReady:
-    """Mode ``whole``: the finished plan as one segment."""
-    return SegmentReady(
-        task_id=task_id,
-        index=0,
-        text=text,
-        tokens=sum(segment["tokens"] for segment in segments),
-        ready_s=segments[-1]["ready_s"],
-        execution_s=sum(segment["execution_s"] for segment in segments),
-        due_s=segments[-1]["due_s"],
-    )
-
-
-def _done(request: GenerationRequest, last: Any, account: Mapping[str, Any], text: str) -> GenerationDone:
-    finish = last.outputs[0].finish_reason if last is not None and last.outputs else "abort"
-    reasons: dict[str, FinishReason] = {"stop": "complete", "length": "length", "abort": "cancelled"}
-    reason = reasons.get(str(finish), "failed")
-    if request.forced and finish == "length":
-        reason = "complete"
-    return GenerationDone(
-        task_id=request.task_id,
-        reason=reason,
-        text=text,
-        tail=account.get("tail", ""),
-        tokens=account.get("tokens", 0),
-        prompt_tokens=account.get("prompt_tokens", 0),
-        cached_tokens=int(getattr(last, "num_cached_tokens", 0) or 0),
-        recomputed_tokens=account.get("recomputed_tokens", 0),
-        preemptions=account.get("preemptions", 0),
-        suspensions=account.get("suspensions", 0),
-        first_token_s=account.get("first_token_s"),
-        last_token_s=account.get("last_token_s"),
-        error="the engine failed this request" if reason == "failed" else "",
-    )
-
-
-def _rebuilt(error: Mapping[str, str]) -> TimelyError:
-    kinds: dict[str, type[TimelyError]] = {kind.code: kind for kind in (Conflict, EngineFailed, Unsupported)}
-    if error["code"] == UnknownName.code:
-        return InvalidInput(error["message"], where=error["where"])
-    return kinds.get(error["code"], InvalidInput)(error["message"], where=error["where"])
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:500]
-
-
-def dump_arguments(options: VllmOptions) -> str:
-    """The arguments as ``vllm serve`` would take them, for reports and the documentation."""
-    return json.dumps({"model": options.model, "arguments": list(options.arguments)})

@@ -62,9 +62,9 @@ def resolve_model(
     Args:
         name_or_path: None or ``"default"``: the packaged small model, converted at the first call (about
             15 s on two cores). A folder: itself. Anything shaped like a Hugging Face name: itself.
-        planner: the folder of an adapter to merge in; ``"none"``; None or ``"default"``: the adapter that comes with
-            Timely for the packaged model, none for any other.
-        progress: told in one line what is being done when it takes long.
+        planner: the folder of an adapter to merge in, or ``"none"``. None or ``"default"``: Timely's own adapter for
+            the packaged model, none for any other.
+        progress: receives one line about work that takes long.
 
     Raises:
         InvalidInput: a path that does not exist or holds no model, or an adapter that is broken or for another model.
@@ -75,13 +75,13 @@ def resolve_model(
         adapter = _adapter(planner)
         base = default_model(progress=progress)
         return base if adapter is None else with_planner(base, adapter, progress=progress)
-    found = _named(name_or_path)
+    model = _named(name_or_path)
     if planner in (None, DEFAULT_PLANNER, NO_PLANNER):
-        return found
-    if not isinstance(found, Path) or not found.is_dir():
-        raise InvalidInput(f"a planner is merged into a model folder, not into {found}", where="planner")
+        return model
+    if not isinstance(model, Path) or not model.is_dir():
+        raise InvalidInput(f"a planner is merged into a model folder, not into {model}", where="planner")
     adapter = _adapter(planner)
-    return found if adapter is None else with_planner(found, adapter, progress=progress)
+    return model if adapter is None else with_planner(model, adapter, progress=progress)
 
 
 def _named(name_or_path: str) -> Path | str:
@@ -100,7 +100,7 @@ def _named(name_or_path: str) -> Path | str:
 
 
 def _adapter(planner: str | None) -> Path | None:
-    """The folder of the adapter that is meant; a broken one is refused here.
+    """The folder of an adapter by its name.
 
     Raises:
         InvalidInput: there is none, or it is broken.
@@ -117,7 +117,7 @@ def _adapter(planner: str | None) -> Path | None:
 
 
 def planner_apart(model: Path | str, planner: str | None, *, packaged: bool) -> Path | None:
-    """The adapter to serve beside the weights of ``model`` instead of in them (vLLM's ``--enable-lora``).
+    """The adapter to serve beside the weights of ``model``, not merged into them (vLLM's ``--enable-lora``).
 
     Args:
         planner: as for ``resolve_model``. packaged: the model is the packaged one, which has an adapter of its own.
@@ -193,13 +193,13 @@ def default_model(*, progress: Progress | None = None) -> Path:
 
 
 def _make(folder: Path, build: Callable[[Path], None], progress: Progress | None, message: str) -> None:
-    """Build in a temporary folder, then give it its name, so that nobody ever sees a half."""
+    """Build in a temporary folder, then give it its name, so that no reader sees an incomplete folder."""
     models = folder.parent
     models.mkdir(parents=True, exist_ok=True)
     with _locked(models / f"{folder.name}.lock"):
         if _intact(folder):  # another process made it while this one waited
             return
-        # Whoever holds the lock is alone: temporary folders are leftovers of a killed process.
+        # Only the holder of the lock builds, so temporary folders are leftovers of a killed process.
         for leftover in models.glob(f"{folder.name}.tmp-*"):
             shutil.rmtree(leftover)
         if progress:
@@ -218,16 +218,16 @@ def _make(folder: Path, build: Callable[[Path], None], progress: Progress | None
 
 def _packaged_weights() -> tuple[Path, str]:
     """The GGUF file and the version of the package that ships it."""
-    # Found, not imported: the import asks for a command-line tool that is not installed here.
+    # Located, not imported: the import asks for a command-line tool that is not installed here.
     spec = importlib.util.find_spec(MODULE)
-    found = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
-    if not found:
+    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
+    if not files:
         raise Unsupported(
             f"the default model comes with the package {PACKAGE}, which is not installed; "
             "install the extra `vllm` or name a model",
             where="model",
         )
-    return found[0], importlib.metadata.version(PACKAGE)
+    return files[0], importlib.metadata.version(PACKAGE)
 
 
 def _convert(gguf: Path, folder: Path) -> None:

@@ -8,15 +8,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from timely.core.errors import TimelyError
-from timely.engines.vllm.params import KEY, TimelyParams, flatten
+from timely.core.errors import InvalidInput, TimelyError
+from timely.engines.vllm.params import KEY, RESERVED, TimelyParams, flatten
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-MAX_BODY = 8 << 20
 
 
 async def build_openai_app(llm: Any, args: Any) -> App:
@@ -46,19 +44,17 @@ class TimelyField:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        body = b""
+        chunks: list[bytes] = []
         more = True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
-            body += message.get("body", b"")
+            chunks.append(message.get("body", b""))
             more = message.get("more_body", False)
-            if len(body) > MAX_BODY:
-                await _problem(send, 413, "too_large", f"the body is over {MAX_BODY} bytes", "body")
-                return
         try:
-            body = translate(body)
+            # vLLM has no limit for bodies, which may hold images.
+            body = translate(b"".join(chunks))
         except TimelyError as error:
             await _problem(send, 400, error.code, error.message, error.where)
             return
@@ -82,8 +78,6 @@ def translate(body: bytes) -> bytes:
     Raises:
         InvalidInput: the ``timely`` object has an unknown field or one out of range.
     """
-    from timely.core.errors import InvalidInput
-
     if b'"timely"' not in body:
         return body
     try:
@@ -92,19 +86,17 @@ def translate(body: bytes) -> bytes:
         return body  # vLLM's own answer to broken JSON
     if not isinstance(data, dict) or KEY not in data:
         return body
-    given = data.pop(KEY)
-    if not isinstance(given, dict):
+    fields = data.pop(KEY)
+    if not isinstance(fields, dict):
         raise InvalidInput("must be an object", where=KEY)
-    fields = dict(given)
     tuf = fields.pop("tuf", {})
     for name in ("ert_s", "alpha", "beta", "cutoff_s"):
         if name in fields:
             tuf = {**tuf, name: fields.pop(name)}
     if tuf:
         fields["tuf"] = tuf
-    for reserved in ("forced", "forced_ids", "arrival_s"):
-        if reserved in fields:
-            raise InvalidInput("not for clients", where=f"{KEY}.{reserved}")
+    for name in RESERVED & fields.keys():
+        raise InvalidInput("not for clients", where=f"{KEY}.{name}")
     try:
         _ = TimelyParams.model_validate(fields).utility
     except ValidationError as error:

@@ -72,15 +72,15 @@ def _measure(
         order = (True, False) if pair % 2 else (False, True)
         times: dict[bool, float] = {}
         for segmented in order:
-            times[segmented], found = _once(llm, prompt, token_ids, batch, segmented, pair)
-            segments = max(segments, found)
+            times[segmented], closed = _once(llm, prompt, token_ids, batch, segmented, pair)
+            segments = max(segments, closed)
         if pair > 0:
             ratios.append(times[True] / times[False])
             plain_times.append(times[False])
         if progress:
             progress(pair, repetitions)
     if segments == 0:
-        raise EngineFailed("no segment was found, so nothing was measured", where="bench overhead")
+        raise EngineFailed("no segment was closed, so nothing was measured", where="bench overhead")
     return {
         "median": float(np.median(ratios)),
         "p10": float(np.quantile(ratios, 0.1)),

@@ -1,4 +1,4 @@
-"""What a request tells our scheduler through vLLM: nested from Python, flat keys over HTTP.
+"""A request's parameters for our scheduler, through vLLM: nested from Python, flat keys over HTTP.
 
 Python: ``SamplingParams(extra_args={"timely": {"skill_set": "drone", "tuf": {"ert_s": 0.2, ...}}})``.
 Stock OpenAI server: ``"vllm_xargs": {"timely_skill_set": "drone", "timely_ert_s": 0.2, ...}`` (flat).
@@ -22,6 +22,8 @@ KEY = "timely"
 FLAT_PREFIX = "timely_"
 MOST_NAMES = 2000
 _TUF_FIELDS = ("ert_s", "alpha", "beta", "cutoff_s")
+RESERVED = frozenset({"arrival_s", "priority", "forced", "forced_ids", "segment_tokens", "names"})
+"""Fields of our own server and of replays. From an HTTP client they would jump the queue or the grammar."""
 
 
 class Tuf(BaseModel):
@@ -48,7 +50,7 @@ class Tuf(BaseModel):
 
 
 class TimelyParams(BaseModel):
-    """Everything a request may say to the scheduler. Unknown fields are refused."""
+    """All parameters of a request. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -70,11 +72,11 @@ class TimelyParams(BaseModel):
     forced: list[tuple[str, int, float] | tuple[str, int, float, bool]] | None = None
     """For replays: (text, tokens, execution_s, blocking) of each segment; boundaries follow the token counts."""
     segment_tokens: int | None = Field(None, ge=1)
-    """For replays: the longest segment of its skill set, tokens; that of the plan unless given."""
+    """For replays: the longest segment of its skill set, tokens; by default that of the plan."""
     forced_ids: list[int] | None = None
     """For replays: the exact output token ids."""
     names: list[str] | None = Field(None, max_length=MOST_NAMES)
-    """The names that object arguments may have; any unless given. Set by our own server for a planner's requests."""
+    """Names that object arguments may have, set by our own server for a planner's requests; by default any."""
 
     @property
     def utility(self) -> TimeUtility:
@@ -96,10 +98,10 @@ class TimelyParams(BaseModel):
 
 
 def parse(extra_args: Mapping[str, Any] | None) -> TimelyParams | None:
-    """The parameters in ``SamplingParams.extra_args``; None when the request says nothing to us.
+    """The parameters in ``SamplingParams.extra_args``; None when the request has none.
 
     Raises:
-        InvalidInput: a field is unknown or out of range; the message names it.
+        InvalidInput: a field is unknown, out of range, or a reserved one over HTTP; the message names it.
     """
     if not extra_args:
         return None
@@ -113,6 +115,8 @@ def parse(extra_args: Mapping[str, Any] | None) -> TimelyParams | None:
     for key, value in extra_args.items():
         if key.startswith(FLAT_PREFIX):
             name = key[len(FLAT_PREFIX) :]
+            if name in RESERVED:
+                raise InvalidInput("not for clients", where=key)
             if name in _TUF_FIELDS:
                 tuf[name] = value
             else:

@@ -1,7 +1,7 @@
 """What vLLM's prefix cache holds of a request's context before admission, and which of its blocks are shared.
 
-vLLM looks a prefix up when it admits a request. The discipline needs the answer earlier: a prompt whose fixed part
-is cached costs a fraction, and evicting a job frees only the blocks that no other request holds.
+vLLM looks a prefix up when it admits a request. The discipline needs the answer earlier. A prompt whose fixed part
+is cached costs a fraction. Evicting a job frees only the blocks that no other request holds.
 """
 
 from __future__ import annotations

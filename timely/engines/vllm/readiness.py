@@ -1,7 +1,7 @@
 """Requests that the engine cannot run yet, so that no step is planned for them.
 
-A request is not ready while its grammar compiles, its KV cache is loaded by a connector, its streaming session waits
-for input, its value waits for a step in flight, or new requests are paused.
+A request is not ready while its grammar compiles, while a connector loads its KV cache, or while its streaming session
+waits for input. Neither is a request whose value waits for a step in flight, nor a new one during a pause.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Replaying a trace through the real engine in real time: real steps, recorded plans, robots that report.
 
-Every task's plan is forced token by token, its prompt has the recorded length and shares the recorded prefix,
-and a simulated robot executes each segment for its recorded time and reports start and end, as in the field.
+Every task's plan is forced token by token. Its prompt has the recorded length and shares the recorded prefix.
+A simulated robot executes each segment for its recorded time and reports its start and end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from timely.engines.replay_types import (
     ReplayOptions,
 )
 from timely.engines.step_time.journal import read_events
-from timely.engines.vllm.engine import VllmEngine, VllmOptions
+from timely.engines.vllm.arguments import VllmOptions
+from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import engine_arguments
 
 ALPHABET = range(1000, 9000)

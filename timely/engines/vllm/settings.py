@@ -18,7 +18,7 @@ from timely.engines.scheduler_core import Journal
 
 
 class SchedulerSettings(BaseModel):
-    """What can be set about the scheduler."""
+    """Options of the scheduler."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,9 +29,9 @@ class SchedulerSettings(BaseModel):
     prefill_chunk: int | None = Field(None, ge=1)
     """Most prompt tokens of one request in one step."""
     plain_segment_tokens: int = Field(PLAIN_SEGMENT_TOKENS, ge=1)
-    """How far ahead an ordinary request is judged, in tokens: it has no segments of its own."""
+    """Tokens that an ordinary request is judged by, since it has no segments."""
     predictors: list[Path] = Field(default_factory=list)
-    """Predictor files for disciplines: each takes the one that is for it, whenever it is switched to."""
+    """Predictor files for disciplines; each discipline takes its own when it is switched to."""
     journal: str | None = None
     """File that receives every event and decision as JSON lines."""
 
@@ -43,15 +43,15 @@ class SchedulerSettings(BaseModel):
             InvalidInput: an unknown or unusable option; the message names it.
         """
         extra = getattr(vllm_config, "additional_config", None)
-        given: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if isinstance(extra, Mapping):
-            given = dict(extra.get("timely") or {})
+            options = dict(extra.get("timely") or {})
         for name in ("discipline", "mode", "journal"):
             value = os.environ.get(f"TIMELY_{name.upper()}")
-            if value and name not in given:
-                given[name] = value
+            if value and name not in options:
+                options[name] = value
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(options)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(["additional_config", "timely", *(str(part) for part in first["loc"])])

@@ -1,0 +1,143 @@
+"""How vLLM is run: our options, vLLM's own arguments, and our defaults for a machine without a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from timely.core.errors import EngineFailed, InvalidInput
+from timely.disciplines import registry
+from timely.disciplines.requirements import SPECULATION, check_needs
+from timely.engines.base import Mode
+from timely.engines.vllm.compatibility import SUPPORTED
+from timely.engines.vllm.model import NO_PLANNER, resolve_model
+
+SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class VllmOptions:
+    """How to run vLLM.
+
+    Attributes:
+        model: folder, Hugging Face name, or None for the packaged small model.
+        planner: folder of an adapter to merge in, "none", or None: that of the packaged model.
+            With ``--enable-lora`` among the arguments it stays apart and plans its own skill sets only.
+        arguments: any further arguments of ``vllm serve``, as on its command line.
+        journal: file for every event and decision (JSON lines), or None.
+    """
+
+    model: str | None = None
+    planner: str | None = None
+    discipline: str = registry.DEFAULT
+    mode: Mode = "segmented"
+    predictors: tuple[str, ...] = ()
+    """Predictor files for disciplines; each discipline takes its own when it is switched to."""
+    max_batch: int | None = None
+    prefill_chunk: int | None = None
+    journal: str | None = None
+    arguments: tuple[str, ...] = ()
+    warm_up: tuple[str, ...] | None = None
+    """Skill sets whose fixed prompts and grammars are prepared at start; None: all installed ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSizes:
+    """Sizes of the KV cache and of a step; ``asynchronous``: steps are composed ahead."""
+
+    kv_blocks: int
+    block_tokens: int
+    max_batch: int
+    token_budget: int
+    asynchronous: bool = False
+
+
+def parse_arguments(options: VllmOptions) -> Any:
+    """vLLM's own argument parser over our defaults and then the caller's arguments.
+
+    Raises:
+        InvalidInput: vLLM does not know an argument; its message says which.
+        Unsupported: the discipline needs what these arguments do not give.
+    """
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    make_arg_parser = _argument_parser()
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc]
+        def error(self, message: str) -> Any:
+            raise InvalidInput(message, where="vllm arguments")
+
+    arguments = list(options.arguments)
+    apart = "--enable-lora" in arguments
+    model = str(resolve_model(options.model, planner=NO_PLANNER if apart else options.planner))
+    arguments = [*_defaults(arguments, model), *arguments, "--model", model, "--scheduler-cls", SCHEDULER]
+    parsed = make_arg_parser(Parser()).parse_args(arguments)
+    if parsed.stream_interval != 1:
+        raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
+    check_needs(registry.load(options.discipline).info, offered(parsed))
+    extra = dict(parsed.additional_config or {})
+    extra["timely"] = {
+        **dict(extra.get("timely") or {}),
+        "discipline": options.discipline,
+        "mode": options.mode,
+        **({"journal": options.journal} if options.journal else {}),
+        **({"predictors": list(options.predictors)} if options.predictors else {}),
+        **({"max_batch": options.max_batch} if options.max_batch else {}),
+        **({"prefill_chunk": options.prefill_chunk} if options.prefill_chunk else {}),
+    }
+    parsed.additional_config = extra
+    return parsed
+
+
+def offered(parsed: Any) -> set[str]:
+    """What an engine with these arguments has that a discipline may need; empty before the arguments are parsed."""
+    return {SPECULATION} if getattr(parsed, "speculative_config", None) else set()
+
+
+def _argument_parser() -> Any:
+    """vLLM's builder of its own argument parser: 0.33 keeps it elsewhere than 0.32."""
+    for module in ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.common.cli_args"):
+        try:
+            return import_module(module).make_arg_parser
+        except ModuleNotFoundError:
+            continue
+    raise EngineFailed(f"this vLLM has no make_arg_parser; supported: {SUPPORTED}", where="vllm")
+
+
+def _defaults(arguments: Sequence[str], model: str) -> list[str]:
+    """Our defaults for arguments that are absent: a small machine without a GPU, short plans of robots.
+
+    On a GPU vLLM's own defaults stay. Fewer slots there would mean CUDA graphs for fewer tokens, and slower prompts.
+    """
+    from vllm.platforms import current_platform
+
+    defaults: dict[str, str | None] = {"--disable-uvicorn-access-log": None}
+    if Path(model).is_dir():
+        defaults["--served-model-name"] = Path(model).name
+    if current_platform.is_cpu():
+        # Blocks of 32 are the finest the CPU backend takes: finer prefix reuse and eviction.
+        defaults |= {
+            "--block-size": "32", "--enforce-eager": None, "--max-model-len": "4096", "--max-num-seqs": "64",
+            "--max-num-batched-tokens": "1024", "--dtype": "bfloat16",
+        }  # fmt: skip
+    present = {argument.split("=", 1)[0] for argument in arguments}
+    result: list[str] = []
+    for flag, value in defaults.items():
+        if flag not in present and f"--no-{flag[2:]}" not in present:
+            result.append(flag)
+            if value is not None:
+                result.append(value)
+    return result
+
+
+def set_environment(options: VllmOptions) -> None:
+    """Settings that vLLM takes from the environment only; those of the caller win."""
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    if options.model is None or Path(options.model).is_dir():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -1,0 +1,90 @@
+"""From vLLM's outputs and the scheduler's answers to the events and errors of the ``Engine`` interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError, UnknownName, Unsupported
+from timely.engines.base import FinishReason, GenerationDone, GenerationRequest, SegmentReady
+
+
+def segment_ready(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
+    """The event of a segment in the account."""
+    return SegmentReady(
+        task_id=task_id,
+        index=data["index"],
+        text=data["text"],
+        tokens=data["tokens"],
+        ready_s=data["ready_s"],
+        execution_s=data["execution_s"],
+        due_s=data["due_s"],
+        blocking=data["blocking"],
+        pace=data["pace"],
+    )
+
+
+def fastest_paces(engines: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """One pace a robot: with several engines, each learns from the reports on its own plans."""
+    paces: dict[str, float] = {}
+    for engine in engines:
+        for agent, pace in engine.items():
+            paces[agent] = min(pace, paces.get(agent, pace))
+    return paces
+
+
+def merged_segment(task_id: str, segments: Sequence[Mapping[str, Any]], text: str) -> SegmentReady:
+    """Mode ``whole``: the finished plan as one segment."""
+    return SegmentReady(
+        task_id=task_id,
+        index=0,
+        text=text,
+        tokens=sum(segment["tokens"] for segment in segments),
+        ready_s=segments[-1]["ready_s"],
+        execution_s=sum(segment["execution_s"] for segment in segments),
+        due_s=segments[-1]["due_s"],
+    )
+
+
+def generation_done(
+    request: GenerationRequest, last: Any, account: Mapping[str, Any], text: str
+) -> GenerationDone:
+    """The last event of a generation.
+
+    Args:
+        last: vLLM's last output, or None.
+    """
+    finish = last.outputs[0].finish_reason if last is not None and last.outputs else "abort"
+    reasons: dict[str, FinishReason] = {"stop": "complete", "length": "length", "abort": "cancelled"}
+    reason = reasons.get(str(finish), "failed")
+    if request.forced and finish == "length":
+        reason = "complete"
+    return GenerationDone(
+        task_id=request.task_id,
+        reason=reason,
+        text=text,
+        tail=account.get("tail", ""),
+        tokens=account.get("tokens", 0),
+        prompt_tokens=account.get("prompt_tokens", 0),
+        cached_tokens=int(getattr(last, "num_cached_tokens", 0) or 0),
+        recomputed_tokens=account.get("recomputed_tokens", 0),
+        preemptions=account.get("preemptions", 0),
+        suspensions=account.get("suspensions", 0),
+        first_token_s=account.get("first_token_s"),
+        last_token_s=account.get("last_token_s"),
+        error="the engine failed this request" if reason == "failed" else "",
+    )
+
+
+def raised(error: Mapping[str, str]) -> TimelyError:
+    """The exception behind an error that came back as data."""
+    kinds: dict[str, type[TimelyError]] = {kind.code: kind for kind in (Conflict, EngineFailed, Unsupported)}
+    if error["code"] == UnknownName.code:
+        return InvalidInput(error["message"], where=error["where"])
+    return kinds.get(error["code"], InvalidInput)(error["message"], where=error["where"])
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:500]
