@@ -70,7 +70,7 @@ def test_orders_on_the_papers_batches() -> None:
         for name in ("semantic", "staged-hpjf", "staged-fcfs")
     }
     assert waits_by_level["semantic"][0] < waits_by_level["staged-hpjf"][0] < waits_by_level["staged-fcfs"][0]
-    # Nobody serves the urgent sooner than a machine that serves nobody else.
+    # No system serves the urgent sooner than a machine that serves only them.
     urgent = [task for task in tasks if task.hints.urgency == 0]
     alone = semantic.waiting(urgent, semantic.make("semantic-mixed"))
     mixed = semantic.waiting(tasks, semantic.make("semantic-mixed"))

@@ -52,8 +52,8 @@ def test_alone_is_a_bound_for_every_task() -> None:
 
 
 @pytest.mark.paper
-def test_long_stories_fill_the_memory_and_nobody_waits_for_it() -> None:
-    """Parked readers hold the KV cache; those who come next need it, and who is evicted is computed again."""
+def test_long_stories_fill_the_memory_and_no_reader_waits_for_it() -> None:
+    """Parked readers hold the KV cache; later requests need it, and evicted ones are computed again."""
     records, _, _ = runs.run_records(
         runs.TIMELY, "chat", 1, profile="timelyllm-4090-phi3", unit="sentence", longer=2.0
     )
@@ -107,12 +107,12 @@ def test_crossing() -> None:
 
 
 def test_an_outcome_comes_back_from_its_piece() -> None:
-    found = runs.Outcome.of(*runs.run_records(runs.VLLM, "wid3", 1))
-    again = runs.Outcome.from_checkpoint(json.loads(json.dumps(found.to_checkpoint())))
-    assert again.utility == pytest.approx(found.utility, abs=1e-8)
+    outcome = runs.Outcome.of(*runs.run_records(runs.VLLM, "wid3", 1))
+    again = runs.Outcome.from_checkpoint(json.loads(json.dumps(outcome.to_checkpoint())))
+    assert again.utility == pytest.approx(outcome.utility, abs=1e-8)
     assert set(again.types) == {9, 10, 11}
     assert math.isnan(again.share["urgent"])  # arms have no urgent tasks
-    assert again.types[9] == pytest.approx(found.types[9], abs=1e-8)
+    assert again.types[9] == pytest.approx(outcome.types[9], abs=1e-8)
 
 
 @pytest.mark.paper

@@ -1,4 +1,4 @@
-"""Applications at the door and in the book: limits, endless ones, parked robots; Justitia's baselines."""
+"""Applications at arrival and in the book: limits, endless ones, parked robots; Justitia's baselines."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Hall:
         self.table = JobTable()
         self.now = 0.0
 
-    def arrive(self, name: str, app: str | None = None, **known: Any) -> Job:
+    def arrive(self, name: str, app: str | None = None, **fields: Any) -> Job:
         defaults = {"prompt_tokens": 16, "expected_tokens": 10.0, "segmented": False, "max_tokens": 4096}
-        spec = JobSpec(name, self.now, **with_hints({**defaults, "app": app, **known}))
+        spec = JobSpec(name, self.now, **with_hints({**defaults, "app": app, **fields}))
         self.discipline.check(spec)
         job = self.table.add(spec)
         self.discipline.arrived(job, self.now)

@@ -20,7 +20,7 @@ from timely.engines.step_time.learned import FixedSpeed
 
 
 class Told:
-    """A predictor that is told the distribution with the prompt: ``10:3 200:1`` is lengths and weights."""
+    """A predictor that is oracle the distribution with the prompt: ``10:3 200:1`` is lengths and weights."""
 
     def __init__(self) -> None:
         self.learned: list[tuple[str, int]] = []
@@ -39,7 +39,7 @@ class Hall:
     def __init__(self, discipline: Discipline, units: int = 1) -> None:
         self.discipline, self.units, self.table, self.now = discipline, units, JobTable(), 0.0
 
-    def arrive(self, name: str, text: str = "100:1", prompt: int = 10, **known: Any) -> Job:
+    def arrive(self, name: str, text: str = "100:1", prompt: int = 10, **settings: Any) -> Job:
         spec = JobSpec(
             name,
             self.now,
@@ -47,7 +47,7 @@ class Hall:
             text=text,
             segmented=False,
             max_tokens=4096,
-            **with_hints(known),
+            **with_hints(settings),
         )
         job = self.table.add(spec)
         self.discipline.arrived(job, self.now)
@@ -91,8 +91,8 @@ def test_the_rank_is_the_gittins_index_of_the_cost() -> None:
     assert hall.table.rank[job.row] < rank_of("mean", "10:3 200:1")
 
 
-def rank_of(order: Any, text: str, **known: Any) -> float:
-    hall = Hall(SageSched(Told(), order=order, **known))
+def rank_of(order: Any, text: str, **settings: Any) -> float:
+    hall = Hall(SageSched(Told(), order=order, **settings))
     job = hall.arrive("a", text)
     return float(hall.table.rank[job.row])
 
@@ -185,12 +185,12 @@ def test_noise_blurs_the_belief() -> None:
 
 @pytest.mark.parametrize("outcome", ["complete", "stop", "length", "abort", "cancelled", "failed"])
 def test_only_requests_that_ended_by_themselves_teach(outcome: str) -> None:
-    told = Told()
-    hall = Hall(SageSched(told))
+    oracle = Told()
+    hall = Hall(SageSched(oracle))
     hall.arrive("a", "100:1")
     hall.step(7)
     hall.finish("a", outcome)
-    assert told.learned == ([("100:1", 7)] if outcome in ("complete", "stop", "length") else [])
+    assert oracle.learned == ([("100:1", 7)] if outcome in ("complete", "stop", "length") else [])
     assert hall.discipline.state() == {"beliefs": 0, "from_history": 0}
 
 

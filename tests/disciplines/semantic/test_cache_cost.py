@@ -66,8 +66,8 @@ def test_eq4_is_the_sum_over_the_tokens(model: CostModel, context: int, tokens: 
 
 
 def test_caching_pays_when_loading_is_cheaper_which_eq3_has_the_wrong_way_round() -> None:
-    # On the A100 loading (0.1 ms a token) is cheaper than computing (0.148 ms and more): Eq. 3 as printed
-    # (beta > alpha_1 n + alpha_2) would have it computed again.
+    # On the A100 loading (0.1 ms a token) is cheaper than computing (0.148 ms and more).
+    # Eq. 3 as printed (beta > alpha_1 n + alpha_2) would compute it again.
     assert A100_7B.beta < A100_7B.alpha_2
     assert A100_7B.keep_prompt(500) == 500
     # On the A5000 loading is dearer for any prompt a model takes.

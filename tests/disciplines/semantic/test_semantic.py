@@ -155,7 +155,7 @@ def test_a_changed_urgency_counts() -> None:
 
 
 def test_the_relative_constraint_of_eq2() -> None:
-    """Who finishes before another is no less urgent, or was done before the other came: exactly so one at a time."""
+    """A request that finishes before another is no less urgent, or was done before the other came."""
     rng = np.random.default_rng(8)
     works = []
     for name in range(40):
@@ -338,18 +338,18 @@ def test_an_urgency_outside_the_levels_is_refused_at_the_door(urgency: Any) -> N
 
 def test_lengths_are_learned_where_none_is_predicted() -> None:
     lengths, table = Lengths(prior_tokens=100.0), JobTable()
-    known = table.add(JobSpec("known", 0.0, hints=RequestHints(expected_tokens=7.0), segmented=False))
+    estimate = table.add(JobSpec("known", 0.0, hints=RequestHints(expected_tokens=7.0), segmented=False))
     unknown = table.add(JobSpec("unknown", 0.0, segmented=False))
     robot = table.add(JobSpec("robot", 0.0, hints=RequestHints(expected_tokens=40.0), segment_tokens=12))
-    for job in (known, unknown, robot):
+    for job in (estimate, unknown, robot):
         lengths.arrived(job)
     table.output_tokens[robot.row], table.segment_tokens[robot.row] = 20, 5
     assert lengths.left(table, np.arange(3)).tolist() == [7.0, 100.0, 7.0]
     table.output_tokens[:] = 300
     assert lengths.left(table, np.arange(3)).tolist() == [1.0, 1.0, 1.0]
     for outcome in ["cancelled"] * 100 + ["complete"] * 300:
-        known.outcome = outcome
-        lengths.finished(known)
+        estimate.outcome = outcome
+        lengths.finished(estimate)
     assert lengths.mean_tokens == pytest.approx(300.0, rel=0.01)
     fresh = table.add(JobSpec("fresh", 0.0, segmented=False))
     lengths.arrived(fresh)

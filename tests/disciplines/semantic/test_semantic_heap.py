@@ -60,11 +60,11 @@ class HeapAgainstSorting(RuleBasedStateMachine):
     def no_longer_wanted(self, data: st.DataObject, count: int) -> None:
         job = data.draw(st.sampled_from(sorted(self.keys)))
         before = self.expected(count)
-        found = [name for _, name in self.heap.first(count, lambda other: other != job)]
+        entries = [name for _, name in self.heap.first(count, lambda other: other != job)]
         if job in before:
             del self.keys[job]
             before = self.expected(count)
-        assert found == before
+        assert entries == before
 
     def expected(self, count: int) -> list[int]:
         merged = [job for job in self.keys if job not in self.buffer]
@@ -75,9 +75,9 @@ class HeapAgainstSorting(RuleBasedStateMachine):
         assert self.heap.buffered == self.buffer
         assert len(self.heap) == len(self.keys)
         for count in (1, 3, 100):
-            found = self.heap.first(count, lambda job: True)
-            assert [job for _, job in found] == self.expected(count)
-            assert all(key == self.keys[job] for key, job in found)
+            entries = self.heap.first(count, lambda job: True)
+            assert [job for _, job in entries] == self.expected(count)
+            assert all(key == self.keys[job] for key, job in entries)
 
 
 TestHeapAgainstSorting = HeapAgainstSorting.TestCase

@@ -1,4 +1,4 @@
-"""Applications as groups of requests: who belongs together, what the whole costs, and when it is over.
+"""Applications as groups of requests: membership, cost of the whole, and end.
 
 An application is named by its requests' ``app``: ``type/instance``, for example ``summarise/42``. Applications of one
 type cost alike and share a cost model. A request without ``app`` is an application of its own.
@@ -7,7 +7,7 @@ An application that never ends cannot keep an early place for ever. What one tag
 ``app_requests`` requests if the application says how many it will send, ``ALLOWANCE`` if it does not. The next request
 opens a new instance, which is charged again and begins, in fair-sharing time, where the last one ended. An
 instance also ends after ``IDLE_S`` seconds without a live request, so that one that promised more requests than it
-sends is forgotten. Numbers no application can mean are refused at the door.
+sends is forgotten. Absurd numbers are refused at arrival.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALLOWANCE = 64
 """Requests of one instance of an application that does not say how many it will send."""
 
 MOST_REQUESTS = 10_000
-"""More requests than this in one application are refused at the door."""
+"""More requests than this in one application are refused."""
 
 MOST_NAME_CHARS = 200
 
@@ -99,18 +99,18 @@ class AppBook:
         if not spec.hints.app:
             app = App("", "", self._number(), now, spec, 1, True)
             return self._take(app, job), True, None
-        known = self._open.get(spec.hints.app)
-        fresh = known is None or known.sent >= known.allowance
-        previous = known if fresh else None
-        if known is None or fresh:
+        current = self._open.get(spec.hints.app)
+        fresh = current is None or current.sent >= current.allowance
+        previous = current if fresh else None
+        if current is None or fresh:
             promised = spec.hints.app_requests is not None
             allowance = self.allowance if spec.hints.app_requests is None else spec.hints.app_requests
-            known = App(
+            current = App(
                 spec.hints.app, app_type(spec.hints.app), self._number(), now, spec, allowance, promised
             )
-            self._open[spec.hints.app] = known
+            self._open[spec.hints.app] = current
         self._idle.pop(spec.hints.app, None)
-        return self._take(known, job), fresh, previous
+        return self._take(current, job), fresh, previous
 
     def leave(self, job_id: JobId, now: float) -> tuple[App, bool]:
         """A request is over: its instance, and whether that has ended with it."""
@@ -182,26 +182,21 @@ class AppDiscipline(QueueDiscipline):
         """A request of the instance is over; ``app.served`` has grown."""
 
     def knowledge(self) -> AppCosts:
-        """See ``Discipline.knowledge``: the predictor of costs."""
         return self.costs
 
     def recall(self, knowledge: object) -> None:
-        """See ``Discipline.recall``."""
         self.costs = cast(AppCosts, knowledge)
 
     # ------------------------------------------------------------------ the queue
 
     def group(self, job: Job) -> Group:
-        """See ``QueueDiscipline.group``."""
         return self.book.of(job.job_id)
 
     def rank(self, group: Group) -> float:
-        """See ``QueueDiscipline.rank``."""
         assert isinstance(group, App)
         return group.tag
 
     def age(self, group: Group) -> int:
-        """See ``QueueDiscipline.age``."""
         assert isinstance(group, App)
         return group.number
 

@@ -58,7 +58,6 @@ class Srjf(AppDiscipline):
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
-        """See ``Discipline.with_predictor``: trained cost models by application type."""
         return cls(TrainedAppCosts.load(path, KV, OnlineAppCosts(kv_token_time)))
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
@@ -94,15 +93,12 @@ class ShortestRequest(QueueDiscipline):
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
-        """See ``Discipline.with_predictor``: a history of past prompts and output lengths."""
         return cls(HistoryPredictor.from_file(path))
 
     def knowledge(self) -> LengthPredictor:
-        """See ``Discipline.knowledge``: the predictor."""
         return self.predictor
 
     def recall(self, knowledge: object) -> None:
-        """See ``Discipline.recall``."""
         self.predictor = cast(LengthPredictor, knowledge)
 
     def group(self, job: Job) -> Group:

@@ -1,11 +1,12 @@
-"""Justitia: applications in the order in which fair sharing would finish them, each served with all there is.
+"""Justitia: applications in the order in which fair sharing would finish them, each with all resources.
 
-Its two parts: what an application costs is memory over time (``p d + d^2 / 2`` for each request, Eq. 1), predicted once
-when it arrives; its place is its finish time in a fluid server that shares the KV cache equally (Eq. 2, 3), also
-computed once. Where the paper is silent, this is decided here:
+An application costs memory over time: ``p d + d^2 / 2`` for each request (Eq. 1), predicted once when it arrives.
+Its place is its finish time in a fluid server that shares the KV cache equally (Eq. 2, 3), also computed once.
+Where the paper leaves something open, this is decided here:
 
-* Capacity is the KV cache in tokens for each step, or what ``max_batch`` sequences of the usual length fill of it where
-  that is less: a fluid server faster than the real one would turn the order into first come, first served.
+* Capacity is the KV cache in tokens for each step.
+  Where ``max_batch`` sequences of the usual length fill less of it, that is the capacity.
+  A fluid server faster than the real one would turn the order into first come, first served.
 * A step takes as long as recent ones did.
 * An application that overruns its predicted cost keeps its place: tags are never refreshed.
 """
@@ -75,7 +76,6 @@ class Justitia(AppDiscipline):
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
-        """See ``Discipline.with_predictor``: trained cost models by application type."""
         return cls(TrainedAppCosts.load(path, cls.unit, OnlineAppCosts(COSTS[cls.unit])))
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
@@ -88,7 +88,7 @@ class Justitia(AppDiscipline):
         running = int(np.count_nonzero(active))
         batch = (len(table), running, int(table.sequence[active].sum()))
         if batch != self._batch:
-            # Only who runs changes the pace: so it does not matter how often an engine asks in between.
+            # Only the running requests change the pace, so extra calls in between change nothing.
             self._batch = batch
             self.time.advance(limits.now)
             if running:

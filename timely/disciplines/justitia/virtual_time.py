@@ -1,8 +1,9 @@
 """Virtual time of generalised processor sharing, and with it when each application would end under fair sharing.
 
-Justitia section IV-C, Eq. 2 and 3: virtual time grows at ``M / N`` where ``M`` is the capacity and ``N`` the number of
-applications that fair sharing would still be serving. An application that arrives at virtual time ``V`` with cost
-``C`` ends at virtual time ``V + C``, whoever comes later: the finish tag is computed once and never refreshed.
+Justitia section IV-C, Eq. 2 and 3: virtual time grows at ``M / N``.
+``M`` is the capacity and ``N`` the number of applications that fair sharing would still be serving.
+An application that arrives at virtual time ``V`` with cost ``C`` ends at virtual time ``V + C``.
+Later arrivals do not change that, so the finish tag is computed once.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class VirtualTime:
         """An application of ``cost`` arrives at ``now``; returns its finish tag.
 
         Args:
-            after: least virtual time at which its service may begin: the tag of its predecessor, for one that
-                comes again before fair sharing would have ended it.
+            after: least virtual time at which its service may begin.
+                It is the predecessor's tag, for an application that continues before fair sharing would have ended it.
         """
         tag = max(self.advance(now), after) + cost
         heapq.heappush(self._finish, tag)

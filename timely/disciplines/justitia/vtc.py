@@ -1,8 +1,9 @@
-"""VTC, the virtual token counter: among clients that wait, the one served least so far goes next.
+"""VTC, the virtual token counter: of the clients that wait, the one served least so far goes next.
 
-Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024), Algorithm 2. A client is an application here,
-as in Justitia's evaluation. Counters grow by the prompt's tokens on admission and by ``OUTPUT_WEIGHT`` for every token
-generated; a client that comes back is lifted to the least counter of those that wait, so that idling earns no credit.
+Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024), Algorithm 2.
+A client is an application here, as in Justitia's evaluation.
+Counters grow by the prompt's tokens on admission and by ``OUTPUT_WEIGHT`` for every token generated.
+A client that comes back is lifted to the least counter of the waiting clients, so idling earns no credit.
 """
 
 from __future__ import annotations

@@ -10,8 +10,10 @@ from timely.disciplines.output_length import Lengths
 from timely.disciplines.step_builder import KeyedDiscipline
 
 QUANTUM_S = 0.1
-"""Service counts as equal within this, seconds: without it two requests that need all memory between them would take
-it from each other after every token."""
+"""Service counts as equal within this, seconds.
+
+Without it two requests that need all memory would take it from each other after every token.
+"""
 
 
 class Las(KeyedDiscipline):

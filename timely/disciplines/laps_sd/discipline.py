@@ -1,24 +1,19 @@
-"""LAPS-SD: least attained service until a request's draft acceptance is known, shortest job first from then on.
+"""LAPS-SD: least attained service until a request's draft acceptance is stable, shortest job first from then on.
 
 Section 4 of the paper. Where it is vague or slips, this is decided here:
 
-* The text calls the drafting time per token T_LLM and the verification time T_SSM; Eq. 6 itself has them right:
-  the small model drafts, the large one verifies. ``execution_s`` follows Eq. 6. On a live engine one decoding step
-  is one round, drafting and verification together, so the measured time of a step stands for both.
-* A perceptible request moves to the queue whose range holds its *perceived* service, what it has had plus Eq. 6 for
-  what is left; a non-perceptible one lies by attained service alone and only ever moves down.
-* A request that becomes perceptible is put into its queue and competes there once more (the paper's event
-  "stabilized"); as soon as it is chosen as a perceptible one it is not preempted any more (section 4.1) but goes on
-  until it ends or parks. If it held on to the machine at once instead, the first to run would simply run to its
-  end. Non-perceptible ones are preempted whenever the order says so: their caches are small.
-* Neither the first threshold, nor M, nor gamma, nor delta is given. One second, 2, 6 rounds and 0.1 are ours: the
-  first queue should hold what a short request takes after it has become perceptible, or all are explored before any
-  is finished. K = 4 lies within the best values of the paper's Fig. 6.
-* Predicted length plays no part before a request is perceptible, as in the paper. So where lengths differ more than
-  acceptances and are predicted well, shortest predicted length first is the better discipline.
-* Acceptance is watched as the paper's Fig. 3 does, over all rounds so far. Rounds without a draft say nothing.
-  Once perceptible a request stays so, and its estimate follows later rounds.
-* Acceptance counts as it is seen, never as a trace gives it: a request that is not drafted for stays non-perceptible.
+* The text exchanges the names T_LLM and T_SSM; Eq. 6 has them right, and ``execution_s`` follows Eq. 6.
+  On a live engine a decoding step is a whole round, so the measured time of a step stands for both times.
+* A perceptible request moves to the queue whose range holds its *perceived* service.
+  That is its attained service plus Eq. 6 for the rest. A non-perceptible request only ever moves down.
+* A request that becomes perceptible competes in its queue once more (the paper's event "stabilized").
+  As soon as it is chosen as a perceptible one, it is not preempted until it ends or parks (section 4.1).
+  Non-perceptible requests are preempted whenever the order says so: their caches are small.
+* The paper gives neither the first threshold nor M, gamma and delta (``constants``).
+* Predicted length plays no part before a request is perceptible, as in the paper.
+* Acceptance is watched as in Fig. 3, over all rounds so far; rounds without a draft do not count.
+  A request stays perceptible, and its estimate follows later rounds.
+* Acceptance counts as observed, never as a trace gives it.
 """
 
 from __future__ import annotations
@@ -30,6 +25,13 @@ import numpy as np
 
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
+from timely.disciplines.laps_sd.constants import (
+    FACTOR,
+    FIRST_QUEUE_S,
+    QUEUES,
+    STABLE_ROUNDS,
+    STABLE_SPREAD,
+)
 from timely.disciplines.output_length import Lengths
 from timely.disciplines.requirements import SPECULATION, check_acceptance
 from timely.disciplines.step_builder import KeyedDiscipline
@@ -106,11 +108,11 @@ class LapsSd(KeyedDiscipline):
     def __init__(
         self,
         *,
-        queues: int = 4,
-        first_s: float = 1.0,
-        factor: float = 2.0,
-        rounds: int = 6,
-        spread: float = 0.1,
+        queues: int = QUEUES,
+        first_s: float = FIRST_QUEUE_S,
+        factor: float = FACTOR,
+        rounds: int = STABLE_ROUNDS,
+        spread: float = STABLE_SPREAD,
         draft_s: float | None = None,
         verify_s: float | None = None,
     ) -> None:
@@ -219,22 +221,22 @@ class LapsSd(KeyedDiscipline):
 
 
 PRIOR_ROUNDS = 4.0
-"""Rounds of a request that count as much as what is known of the others."""
+"""Rounds of a request that weigh as much as those of the others."""
 
 PRIOR_TOKENS_A_ROUND = 2.5
 """Before any round has been seen: half of four drafts and the token that verification adds, rounded down."""
 
 OTHERS = 200.0
-"""Rounds of all requests after which the past counts half: acceptance drifts with what people ask for."""
+"""Rounds of all requests after which the past counts half: acceptance drifts with the requests."""
 
 
 class LapsSdPrior(LapsSd):
     """Our own: no exploring. A request has an estimate from the start, and its rounds correct it.
 
-    The paper runs a request blindly until its acceptance holds still, which pays where lengths tell little. Here the
-    tokens that a round gives, ``n A + 1`` of Eq. 6, begin as those of the other requests and become the request's own
-    as rounds go by. Who has the least estimated time left runs, and is displaced only by one that has less by more
-    than having its cache out and in again costs.
+    The paper runs a request blindly until its acceptance is stable, which pays where lengths say little.
+    Here the tokens of a round, ``n A + 1`` of Eq. 6, begin as those of the other requests.
+    They become the request's own as rounds go by. The request with the least estimated time left runs.
+    Another one displaces it only if it has less by more than moving the cache out and in costs.
     """
 
     info = DisciplineInfo(
@@ -276,7 +278,7 @@ class LapsSdPrior(LapsSd):
         del self._own[job.job_id]
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """The less time left the better; who runs has what displacing it would cost to its credit."""
+        """The least time left first; a running request is credited with the cost of displacing it."""
         speed = limits.speed
         others = PRIOR_ROUNDS * self._tokens / self._rounds
         own = np.array([self._own[job.job_id] for job in table.jobs], dtype=np.float64)

@@ -1,7 +1,8 @@
-"""What SageSched is compared with among those that predict one number: SSJF, LTR and TRAIL.
+"""SageSched's baselines that predict one number: SSJF, LTR and TRAIL.
 
-The originals fine-tune a language model each. Here the prediction is the request's ``expected_tokens`` where it brings
-one (that is where a fine-tuned predictor plugs in), else the mean of what similar past prompts got.
+The originals fine-tune a language model each.
+Here the prediction is the request's ``expected_tokens``, which is where a fine-tuned predictor plugs in.
+Without it, the prediction is the mean length of what similar past prompts received.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from timely.disciplines.sagesched.gittins import CostDistribution
 from timely.disciplines.step_builder import KeyedDiscipline
 
 CHECK_S = 0.5
-"""Time between two looks for starving requests, seconds."""
+"""Time between two checks for starving requests, seconds."""
 
 
 class Ssjf(ShortestRequest):
@@ -65,15 +66,12 @@ class _Guessing(KeyedDiscipline):
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
-        """See ``Discipline.with_predictor``: a history of past prompts and output lengths."""
         return cls(HistoryPredictor.from_file(path))
 
     def knowledge(self) -> LengthPredictor:
-        """See ``Discipline.knowledge``: the predictor."""
         return self.predictor
 
     def recall(self, knowledge: object) -> None:
-        """See ``Discipline.recall``."""
         self.predictor = cast(LengthPredictor, knowledge)
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
@@ -112,7 +110,7 @@ class Ltr(_Guessing):
         source="LTR (NeurIPS 2024), as in SageSched section 4.1",
         needs=("a length predictor (learned while serving), or expected_tokens",),
         good_at="requests whose relative length can be told",
-        starves="nobody for ever: a long request may wait starve_s (100 s) before each quantum",
+        starves="no request for ever: a long request may wait starve_s (100 s) before each quantum",
     )
 
     def __init__(
@@ -140,7 +138,7 @@ class Ltr(_Guessing):
             self._promote(job.table, now)
 
     def parked(self, job: Job, now: float) -> None:
-        """What a robot executes is no waiting."""
+        """Execution by the robot is no waiting."""
         self._guesses[job.job_id].served_s = now
 
     def _promote(self, table: JobTable, now: float) -> None:
@@ -163,9 +161,10 @@ class Trail(_Guessing):
     not interrupted any more.
 
     Args:
-        refiner: predicts what is left. The original reads it from the model's inner layers, which a scheduler
-            outside of the model cannot; left out, it is what the distribution over similar past prompts leaves
-            beyond the tokens generated, or the first prediction less those.
+        refiner: predicts the remaining length.
+            The original reads it from the model's inner layers, which a scheduler cannot see.
+            Without it, the distribution over similar past prompts gives what is left beyond the tokens generated.
+            Without a distribution it is the first prediction less these tokens.
         protect: the paper's C.
     """
 

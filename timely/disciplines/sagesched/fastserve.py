@@ -1,9 +1,9 @@
 """FastServe: a multi-level feedback queue that new requests enter by the length of their prefill (skip-join).
 
-Wu et al., "Fast Distributed Inference Serving for Large Language Models". Nothing is predicted: a request that has
-used up the quantum of its level sinks to the next, whose quantum is ``RATIO`` times as long; within a level it is
-first come, first served; one that waits too long is lifted to the top. Time is counted in tokens generated, so that
-the order does not depend on the machine.
+Wu et al., "Fast Distributed Inference Serving for Large Language Models". Nothing is predicted.
+A request that has used up the quantum of its level sinks to the next, whose quantum is ``RATIO`` times as long.
+Within a level it is first come, first served; a request that waits too long is lifted to the top.
+Time is counted in tokens generated, so that the order does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ LEVELS = 6
 QUANTUM_TOKENS = 32
 RATIO = 2.0
 PREFILL_TOKENS = 256
-"""Prompt tokens that take as long as generating one token: a step computes them in parallel."""
+"""Prompt tokens that take as long as generating one token, since a step computes them in parallel."""
 STARVE_S = 300.0
 CHECK_S = 0.5
-"""Time between two looks for starving requests, seconds."""
+"""Time between two checks for starving requests, seconds."""
 
 
 @dataclass(slots=True)
 class Standing:
-    """Where a request stands: its level, tokens used of the level's quantum, and when it was last served."""
+    """A request's level, tokens used of the level's quantum, and when it was last served."""
 
     level: int
     used: float
@@ -48,7 +48,7 @@ class FastServe(KeyedDiscipline):
         summary="skip-join multi-level feedback queue; nothing predicted",
         source="FastServe, as in SageSched section 4.1",
         good_at="time to first token of requests nothing is known about",
-        starves="nobody for ever: a long request may wait starve_s (300 s) before each quantum",
+        starves="no request for ever: a long request may wait starve_s (300 s) before each quantum",
     )
 
     def __init__(
@@ -60,7 +60,7 @@ class FastServe(KeyedDiscipline):
         starve_s: float = STARVE_S,
     ) -> None:
         self._quanta = [quantum_tokens * ratio**level for level in range(levels)]
-        # Who is at the bottom stays there until it ends or starves.
+        # A request at the bottom stays there until it ends or starves.
         self._quanta[-1] = math.inf
         self._starve_s = starve_s
         self._standing: dict[JobId, Standing] = {}

@@ -1,7 +1,7 @@
 """The baselines of the semantic scheduling paper, section 4.1, beside ``fcfs``: shortest and most urgent job first.
 
-The paper only names them. Both are taken as non-preemptive, as the queues of serving engines are: they choose
-among those that wait, and who runs goes on until it ends or parks.
+The paper only names them.
+Both are taken as non-preemptive, as the queues of serving engines are: running jobs go on until they end or park.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Hpjf(KeyedDiscipline):
         name="hpjf",
         summary="urgency level first, first come first served within a level, non-preemptive",
         source="Semantic Scheduling for LLM Inference, section 4.1, baseline",
-        needs=("an urgency level, given or predicted at the door",),
+        needs=("an urgency level, given or predicted at arrival",),
         good_at="few urgent requests among many of the same length",
         starves="less urgent jobs under a steady stream of more urgent ones",
     )

@@ -1,18 +1,19 @@
-"""Cached or computed again: what to save of a KV cache that is evicted (semantic scheduling, Eq. 3 to 6).
+"""Cache or compute again: how much of an evicted KV cache to save (semantic scheduling, Eq. 3 to 6).
 
-The paper's symbols: a prompt of ``n`` tokens takes ``alpha_1 n^2 + alpha_2 n`` seconds, loading ``n`` tokens of KV
-back ``beta n``, the token decoded at context ``i`` ``gamma_1 i + gamma_2`` (Eq. 4). Where the paper slips:
+The paper's symbols: a prompt of ``n`` tokens takes ``alpha_1 n^2 + alpha_2 n`` seconds.
+Loading ``n`` tokens of KV takes ``beta n``, and the token decoded at context ``i`` ``gamma_1 i + gamma_2`` (Eq. 4).
+Where the paper slips:
 
-* Eq. 3 compares the wrong way round: caching pays when loading is *cheaper* than computing. It also decides for all
-  of a prompt or none. Where prompts cost by their square, less is computed when the *first* tokens are computed again,
-  which attend to few, and the last ones are loaded: with ``k`` computed again
-  ``alpha_1 k^2 + alpha_2 k + beta (n - k)`` is least at ``k = (beta - alpha_2) / (2 alpha_1)``, within 0..n.
-  (Keeping the first ones instead is concave in their number: there all or nothing is best, and never better.)
-* Eq. 6 does not follow from Eq. 5. With ``k`` tokens computed again and ``m' - k`` loaded, Eq. 5 is convex in
-  ``k`` with its minimum at ``k = (beta - gamma_2) / gamma_1 - n - 1/2``; the number saved is ``m' - k``, within
-  0..m'. Eq. 6 gives half of that ``k`` and calls it the number saved. Here too the tokens loaded are the last.
-* Eq. 5 computes lost output one by one. vLLM and the simulator compute lost tokens of both kinds as one prompt; then
-  the first point holds for prompt and output together, which is what ``keep_context`` decides.
+* Eq. 3 compares the wrong way round: caching pays when loading is *cheaper* than computing.
+  It also decides for all of a prompt or none.
+  With the first ``k`` tokens computed again, ``alpha_1 k^2 + alpha_2 k + beta (n - k)`` is the cost.
+  It is least at ``k = (beta - alpha_2) / (2 alpha_1)``, within 0..n.
+  The first tokens are the ones to compute again, because they attend to few.
+* Eq. 6 does not follow from Eq. 5. Let ``k`` decoded tokens be computed again and ``m' - k`` loaded.
+  Eq. 5 is convex in ``k`` with its minimum at ``k = (beta - gamma_2) / gamma_1 - n - 1/2``.
+  The number saved is ``m' - k``, within 0..m'. Eq. 6 gives half of that ``k`` and calls it the number saved.
+* Eq. 5 computes lost output token by token. vLLM and the simulator compute lost tokens of both kinds as one prompt.
+  Then the first point holds for prompt and output together (``keep_context``).
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
-"""Semantic scheduling: the most urgent first, and within a level the one with the least time left.
+"""Semantic scheduling: the most urgent first, and within a level the request with the least time left.
 
-Section 3.3 of the paper, with the queue of Alg. 1, stage-aware batches (Alg. 2), eviction by priority (Alg. 3, 4) and
-what to save of an evicted cache (``semantic_cost``). Where the paper is silent, this is decided here:
+Section 3.3 of the paper, with its queue (Alg. 1), stage-aware batches (Alg. 2) and eviction by priority (Alg. 3, 4).
+What to save of an evicted cache is in ``cache_cost``.
+Where the paper leaves something open, this is decided here:
 
-* Waiting jobs (without KV cache) stand in the heap; those that hold KV and are runnable are the paper's ongoing
-  requests, of which there are few, and are ordered anew at each step, since their remaining time shrinks.
-* The buffer is merged while the accelerator computes (``maintain``); where an engine leaves no time for that, at most
-  ``MERGE_PER_STEP`` are merged at a scheduling point and the others looked through, so a spike delays no step.
-* Alg. 2 keeps *newly selected* prefills out while the most important request decodes. With chunked prefill a
-  request can be half-way through its prompt: its next chunk is held back too, for the same reason. A generation
-  that resumes with its KV cache is decoding.
-* A parked generation is not runnable; with its due time its urgency returns. Its remaining time is that of its next
-  segment. Before its time comes it is evicted ahead of running jobs of its own level, not of more urgent ones;
-  only when nothing else could run does a less urgent job take the memory of a more urgent parked one.
-* Without an urgency: a robot's task in a hurry (an expected response time under half a second) counts as level 1,
-  other robots' tasks as 3, anything else as 4. Level 0 is never guessed. (A predictor at the door does better.)
-* Without a predicted length: the running mean of what has finished.
+* Waiting jobs, which hold no KV cache, stand in the heap.
+  Runnable jobs with KV are the paper's ongoing requests. They are few, and their order is computed at each step.
+* The buffer is merged while the accelerator computes (``maintain``).
+  Without such time, at most ``MERGE_PER_STEP`` jobs are merged at a scheduling point, so a spike delays no step.
+* Alg. 2 keeps *newly selected* prefills out while the most important request decodes.
+  With chunked prefill the next chunk of a half-computed prompt is held back too.
+  A generation that resumes with its KV cache is decoding.
+* A parked generation is not runnable; with its due time its urgency returns.
+  Its remaining time is that of its next segment.
+  Before it is due, it is evicted ahead of running jobs of its own level, but not of more urgent ones.
+  Only when no other job could run does a less urgent job take the memory of a more urgent parked one.
+* A robot's task without an urgency counts as level 1 if its expected response time is under half a second, else 3.
+  Other requests without one count as 4. Level 0 is never guessed.
+* Without a predicted length, the running mean of finished requests stands in.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ HURRIED, ROBOT, PLAIN = 1, 3, 4
 
 def levels(table: JobTable, rows: Rows) -> Rows:
     """Urgency 0 (most) to 4 of each row, guessed where it is unknown, shape ``(len(rows),)``."""
-    known = table.urgency[rows]
+    urgency = table.urgency[rows]
     guess = np.where(table.segmented[rows], np.where(table.ert_s[rows] < 0.5, HURRIED, ROBOT), PLAIN)
-    result: Rows = np.where(known < LEVELS, known, guess)
+    result: Rows = np.where(urgency < LEVELS, urgency, guess)
     return result
 
 
@@ -74,7 +76,7 @@ class Semantic(Discipline):
         summary="urgency level first, then least estimated time left; stage-aware batches; eviction by priority",
         source="Semantic Scheduling for LLM Inference, section 3.3, Alg. 1 to 5",
         needs=(
-            "an urgency level, given or predicted at the door",
+            "an urgency level, given or predicted at arrival",
             "expected_tokens, or lengths learned while serving",
         ),
         good_at="a few requests that must not wait among many that can, and spikes of them",
@@ -173,9 +175,9 @@ class Semantic(Discipline):
         return plan
 
     def _settled(self, builder: StepBuilder, rows: list[int], keys: dict[int, Key]) -> bool:
-        """Whether those in the step, who only decode, stay the choice: as they go on they only get more important.
+        """Whether the rows in the step, which only decode, stay the choice: as they go on they gain importance.
 
-        Whoever else could come between is a clear step behind, so that no wobble of the learned speed brings it in.
+        Any other row must be a clear step behind, so that changes of the learned speed do not bring it in.
         """
         plan = builder.plan
         if not builder.rows or builder.prefill_tokens or plan.evict or self._waiting.buffered:
@@ -208,7 +210,7 @@ class Semantic(Discipline):
 
     @staticmethod
     def _fill(builder: StepBuilder, rows: list[int]) -> None:
-        """In order; who waits for memory is not overtaken by another that would need it too."""
+        """In order; a row that waits for memory is not overtaken by another that needs memory too."""
         resident = builder.table.resident
         short = False
         for row in rows:
@@ -236,8 +238,8 @@ class Semantic(Discipline):
             row = table[job_id].row
             return not table.resident[row] and bool(table.resume_s[row] <= limits.now)
 
-        found = waiting.first(count, still)
-        return list(heapq.merge(found, sorted(rest)))[:count] if rest else found
+        entries = waiting.first(count, still)
+        return list(heapq.merge(entries, sorted(rest)))[:count] if rest else entries
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         """``(f_e, f_t)`` of some rows: urgency level, and estimated time left within it, seconds; smaller first."""
@@ -271,8 +273,11 @@ class Semantic(Discipline):
     def _victims(
         self, table: JobTable, limits: StepLimits, keys: dict[int, Key], least: int
     ) -> Iterator[int]:
-        """Alg. 3: who gives way first. Parked ones count as ``least`` or as their own level if that is less
-        urgent; the rows that ask stand among them, so that nobody takes from one above."""
+        """Alg. 3: which rows give way first.
+
+        A parked row counts as ``least``, or as its own level if that is less urgent.
+        The rows that ask stand among them, so that none takes memory from a more important one.
+        """
         parked = np.flatnonzero(table.resident & (table.resume_s > limits.now))
         urgency, time_left = self.order(table, parked, limits)
         level, left = np.maximum(urgency, least).tolist(), time_left.tolist()
@@ -301,9 +306,7 @@ class Semantic(Discipline):
 class SemanticMixed(Semantic):
     """Without Alg. 2: prompts and decoding share a step, as engines with chunked prefill let them.
 
-    On the paper's spikes (A100, Qwen1.5-4B, up to 100 requests at once) that keeps the most urgent as fast, within
-    20% either way, and takes 26 to 51% off everybody's mean: with Alg. 2 places in the batch stay empty until the most
-    important request has finished decoding.
+    With Alg. 2 places in the batch stay empty until the most important request has finished decoding.
     """
 
     info = DisciplineInfo(

@@ -17,7 +17,7 @@ class ScheduleHeap:
     """Waiting jobs: a min-heap, and a buffer of newcomers that are not in it yet.
 
     Appending to the buffer costs nothing at arrival; ``merge`` moves jobs into the heap, O(log n) each, whenever
-    there is time. ``first`` looks at both, so nobody is overlooked for standing in the buffer. Jobs that leave
+    there is time. ``first`` looks at both, so no job in the buffer is overlooked. Jobs that leave
     are dropped from the heap when they come up, or all at once when they are the larger part of it.
     """
 
@@ -59,23 +59,23 @@ class ScheduleHeap:
             entry = self._live[job_id] = (key, job_id)
             heapq.heappush(self._heap, entry)
 
-    def first(self, count: int, wanted: Callable[[JobId], bool]) -> list[Entry]:
+    def first(self, count: int, is_waiting: Callable[[JobId], bool]) -> list[Entry]:
         """The ``count`` smallest of the heap, in order; they stay in it.
 
-        Those that are not ``wanted`` any more leave the heap instead.
+        Those that are not waiting any more leave the heap instead.
         """
-        found: list[Entry] = []
-        while self._heap and len(found) < count:
+        entries: list[Entry] = []
+        while self._heap and len(entries) < count:
             entry = heapq.heappop(self._heap)
             if self._live.get(entry[1]) is not entry:
                 continue
-            if wanted(entry[1]):
-                found.append(entry)
+            if is_waiting(entry[1]):
+                entries.append(entry)
             else:
                 del self._live[entry[1]]
-        for entry in found:
+        for entry in entries:
             heapq.heappush(self._heap, entry)
-        return found
+        return entries
 
 
 def evictable(ranked: Iterable[tuple[tuple[float, ...], int]]) -> Iterator[int]:

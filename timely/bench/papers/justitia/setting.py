@@ -1,8 +1,8 @@
 """Justitia's evaluation: its machine, the cost models it trains, and the disciplines it compares.
 
 LLaMA-7B on one A100-40GB has 459 KV blocks (section III-A) of 16 tokens.
-A step with a full cache takes 50 ms, read off Fig. 3: some 4,200 steps in 210 s.
-vLLM swaps at 10 GB/s, 0.5 MB a token.
+A step with a full cache takes 50 ms: Fig. 3 has some 4,200 steps in 210 s.
+Swapping runs at 10 GB/s, 0.5 MB a token.
 For LLaMA-13B the paper gives no constants, so it is not run.
 """
 

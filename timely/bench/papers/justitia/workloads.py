@@ -1,10 +1,12 @@
-"""LLM applications as Justitia evaluates them (section V-A): nine classes, their mix, and arrivals; seeded, numpy only.
+"""LLM applications as Justitia evaluates them (section V-A): nine classes, their mix, and arrivals; numpy only.
 
-The paper names its classes, their size (small: under a minute, medium: one to ten, large: longer) and how often each
-size comes (72, 26 and 2%), and shows token counts of three of them (Fig. 3, 4). The rest is made here to fit that: the
-stages of an application as its reference describes them, and token counts such that a class has its size. A hidden
-difficulty shapes both the words and the token counts of an instance, so that its cost can be told from its text in
-part, as in the paper. (Its list of medium classes also has "CG", which it does not describe; it is left out.)
+The paper names its classes and how often each size comes: small 72%, medium 26%, large 2%.
+Small applications take under a minute, medium ones one to ten, large ones longer.
+It shows token counts of three classes (Fig. 3, 4).
+The rest is made here to fit that: stages as each reference describes them, and token counts that give the size.
+A hidden difficulty shapes both the words and the token counts of an instance.
+So its cost can be told from its text in part, which real texts need not allow.
+The paper's list of medium classes also has "CG", which it does not describe; it is left out.
 """
 
 from __future__ import annotations
@@ -217,9 +219,7 @@ def draw_kind(rng: Rng) -> str:
 def arrivals(count: int, window_s: float, rng: Rng) -> list[float]:
     """Arrival times within ``0..window_s``: a Poisson process given its number.
 
-    Mooncake's conversation trace, which the paper scales to its windows, comes in batches of about ten every 3 s with
-    counts of variance 1.1 to 2.8 times their mean; 300 of its arrivals over minutes are as good as that.
-    ``trace_arrivals`` takes them from the trace itself.
+    The paper scales Mooncake's conversation trace to its windows; ``trace_arrivals`` does that.
     """
     return sorted(float(t) for t in rng.uniform(0.0, window_s, count))
 

@@ -1,7 +1,8 @@
 """SageSched's evaluation: its models and GPUs, a world of requests, and the predictions that each baseline receives.
 
-Qwen3-32B on an H800 with 96 GB: 65 GB of weights read at 2 TB/s in every step, 256 KB of KV a token and 12 GB for it.
-Llama3.1-8B on an A40: 16 GB at 0.7 TB/s, 128 KB a token, 26 GB.
+Qwen3-32B runs on an H800 with 96 GB: 65 GB of weights read at 2 TB/s in every step.
+Its KV takes 256 KB a token, and 12 GB are free for it.
+Llama3.1-8B runs on an A40: 16 GB of weights at 0.7 TB/s, 128 KB a token, 26 GB free.
 Preempted requests are swapped over PCIe, four fifths of it hidden behind computing, as section 3.3 assumes.
 
 FCFS and FastServe run as they are. The other baselines predict with a fine-tuned model each, which is not at hand.

@@ -1,10 +1,12 @@
-"""Requests as SageSched evaluates them (section 4.1): three kinds of datasets, uncertain lengths; seeded, numpy only.
+"""Requests as SageSched evaluates them (section 4.1): three kinds of datasets with uncertain lengths; numpy only.
 
-The paper samples ShareGPT, Alpaca-PubMed summarisation and Document-Write and shows that one and the same prompt gets
-answers of very different lengths (Fig. 1a), that similar prompts share a distribution of lengths (Fig. 4), and that the
-datasets differ in input and output (Fig. 1b). None of them is shipped; this makes requests with those properties: a
-prompt belongs to a family, a family to a topic; the family has a distribution of output lengths, often with two humps;
-families of one topic resemble each other in words and, less, in length.
+The paper samples ShareGPT, Alpaca-PubMed summarisation and Document-Write, none of which is shipped.
+It shows that one prompt gets answers of very different lengths (Fig. 1a).
+It shows that similar prompts share a distribution of lengths (Fig. 4), and that the datasets differ (Fig. 1b).
+The requests here are made with these properties.
+A prompt belongs to a family, and a family to a topic.
+A family has a distribution of output lengths, often with two humps.
+Families of one topic resemble each other in words and, less, in length.
 """
 
 from __future__ import annotations
