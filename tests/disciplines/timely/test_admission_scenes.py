@@ -67,3 +67,16 @@ def test_a_background_prompt_leaves_room_for_a_job_that_is_about_to_resume() -> 
     # The parked job has four tokens to generate and a step of caution before its robot runs dry, or less.
     tokens = scene.compose(0.0).tokens["background"]
     assert MIN_CHUNK_TOKENS <= tokens <= (0.2 - 2 * STEP_S) / PROMPT_S
+
+
+def test_equals_do_not_take_turns_in_the_cache() -> None:
+    """A late newcomer waits for a place; evicting a running equal would only swap the two, and compute one again."""
+    scene = Scene()
+    for number in range(8):
+        scene.job(f"running {number}", NORMAL, running=True, bound=40)
+    scene.job("late", NORMAL, arrival_s=-5.0, prompt=100, bound=40)
+    plan = scene.compose(0.0, max_resident=8)
+    assert plan.evict == []
+    assert "late" not in plan.tokens
+    scene.job("urgent", URGENT, arrival_s=-0.1, prompt=100)
+    assert len(scene.compose(0.0, max_resident=8).evict) == 1

@@ -337,8 +337,12 @@ class Step:
             parked_s = min(max(0.0, float(table.resume_s[victim]) - now), MAX_PARKED_WAIT_S)
             wait_s = max(wait_s, parked_s + float(numbers.work_s[place]))
             again_s = numbers.prompt_token_s * float(table.context_tokens[victim])
-            late_s = max(0.0, again_s + work_s - max(0.0, float(numbers.slack_s[place])))
-            loss += float(numbers.weight[place]) * ((1.0 - early) * late_s + early * again_s)
+            delay_s = again_s + work_s
+            if parked_s > 0.0:
+                late_s = max(0.0, delay_s - max(0.0, float(numbers.slack_s[place])))
+                delay_s = (1.0 - early) * late_s + early * again_s
+            # Otherwise it is interrupted now, whatever slack it has: equals do not take turns in the cache.
+            loss += float(numbers.weight[place]) * delay_s
         gain_s = (1.0 - early) * max(0.0, wait_s - max(0.0, float(numbers.slack_s[at]))) + early * wait_s
         return float(numbers.weight[at]) * gain_s >= loss
 
