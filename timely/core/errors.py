@@ -51,8 +51,8 @@ class UnknownName(InvalidInput):
 
     code = "unknown_name"
 
-    def __init__(self, kind: str, name: object, known: Iterable[str], *, where: str = "") -> None:
-        listed = ", ".join(sorted(known)) or "none"
+    def __init__(self, kind: str, name: object, valid_names: Iterable[str], *, where: str = "") -> None:
+        listed = ", ".join(sorted(valid_names)) or "none"
         super().__init__(f"unknown {kind} {name!r}; known: {listed}", where=where)
 
 

@@ -68,8 +68,8 @@ class ExecutionTrack:
                 f"segment {report.segment} has not been released; {len(self.segments)} have", where="segment"
             )
         if report.kind == "value":
-            known = self.values.get(report.segment)
-            if known is not None and known != report.value:
+            value = self.values.get(report.segment)
+            if value is not None and value != report.value:
                 raise Conflict(f"segment {report.segment} already returned another value", where="value")
 
     def report(self, report: ExecutionReport, now: float) -> bool:

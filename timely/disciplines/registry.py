@@ -83,10 +83,10 @@ def load(name: str) -> type[Discipline]:
         module, _, attribute = (_ABLATION.get(plain) or _REGISTRY[plain]).partition(":")
     except KeyError:
         raise UnknownName("discipline", plain, _REGISTRY, where="discipline") from None
-    found = cast(type[Discipline], getattr(import_module(module), attribute))
+    discipline = cast(type[Discipline], getattr(import_module(module), attribute))
     if file is not None:
-        found.with_predictor(file)
-    return found
+        discipline.with_predictor(file)
+    return discipline
 
 
 def create(name: str, files: Sequence[Path] = ()) -> Discipline:
@@ -100,10 +100,10 @@ def create(name: str, files: Sequence[Path] = ()) -> Discipline:
         InvalidInput: the discipline takes no predictor file, or this is not one.
     """
     plain, file = _split(name)
-    found = load(plain)
-    if file is None and found.predictor_kind:
-        file = next((known for known in files if kind_of(known) == found.predictor_kind), None)
-    return found() if file is None else found.with_predictor(file)
+    discipline = load(plain)
+    if file is None and discipline.predictor_kind:
+        file = next((path for path in files if kind_of(path) == discipline.predictor_kind), None)
+    return discipline() if file is None else discipline.with_predictor(file)
 
 
 def _split(name: str) -> tuple[str, Path | None]:

@@ -30,7 +30,7 @@ def replay_journal(
     runs: dict[str, list[list[int]]] = {}
     evictions: list[list[Any]] = []
     choices: list[dict[str, Any]] = []
-    missing = 0
+    dropped = 0
     ran: dict[float, Mapping[str, int]] = {}
     before: tuple[str, tuple[str, ...]] | None = None
     for event in events:
@@ -38,18 +38,18 @@ def replay_journal(
             continue
         kind, now = event.get("event"), round(float(event["t_s"]) - origin_s, 9)
         if kind == "step" and event.get("choice"):
-            told = event["choice"]
-            this = (told["held"], tuple(str(job) for job, _ in told["served"]))
+            choice = event["choice"]
+            this = (choice["held"], tuple(str(job) for job, _ in choice["served"]))
             if this != before and len(choices) < MAX_CHOICES:
                 named = {
                     side: [
                         [request if job_of(str(request)) is None else job_of(str(request)), key]
-                        for request, key in told[side]
+                        for request, key in choice[side]
                     ]
                     for side in ("served", "out")
                 }
-                choices.append({"step": len(begins), **told, **named})
-            missing += this != before and len(choices) >= MAX_CHOICES
+                choices.append({"step": len(begins), **choice, **named})
+            dropped += this != before and len(choices) >= MAX_CHOICES
             before = this
         elif kind == "step":
             before = None
@@ -67,7 +67,7 @@ def replay_journal(
                     _run(runs.setdefault(str(job), []), step, int(tokens))
     return {
         "t_s": begins, "step_s": times, "runs": runs, "evictions": evictions, "choices": choices,
-        "choices_missing": missing,
+        "choices_missing": dropped,
     }  # fmt: skip
 
 

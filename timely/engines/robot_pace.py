@@ -89,8 +89,8 @@ class _Robot:
 
     def learn(self, skill: str, seen: float) -> None:
         """Take one measurement within bounds."""
-        known = self.skills.pop(skill, self.pace)
-        self.skills[skill] = known + GAIN * (seen - known)
+        before = self.skills.pop(skill, self.pace)
+        self.skills[skill] = before + GAIN * (seen - before)
         if len(self.skills) > MOST_SKILLS:
             del self.skills[next(iter(self.skills))]
         self.pace += GAIN * (seen - self.pace)

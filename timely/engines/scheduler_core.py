@@ -101,14 +101,14 @@ class Controller:
         self.discipline.arrived(job, spec.arrival_s)
         if self.journal:
             hints = {name: getattr(spec.hints, name) for name in JOURNAL_HINTS}
-            known = {name: value for name, value in hints.items() if value is not None}
+            entries = {name: value for name, value in hints.items() if value is not None}
             self.journal(
                 {
                     "event": "arrive",
                     "t_s": spec.arrival_s,
                     "job": spec.job_id,
                     "segmented": spec.segmented,
-                    **known,
+                    **entries,
                 }
             )
         return job
@@ -305,9 +305,9 @@ class Controller:
         learned = self.discipline.knowledge()
         if learned is not None and self.discipline.predictor_kind:
             self._knowledge[self.discipline.predictor_kind] = learned
-        known = self._knowledge.get(fresh.predictor_kind)
-        if known is not None and "=" not in name:
-            fresh.recall(known)
+        knowledge = self._knowledge.get(fresh.predictor_kind)
+        if knowledge is not None and "=" not in name:
+            fresh.recall(knowledge)
         jobs = sorted(self.table, key=lambda job: int(self.table.sequence[job.row]))
         for job in jobs:
             # The other discipline's number means nothing to this one.

@@ -215,9 +215,9 @@ class ScriptedEngine(Engine):
 
     async def set_urgency(self, task_id: str, urgency: int) -> bool:
         """See ``Engine.set_urgency``."""
-        known = self._controller.set_urgency(task_id, urgency, self.clock.now()) is not None
+        live = self._controller.set_urgency(task_id, urgency, self.clock.now()) is not None
         self._wake.set()
-        return known
+        return live
 
     async def set_discipline(self, name: str) -> None:
         """See ``Engine.set_discipline``.
@@ -322,8 +322,8 @@ class ScriptedEngine(Engine):
         if script is None and not request.task:
             # A prompt holds more than the task: take the longest listed task that occurs in it.
             words = f" {' '.join(re.findall(WORD, request.prompt))} "
-            known = [name for name in self._plans if f" {' '.join(re.findall(WORD, name))} " in words]
-            script = self._plans[max(known, key=len)] if known else None
+            matches = [name for name in self._plans if f" {' '.join(re.findall(WORD, name))} " in words]
+            script = self._plans[max(matches, key=len)] if matches else None
         if script is None:
             script = self._planner(request)
         segments = [ScriptedSegment(part) if isinstance(part, str) else part for part in script]
@@ -521,10 +521,10 @@ def nearest_example(request: GenerationRequest) -> Script:
         raise InvalidInput(
             f"skill set {skill_set.name} has no examples and no plan was scripted", where="skill_set"
         )
-    wanted = _words(request.words)
+    words = _words(request.words)
     example = max(
         skill_set.examples,
-        key=lambda example: len(wanted & _words(example.task)) / (1 + len(wanted | _words(example.task))),
+        key=lambda example: len(words & _words(example.task)) / (1 + len(words | _words(example.task))),
     )
     return _segments(skill_set, profile, example.plan)
 

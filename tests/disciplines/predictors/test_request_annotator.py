@@ -15,7 +15,7 @@ from timely.disciplines.predictors.embedding import HashEmbedder
 from timely.disciplines.predictors.history import HistoryPredictor
 from timely.disciplines.predictors.length_bucket import LengthBucketPredictor
 from timely.disciplines.predictors.predictor_file import kind_of, write_arrays
-from timely.disciplines.predictors.request_annotator import Arrival, Door, Predictors
+from timely.disciplines.predictors.request_annotator import Arrival, Predictors, RequestAnnotator
 from timely.disciplines.predictors.urgency import UrgencyPredictor
 from timely.disciplines.requirements import EXPECTED_TOKENS, URGENCY, reads
 
@@ -112,19 +112,19 @@ def test_a_discipline_takes_the_file_that_is_for_it(tmp_path: Path) -> None:
 
 
 def test_only_what_is_missing_and_wanted_is_predicted() -> None:
-    door = Door(predictors())
+    door = RequestAnnotator(predictors())
     asked = Arrival("a", "bleeding child")
     assert door.missing(asked, ALL)
     assert not door.missing(asked, ())
     assert not door.missing(Arrival("b", "x", urgency=2, expected_tokens=7.0), ALL)
     assert door.missing(Arrival("b", "x", urgency=2), ALL)
     assert not door.missing(Arrival("b", "x", urgency=2), (URGENCY,))
-    assert not Door().missing(asked, ALL)
+    assert not RequestAnnotator().missing(asked, ALL)
 
 
 def test_a_request_goes_on_with_level_and_length_and_both_are_recorded() -> None:
     record: list[dict[str, Any]] = []
-    door = Door(predictors(), lambda line: record.append(dict(line)))
+    door = RequestAnnotator(predictors(), lambda line: record.append(dict(line)))
     arrivals = [Arrival("a", "bleeding child"), Arrival("b", "curious dog", urgency=3, expected_tokens=9.0)]
     first, second = door.annotate(arrivals, door.guess(arrivals, ALL), 5.0)
     assert (first.urgency.level, first.urgency.source, first.expected_tokens) == (0, "predicted", 50.0)
@@ -137,7 +137,7 @@ def test_a_request_goes_on_with_level_and_length_and_both_are_recorded() -> None
 
 
 def test_an_operators_word_stands_above_all_predictions() -> None:
-    door = Door(predictors())
+    door = RequestAnnotator(predictors())
     door.desk.override("a", 4, operator="jane", reason="a drill", now=0.0)
     arrival = Arrival("a", "bleeding child", urgency=1)
     assert not door.missing(arrival, (URGENCY,))
@@ -147,7 +147,7 @@ def test_an_operators_word_stands_above_all_predictions() -> None:
 
 def test_a_robot_in_a_hurry_is_not_rated_below_its_hurry() -> None:
     record: list[dict[str, Any]] = []
-    door = Door(predictors(), lambda line: record.append(dict(line)))
+    door = RequestAnnotator(predictors(), lambda line: record.append(dict(line)))
     arrivals = [Arrival("a", "curious robot", hurry=True), Arrival("b", "bleeding man", hurry=True)]
     levels = [found.urgency.level for found in door.annotate(arrivals, door.guess(arrivals, (URGENCY,)), 0.0)]
     assert levels == [1, 0]
@@ -156,13 +156,13 @@ def test_a_robot_in_a_hurry_is_not_rated_below_its_hurry() -> None:
 
 def test_nothing_is_recorded_where_nothing_is_said() -> None:
     record: list[Any] = []
-    door = Door(record=record.append)
+    door = RequestAnnotator(record=record.append)
     (found,) = door.annotate([Arrival("a", "curious robot")], door.guess([Arrival("a", "x")], ALL), 0.0)
     assert (found.urgency.level, found.urgency.source, found.expected_tokens) == (None, "none", None)
     assert not record
 
 
 def test_a_level_that_does_not_exist_is_refused() -> None:
-    door = Door(predictors())
+    door = RequestAnnotator(predictors())
     with pytest.raises(InvalidInput, match="urgency must be 0"):
         door.annotate([Arrival("a", "x", urgency=5)], door.guess([], ALL), 0.0)

@@ -22,8 +22,8 @@ from timely.disciplines.predictors.length_bucket import LengthBucketPredictor
 from timely.disciplines.predictors.predictor_file import write_arrays
 from timely.disciplines.predictors.urgency import (
     REMEMBERED,
-    UrgencyDesk,
     UrgencyPredictor,
+    UrgencyService,
     example_classifier,
     examples,
 )
@@ -194,11 +194,11 @@ def test_a_predictor_needs_five_levels_and_a_sensible_caution() -> None:
         UrgencyPredictor(Fixed((0.2,) * 5), caution=0.0)
 
 
-def desk() -> tuple[UrgencyDesk, Fixed, list[dict[str, Any]]]:
+def desk() -> tuple[UrgencyService, Fixed, list[dict[str, Any]]]:
     records: list[dict[str, Any]] = []
     classifier = Fixed((0.0, 0.9, 0.1, 0.0, 0.0), (0.0, 0.0, 0.0, 0.8, 0.2))
     return (
-        UrgencyDesk(UrgencyPredictor(classifier), lambda record: records.append(dict(record))),
+        UrgencyService(UrgencyPredictor(classifier), lambda record: records.append(dict(record))),
         classifier,
         records,
     )
@@ -245,11 +245,11 @@ def test_a_bad_level_fails_the_batch_before_anything_is_assigned() -> None:
 
 
 def test_without_a_predictor_the_unknown_stays_unknown() -> None:
-    assert UrgencyDesk().assign([("a", "x", None)], 0.0)[0].level is None
+    assert UrgencyService().assign([("a", "x", None)], 0.0)[0].level is None
 
 
 def test_the_desk_does_not_remember_for_ever() -> None:
-    service = UrgencyDesk()
+    service = UrgencyService()
     service.override("first", 0, operator="o", reason="r", now=0.0)
     for start in range(0, REMEMBERED + 100, 1000):
         service.assign([(name, "", 3) for name in range(start, start + 1000)], 0.0)

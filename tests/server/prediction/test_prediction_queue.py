@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from timely.core.clock import ManualClock
 from timely.core.errors import InvalidInput
-from timely.disciplines.predictors.request_annotator import Arrival, Door, Predictors
+from timely.disciplines.predictors.request_annotator import Arrival, Predictors, RequestAnnotator
 from timely.disciplines.predictors.urgency import UrgencyPredictor
 from timely.server import ServerSettings
 from timely.server.prediction.prediction_queue import PredictionQueue
@@ -206,7 +206,7 @@ def test_a_chat_request_that_cannot_be_understood_is_left_to_the_engine(payload:
 
 def queue(classifier: RecordingClassifier, **settings: Any) -> tuple[PredictionQueue, ManualClock]:
     clock = ManualClock(0.0)
-    door = Door(Predictors(UrgencyPredictor(classifier)))
+    door = RequestAnnotator(Predictors(UrgencyPredictor(classifier)))
     made = PredictionQueue(door, ServerSettings(**settings), clock)
     made.serve(("urgency",))
     return made, clock

@@ -96,21 +96,21 @@ class TextClassifier:
         Raises:
             InvalidInput: texts and labels do not go together, a label is out of range, or a class has no text.
         """
-        known = np.asarray(labels, dtype=np.int64)
-        if len(texts) != known.size or known.ndim != 1:
-            raise InvalidInput(f"{len(texts)} texts and {known.size} labels", where="labels")
-        if known.size and (known.min() < 0 or known.max() >= classes):
+        classes_of_texts = np.asarray(labels, dtype=np.int64)
+        if len(texts) != classes_of_texts.size or classes_of_texts.ndim != 1:
+            raise InvalidInput(f"{len(texts)} texts and {classes_of_texts.size} labels", where="labels")
+        if classes_of_texts.size and (classes_of_texts.min() < 0 or classes_of_texts.max() >= classes):
             raise InvalidInput(f"labels must lie within 0..{classes - 1}", where="labels")
-        count = np.bincount(known, minlength=classes)
+        count = np.bincount(classes_of_texts, minlength=classes)
         if classes < 2 or (count == 0).any():
-            missing = np.flatnonzero(count == 0).tolist()
+            empty_classes = np.flatnonzero(count == 0).tolist()
             raise InvalidInput(
-                f"at least two classes with a text each are needed; none for {missing}", where="labels"
+                f"at least two classes with a text each are needed; none for {empty_classes}", where="labels"
             )
         used = embedder or HashEmbedder(DIM)
         x = used.embed(texts).astype(np.float64)
-        share = (1.0 / (classes * count))[known]
-        weights, bias = _fit(x, known, classes, share, decay, iterations)
+        share = (1.0 / (classes * count))[classes_of_texts]
+        weights, bias = _fit(x, classes_of_texts, classes, share, decay, iterations)
         return cls(used, weights, bias, note or f"{len(texts)} texts")
 
     def probabilities(self, texts: Sequence[str]) -> Floats:

@@ -180,10 +180,10 @@ class HistoryPredictor:
         top = float(max(1, spec.max_tokens))
         lengths = self._outputs[slots]
         weights = np.ones_like(lengths)
-        missing = self.enough - lengths.size
-        if missing > 0:
+        padding = self.enough - lengths.size
+        if padding > 0:
             other = self._overall(spec)
-            share = missing / float(other.weights.sum())
+            share = padding / float(other.weights.sum())
             lengths = np.concatenate((lengths, other.lengths))
             weights = np.concatenate((weights, other.weights * share))
         lengths = np.clip(np.outer(lengths, self._factors).ravel(), 1.0, top)

@@ -3,7 +3,7 @@
 Two kinds of prediction are made at the server's door, in front of every queue: an urgency level and an output length,
 for requests that bring none. The two others need what has been served and stand inside their disciplines: what an
 application costs (``justitia``), and the lengths that similar prompts got (``sagesched``). ``Predictors`` sorts files
-into these, ``Door`` fills in a request. Pure: time is an argument; who calls, when, and in which thread is the server's
+into these, ``RequestAnnotator`` fills in a request. Pure: time is an argument; who calls, when, and in which thread is the server's
 affair.
 """
 
@@ -23,9 +23,9 @@ from timely.disciplines.predictors.predictor_file import kind_of
 from timely.disciplines.predictors.urgency import (
     Assignment,
     Record,
-    UrgencyDesk,
     UrgencyGuess,
     UrgencyPredictor,
+    UrgencyService,
     example_classifier,
 )
 from timely.disciplines.requirements import EXPECTED_TOKENS, LEVELS, URGENCY
@@ -54,7 +54,7 @@ class Predictors:
     files: tuple[Path, ...] = ()
 
     @classmethod
-    def read(cls, given: Iterable[str]) -> Predictors:
+    def read(cls, names: Iterable[str]) -> Predictors:
         """Sort predictor files by what they say they are.
 
         Without any, urgency is told by ``examples``, which is better than nothing and no triage.
@@ -66,7 +66,7 @@ class Predictors:
             InvalidInput: a file is no predictor file or damaged, or two are of the same kind.
             Unsupported: the embedder of one is not installed.
         """
-        named = list(given)
+        named = list(names)
         if named == [NONE]:
             return cls()
         if NONE in named:
@@ -138,7 +138,7 @@ class Guesses:
     lengths: dict[int, LengthGuess] = field(default_factory=dict)
 
 
-class Door:
+class RequestAnnotator:
     """Fills in what requests do not bring, as far as the discipline in use reads it.
 
     Args:
@@ -150,10 +150,10 @@ class Door:
         self, predictors: Predictors | None = None, record: Callable[[Record], None] | None = None
     ) -> None:
         self.predictors = predictors or Predictors()
-        self.desk = UrgencyDesk(self.predictors.urgency, record)
+        self.desk = UrgencyService(self.predictors.urgency, record)
         self._record = record
 
-    def missing(self, arrival: Arrival, reads: Collection[str]) -> bool:
+    def lacks_prediction(self, arrival: Arrival, reads: Collection[str]) -> bool:
         """Whether a predictor has to be asked about it.
 
         Args:
@@ -166,12 +166,12 @@ class Door:
         guesses = Guesses()
         levels = [i for i, arrival in enumerate(arrivals) if self._level(arrival, reads)]
         if levels:
-            told = self.desk.guess([arrivals[i].text for i in levels])
-            guesses.urgency = dict(zip(levels, told, strict=True))
+            levels_predicted = self.desk.guess([arrivals[i].text for i in levels])
+            guesses.urgency = dict(zip(levels, levels_predicted, strict=True))
         lengths = [i for i, arrival in enumerate(arrivals) if self._length(arrival, reads)]
         if lengths and self.predictors.lengths is not None:
-            found = self.predictors.lengths.predict([arrivals[i].text for i in lengths])
-            guesses.lengths = dict(zip(lengths, found, strict=True))
+            lengths_predicted = self.predictors.lengths.predict([arrivals[i].text for i in lengths])
+            guesses.lengths = dict(zip(lengths, lengths_predicted, strict=True))
         return guesses
 
     def annotate(self, arrivals: Sequence[Arrival], guesses: Guesses, now: float) -> list[Annotation]:
@@ -180,17 +180,17 @@ class Door:
         Raises:
             InvalidInput: a level that was brought does not exist.
         """
-        known = [
+        places = [
             i for i, a in enumerate(arrivals)
             if a.urgency is not None or i in guesses.urgency or not self.desk.unknown(a.name, None)
         ]  # fmt: skip
         assigned = self.desk.assign(
-            [(arrivals[i].name, arrivals[i].text, arrivals[i].urgency) for i in known],
+            [(arrivals[i].name, arrivals[i].text, arrivals[i].urgency) for i in places],
             now,
-            guesses={place: guesses.urgency[i] for place, i in enumerate(known) if i in guesses.urgency},
-            bounds={place: HURRY_LEVEL for place, i in enumerate(known) if arrivals[i].hurry},
+            guesses={place: guesses.urgency[i] for place, i in enumerate(places) if i in guesses.urgency},
+            bounds={place: HURRY_LEVEL for place, i in enumerate(places) if arrivals[i].hurry},
         )
-        levels = dict(zip(known, assigned, strict=True))
+        levels = dict(zip(places, assigned, strict=True))
         result = []
         for i, arrival in enumerate(arrivals):
             length = guesses.lengths.get(i)
@@ -210,9 +210,9 @@ class Door:
         return result
 
     def _level(self, arrival: Arrival, reads: Collection[str]) -> bool:
-        wanted = URGENCY in reads and self.desk.predicts
-        return wanted and self.desk.unknown(arrival.name, arrival.urgency)
+        reads_it = URGENCY in reads and self.desk.predicts
+        return reads_it and self.desk.unknown(arrival.name, arrival.urgency)
 
     def _length(self, arrival: Arrival, reads: Collection[str]) -> bool:
-        wanted = EXPECTED_TOKENS in reads and self.predictors.lengths is not None
-        return wanted and arrival.expected_tokens is None
+        reads_it = EXPECTED_TOKENS in reads and self.predictors.lengths is not None
+        return reads_it and arrival.expected_tokens is None

@@ -94,7 +94,7 @@ class Assignment:
     confidence: float = 1.0
 
 
-class UrgencyDesk:
+class UrgencyService:
     """Gives each request its level and keeps record: an operator's word before the request's own, before a guess.
 
     Args:
@@ -118,9 +118,9 @@ class UrgencyDesk:
         """The predictor alone, in one batch; touches no state, so it may run in a thread. Empty without one."""
         return [] if self._predictor is None or not texts else self._predictor.predict(texts)
 
-    def unknown(self, name: Hashable, given: int | None) -> bool:
+    def unknown(self, name: Hashable, stated: int | None) -> bool:
         """Whether the level of a request is for the predictor to say."""
-        return given is None and not self._overridden(name)
+        return stated is None and not self._overridden(name)
 
     def assign(
         self,
@@ -141,29 +141,29 @@ class UrgencyDesk:
         Raises:
             InvalidInput: a level that was brought lies outside 0..4; nothing is assigned.
         """
-        for _, _, given in requests:
-            check_urgency(given)
+        for _, _, stated in requests:
+            check_urgency(stated)
         if guesses is None:
-            unknown = [i for i, (name, _, given) in enumerate(requests) if self.unknown(name, given)]
+            unknown = [i for i, (name, _, stated) in enumerate(requests) if self.unknown(name, stated)]
             guesses = dict(zip(unknown, self.guess([requests[i][1] for i in unknown]), strict=False))
         return [
-            self._assign(name, text, given, guesses.get(i), (bounds or {}).get(i), now)
-            for i, (name, text, given) in enumerate(requests)
+            self._assign(name, text, stated, guesses.get(i), (bounds or {}).get(i), now)
+            for i, (name, text, stated) in enumerate(requests)
         ]
 
     def _assign(
         self,
         name: Hashable,
         text: str,
-        given: int | None,
+        stated: int | None,
         guess: UrgencyGuess | None,
         bound: int | None,
         now: float,
     ) -> Assignment:
         if self._overridden(name):
             assignment = self._assigned[name]
-        elif given is not None:
-            assignment = Assignment(given, "given")
+        elif stated is not None:
+            assignment = Assignment(stated, "given")
         elif guess is not None:
             level = guess.level if bound is None else min(guess.level, bound)
             assignment = Assignment(level, "predicted", guess.confidence)
@@ -218,8 +218,8 @@ class UrgencyDesk:
         return before
 
     def _overridden(self, name: Hashable) -> bool:
-        known = self._assigned.get(name)
-        return known is not None and known.source == "operator"
+        assignment = self._assigned.get(name)
+        return assignment is not None and assignment.source == "operator"
 
     def _keep(self, name: Hashable, assignment: Assignment) -> None:
         self._assigned[name] = assignment

@@ -40,8 +40,8 @@ def _decide(rows: Vectors, slots: Places, scores: Vectors, query: Vectors, thres
         # A sum for each row, not a matrix product: that one rounds by how many rows there are.
         exact = (rows[slots[doubtful]].astype(np.float64) * query.astype(np.float64)).sum(axis=1)
         sure[doubtful] = exact >= threshold
-    found: Places = slots[sure]
-    return found
+    nearest: Places = slots[sure]
+    return nearest
 
 
 class NumpyFlat:

@@ -45,7 +45,7 @@ class Journal:
         self._choices: list[dict[str, Any]] = []
         self._members: tuple[JobId, ...] = ()
         self._held = ""
-        self._missing = 0
+        self._dropped = 0
 
     def choice(self, plan: StepPlan, controller: Controller, limits: StepLimits) -> None:
         """A plan was composed; noted when it leaves somebody out and differs from the one before."""
@@ -58,7 +58,7 @@ class Journal:
             return
         self._members, self._held = members, plan.held
         if len(self._choices) >= MAX_CHOICES:
-            self._missing += 1
+            self._dropped += 1
             return
         self._choices.append({"step": step, **choice(plan, controller.table, controller.discipline, limits)})
 
@@ -86,7 +86,7 @@ class Journal:
             "runs": {str(job): runs for job, runs in self._runs.items()},
             "evictions": [list(eviction) for eviction in self._evictions],
             "choices": self._choices,
-            "choices_missing": self._missing,
+            "choices_missing": self._dropped,
         }
 
 

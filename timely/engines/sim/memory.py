@@ -48,7 +48,7 @@ class Live:
         """Its latest run of steps in the journal."""
 
     @property
-    def known(self) -> int:
+    def tokens(self) -> int:
         """Prompt and output tokens so far; all but the newest must be in the cache to go on decoding."""
         return self.task.prompt_tokens + self.output
 
@@ -101,11 +101,11 @@ class Memory:
         if self._warm and holding.prefix is not None and holding.prefix not in self._met:
             self._met.add(holding.prefix)
             self.pool.warm(holding)
-        return holding, self._found(holding, task.prompt_tokens)
+        return holding, self._cached_tokens(holding, task.prompt_tokens)
 
-    def _found(self, holding: Holding, known: int) -> int:
+    def _cached_tokens(self, holding: Holding, tokens: int) -> int:
         # The last known token is always computed: its output is the next one.
-        return min(self.pool.hit_blocks(holding) * self.block_tokens, known - 1)
+        return min(self.pool.hit_blocks(holding) * self.block_tokens, tokens - 1)
 
     def arrive(self, live: Live) -> None:
         """A job joined: note which blocks of its prompt others hold anyway."""
@@ -119,31 +119,31 @@ class Memory:
         table, row, record, holding = self.table, live.job.row, live.record, live.holding
         prefix = holding.prefix
         before = prefix.depths if prefix is not None else None
-        found = min(self.pool.admit(holding), live.known - 1)
+        cached = min(self.pool.admit(holding), live.tokens - 1)
         if record.admitted_s != record.admitted_s:
             record.admitted_s = now
-            record.cached_tokens = found
-            self.cached_tokens += found
-        found += self._load(live, found)
-        left = live.known - found
-        table.context_tokens[row] = found
+            record.cached_tokens = cached
+            self.cached_tokens += cached
+        cached += self._load(live, cached)
+        left = live.tokens - cached
+        table.context_tokens[row] = cached
         # A job of which only the newest token is missing simply decodes on.
         table.prefill_left[row] = 0 if left == 1 and live.output else left
-        live.computed = max(live.computed, found)
+        live.computed = max(live.computed, cached)
         if prefix is not None:
             self._share((live,) if prefix.depths == before else self._users[prefix], prefix)
 
-    def _load(self, live: Live, found: int) -> int:
+    def _load(self, live: Live, cached: int) -> int:
         """Bring back what was saved and is not found anyway; returns how many tokens.
 
         They are the last of the context: what has to be computed again are the first ones, which attend to few.
         """
-        begin = max(found, live.saved_from)
+        begin = max(cached, live.saved_from)
         tokens = live.saved_from + live.swapped - begin
-        if live.swapped == 0 or tokens <= 0 or not self.pool.grow(live.holding, found + tokens):
+        if live.swapped == 0 or tokens <= 0 or not self.pool.grow(live.holding, cached + tokens):
             tokens = 0
         live.swapped = 0
-        live.loaded = tokens if begin > found else 0
+        live.loaded = tokens if begin > cached else 0
         live.gap_end = begin
         self._moved += tokens
         return tokens
@@ -178,7 +178,7 @@ class Memory:
         for other in users:
             row = other.job.row
             if not table.resident[row] and not other.swapped:
-                table.prefill_left[row] = other.known - self._found(other.holding, other.known)
+                table.prefill_left[row] = other.tokens - self._cached_tokens(other.holding, other.tokens)
         self._share(users, prefix)
 
     def evict(self, plan: StepPlan, live_of: Iterable[Live], now: float) -> None:
@@ -197,10 +197,10 @@ class Memory:
                 live.swapped = kept
                 live.saved_from = (live.gap_end + live.loaded if live.loaded else context) - kept
                 self._moved += kept
-                left = live.known - kept
+                left = live.tokens - kept
                 self._controller.evict(live.job, 0 if left == 1 and live.output else left, now)
             else:
-                self._controller.evict(live.job, live.known - self._found(holding, live.known), now)
+                self._controller.evict(live.job, live.tokens - self._cached_tokens(holding, live.tokens), now)
             live.loaded = 0
             if prefix is not None:
                 self._share((live,) if prefix.depths == before else self._users[prefix], prefix)
@@ -211,9 +211,9 @@ class Memory:
             return 0
         if self._eviction == "swap":
             return context
-        asked = plan.keep.get(live.job.job_id, 0) if self._rate > 0.0 else 0
-        if asked or self._eviction == "discipline":
-            return min(asked, live.loaded or context)
+        kept = plan.keep.get(live.job.job_id, 0) if self._rate > 0.0 else 0
+        if kept or self._eviction == "discipline":
+            return min(kept, live.loaded or context)
         # Out and in again, or computed again (the semantic scheduling paper's Eq. 3, the right way round).
         again = self._terms.per_prefill_token * context + self._terms.per_prefill_token_sq * context * context
         if self._terms.tokens is not None:

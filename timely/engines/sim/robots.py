@@ -30,10 +30,10 @@ class Robots:
     def estimate_s(self, task: PlannedTask, index: int) -> float:
         """What the server expects segment ``index`` to take, seconds; the same in every run of one seed."""
         segment = task.plan[index]
-        known = segment.execution_s if segment.estimate_s is None else segment.estimate_s
+        expected_s = segment.execution_s if segment.estimate_s is None else segment.estimate_s
         if self._noise == 0.0:
-            return known * self._factor
-        return known * self._factor * self._noise_of(task)[index]
+            return expected_s * self._factor
+        return expected_s * self._factor * self._noise_of(task)[index]
 
     def _noise_of(self, task: PlannedTask) -> tuple[float, ...]:
         drawn = self._drawn.get(task.job)

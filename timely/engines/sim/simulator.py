@@ -104,7 +104,7 @@ class Simulator:
         if drafts is None:
             drafts = terms.draft_tokens if terms is not None else 0
         self.speculation = Speculation(drafts, terms, options.seed)
-        known: LearnedSpeed | ProfileSpeed = (
+        learned: LearnedSpeed | ProfileSpeed = (
             speed or LearnedSpeed()
             if options.learned_speed
             else ProfileSpeed(self.profile.step_s, self.speculation.step_s(drafts))
@@ -112,7 +112,7 @@ class Simulator:
         if discipline is None:
             discipline = create(options.discipline)
             check_needs(discipline.info, {SPECULATION} if drafts else ())
-        self.controller = Controller(discipline, known)
+        self.controller = Controller(discipline, learned)
         capacity = _positive("kv_blocks", options.kv_blocks, kv.blocks)
         self.memory = Memory(capacity, self.profile, options, self.controller)
         self.journal = Journal() if options.journal else None
@@ -212,8 +212,8 @@ class Simulator:
                 f" {len(self.live)} jobs are left, and nothing further will happen"
             )
         for job_id in self._awaited:
-            missing = ", ".join(str(j) for j, waiting in self._followers.items() if waiting)
-            raise InvalidInput(f"waits for {missing}, which never end", where=f"job {job_id}: after")
+            names = ", ".join(str(j) for j, waiting in self._followers.items() if waiting)
+            raise InvalidInput(f"waits for {names}, which never end", where=f"job {job_id}: after")
 
     def _counters(self) -> dict[str, float | int]:
         controller = self.controller
@@ -464,13 +464,13 @@ class Simulator:
                 continue
             row = live.job.row
             end = int(table.context_tokens[row]) + tokens
-            wanted = self.speculation.drafts
-            if not pool.grow(live.holding, end + wanted):
-                wanted = min(wanted, live.holding.blocks * pool.block_tokens - end)
+            most = self.speculation.drafts
+            if not pool.grow(live.holding, end + most):
+                most = min(most, live.holding.blocks * pool.block_tokens - end)
             table.blocks[row] = live.holding.blocks
-            if wanted > 0:
-                members[place] = (live, tokens + wanted, False)
-                drafts += wanted
+            if most > 0:
+                members[place] = (live, tokens + most, False)
+                drafts += most
         return drafts
 
     def _repeat(
@@ -685,12 +685,12 @@ class Simulator:
         record.output_tokens = live.output
 
 
-def _positive(name: str, given: int | None, default: int) -> int:
-    if given is None:
+def _positive(name: str, value: int | None, default: int) -> int:
+    if value is None:
         return default
-    if given < 1:
-        raise InvalidInput(f"must be at least 1, got {given}", where=name)
-    return given
+    if value < 1:
+        raise InvalidInput(f"must be at least 1, got {value}", where=name)
+    return value
 
 
 class SimBackend:

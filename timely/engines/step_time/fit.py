@@ -59,25 +59,25 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
         dtype=np.float64,
     )
     sequences, others = table[:, 0], table[:, 1:]
-    found, error = _least_squares(np.column_stack([np.ones(len(time)), others, sequences]), time)
-    terms = _terms(found[:4], per_sequence=found[4])
+    coefficients, error = _least_squares(np.column_stack([np.ones(len(time)), others, sequences]), time)
+    terms = _terms(coefficients[:4], per_sequence=coefficients[4])
     knots = _knots(sequences)
     if len(knots) > 1:
         widths = np.diff(knots).astype(np.float64)
         widths[-1] = np.inf  # beyond the last knot as before it
         bends = np.clip(sequences[:, None] - np.array(knots[:-1]), 0.0, widths)
-        found, bent = _least_squares(np.column_stack([np.ones(len(time)), others, bends]), time)
+        coefficients, bent = _least_squares(np.column_stack([np.ones(len(time)), others, bends]), time)
         if error > NEGLIGIBLE and bent < CURVE_GAIN * error:
-            rises = np.concatenate([[0.0], np.cumsum(found[4:] * np.diff(knots))])
+            rises = np.concatenate([[0.0], np.cumsum(coefficients[4:] * np.diff(knots))])
             curve = Curve(at=tuple(map(float, knots)), s=tuple(float(f"{v:.4g}") for v in rises))
-            terms = _terms(found[:4], sequences=curve)
+            terms = _terms(coefficients[:4], sequences=curve)
     return terms, step_errors(terms, steps)
 
 
 def _terms(
-    found: NDArray[np.float64], per_sequence: float = 0.0, sequences: Curve | None = None
+    coefficients: NDArray[np.float64], per_sequence: float = 0.0, sequences: Curve | None = None
 ) -> StepTerms:
-    base, token, square, context, sequence = (float(f"{v:.4g}") for v in (*found, per_sequence))
+    base, token, square, context, sequence = (float(f"{v:.4g}") for v in (*coefficients, per_sequence))
     return StepTerms(
         base=base,
         per_sequence=sequence,
@@ -107,29 +107,29 @@ def _least_squares(
     scale = np.abs(x).max(axis=0)
     scale[scale == 0.0] = 1.0
     x = x / scale
-    found = _not_negative(x, np.ones(len(time)))
+    coefficients = _not_negative(x, np.ones(len(time)))
     for _ in range(REFITS):
-        off = np.abs(x @ found - 1.0)
+        off = np.abs(x @ coefficients - 1.0)
         tolerated = max(OUTLIER * float(np.median(off)), 1e-9)
-        found = _not_negative(x, np.sqrt(np.minimum(1.0, tolerated / np.maximum(off, 1e-12))))
-    off = np.abs(x @ found - 1.0)
+        coefficients = _not_negative(x, np.sqrt(np.minimum(1.0, tolerated / np.maximum(off, 1e-12))))
+    off = np.abs(x @ coefficients - 1.0)
     error = float(np.mean(np.minimum(off, OUTLIER * max(float(np.median(off)), 1e-9)) ** 2))
     # What a robot waits for is a sum of steps, and relative errors favour the short ones: the sum has to be right.
-    found *= float(time.sum() / ((x @ found) @ time))
-    return found / scale, error
+    coefficients *= float(time.sum() / ((x @ coefficients) @ time))
+    return coefficients / scale, error
 
 
 def _not_negative(x: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
     """Weighted least squares of ``x @ c = 1``; coefficients that would be negative are zero, the others fitted anew."""
     active = [index for index in range(x.shape[1]) if x[:, index].any()]
-    found = np.zeros(x.shape[1])
+    coefficients = np.zeros(x.shape[1])
     while active:
         values = np.linalg.lstsq(x[:, active] * weight[:, None], weight, rcond=None)[0]
         if values.min() >= 0.0:
-            found[active] = values
+            coefficients[active] = values
             break
         active.pop(int(values.argmin()))
-    return found
+    return coefficients
 
 
 def step_errors(terms: StepTerms, steps: Iterable[TimedStep]) -> dict[str, float | str]:

@@ -68,9 +68,9 @@ def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     try:
         with path.open(newline="") as file:
             reader = csv.DictReader(file)
-            missing = [name for name in columns if name not in (reader.fieldnames or ())]
-            if missing:
-                raise InvalidInput(f"no column {missing[0]!r}", where=f"{path}:1")
+            absent = [name for name in columns if name not in (reader.fieldnames or ())]
+            if absent:
+                raise InvalidInput(f"no column {absent[0]!r}", where=f"{path}:1")
             rows = []
             for row in reader:
                 for name in columns:
@@ -166,15 +166,15 @@ def _least_squares(
     target = (time if rest is None else rest)[mask] * weight
     x = np.stack([term[mask] * weight for term in terms], axis=1)
     active = list(range(len(terms)))
-    found = [0.0] * len(terms)
+    coefficients = [0.0] * len(terms)
     while active:
         values = np.linalg.lstsq(x[:, active], target, rcond=None)[0]
         if values.min() >= 0.0:
             for index, value in zip(active, values, strict=True):
-                found[index] = float(value)
+                coefficients[index] = float(value)
             break
         active.pop(int(values.argmin()))
-    return found
+    return coefficients
 
 
 def _errors(

@@ -107,7 +107,7 @@ def passages(
         door_s: what it takes as a rule, for jobs of which the journal tells nothing more.
         since_s, until_s: of arrivals.
     """
-    found: dict[str, float] = {}
+    door_times_s: dict[str, float] = {}
     asleep: list[tuple[str, float]] = []
     composed_s = over_s = -math.inf
     for event in events:
@@ -117,7 +117,7 @@ def passages(
         elif kind == "step":
             composed_s = float(event["t_s"])
             for job, arrival_s in asleep:
-                found[job] = composed_s - arrival_s
+                door_times_s[job] = composed_s - arrival_s
             asleep.clear()
         elif kind == "arrive" and since_s <= float(event["t_s"]) <= until_s:
             job, arrival_s = str(event["job"]), float(event["t_s"])
@@ -125,8 +125,8 @@ def passages(
                 asleep.append((job, arrival_s))
             else:
                 # Whatever was composed before it was through, it is not in.
-                found[job] = max(door_s, composed_s - arrival_s + JUST_AFTER_S)
-    return found
+                door_times_s[job] = max(door_s, composed_s - arrival_s + JUST_AFTER_S)
+    return door_times_s
 
 
 def launches(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[float, float]:
@@ -135,15 +135,15 @@ def launches(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[float, fl
     From composing a step of an engine that was idle to composing the next, while the first one runs; 0 where that was
     never so, as without asynchronous scheduling. ``journals`` has the events of each engine apart.
     """
-    found: tuple[list[float], list[float]] = ([], [])
+    launches_s: tuple[list[float], list[float]] = ([], [])
     for events in journals:
         timed = [event for event in events if event.get("event") == "timed"]
         last_s = -math.inf
         for event, after in pairwise(timed):
             if last_s < event["t_s"] and after["t_s"] < event["end_s"]:
-                found[event["prefill_tokens"] > 0].append(float(after["t_s"]) - float(event["t_s"]))
+                launches_s[event["prefill_tokens"] > 0].append(float(after["t_s"]) - float(event["t_s"]))
             last_s = float(event["end_s"])
-    decode_s, prompts_s = (statistics.median(times) if times else 0.0 for times in found)
+    decode_s, prompts_s = (statistics.median(times) if times else 0.0 for times in launches_s)
     return decode_s, prompts_s
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Hashable
 
 from timely.core.clock import AsyncClock, wait_until
 from timely.disciplines.predictors.batching import PredictionStage
-from timely.disciplines.predictors.request_annotator import Annotation, Arrival, Door, Guesses
+from timely.disciplines.predictors.request_annotator import Annotation, Arrival, Guesses, RequestAnnotator
 from timely.disciplines.predictors.urgency import Assignment
 from timely.disciplines.requirements import check_urgency
 from timely.server.settings import ServerSettings
@@ -33,7 +33,7 @@ class PredictionQueue:
         clock: measures how long requests have waited.
     """
 
-    def __init__(self, annotator: Door, settings: ServerSettings, clock: AsyncClock) -> None:
+    def __init__(self, annotator: RequestAnnotator, settings: ServerSettings, clock: AsyncClock) -> None:
         self._annotator = annotator
         self._settings = settings
         self._clock = clock
@@ -65,7 +65,7 @@ class PredictionQueue:
             InvalidInput: its urgency level does not exist.
         """
         check_urgency(arrival.urgency)  # before it shares a batch with others
-        if not self._annotator.missing(arrival, self._reads):
+        if not self._annotator.lacks_prediction(arrival, self._reads):
             return self._unpredicted(arrival)
         waiting: asyncio.Future[Annotation] = asyncio.get_running_loop().create_future()
         self._stage.offer((arrival, waiting), self._clock.now())

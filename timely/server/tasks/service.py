@@ -10,7 +10,7 @@ from typing import Any
 
 from timely.core.clock import AsyncClock
 from timely.core.errors import Conflict, NotAllowed, Overloaded, TimelyError, UnknownName, Unsupported
-from timely.disciplines.predictors.request_annotator import Door, Predictors
+from timely.disciplines.predictors.request_annotator import Predictors, RequestAnnotator
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
 from timely.server.access.principals import Principal
@@ -54,7 +54,9 @@ class TaskService:
         self.catalogue = catalogue
         self.engine = EngineClient(engine, settings, clock)
         self.recorder = TaskRecorder()
-        self.predictions = PredictionQueue(Door(predictors, self.recorder.predicted), settings, clock)
+        self.predictions = PredictionQueue(
+            RequestAnnotator(predictors, self.recorder.predicted), settings, clock
+        )
         self.tasks = TaskTable(settings)
         self.lifecycle = TaskLifecycle(self.engine, self.tasks, self.recorder, settings, clock)
         self.fleet_stop = FleetStop(clock)
