@@ -1,8 +1,8 @@
 """Keeps the processors of this computer out of deep sleep while robots are at work or something is measured.
 
-A processor that has slept wakes late and finds its caches cold, so that what a segment needs takes longer the longer
-nothing happened. Linux lets a program say how long a wake-up may take for as long as it holds a file open; latency
-tests and real-time robots use it. It costs power, hence it is held while there is a task and not before.
+A processor that has slept wakes late and finds its caches cold, so a segment after a pause takes longer. Linux bounds
+the wake-up time for as long as a program holds a certain file open; latency tests and real-time robots use it. It
+costs power, so the file is held only while there is a task.
 """
 
 from __future__ import annotations

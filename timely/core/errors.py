@@ -1,15 +1,6 @@
-"""Every error Timely raises on purpose, as one tree; HTTP and ROS 2 map it to their codes in one place each.
+"""All errors that Timely raises on purpose, as one tree under ``TimelyError``.
 
-TimelyError
- +- InvalidInput         the caller sent something unusable: says what and where
- |   +- UnknownName      a skill set, robot, discipline, task ... that does not exist: lists the known ones
- |   +- TooLarge         a prompt or body over its limit
- +- NotAllowed           a report for a stranger's task, a skill the robot's profile forbids
- +- Conflict             the request contradicts the state (a report for a segment not sent, a task id in use)
- +- UnsafeSegment        the model wrote a segment that the skill set or the robot's limits refuse
- +- Unsupported          this engine cannot do that (chat completions on the simulator, say)
- +- Overloaded           refused at the door, to be tried again later
- +- EngineFailed         the engine died or broke a promise
+HTTP and ROS 2 map them to their codes in one place each. The docstring of each class says what it stands for.
 """
 
 from __future__ import annotations
@@ -41,13 +32,13 @@ def _rebuild(kind: type[TimelyError], message: str, where: str) -> TimelyError:
 
 
 class InvalidInput(TimelyError):
-    """Unusable input."""
+    """The caller sent something unusable; the message says what and where."""
 
     code = "invalid_input"
 
 
 class UnknownName(InvalidInput):
-    """A name that is not registered; the message lists the known ones."""
+    """A skill set, robot, discipline, task or other name that does not exist; the message lists those that do."""
 
     code = "unknown_name"
 
@@ -57,42 +48,42 @@ class UnknownName(InvalidInput):
 
 
 class TooLarge(InvalidInput):
-    """Over a size limit."""
+    """A prompt or a body is over its limit."""
 
     code = "too_large"
 
 
 class NotAllowed(TimelyError):
-    """Understood and refused."""
+    """A report for another client's task, or a skill that the robot's profile forbids."""
 
     code = "not_allowed"
 
 
 class Conflict(TimelyError):
-    """Contradicts the current state."""
+    """The request contradicts the state: a report for a segment not sent, a task id in use."""
 
     code = "conflict"
 
 
 class UnsafeSegment(TimelyError):
-    """A generated segment that must not reach the robot."""
+    """The model wrote a segment that the skill set or the robot's limits refuse."""
 
     code = "unsafe_segment"
 
 
 class Unsupported(TimelyError):
-    """Not something this engine or build can do."""
+    """This engine or build cannot do that, such as chat completions on the simulator."""
 
     code = "unsupported"
 
 
 class Overloaded(TimelyError):
-    """Refused for want of capacity."""
+    """Refused at admission for want of capacity; may be tried again later."""
 
     code = "overloaded"
 
 
 class EngineFailed(TimelyError):
-    """The engine is gone or broke its contract."""
+    """The engine died or broke its contract."""
 
     code = "engine_failed"

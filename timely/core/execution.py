@@ -27,8 +27,8 @@ class ExecutionTrack:
     """The released segments of one task on one robot; all times absolute, seconds, on one clock.
 
     Until a report says otherwise, segment k starts when it has reached the robot and segment k-1 has ended, and
-    takes its expected execution time. Reports may come late, twice or in any order: what is already known better
-    is never overwritten by what is known worse.
+    takes its expected execution time. Reports may come late, twice or in any order: a worse estimate never replaces a
+    better one.
 
     Args:
         arrival_s: when the task arrived.

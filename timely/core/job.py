@@ -61,8 +61,8 @@ class JobSpec:
 class Segment:
     """An executable piece of a plan and its times (all absolute, seconds, on the scheduler's clock).
 
-    The three latencies of TimelyLLM Fig. 3 follow: response time = start of segment 0 minus arrival; waiting
-    time of segment k = ``start_s`` minus the end of segment k-1 (or the arrival); completion = last ``end_s``.
+    The three latencies of TimelyLLM Fig. 3 follow. The response time is the start of segment 0 minus the arrival. The
+    waiting time of segment k is ``start_s`` minus the end of segment k-1, or the arrival. Completion is the last end.
     """
 
     index: int
@@ -115,8 +115,8 @@ FLOAT_COLUMNS = (
     "arrival_s",      # when the job arrived
     "ert_s", "alpha", "beta",  # its time-utility function
     "network_s",      # delay to the robot
-    "due_s",          # when the robot needs the segment in generation: arrival (k = 0) or end of segment k-1;
-                      # of a plain request when its reader got the newest token
+    "due_s",          # when the robot needs the segment in generation: arrival (k = 0) or end of segment k-1
+                      # (a plain request: when its reader got the newest token)
     "resume_s",       # runnable from then on; NEVER while it awaits a value or is not ready; -inf when not parked
     "priority",       # vLLM's own priority
     "expected_tokens",  # predicted output tokens; nan when unknown

@@ -1,6 +1,6 @@
-"""What a queue discipline is: from the table of jobs and a step's limits to who runs in that step.
+"""What a queue discipline is: from the table of jobs and a step's limits to the composition of that step.
 
-Pure: time is an argument, there is no clock, no I/O and no engine in here. The decision is plain data
+Pure: time is an argument, and there is no clock, no I/O and no engine here. The decision is plain data
 (``StepPlan``), so it can be printed, compared and replayed.
 """
 
@@ -73,18 +73,18 @@ class StepLimits:
 
 @dataclass(slots=True)
 class StepPlan:
-    """Who runs in a step.
+    """The composition of a step.
 
     Attributes:
-        tokens: job id -> tokens to compute for it in this step, most important first. 1 for a decoding job
-            (draft tokens of speculative decoding ride along).
+        tokens: job id -> tokens to compute for it in this step, most important first. 1 for a decoding job,
+            whatever draft tokens it has.
         evict: jobs that lose their KV cache before the step, in order.
-        keep: evicted job id -> tokens of its context to save to host memory rather than compute again, the last ones;
-            jobs not named, and engines that cannot, save none.
+        keep: evicted job id -> tokens of its context to save to host memory, the last ones, instead of computing
+            them again. Jobs not named, and engines that cannot, save none.
         wake_s: when nothing runs: the next time a decision may change by itself; ``inf`` if only an event can.
         held: why runnable jobs were left out (``batch``, ``tokens``, ``memory``, ``admission`` ...); empty: none were.
-        steady: as long as everybody in it decodes, nothing joins, closes a segment, becomes runnable or runs short of
-            blocks, the next steps are bound to be this one again.
+        steady: the next steps are bound to equal this one. That ends when a job joins, closes a segment, becomes
+            runnable or runs short of blocks.
     """
 
     tokens: dict[JobId, int] = field(default_factory=dict)
@@ -135,8 +135,8 @@ class Discipline(ABC):
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
         """Compose the next step. Must not change the table.
 
-        Jobs with ``resume_s > now`` are not runnable: no step is there for their sake. In a step that runs anyway a
-        parked one that holds its KV cache may ride along, unless it waits for a value (``resume_s`` NEVER).
+        Jobs with ``resume_s > now`` are not runnable: no step starts for them. A parked one that holds its KV cache
+        may take part in a step that runs anyway, unless it awaits a value (``resume_s`` NEVER).
         """
 
     def check(self, spec: JobSpec) -> None:
@@ -179,8 +179,8 @@ class Discipline(ABC):
     def lead_s(self, job: Job, speed: Speed) -> float:
         """How long before the robot runs dry a parked generation becomes runnable, seconds.
 
-        Long enough for the longest segment of the skill set at the recent speed, twice over, for computing its
-        context again if it was evicted, and for the way there.
+        It covers the longest segment of the skill set at the recent speed, twice. Added are the computation of an
+        evicted context and the way to the robot.
         """
         bound = float(job.table.segment_bound[job.row])
         context_s = float(job.table.prefill_left[job.row]) * speed.prefill_token_s

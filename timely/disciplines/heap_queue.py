@@ -1,8 +1,8 @@
 """Disciplines whose waiting requests stand in a heap: groups by rank, first come first served within a group.
 
-Non-preemptive as vLLM is and as Justitia section IV-C keeps it: who has begun is served until it ends, and
-waiting requests enter in order of their group's rank as space allows. Choosing the next one is O(log n); nothing
-is recomputed for requests that merely wait.
+Non-preemptive, as vLLM is and as Justitia section IV-C keeps it: a request that has begun is served until it ends.
+Waiting requests enter in order of their group's rank as space allows. Choosing the next one is O(log n); nothing is
+recomputed for requests that wait.
 """
 
 from __future__ import annotations
@@ -146,11 +146,11 @@ class GroupQueue:
 
 
 class QueueDiscipline(Discipline):
-    """Who has begun runs on; then evicted requests, then fresh ones, each by the rank of its group.
+    """Jobs that have begun run on; then evicted requests, then fresh ones, each by the rank of its group.
 
-    A parked generation is one that has begun: when its robot needs it, it goes ahead of everything that has
-    not begun, as vLLM's swapped requests do (Justitia, footnote 3), and while parked it is the first to give
-    up its KV cache. Subclasses say which group a job belongs to and how groups rank.
+    A parked generation has begun. When its robot needs it, it goes ahead of all that have not, as vLLM's swapped
+    requests do (Justitia, footnote 3). While parked it is the first to give up its KV cache. Subclasses say which
+    group a job belongs to and how groups rank.
     """
 
     def __init__(self) -> None:
@@ -252,7 +252,7 @@ class QueueDiscipline(Discipline):
             plan.wake_s = next_wake(table, limits.now)
         if len(plan.tokens) < len(pool) or len(self._fresh) or len(self._evicted):
             plan.held = "batch" if builder.slots <= 0 else "tokens" if builder.budget <= 0 else "memory"
-        # Who waits cannot enter before somebody leaves, and who runs is not interrupted.
+        # A waiting job cannot enter before one leaves, and a running one is not interrupted.
         plan.steady = builder.prefill_tokens == 0 and not plan.evict and len(plan.tokens) == len(pool)
         plan.steady = plan.steady and not self._offered
         return plan

@@ -48,7 +48,7 @@ class Lengths:
     def left(table: JobTable, rows: Rows) -> Floats:
         """Expected output tokens still to come, at least 1: a generation past its prediction is about to end.
 
-        For a segmented generation those up to its next park, at most its longest segment: the work that the
+        Of a segmented generation those up to its next park, at most its longest segment. That is the work that the
         machine does for it in one go.
         """
         whole = np.maximum(1.0, table.rank[rows] - table.output_tokens[rows])

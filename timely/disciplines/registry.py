@@ -72,7 +72,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> type[Discipline]:
-    """The class of that name. ``NAME=FILE`` also checks the predictor file, so that a wrong one is told at start.
+    """The class of that name. ``NAME=FILE`` also checks the predictor file, so that a wrong one is an error at start.
 
     Raises:
         UnknownName: not registered; the message lists those that are.

@@ -1,4 +1,4 @@
-"""What disciplines need from the engine and from requests, and the errors that say so at start and at the door."""
+"""What disciplines need from the engine and from requests, and the errors that say so at start and at admission."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_needs(info: DisciplineInfo, available: Collection[str]) -> None:
 
 
 def reads(info: DisciplineInfo) -> frozenset[str]:
-    """Which of the fields that can be predicted at the door the discipline goes by: those its needs name."""
+    """Fields that can be predicted at admission and that the discipline's needs name."""
     return frozenset(
         field for field in (URGENCY, EXPECTED_TOKENS) if any(field in need for need in info.needs)
     )

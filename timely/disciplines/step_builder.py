@@ -227,7 +227,7 @@ class KeyedDiscipline(Discipline):
             plan.held = held or ("batch" if builder.slots <= 0 else "tokens")
             plan.steady = self._settled(builder)
         else:
-            # Whoever can run does, whatever the order: only an event changes that.
+            # All runnable jobs run, whatever the order: only an event changes that.
             plan.steady = builder.prefill_tokens == 0 and not plan.evict
         return plan
 

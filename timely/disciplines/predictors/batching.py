@@ -77,7 +77,7 @@ class PredictionStage(Generic[Item]):
                 start = self._start_s()
                 if start > now:
                     return done
-                # Whoever is here when the call begins goes along, up to a batch.
+                # Requests that are queued when the call begins are in it, up to a batch.
                 items: list[Item] = []
                 while self._queue and len(items) < self.batch and self._queue[0][0] <= start:
                     items.append(self._queue.popleft()[1])

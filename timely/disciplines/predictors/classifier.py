@@ -1,8 +1,7 @@
 """Texts into classes: a linear classifier on sentence vectors, trained in seconds, kept in a file of numbers.
 
-The paper on semantic scheduling uses DistilBERT (section 4); this is the one for everybody else: no accelerator, no
-download, a prompt in well under a millisecond. What a class means (an urgency level, a length bucket) is not known
-here.
+The paper on semantic scheduling uses DistilBERT (section 4). This classifier needs no accelerator and no download, and
+takes well under a millisecond a prompt. The caller knows what a class means: an urgency level or a length bucket.
 """
 
 from __future__ import annotations
@@ -173,8 +172,8 @@ def _fit(
 ) -> tuple[Floats, Floats]:
     """Accelerated gradient descent; vectors have unit length, so one is a safe step for a weighted mean."""
     rows, width = x.shape[0], x.shape[1] + 1
-    # In slabs: products so small that BLAS does not split them over threads, which wait for each other for seconds
-    # on a machine that is busy serving.
+    # Slabs make products so small that BLAS does not split them over threads. On a machine that is busy serving,
+    # these would wait for each other for seconds.
     slab = max(1, SMALL_PRODUCT // (width * classes))
     slabs = -(-rows // slab)
     features = np.zeros((slabs * slab, width))

@@ -3,8 +3,8 @@
 Two embedders, one interface. ``hash`` needs numpy only: words and word pairs hashed into a fixed number of
 signed buckets. It sees shared words, not shared meaning. ``wordllama`` (optional; MIT, 16 MB of token vectors
 inside its package, no download, no accelerator) also brings paraphrases together. Transformer encoders such as
-MiniLM take milliseconds of CPU for each prompt, several times what a scheduling decision may cost, and come
-from a download hub, so there is none here; any object with these three members can be passed in instead.
+MiniLM take milliseconds of CPU for each prompt, several times what a scheduling decision may cost. They also come from
+a download hub, so there is none here. Any object with these three members can be passed in instead.
 
 Cosines are not comparable between embedders. Each brings the threshold at which its neighbours are worth
 having, which plays the part of the 0.8 of SageSched section 3.1. Measured on 1,201 dialogues with the length of

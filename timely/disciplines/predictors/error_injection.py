@@ -1,6 +1,6 @@
 """Predictions that are wrong by a given rate, for sensitivity studies (semantic scheduling, section 4.1).
 
-The paper's one notion of error: at rate 0.2, a fifth of the requests are mistaken and the mean distance between
+The paper's notion of error: at rate 0.2, a fifth of the requests are predicted wrong. Then the mean distance between
 prediction and truth is 0.2 of the range.
 """
 
@@ -19,8 +19,8 @@ def mistaken_levels(
 ) -> list[int]:
     """Levels of which a share ``rate`` is wrong.
 
-    A wrong level is drawn so that wrong ones are off by ``classes * rate`` on average where the range allows that
-    (at least 1, at most the farther end), which is the paper's distance of ``rate`` levels' range.
+    Wrong levels are off by ``classes * rate`` on average where the range allows that: at least 1, at most the farther
+    end. That is the paper's distance, ``rate`` of the range.
     """
     _check(rate)
     choices: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}

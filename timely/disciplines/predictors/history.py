@@ -1,7 +1,7 @@
 """Output lengths from the recent past: similar prompts got answers of similar length (SageSched section 3.1).
 
-No training: a request that ends is remembered with its prompt's embedding, a request that arrives is told the
-output lengths of the remembered ones that are similar. It yields a distribution, not a number.
+There is no training. A request that ends is stored with its prompt's embedding; a request that arrives gets the output
+lengths of similar stored ones. The result is a distribution, not a number.
 """
 
 from __future__ import annotations

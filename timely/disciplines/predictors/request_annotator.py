@@ -1,10 +1,9 @@
-"""What a server knows of requests before they queue: the predictor files it was given, and what they say of each.
+"""Predictions for requests before they queue, from the predictor files of a server.
 
-Two kinds of prediction are made at the server's door, in front of every queue: an urgency level and an output length,
-for requests that bring none. The two others need what has been served and stand inside their disciplines: what an
-application costs (``justitia``), and the lengths that similar prompts got (``sagesched``). ``Predictors`` sorts files
-into these, ``RequestAnnotator`` fills in a request. Pure: time is an argument; who calls, when, and in which thread is the server's
-affair.
+Two kinds are made at admission, before every queue: an urgency level and an output length, for requests that bring
+none. The two others need what has been served and are made inside their disciplines. They are the cost of an
+application (``justitia``) and the lengths that similar prompts got (``sagesched``). ``Predictors`` sorts files into
+these, and ``RequestAnnotator`` fills in a request. Pure: time is an argument; calls and threads are the server's.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ EXAMPLES = "examples"
 """Instead of a file: the urgency classifier trained on the texts that ship."""
 
 NONE = "none"
-"""Instead of a file: nothing is predicted at the door."""
+"""Instead of a file: nothing is predicted at admission."""
 
 HURRY_LEVEL = 1
 """A robot in a hurry is never rated less urgent than this; the rule of ``semantic`` where nothing is predicted."""
@@ -45,7 +44,7 @@ class Predictors:
     """Predictor files by where they belong.
 
     Attributes:
-        urgency, lengths: for the door, or None.
+        urgency, lengths: for admission, or None.
         files: for disciplines: each takes those of its kind.
     """
 
@@ -57,7 +56,7 @@ class Predictors:
     def read(cls, names: Iterable[str]) -> Predictors:
         """Sort predictor files by what they say they are.
 
-        Without any, urgency is told by ``examples``, which is better than nothing and no triage.
+        Without any, ``examples`` predicts urgency, which is better than nothing and no triage.
 
         Args:
             given: files, ``examples``, or ``none`` by itself.
@@ -108,7 +107,7 @@ def _urgency(path: Path) -> UrgencyPredictor:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request at the door: its name, what it says in words, and what it brings.
+    """A request at admission: its name, its words, and the hints it brings.
 
     Attributes:
         urgency, expected_tokens: as it brings them, or None. hurry: its robot is in a hurry.

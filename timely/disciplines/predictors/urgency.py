@@ -1,7 +1,7 @@
 """Urgency levels from words (semantic scheduling, section 3.3): predicted, or an operator's, and always on record.
 
-Five levels, 0 the most urgent, like those of the Emergency Severity Index. The predictor stands at the door, in
-front of the queue: it fills in the ``urgency`` of requests that come without one. ``PredictionStage`` models
+Five levels, 0 the most urgent, like those of the Emergency Severity Index. The predictor works at admission,
+before the queue: it fills in the ``urgency`` of requests that come without one. ``PredictionStage`` models
 what that costs in time.
 """
 
@@ -52,8 +52,8 @@ class UrgencyGuess:
 class UrgencyPredictor:
     """A classifier's probabilities turned into a level, on the safe side.
 
-    The paper takes the likeliest level. A request rated too low may cost a life and one rated too high some
-    seconds, so this takes the most urgent level that the request reaches with probability ``caution``: 0.5 is the
+    The paper takes the likeliest level. But a request rated too low may cost a life, and one rated too high some
+    seconds. So this takes the most urgent level that the request reaches with probability ``caution``: 0.5 is the
     median level, less is more careful.
 
     Args:
@@ -246,8 +246,9 @@ def examples() -> tuple[list[str], list[int]]:
 def example_classifier(embedder_name: str = "hash") -> TextClassifier:
     """A classifier trained on ``examples`` at its first use, in under a second.
 
-    A start, not a triage system. Ten-fold cross-validation on its own 150 texts, mean of four: with ``hash`` 39% of
-    the likeliest levels are right and 80% at most one off, with ``wordllama`` 47% and 87% (guessing: 20% and 52%).
+    A start, not a triage system. Measured by ten-fold cross-validation on its own 150 texts, mean of four. With
+    ``hash`` 39% of the likeliest levels are right and 80% at most one off. With ``wordllama`` it is 47% and 87%, by
+    guessing 20% and 52%.
     The predictor's caution takes the share rated too low from 32% to 22% and from 24% to 18%. Train one on labelled
     texts of your own domain with ``TextClassifier.train``.
 

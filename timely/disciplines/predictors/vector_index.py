@@ -1,7 +1,7 @@
-"""A window of unit vectors, first in first out, searched by cosine: numpy alone, or FAISS where it is wanted.
+"""A window of unit vectors, first in first out, searched by cosine: numpy alone, or FAISS.
 
-Both give the same answer to the last bit: a search is taken from the fast single-precision products, and rows
-so close to the threshold that rounding could decide are decided again in double precision.
+Both give the same answer to the last bit. A search uses the fast single-precision products. Rows so close to the
+threshold that rounding could decide are decided again in double precision.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A step's time depends on its members, and a job that joins delays all others in it. So candidates are considered in the
 order of an index. Each joins only if it gains at least what the members lose:
 
-* **Index.** Apparent tardiness cost, the classic rule for weighted tardiness (Vepsalainen and Morton 1987): the slope
-  of the utility over the work left, discounted while there is slack. Late jobs stand in the order of Smith's rule, so
+* **Index.** Apparent tardiness cost, the classic rule for weighted tardiness (Vepsalainen and Morton 1987). It is the
+  slope of the utility over the work left, discounted while there is slack. Late jobs stand in the order of Smith's rule, so
   a task that cannot be saved does not hold up those that can.
 * **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
   closes, or those of the members do. A member with less slack than that loses its slope times the difference.
@@ -17,12 +17,12 @@ order of an index. Each joins only if it gains at least what the members lose:
   jobs included.
 * **Early is better.** Before its deadline a job still counts ``EARLY_SHARE`` of its slope. With slack on all sides the
   composition then tends to short responses instead of leaving them to chance.
-* **Plain requests.** The utility of a request without segments is that of its first token; from then on each token is
-  due one expected response time after the one before. How many are still to come is learned from finished answers.
+* **Plain requests.** The utility of a request without segments is that of its first token. From then on each token is
+  due one expected response time after the one before. The tokens still to come are learned from finished answers.
 * **Opportunistic decode.** A parked generation joins a step that runs anyway if that delays no member too much.
   Decoding it with others is nearly free; decoding it alone later costs a whole step a token. It never starts a step
-  before its robot is about to run dry. While less KV cache is free than in use all parked generations join: a complete
-  plan gives its memory back, a waiting one is evicted and computed again. Otherwise reporting robots fill the step up
+  before its robot is about to run dry. While less KV cache is free than in use, all parked generations join. A complete
+  plan gives its memory back; a waiting one is evicted and computed again. Otherwise reporting robots fill the step up
   to ``MAX_RIDERS`` sequences, and at least one more joins at each decision. More would close their segments together,
   and these would leave one after the other. Of robots that do not report all join: far ahead they bear that their
   execution times are wrong.
