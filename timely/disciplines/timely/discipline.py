@@ -4,8 +4,8 @@ A step's time depends on its members, and a job that joins delays all others in 
 order of an index. Each joins only if it gains at least what the members lose:
 
 * **Index.** Apparent tardiness cost, the classic rule for weighted tardiness (Vepsalainen and Morton 1987). It is the
-  slope of the utility over the work left, discounted while there is slack. Late jobs stand in the order of Smith's rule, so
-  a task that cannot be saved does not hold up those that can.
+  slope of the utility over the work left, discounted while there is slack. Late jobs stand in the order of Smith's
+  rule, so a task that cannot be saved does not hold up those that can.
 * **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
   closes, or those of the members do. A member with less slack than that loses its slope times the difference.
 * **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.
