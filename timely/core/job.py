@@ -115,8 +115,8 @@ FLOAT_COLUMNS = (
     "arrival_s",      # when the job arrived
     "ert_s", "alpha", "beta",  # its time-utility function
     "network_s",      # delay to the robot
-    "due_s",          # when the robot needs the segment in generation: arrival (k = 0) or end of segment k-1
-                      # (a plain request: when its reader got the newest token)
+    "due_s",          # when the robot needs segment k: the arrival, then the end of segment k-1;
+                      # of a plain request when its reader got the newest token
     "resume_s",       # runnable from then on; NEVER while it awaits a value or is not ready; -inf when not parked
     "priority",       # vLLM's own priority
     "expected_tokens",  # predicted output tokens; nan when unknown

@@ -1,4 +1,4 @@
-"""Who was left out of a step, and by what keys: plain data for journals and for ``timely explain``."""
+"""Which jobs a step left out, and by what keys: plain data for journals and for ``timely explain``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ MAX_LEFT_OUT = 8
 
 
 def choice(plan: StepPlan, table: JobTable, discipline: Discipline, limits: StepLimits) -> dict[str, Any]:
-    """``{"held", "left", "served", "out"}``: why jobs were left out, how many, and ``[job, key]`` pairs of those who
-    run and of the first who do not. The key is None where the discipline has none."""
+    """``{"held", "left", "served", "out"}``: why jobs were left out, how many, and ``[job, key]`` pairs.
+
+    ``served`` has the jobs that run, ``out`` the first that do not. The key is None where the discipline has none.
+    """
     runnable = np.flatnonzero(table.resume_s <= limits.now)
     keys = discipline.keys(table, limits) if isinstance(discipline, KeyedDiscipline) else None
     out = [row for row in runnable.tolist() if table.jobs[row].job_id not in plan.tokens]

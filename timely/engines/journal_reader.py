@@ -16,10 +16,10 @@ def replay_journal(
     """What ``timely.engines.sim.journal.Journal.to_dict`` gives, from the events of the live scheduler.
 
     Args:
-        events: of one engine, in order; others than of steps and evictions are passed over.
-        origin_s: the trace's origin on the scheduler's clock; what was before is left out.
-        jobs: request id -> the trace's job; requests not in it (the warm-up's) are left out. vLLM may add a suffix of
-            its own to a request's id.
+        events: of one engine, in order; only those of steps and evictions count.
+        origin_s: the trace's origin on the scheduler's clock; earlier events are left out.
+        jobs: request id -> the trace's job, where vLLM may add a suffix to the id. Other requests, such as the
+            warm-up's, are left out.
     """
 
     def job_of(request: str) -> int | str | None:

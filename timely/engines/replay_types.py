@@ -1,7 +1,7 @@
 """What a replay hands to an engine and gets back: planned tasks in, one record a task out, engine-neutral.
 
-A planned task carries the plan its trace recorded, token count by token count, so that any engine generates
-exactly that plan and only the timing is its own.
+A planned task carries the recorded plan with its token counts. So any engine generates exactly that plan, and only the
+timing is its own.
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ class PlannedTask:
     """One task of a trace. ``arrival_s`` is when the service receives it, seconds from the trace's origin.
 
     ``prefix`` names the shared beginning of the prompt (skill set and robot); ``shared_prefix_tokens`` of the
-    ``prompt_tokens`` belong to it. A request of an application that needs the answers of others of its
-    application first names them in ``after``: it is sent ``after_s`` seconds after the last of them ended, never before
-    ``arrival_s``. ``expected_tokens`` is a length prediction that came with the request; ``max_tokens`` is the limit it
-    asked for (None: exactly what the plan needs, which tells a discipline its true length).
+    ``prompt_tokens`` belong to it. A request that needs the answers of others of its application names them in
+    ``after``. It is sent ``after_s`` seconds after the last of them ended, never before ``arrival_s``. ``max_tokens``
+    is the limit it names; None: exactly what the plan needs, which gives its true length away.
     """
 
     job: int | str
@@ -134,9 +133,9 @@ class ReplayOptions:
         max_resident: most jobs that may hold KV at once, parked ones included; None: as many as blocks allow.
         prefill_chunk: most prompt tokens of one job in a step; None: the token budget.
         segment_bound: longest segment, tokens, where the trace does not say (TimelyLLM section 7.1: 10).
-        eviction: what becomes of an evicted job's context: ``discipline`` (what the discipline asks to keep moves to
-            host memory, if the profile has a rate for that; the rest is computed again), ``recompute`` everything,
-            ``swap`` everything, or ``auto``: whichever the profile makes cheaper.
+        eviction: what becomes of an evicted job's context: ``recompute`` everything, ``swap`` everything, or ``auto``,
+            the one that the profile makes cheaper. With ``discipline`` what the discipline keeps moves to host memory,
+            if the profile has a rate for that; the rest is computed again.
         estimate_factor: estimates of execution times are this times the truth ...
         estimate_noise: ... times a log-normal factor of this sigma.
         warm_prefixes: shared prefixes are in the prefix cache from the start, as on a server that has been running.
@@ -144,11 +143,10 @@ class ReplayOptions:
         learned_speed: the discipline learns step times online, as in the live engine; False: it is given the
             profile's own.
         journal: keep the decisions (needed by ``timely explain``).
-        draft_tokens: draft tokens a round of speculative decoding, for requests that give their acceptance; None: the
-            profile's, which is 0 (no speculation) unless it says otherwise. Simulator only.
-        door_s: what a task takes from its arrival to the engine's knowing of it, seconds; one passes after the other.
-            Of tasks that arrive together an engine that sleeps begins a step with the first. Simulator only: a real
-            server has a door.
+        draft_tokens: draft tokens a round of speculative decoding, for requests that give their acceptance. None: the
+            profile's, by default 0 (no speculation). Simulator only.
+        door_s: what a task takes from its arrival to the engine's queue, seconds; tasks pass one after the other. Of
+            tasks that arrive together an engine that sleeps begins a step with the first. Simulator only.
         step_noise: step times scatter log-normally with this sigma around the profile's, as drawn by ``seed``.
         prompt_noise: the same of steps with prompts; as ``step_noise`` unless given.
             Simulator only: a real machine has noise of its own.

@@ -16,7 +16,7 @@ GAIN = 0.5
 SLOWEST_PACE = 1.0
 """A robot that is slower than its profile has its next segment early, which costs nothing: paces never exceed this."""
 FASTEST_PACE = 0.5
-"""Lowest pace: what is faster than that needs another profile (``lrtrace fit``)."""
+"""Lowest pace: a faster robot needs another profile (``lrtrace fit``)."""
 PLAUSIBLE = 0.25
 """Segments done in a smaller share of the expected time teach nothing: a branch that was not taken, a wrong clock."""
 SHORTEST_S = 0.1
@@ -37,10 +37,10 @@ def skills_of(text: str) -> str:
 
 
 class Paces:
-    """Measured over expected execution time, by robot and skill, kept while the engine lives; 1 where nothing is known.
+    """Measured over expected execution time, by robot and skill, kept while the engine lives; 1 without reports.
 
-    Deterministic: the same reports in the same order give the same paces. Bounded: each pace is from
-    ``FASTEST_PACE`` to ``SLOWEST_PACE``, and the robots heard of longest ago are forgotten beyond ``MOST_ROBOTS``.
+    Deterministic: the same reports in the same order give the same paces. Bounded: each pace is from ``FASTEST_PACE``
+    to ``SLOWEST_PACE``. Beyond ``MOST_ROBOTS`` the robots whose reports are oldest are forgotten.
     A robot without a name has no pace.
     """
 
@@ -72,7 +72,7 @@ class Paces:
         robot.learn(skills_of(text), seen)
 
     def robots(self) -> dict[str, float]:
-        """Pace by robot, for whom something is known; those heard of last, at most ``SHOWN``."""
+        """Pace by robot that has reported; the latest, at most ``SHOWN``."""
         names = list(self._robots)[-SHOWN:]
         return {name: self._robots[name].pace for name in names}
 

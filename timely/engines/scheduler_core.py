@@ -1,8 +1,8 @@
 """The scheduling state machine both engines run: jobs, parking, due times, reports, and the discipline on top.
 
-It knows no engine: an engine tells it what happened (arrived, computed, closed a segment, evicted, finished)
-and asks it what to run next. So the simulator and the live vLLM scheduler take the same decisions from the
-same code, and a test can compare them.
+It depends on no engine. An engine calls it when something happened (an arrival, a token, a closed segment, an
+eviction, an end) and asks it what to run next. So the simulator and the live vLLM scheduler take the same decisions
+from the same code, and a test can compare them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JOURNAL_HINTS = ("urgency", "priority", "app", "expected_tokens")
 """Hints that the journal notes of an arrival."""
 
 STEPS_IN_FLIGHT = 16
-"""Most composed steps remembered until their end is told; vLLM's pipeline holds fewer."""
+"""Most composed steps kept until they are over; vLLM's pipeline holds fewer."""
 
 UNMOVED_S = 1e-6
 """A report that moves the end of a robot's work by less repeats what was expected; the rest is rounding."""
@@ -81,7 +81,7 @@ class Controller:
         """What each job's robot is doing."""
         self._limits: StepLimits | None = None
         self._steps: deque[list[JobId]] = deque(maxlen=STEPS_IN_FLIGHT)
-        """Who took part in each step that is composed and not over: more than one with asynchronous scheduling."""
+        """Members of each step that is composed and not over; several steps with asynchronous scheduling."""
 
     # ------------------------------------------------------------------ what happened
 
@@ -178,7 +178,7 @@ class Controller:
         return segment
 
     def report(self, job_id: JobId, report: ExecutionReport, now: float) -> Job | None:
-        """What a robot did replaces the estimate; repeats and late-comers change nothing.
+        """A robot's report replaces the estimate; repeated and late ones change nothing.
 
         Returns the job, or None when it is not live (any more). A value report only checks and clears the
         wait; appending the value to the context is the engine's.
@@ -206,7 +206,7 @@ class Controller:
         return job
 
     def _learn_pace(self, job: Job, segment: Segment, report: ExecutionReport, began: bool) -> None:
-        """One segment more is known of this robot; a blocking one also waits for what it asks about."""
+        """A robot has ended a segment; a blocking one teaches nothing, since it waits for what it reads."""
         if segment.blocking:
             return
         measured_s = report.elapsed_s
@@ -244,7 +244,7 @@ class Controller:
         self.discipline.due_changed(job, now)
 
     def set_urgency(self, job_id: JobId, urgency: int, now: float) -> Job | None:
-        """An operator's word on a live job replaces what it came with; None when it is not live.
+        """An operator's urgency replaces that of a live job; None when it is not live.
 
         Raises:
             InvalidInput: no such level.
@@ -353,7 +353,7 @@ class Controller:
     def ran(
         self, sequences: int, prefill_tokens: int, step_s: float, *, prompts_follow: bool = False
     ) -> None:
-        """The oldest step not over is: learn from its time, and charge it whole to each who took part.
+        """The oldest step is over: learn from its time, and charge it whole to each member.
 
         Args:
             prompts_follow: the next step was composed while this one ran, and has prompts; see ``StepLearner``.
@@ -396,8 +396,8 @@ class Controller:
     def _postpone(self, job: Job, now: float) -> None:
         """A report moved the end of the robot's work: what is due moves with it, by as much.
 
-        How early a parked generation becomes runnable stays as it was found when it was parked, whether its robot
-        reports or not.
+        How early a parked generation becomes runnable stays as it was when it was parked, whether its robot reports
+        or not.
         """
         table, row = job.table, job.row
         before = float(table.due_s[row])

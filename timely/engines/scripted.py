@@ -1,9 +1,9 @@
 """An engine without a model: plans come from a script, everything else (steps, parking, KV, reports) behaves.
 
-It ships with the engine interface: the server, the ROS 2 bridge and the client are tested against it, and
-``timely serve --engine scripted`` is a dry run of a fleet. The scheduling is the real one (``Controller`` and a
-discipline); only tokens are made up, and each step takes the time that a simple cost formula gives, on a clock
-that a test may own. It knows no grammar and reads no model.
+It ships with the engine interface. The server, the ROS 2 bridge and the client are tested against it, and ``timely
+serve --engine scripted`` is a dry run of a fleet. The scheduling is the real one (``Controller`` and a discipline).
+Only tokens are made up, and each step takes the time of a simple cost formula, on a clock that a test may own. It has
+no grammar and reads no model.
 """
 
 from __future__ import annotations
@@ -374,8 +374,8 @@ class ScriptedEngine(Engine):
             if plan.tokens:
                 before_step = self._closed
                 await self._step(plan)
-                # What the step closed goes on its way, from one task of this loop to the next and out of the socket,
-                # before the next step is decided on.
+                # Closed segments leave first, from one task of this loop to the next and out of the socket; then
+                # the next step is composed.
                 for _ in range(TURNS * max(1, self._closed - before_step)):
                     await asyncio.sleep(0)
             else:

@@ -185,9 +185,9 @@ class AppCostModel:
 def train(samples: Sequence[Sample], *, seed: int = 0, decay: float = 1e-2) -> AppCostModel:
     """Train the model of one application type.
 
-    Four layers; the first is half as wide as the average input has words, within 16..64. (The paper has it
-    proportional to the average input), the others narrow from there; of three starts the best is kept, since a
-    narrow network may start dead. Squared error of the logarithm, since costs span orders of magnitude, with
+    Four layers. The first is half as wide as the average input has words, within 16..64; in the paper it is
+    proportional to the average input. The others narrow from there. Of three starts the best is kept, since a narrow
+    network may start dead. The loss is the squared error of the logarithm, since costs span orders of magnitude, with
     L2 regularisation ``decay``.
 
     Raises:

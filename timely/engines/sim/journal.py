@@ -1,7 +1,7 @@
-"""What a run leaves behind about its decisions: who took part in which steps, who was left out, state over time.
+"""A run's record of its decisions: which jobs took part in which steps, which were left out, state over time.
 
-Compact on purpose: a job's participation is kept as runs of steps, not step by step, and who was left out is
-noted only when that changes.
+It is compact. A job's participation is kept as runs of steps, not step by step. Jobs left out are noted only when they
+change.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ MAX_SAMPLES = 4_000
 class Journal:
     """Runs, evictions and choices of one replay.
 
-    ``to_dict`` gives ``{"t_s", "step_s", "runs", "evictions", "choices"}``: begin and duration of every step;
-    ``runs[job]`` as ``[kind, first step, last step, tokens a step]`` with kind 0 decode and 1 prompt; evictions as
-    ``[step, job]``; choices as ``{"step", "held", "left", "served", "out"}`` with ``[job, key]`` pairs.
+    ``to_dict`` gives ``{"t_s", "step_s", "runs", "evictions", "choices"}``. ``t_s`` and ``step_s`` are begin and
+    duration of every step. ``runs[job]`` is ``[kind, first step, last step, tokens a step]`` with kind 0 decode and 1
+    prompt. An eviction is ``[step, job]``, a choice ``{"step", "held", "left", "served", "out"}`` with ``[job, key]``
+    pairs.
     """
 
     def __init__(self) -> None:

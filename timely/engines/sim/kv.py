@@ -1,9 +1,8 @@
 """KV blocks of the simulated engine, counted as vLLM counts them: shared prefixes, references, LRU reuse.
 
-Blocks are counted, not named. What matters of vLLM's block pool is kept: a prompt's shared prefix is stored once
-and referenced by every job that uses it, as deep as its own prompt goes; blocks nobody references keep their content
-until they are needed for something else, the longest unused first and of one owner the last blocks first; so a job
-that was evicted finds again whatever has not been reused.
+Blocks are counted, not named. A prompt's shared prefix is stored once; each job that uses it references it as deep as
+its own prompt goes. Blocks without a reference keep their content until they are needed for something else. The
+longest unused go first, and of one owner the last blocks first. So an evicted job finds again what was not reused.
 """
 
 from __future__ import annotations
@@ -100,8 +99,8 @@ class BlockPool:
         self.capacity = capacity
         self.block_tokens = block_tokens
         self._unused = capacity
-        # Owner -> blocks, longest idle first. An owner is a Prefix, a Holding (evicted), or an object() for
-        # blocks whose content nobody can use again but which wait in the same queue.
+        # Owner -> blocks, longest idle first. An owner is a Prefix, a Holding (evicted), or an object(). The blocks
+        # of the last kind hold nothing of use, but they wait in the same queue.
         self._idle: OrderedDict[object, int] = OrderedDict()
         self._idle_blocks = 0
         self._prefixes: dict[Hashable, Prefix] = {}

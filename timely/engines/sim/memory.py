@@ -1,4 +1,4 @@
-"""KV memory of the simulated engine: who holds blocks, who finds them again, what moves to host memory."""
+"""KV memory of the simulated engine: which jobs hold blocks, find them again, or have them in host memory."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Memory:
 
     @property
     def swap_s_per_token(self) -> float:
-        """What a discipline is told: seconds to bring a token back; ``inf`` when nothing moves to the host."""
+        """Seconds to bring a token back; ``inf`` when nothing moves to the host."""
         return self._rate if self._rate > 0.0 and self._eviction != "recompute" else math.inf
 
     @property

@@ -1,8 +1,8 @@
 """The simulated engine: steps on a virtual clock, decided by the controller that the live engine uses too.
 
-One step at a time: ask the controller, take blocks, let the profile say how long it takes; at its end tokens
-appear, segments close, robots hear of them. Everything between two steps (arrivals, reports) is an event. With an
-asynchronous profile the next step is composed as soon as one begins, of what is known by then.
+One step at a time: the controller composes it, blocks are taken, and the profile gives its time. At its end tokens
+appear, segments close, and robots get them. Arrivals and reports between two steps are events. With an asynchronous
+profile the next step is composed as soon as one begins, from the state at that time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Simulator:
             is the same, sooner.
         discipline: one that is set up already (with a trained predictor, say); created by ``options.discipline``
             unless given. Whether it makes sense without speculation is then the caller's affair.
-        speed: what is known of step times beforehand, and learned on from there; nothing unless given. Not where
+        speed: step times learned before, to learn on from; none by default. Not where
             ``options.learned_speed`` is false.
 
     Raises:
@@ -159,8 +159,7 @@ class Simulator:
         """Run all tasks (in order of arrival) to their end.
 
         Args:
-            keep_partial: Ctrl-C gives what is done so far; a part passes for the whole where nobody looks, so whoever
-                asks has to.
+            keep_partial: Ctrl-C gives what is done so far; the caller has to look at ``partial``.
 
         Raises:
             EngineFailed: the discipline runs nothing although jobs are runnable, and nothing will change that.
@@ -385,7 +384,7 @@ class Simulator:
                 live.computed = end
                 members.append((live, 1, False))
             if ahead:
-                # Whoever is asked next takes it for computed.
+                # The next composition takes it for computed.
                 table.context_tokens[row] = end
                 if left:
                     table.prefill_left[row] = left - tokens
@@ -483,8 +482,8 @@ class Simulator:
     ) -> None:
         """Append the steps that are bound to follow: everybody decodes on, and nothing happens in between.
 
-        A steady plan holds until a segment closes, an event comes, a parked job becomes runnable or blocks run
-        short; the last step counted here is the one in which one of that does.
+        A steady plan holds until a segment closes, an event comes, a parked job becomes runnable or blocks run short.
+        The last step counted here is the one in which one of these happens.
         """
         most = min(live.boundary - live.output for live, _, _ in members)
         if most < 2:
@@ -604,8 +603,8 @@ class Simulator:
     def _round(self, live: Live, drafted: int, now: float) -> int:
         """A round of speculative decoding is verified: how many tokens it gave.
 
-        Nothing follows the last token, and nothing follows a blocking skill before its value is there: what was
-        drafted beyond is void, as on the live engine.
+        Nothing follows the last token, and nothing follows a blocking skill before its value is there. Draft tokens
+        beyond are void, as on the live engine.
         """
         task = live.task
         right = self.speculation.round(task.job, task.acceptance or 0.0, drafted)

@@ -18,7 +18,7 @@ def token_rate(acceptance: float, drafts: int) -> float:
     """Chance of one draft token, given that those before it in the round are right.
 
     A trace's ``acceptance`` is the share of all draft tokens that is accepted (LAPS-SD's ``A``). Verification keeps
-    the tokens before the first wrong one, so with a chance ``p`` each a round keeps ``p + p^2 + ... + p^n``, and this
+    the tokens before the first wrong one. So with a chance ``p`` each a round keeps ``p + p^2 + ... + p^n``. The result
     is the ``p`` for which that is ``acceptance * n``.
     """
     if acceptance <= 0.0 or acceptance >= 1.0:
@@ -40,8 +40,8 @@ def token_rate(acceptance: float, drafts: int) -> float:
 class Speculation:
     """Draws the rounds of all requests.
 
-    Each request has a stream of its own, from the seed and its name: its n-th round keeps the same tokens under any
-    discipline, so that a comparison compares orders and not luck.
+    Each request has a stream of its own, from the seed and its name. So its n-th round keeps the same tokens under any
+    discipline, and a comparison compares orders and not luck.
 
     Args:
         drafts: draft tokens a round; 0 speculates not at all.

@@ -40,9 +40,9 @@ NEGLIGIBLE = 1e-6
 def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | str]]:
     """A profile's form fitted to timed steps, coefficients not negative; and its relative errors, as fractions.
 
-    Least squares of the relative error, steps far off counting less; then all in proportion, so that the steps
-    together take as long as they did. By the number of sequences a straight line, or one with bends where that is
-    better.
+    Least squares of the relative error, in which steps far off count less. Then all are scaled, so that the steps
+    together take as long as they did. The number of sequences enters as a straight line, or one with bends where that
+    is better.
 
     Raises:
         InvalidInput: fewer than ``LEAST_STEPS`` steps, or one that took no time.

@@ -1,7 +1,8 @@
 """Step-time profiles out of kernel tables: microseconds per layer, as a profiler measured them, to coefficients.
 
-The tables are three CSV files of one machine and model: ``dense.csv`` (layer, tokens, time_us), ``attention.csv``
-(prefill_chunk, kv_prefill, n_decode, kv_decode, time_us) and ``per_sequence.csv`` (layer, sequences, time_us).
+The tables are three CSV files of one machine and model. Their columns: ``dense.csv`` layer, tokens, time_us;
+``per_sequence.csv`` layer, sequences, time_us; ``attention.csv`` prefill_chunk, kv_prefill, n_decode, kv_decode,
+time_us.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def fit_kernels(
 
     ``pointwise_share`` is the share of the pointwise kernels' time that is left once the model is compiled.
 
-    Errors are relative errors of whole steps against the sum of the tables' kernels, over decode, prefill and mixed
-    steps of the tables' grid: median and 90th percentile, as fractions.
+    Errors are relative errors of whole steps against the sum of the tables' kernels, median and 90th percentile. They
+    cover decode, prefill and mixed steps of the tables' grid.
 
     Raises:
         InvalidInput: a file is missing, broken or too small; names the file and line.

@@ -39,7 +39,7 @@ class TimedStep:
 
 
 def _mean(steps: Sequence[TimedStep]) -> TimedStep:
-    """Of steps whose times are only known together."""
+    """Of steps whose times can only be measured together."""
     columns = zip(*(astuple(step) for step in steps), strict=True)
     return TimedStep(*(sum(column) / len(steps) for column in columns))
 
@@ -51,12 +51,12 @@ def from_events(
 
     Those that began from ``since_s`` to ``until_s`` on its clock.
 
-    A step takes from its composition to its end, with asynchronous scheduling from the end of the one before, which
-    still ran when it was composed. Where the next one follows at once, until that one is composed, so that what the
-    engine's loop does in between is part of it.
+    A step takes from its composition to its end. With asynchronous scheduling it begins at the end of the one before,
+    which still ran when it was composed. Where the next one follows at once, it lasts until that one is composed, the
+    work of the engine's loop included.
 
-    A step composed ahead that has prompts takes long to launch, and the end of the one before it is seen only then: of
-    these, each is given as their mean, whose time is right.
+    A step composed ahead that has prompts takes long to launch, and the end of the one before is seen only then. Of
+    these steps each gets their mean, whose time is right.
     """
     steps: list[TimedStep] = []
     joined: list[TimedStep] = []
@@ -97,14 +97,13 @@ def prompts_follow(event: Mapping[str, Any], after: Mapping[str, Any] | None) ->
 def passages(
     events: Iterable[Mapping[str, Any]], door_s: float, since_s: float = -math.inf, until_s: float = math.inf
 ) -> dict[str, float]:
-    """What each job took from its arrival until the scheduler knew of it, seconds, told by the first step it could
-    have been in.
+    """What each job took from its arrival to the scheduler's queue, seconds, by the first step it could have been in.
 
-    Which of the tasks of one moment are through when an engine that was asleep composes its first step is chance.
+    Of tasks that arrive together, chance decides which an engine that was asleep has in its first step.
 
     Args:
         events: of a scheduler's journal, in the order in which they were written.
-        door_s: what it takes as a rule, for jobs of which the journal tells nothing more.
+        door_s: what it takes as a rule, for jobs without such a step.
         since_s, until_s: of arrivals.
     """
     door_times_s: dict[str, float] = {}
@@ -132,8 +131,8 @@ def passages(
 def launches(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[float, float]:
     """How long launching a step keeps an engine busy, seconds: one that only decodes, and one with prompts; medians.
 
-    From composing a step of an engine that was idle to composing the next, while the first one runs; 0 where that was
-    never so, as without asynchronous scheduling. ``journals`` has the events of each engine apart.
+    Measured from composing a step of an idle engine to composing the next, while the first one runs. It is 0 without
+    such steps, as without asynchronous scheduling. ``journals`` has the events of each engine apart.
     """
     launches_s: tuple[list[float], list[float]] = ([], [])
     for events in journals:

@@ -15,8 +15,8 @@ TOKEN_SMOOTHING = 0.2
 """Weight of the newest step in ``token_s``: the most recent tokens count (TimelyLLM section 4.4)."""
 
 SURPRISE = 5.0
-"""A step this many times longer than predicted is set aside: one stall (a compilation, a page fault) must not be
-learned as the machine's speed."""
+"""A step this many times longer than predicted is set aside: one stall, such as a compilation, is not the machine's
+speed."""
 
 CONVINCED = 3
 """So many surprises in a row, counted apart for steps with and without prompts, are no accident: learn anew."""
@@ -32,8 +32,8 @@ EAGER, EVERY = 32, 8
 class LearnedSpeed:
     """Least squares of ``step = base + per_sequence * n + per_prefill_token * p``, the past fading.
 
-    Kept as weighted sums, apart for steps with and without prompts: each kind fades only as its own kind is seen, so
-    hours of decoding do not spoil what prompts cost. Plain Python floats: a microsecond a step.
+    Kept as weighted sums, apart for steps with and without prompts. Each kind fades only as steps of its kind come, so
+    hours of decoding do not spoil the cost of prompts. Plain Python floats: a microsecond a step.
 
     Args:
         base_s: prior of the step with one sequence, seconds.
@@ -132,10 +132,10 @@ JOINED = 8
 
 
 class StepLearner:
-    """Tells a speed of finished steps, those together whose times are only known together.
+    """Passes finished steps to a speed; steps whose times can only be measured together count as one.
 
-    With asynchronous scheduling the end of a step is seen when the next one is launched, and launching prompts takes
-    long: their time is seen in the step before them. The sum is right, so these are told as one step, their mean.
+    With asynchronous scheduling the end of a step is seen when the next one is launched. Launching prompts takes long,
+    and their time is seen in the step before them. The sum is right, so these steps are learned as one, their mean.
 
     Args:
         observe: ``LearnedSpeed.observe``, or another's.

@@ -63,8 +63,8 @@ class StepTerms(_Part):
         base: of any step [gamma_2].
         per_sequence: per sequence in it.
         per_prefill_token: per prompt token computed [alpha_2].
-        per_prefill_token_sq: a chunk that takes a context from ``c`` to ``e`` tokens costs this times
-            ``e**2 - c**2``, so that a prompt costs the same in one chunk or in many [alpha_1].
+        per_prefill_token_sq: a chunk from ``c`` to ``e`` tokens of context costs this times ``e**2 - c**2`` [alpha_1].
+            A prompt costs the same in one chunk or in many.
         per_context_token: per token that a decoding sequence attends to, its newest included [gamma_1].
         mixed_base: once more in a step that both prefills and decodes.
         mixed_per_context_token: replaces ``per_context_token`` in such a step.
@@ -94,10 +94,10 @@ class KvCache(_Part):
 class Limits(_Part):
     """Most sequences and most tokens in a step.
 
-    ``asynchronous``: each step is composed while the one before it runs, before that one's tokens are known, as vLLM
-    does on a GPU. A newcomer waits a step longer, and who is to park computes a token more. ``launch_s`` and
-    ``launch_prompts_s``: how long the engine is busy launching a step that only decodes, and one with prompts, seconds;
-    meanwhile it neither composes another nor sees that the one before is over.
+    ``asynchronous``: each step is composed while the one before it runs, before its tokens exist, as vLLM does on a
+    GPU. A newcomer waits a step longer, and a job that is to park computes a token more. ``launch_s`` is how long the
+    engine is busy launching a step that only decodes, ``launch_prompts_s`` one with prompts, seconds. Meanwhile it
+    neither composes another step nor sees that the one before is over.
     """
 
     max_batch: PositiveInt
