@@ -18,6 +18,7 @@ from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
+from timely.disciplines.laps_sd import constants
 from timely.disciplines.laps_sd.baselines import Las, LpSjf
 from timely.disciplines.laps_sd.discipline import LapsSd, LapsSdPrior, Rounds, execution_s
 from timely.disciplines.requirements import check_needs
@@ -394,3 +395,11 @@ def test_it_is_ahead_where_lengths_tell_and_where_acceptances_do() -> None:
     }
     assert apart["laps-sd-prior"] < 0.9 * apart["lp-sjf"]
     assert apart["laps-sd-prior"] < 0.7 * apart["las"]
+
+
+def test_the_thresholds_grow_as_section_4_2_says() -> None:
+    """S_j^up = M^(j-1) S_1^up; the paper states none of the constants."""
+    assert LapsSd().thresholds.tolist() == [
+        constants.FIRST_QUEUE_S * constants.FACTOR**place for place in range(constants.QUEUES - 1)
+    ]
+    assert constants.QUEUES in (4, 6), "the best values of Fig. 6"

@@ -11,16 +11,23 @@ import pytest
 from tests.support.hints import with_hints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
-from timely.disciplines.predictors.history import Prediction
+from timely.disciplines.predictors.history import HistoryPredictor, Prediction
+from timely.disciplines.sagesched import constants
 from timely.disciplines.sagesched.baselines import Ltr, Ssjf, Trail
-from timely.disciplines.sagesched.discipline import GittinsStatic, SageSched, SageSchedMean
+from timely.disciplines.sagesched.discipline import (
+    GittinsStatic,
+    SageSched,
+    SageSchedMean,
+    SageSchedSmooth,
+    hybrid_cost,
+)
 from timely.disciplines.sagesched.fastserve import FastServe
 from timely.disciplines.sagesched.gittins import CostDistribution
 from timely.engines.step_time.learned import FixedSpeed
 
 
 class Told:
-    """A predictor that is oracle the distribution with the prompt: ``10:3 200:1`` is lengths and weights."""
+    """A predictor that reads the distribution in the prompt: ``10:3 200:1`` is lengths and weights."""
 
     def __init__(self) -> None:
         self.learned: list[tuple[str, int]] = []
@@ -300,3 +307,24 @@ def test_trail_takes_a_refiner_that_sees_more() -> None:
     job = hall.arrive("a", "1000:1")
     hall.step(100)
     assert hall.table.rank[job.row] == 400.0
+
+
+def test_the_constants_are_the_papers() -> None:
+    assert constants.SIMILARITY == 0.8  # sections 3.1 and 4.1
+    assert constants.WINDOW == 10_000  # footnote 3
+    assert constants.BUCKET_TOKENS == 200  # section 4.1
+    assert hybrid_cost(np.array([10.0]), 7.0)[0] == 10.0**2 / 2 + 7.0 * 10.0  # section 3.2
+
+
+def test_the_default_predictor_is_the_papers_and_ours_has_a_name_of_its_own() -> None:
+    pytest.importorskip("wordllama", reason="needs the extra 'predict'")
+    literal, smooth = SageSched().predictor, SageSchedSmooth().predictor
+    assert isinstance(literal, HistoryPredictor)
+    assert isinstance(smooth, HistoryPredictor)
+    assert literal.embedder.name.startswith("wordllama")
+    assert (literal.threshold, literal.window, literal.enough) == (0.8, 10_000, 1)
+    assert smooth.embedder.name.startswith("hash")
+    for text, tokens in (("bake a cake", 100), ("bake a cake", 300)):
+        literal.remember(literal.embedder.embed([text])[0], 10, tokens)
+    belief = literal.predict(JobSpec("x", 0.0, text="bake a cake", max_tokens=500))
+    assert sorted(belief.lengths) == [100.0, 300.0], "the lengths as they are"

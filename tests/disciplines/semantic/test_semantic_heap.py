@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -105,3 +108,48 @@ def test_the_eviction_heap_yields_the_largest_first(
     shuffled = list(ranked)
     rng.shuffle(shuffled)
     assert list(evictable(shuffled)) == [row for _, row in sorted(ranked, reverse=True)]
+
+
+class CountedKey(tuple[int, float, int]):
+    """A key that counts how often keys are ordered."""
+
+    comparisons = 0
+
+    def __lt__(self, other: object) -> bool:
+        CountedKey.comparisons += 1
+        assert isinstance(other, tuple)
+        return tuple.__lt__(self, other)
+
+
+@pytest.mark.parametrize("size", [100, 1_000, 10_000])
+def test_a_job_is_inserted_with_logarithmically_many_comparisons(size: int) -> None:
+    """Section 3.3: each insertion is O(log n), counted in the worst case of ever smaller keys."""
+    heap = ScheduleHeap()
+    for number in range(size + 1):
+        heap.append(number)
+    heap.merge(range(size), [CountedKey((4, float(size - number), number)) for number in range(size)])
+    CountedKey.comparisons = 0
+    heap.merge([size], [CountedKey((0, 0.0, size))])
+    assert 1 <= CountedKey.comparisons <= math.log2(size + 1) + 1
+    CountedKey.comparisons = 0
+    assert heap.first(1, lambda job: True)[0][1] == size
+    # One removal and one insertion: the job stays in the heap.
+    assert CountedKey.comparisons <= 3 * (math.log2(size + 1) + 1)
+
+
+@pytest.mark.parametrize("size", [100, 1_000, 10_000])
+def test_a_victim_is_evicted_with_logarithmically_many_comparisons(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 3.3: identifying and evicting the least critical cache is O(log n) once the heap is built."""
+    counts = {"pops": 0}
+    real = heapq.heappop
+
+    def counting(entries: list[object]) -> object:
+        counts["pops"] += 1
+        return real(entries)
+
+    monkeypatch.setattr(heapq, "heappop", counting)
+    victims = evictable(((4, 0, float(row), row), row) for row in range(size))
+    assert [next(victims) for _ in range(3)] == [size - 1, size - 2, size - 3]
+    assert counts["pops"] == 3, "a victim costs one removal from the heap, not another sort"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.hints import with_hints
+from timely.bench.papers.timelyllm import runs
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
@@ -19,7 +21,10 @@ from timely.disciplines.base import StepLimits
 from timely.disciplines.timely.discipline import Timely
 from timely.disciplines.timelyllm import constants
 from timely.disciplines.timelyllm.pud import Pud
+from timely.engines.replay_types import ReplayOptions
+from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.learned import FixedSpeed
+from timely.engines.step_time.profile import load_profile
 
 TOKEN_S, PREFILL_S = 0.02, 0.0003
 SPEED = FixedSpeed(TOKEN_S, 0.0, PREFILL_S)
@@ -262,3 +267,19 @@ def test_a_more_important_class_of_vllm_goes_first_in_the_default(gap: float) ->
     table.add(JobSpec("plain", 0.0, RequestHints(priority=0.0)))
     assert list(Timely().compose(table, limits(10.0)).tokens)[0] == "plain"  # noqa: RUF015
     assert list(Pud().compose(table, limits(10.0)).tokens)[0] == "urgent"  # noqa: RUF015
+
+
+# ---------------------------------------------------------------- blocking calls inside a workload
+
+
+def test_a_blocking_call_in_wid_2_waits_for_its_value_and_the_others_go_on() -> None:
+    """Section 8: a generation with a blocking call waits, and is queued again when the value is there."""
+    tasks, _ = runs.workload("wid2", 1, 100)
+    target = next(place for place, task in enumerate(tasks) if len(task.plan) > 1)
+    plan = (replace(tasks[target].plan[0], blocking=True), *tasks[target].plan[1:])
+    changed = [*tasks[:target], replace(tasks[target], plan=plan), *tasks[target + 1 :]]
+    options = ReplayOptions(discipline="pud", journal=False, warm_prefixes=True)
+    records = Simulator(options, load_profile(runs.PROFILE), discipline=Pud()).run(changed).records
+    assert all(record.outcome == "complete" for record in records)
+    record = records[target]
+    assert record.ready_s[1] >= record.end_s[0] + record.task.hints.network_s

@@ -27,7 +27,7 @@ DESK = 10
 MODELS = {"Llama3": "timelyllm-4090", "Phi3": "timelyllm-4090-phi3"}
 """Step times by Table 1 of the paper."""
 
-LONGER = (1.0, 1.5, 2.0, 3.0)
+LONGER = (1.0, 1.5)
 """How many times as long stories are; the paper does not state their length."""
 
 
