@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from pydantic import (
@@ -139,6 +140,16 @@ class Geofence(_Part):
         return self.radius_m is None or math.hypot(x, y) <= self.radius_m
 
 
+class Failsafe(_Part):
+    """What the robot does by itself when plan, bridge, lease or link are lost, or the battery is low."""
+
+    hold_s: NonNegativeFloat = 10.0
+    """A lost plan, bridge, lease or link may last for so long; the robot holds meanwhile."""
+    then: Literal["hold", "land", "return", "retract", "release"] = "hold"
+    battery_reserve: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Below it, or with an unknown level, the robot does not move; away from its base it acts at once."""
+
+
 class SpeedLimits(_Part):
     """Speed limits; None is the robot's own limit."""
 
@@ -174,6 +185,7 @@ class RobotProfile(_Part):
     deny: tuple[str, ...] = ()
     geofence: Geofence | None = None
     speed: SpeedLimits = SpeedLimits()
+    failsafe: Failsafe = Failsafe()
     joints_deg: tuple[tuple[FiniteFloat, FiniteFloat], ...] = ()
 
     @model_validator(mode="after")

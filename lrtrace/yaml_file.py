@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import yaml
@@ -52,6 +53,8 @@ def read_yaml(path: Path) -> YamlFile:
     """
     try:
         stat = path.stat()
+        if not S_ISREG(stat.st_mode):
+            raise BadInput("not a regular file", where=str(path))
         if stat.st_size > MAX_BYTES:
             raise BadInput(f"too large: {stat.st_size} bytes, limit {MAX_BYTES}", where=str(path))
         text = path.read_text(encoding="utf-8")

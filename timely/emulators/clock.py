@@ -20,8 +20,4 @@ class ScaledClock(SystemClock):
     def __init__(self, speed: float = 1.0) -> None:
         if not (math.isfinite(speed) and 0.01 <= speed <= FASTEST):
             raise InvalidInput(f"must be 0.01 to {FASTEST:g}, got {speed!r}", where="speed")
-        self.speed = speed
-
-    def now(self) -> float:
-        """Seconds of the robot's time since an arbitrary origin."""
-        return super().now() * self.speed
+        super().__init__(speed)

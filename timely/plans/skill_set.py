@@ -121,6 +121,7 @@ class Skill(_Part):
         returns: type of its value for the plan.
         blocks: generation waits for the value that the robot reports. The value joins the context.
         pure: the skill has no effect but its value, so the grammar never makes it a statement.
+        confirm: an operator confirms each call before the robot performs it.
         in_a_row: maximum repetitions in a row under the grammar, since small models repeat without end.
         pattern: RE2 pattern that a whole call must match, narrower than its arguments; empty for none.
         description: a few words for the prompt.
@@ -133,6 +134,7 @@ class Skill(_Part):
     returns: Returns = "none"
     blocks: StrictBool = False
     pure: StrictBool = False
+    confirm: StrictBool = False
     in_a_row: StrictInt = Field(default=1, ge=1, le=20)
     pattern: StrictStr = ""
     description: StrictStr = ""

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from timely.core.errors import InvalidInput
 from timely_robots.clock import RobotClock
+from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import (
     Motion,
@@ -45,6 +47,10 @@ class SegmentRunner(Protocol):
         """Stop any motion now. Any thread, any time, any number of times; returns quickly."""
 
 
+HALT_S = 0.4
+"""A stop waits so long for the robot's halt."""
+
+
 @dataclass(slots=True)
 class _Queued:
     order: SegmentOrder
@@ -64,6 +70,8 @@ class ExecutorState:
 
     executing: bool = False
     stopped: bool = False
+    acting: bool = False
+    """A failsafe action is due or runs."""
     task_id: str = ""
     segment: int = 0
     progress: float = 0.0
@@ -86,6 +94,14 @@ class _Current:
     """Why it was interrupted; None if it was not."""
 
 
+class _Silent:
+    """The listener of a motion that is no segment."""
+
+    def started(self) -> None: ...
+    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None: ...
+    def finished(self, result: SegmentResult) -> None: ...
+
+
 class SegmentExecutor:
     """Executes segments for one robot, in order and at most once.
 
@@ -97,6 +113,7 @@ class SegmentExecutor:
         queue_limit: the most segments that wait.
         report_every_s: progress is reported at most this often, seconds.
         remembered_tasks: tasks whose position is kept; the oldest are dropped.
+        store: keeps stop and begun tasks over restarts.
     """
 
     def __init__(
@@ -108,6 +125,7 @@ class SegmentExecutor:
         report_every_s: float = 0.5,
         remembered_tasks: int = 1024,
         name: str = "robot",
+        store: DriverStore | None = None,
     ) -> None:
         self._runner = runner
         self._clock = clock
@@ -121,7 +139,11 @@ class SegmentExecutor:
         self._last: SegmentOrder | None = None
         self._rested_s = math.nan
         self._counts = {"done": 0, "failed": 0, "refused": 0}
-        self._stopped = False
+        self._store = store or DriverStore()
+        self._action: Callable[[Motion], None] | None = None
+        self._acting: Motion | None = None
+        self.action_problem = ""
+        """Why the last action did not succeed; empty if it did."""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"motion of {name}", daemon=True)
         self._thread.start()
@@ -149,8 +171,9 @@ class SegmentExecutor:
             if (task := self._tasks.get(task_id)) is not None and task.end is None:
                 task.end = why
             ended = self._remove(lambda order: order.task_id == task_id and (moving or order.index >= index))
-            if moving:
-                self._interrupt(why)
+            halt = moving and self._interrupt(why)
+        if halt:
+            self._runner.halt()
         for item in ended:
             item.listener.finished(why)
 
@@ -177,31 +200,109 @@ class SegmentExecutor:
             return live
 
     def stop(self, why: str = "stopped") -> None:
-        """End all motion now, drop the queue, and refuse every segment until ``reset``. The current tasks end."""
-        done = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why)
-        with self._changed:
-            self._stopped = True
-            for task in self._tasks.values():
-                task.end = task.end or done
-            ended = self._remove(lambda order: True)
-            self._interrupt(done)
-        # Also when nothing seems to move: the robot may move by itself.
-        self._runner.halt()
-        for item in ended:
-            item.listener.finished(done)
+        """Halt the robot, end all motion, drop the queue, and refuse every segment until ``reset``.
+
+        The halt runs on a thread of its own, so a vendor's call that hangs delays neither the latch nor the refusals.
+
+        Raises:
+            MotionError: the halt did not return in time, or failed. InvalidInput: the disk did not take the latch.
+            The stop holds in this process either way.
+        """
+        self._store.set_stop(why)
+        ended = self._end_everything(SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why))
+        problems: list[Exception] = []
+
+        def halt() -> None:
+            try:
+                self._runner.halt()
+            except Exception as error:  # handed to the caller
+                problems.append(error)
+
+        thread = threading.Thread(target=halt, name="halt", daemon=True)
+        thread.start()
+        for item, result in ended:
+            item.listener.finished(result)
+        try:
+            self._store.save()
+        except InvalidInput as error:
+            problems.append(error)
+        thread.join(HALT_S)
+        if thread.is_alive():
+            problems.insert(0, MotionError("the robot's halt did not return", ErrorCode.MOTION_TIMEOUT))
+        if problems:
+            raise problems[0]
 
     def reset(self) -> None:
-        """Take segments again after ``stop``; stopped tasks stay refused."""
+        """Take segments again after ``stop``; stopped tasks stay refused. Raises InvalidInput if the disk refuses."""
+        self._store.clear_stop()
+
+    def act(self, why: str, action: Callable[[Motion], None]) -> bool:
+        """End all segments and run a failsafe action on the motion thread; False while one runs or after a stop.
+
+        Until the action has ended, every segment is refused with FAILSAFE.
+        """
         with self._changed:
-            self._stopped = False
+            if self._closed or self._action is not None or self._acting is not None:
+                return False
+            if self._store.stop_reason is not None:
+                return False
+            self._action = action
+        ended = self._end_everything(SegmentResult("cancelled", ErrorCode.FAILSAFE, why), stopping=False)
+        self._runner.halt()
+        for item, result in ended:
+            item.listener.finished(result)
+        return True
+
+    def end_tasks(self, which: Callable[[SegmentOrder], bool], result: SegmentResult) -> None:
+        """End the tasks of the segments that ``which`` names, the segment in motion included."""
+        with self._changed:
+            current = self._current
+            moving = current is not None and which(current.item.order)
+            ended = self._remove(which)
+            orders = [item.order for item in ended] + ([current.item.order] if current and moving else [])
+            for order in orders:
+                task = self._tasks.get(order.task_id)
+                if task is not None:
+                    task.end = task.end or result
+            halt = moving and self._interrupt(result)
+        if halt:
+            self._runner.halt()
+        for item in ended:
+            item.listener.finished(result)
+
+    def interrupt(self, code: int, why: str) -> None:
+        """End the segment in motion, and the rest of its task."""
+        result = SegmentResult("cancelled", code, why)
+        with self._changed:
+            halt = self._interrupt(result)
+        if halt:
+            self._runner.halt()
+
+    def _end_everything(
+        self, result: SegmentResult, *, stopping: bool = True
+    ) -> list[tuple[_Queued, SegmentResult]]:
+        """End all tasks and mark the motion as interrupted. The caller halts the robot and calls the listeners."""
+        with self._changed:
+            for task in self._tasks.values():
+                task.end = task.end or result
+            ended = self._remove(lambda order: True)
+            self._interrupt(result)
+            if stopping:
+                self._action = None
+                if self._acting is not None:
+                    self._acting.interrupted.set()
+            self._changed.notify_all()
+        return [(item, result) for item in ended]
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Stop and end the motion thread; False if a motion did not end within ``timeout_s``."""
         with self._changed:
             self._closed = True
-        self.stop("the driver is shutting down")
-        with self._changed:
-            self._changed.notify_all()
+        why = SegmentResult("cancelled", ErrorCode.DRIVER_INACTIVE, "the driver is shutting down")
+        ended = self._end_everything(why)
+        self._runner.halt()
+        for item, result in ended:
+            item.listener.finished(result)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -214,7 +315,8 @@ class SegmentExecutor:
             counts = self._counts
             state = ExecutorState(
                 executing=current is not None,
-                stopped=self._stopped,
+                stopped=self._store.stop_reason is not None,
+                acting=self._action is not None or self._acting is not None,
                 task_id=last.task_id if last else "",
                 segment=last.index if last else 0,
                 queued=len(self._queue),
@@ -244,10 +346,16 @@ class SegmentExecutor:
         with self._changed:
             if self._closed:
                 return refuse(ErrorCode.DRIVER_INACTIVE, "the driver is shutting down")
-            if self._stopped:
+            if self._store.stop_reason is not None:
                 return refuse(ErrorCode.DRIVER_STOPPED, "the robot was stopped; call ~/reset first")
+            if self._action is not None or self._acting is not None:
+                return refuse(ErrorCode.FAILSAFE, "a failsafe action is in progress")
             task = self._tasks.get(order.task_id)
             expected = task.expected if task is not None else 0
+            if task is None and order.index == 0 and self._store.begun(order.task_id):
+                return refuse(
+                    ErrorCode.DUPLICATE, f"task {order.task_id!r} began before the driver restarted"
+                )
             if order.index < expected:
                 return refuse(
                     ErrorCode.DUPLICATE, f"segment {order.index} of task {order.task_id!r} was taken before"
@@ -288,19 +396,31 @@ class SegmentExecutor:
             self._queue = deque(item for item in self._queue if not which(item.order))
         return out
 
-    def _interrupt(self, why: SegmentResult) -> None:
-        if self._current is not None and self._current.interruption is None:
-            self._current.interruption = why
-            self._current.motion.interrupted.set()
-            self._runner.halt()
+    def _interrupt(self, why: SegmentResult) -> bool:
+        """Mark the motion as interrupted; True if the caller must halt the robot, without the lock."""
+        if self._current is None or self._current.interruption is not None:
+            return False
+        self._current.interruption = why
+        self._current.motion.interrupted.set()
+        return True
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._queue and not self._closed:
+                while not self._queue and not self._closed and self._action is None:
                     self._changed.wait(IDLE_WAIT_S)
-                if self._closed and not self._queue:
+                action, self._action = self._action, None
+                if action is not None:
+                    order = SegmentOrder("", 0, "", "")
+                    self._acting = Motion(order, _Silent(), self._clock, self._report_every_s)
+                elif not self._queue:
                     return
+            if action is not None:
+                self._run_action(action)
+                continue
+            with self._changed:
+                if not self._queue:
+                    continue
                 item = self._queue.popleft()
                 motion = Motion(item.order, item.listener, self._clock, self._report_every_s)
                 self._current = current = _Current(item, motion)
@@ -327,6 +447,20 @@ class SegmentExecutor:
             for other in ended:
                 other.listener.finished(why)
 
+    def _run_action(self, action: Callable[[Motion], None]) -> None:
+        motion, self.action_problem = self._acting, ""
+        assert motion is not None
+        try:
+            action(motion)
+        except MotionCancelled:
+            self.action_problem = "stopped"
+        except Exception as error:  # a failing action must leave the robot at rest and the thread alive
+            self._runner.halt()
+            self.action_problem = str(error) or type(error).__name__
+        with self._changed:
+            self._acting = None
+            self._rested_s = self._clock.now()
+
     def _execute(self, current: _Current) -> SegmentResult:
         motion, executed = current.motion, list[str]()
         value: str | None = None
@@ -334,6 +468,8 @@ class SegmentExecutor:
         code: int = ErrorCode.NONE
         message = ""
         try:
+            if motion.order.index == 0 and not self._store.begin_task(motion.order.task_id):
+                raise MotionError("the task has begun before", ErrorCode.DUPLICATE)
             value = self._runner.execute(motion, executed)
         except MotionCancelled:
             outcome, code, message = "cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled"

@@ -15,7 +15,7 @@ from timely.core.errors import InvalidInput, TimelyError
 from timely.plans.language import interpreter as plans
 from timely.plans.language.parser import calls_in
 from timely.plans.language.syntax import Call, Value
-from timely.plans.skill_library import load_skill_set
+from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
 from timely.plans.units import convert
 from timely.plans.validation import check_call, check_segment
@@ -23,6 +23,10 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
 
 Perform = Callable[[SkillCall], SkillValue]
+
+MAX_SEGMENT_CHARS = 4_000
+"""About 1,000 tokens; a segment is one skill or a block. The parser takes some 10 ms for so much."""
+MAX_ID_CHARS = 256
 
 MAX_CALLS = 10_000
 """Nested loops of a plan that nobody checked could run for ever; no honest plan comes near."""
@@ -38,13 +42,13 @@ class Interpreter(Protocol):
 
 @lru_cache(maxsize=64)
 def skill_set(name: str) -> SkillSet:
-    """The skill set of that name.
+    """The skill set of that name; never a path, because the name comes over the network.
 
     Raises:
         MotionError: there is none.
     """
     try:
-        return load_skill_set(name)
+        return find_skill_set(name)
     except TimelyError as error:
         raise MotionError(str(error), ErrorCode.UNKNOWN_NAME) from error
 
@@ -55,6 +59,11 @@ def check(order: SegmentOrder, profile: RobotProfile) -> None:
     Raises:
         MotionError: with the code that says which.
     """
+    if len(order.text) > MAX_SEGMENT_CHARS or len(order.task_id) > MAX_ID_CHARS:
+        raise MotionError(
+            f"a segment has at most {MAX_SEGMENT_CHARS} characters, a task id {MAX_ID_CHARS}",
+            ErrorCode.TOO_LARGE,
+        )
     skills = skill_set(order.skill_set)
     try:
         calls = calls_in(order.text, skills)

@@ -26,6 +26,13 @@ class RobotStatus:
     detail: str = ""
     holding: str = ""
     """The object in the gripper, by its name in plans; the next plan is made with it."""
+    at_rest: bool = False
+    """The robot was observed at rest a moment ago; False if it moves, or if its motion is unknown."""
+    away: bool = False
+    """The robot is in a state that must not last without a plan, such as flying; see ``Robot.FAILSAFES``."""
+    link_lost: bool = False
+    fault: str = ""
+    """Why the robot needs a person, such as a stop without effect; empty if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,12 @@ class Robot:
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = ()
 
+    FAILSAFES: ClassVar[frozenset[str]] = frozenset()
+    """The actions that ``failsafe`` can perform, beside holding: land, return, retract, release."""
+
+    simulated: ClassVar[bool] = False
+    """Nothing moves outside this machine: the driver keeps no stop on the disk unless a folder is named."""
+
     drives_clock: ClassVar[bool] = False
     """The robot can advance a ``SteppedClock``."""
 
@@ -98,6 +111,8 @@ class Robot:
         self.clock: RobotClock = clock or SystemClock()
         self.log: Log = logging.getLogger("timely_robots")
         self.settings: dict[str, Any] = {setting.name: setting.default for setting in self.SETTINGS}
+        self.speed_share = 1.0
+        """The share of its usual speed that the robot may move with now, above 0 and at most 1."""
         self._profile: RobotProfile | None = None
         known = {setting.name: setting for setting in self.SETTINGS}
         for name, value in (settings or {}).items():
@@ -141,6 +156,10 @@ class Robot:
 
     def halt(self) -> None:
         """Stop any motion now: from any thread, at any time, any number of times, and without waiting."""
+
+    def failsafe(self, action: str, motion: Motion) -> None:
+        """Perform one of ``FAILSAFES`` and return when the robot is at rest; on the motion thread, like ``perform``."""
+        raise MotionError(f"this robot cannot {action}", ErrorCode.SKILL_FORBIDDEN)
 
     def status(self) -> RobotStatus:
         """The robot's last known state; must not block."""

@@ -35,6 +35,9 @@ class SegmentOrder:
     skill_set: str
     execution_s: float = 0.0
     blocking: bool = False
+    owner: str = ""
+    epoch: int = 0
+    """Of the sender's lease; 0: it holds none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The connection to an Indy7's controller through the vendor's library, with a deadline on every call.
 
-The library's calls have none: a controller that goes silent without closing its connections would hold the motion
-thread for ever. So they run on threads of this link, and a call that is late is a lost connection. Stopping has a
-thread of its own and never waits behind anything.
+The library's calls have none: a controller that falls silent without closing its connections would hold the motion
+thread for ever. So they run on threads of this link, and a late call is a lost connection. Each stop has a thread of
+its own, so a stop that hangs delays no other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from timely_robots.segments import MotionError
 USED = ("control", "device", "config", "rtde")
 """The controller's channels that this link uses; each reconnects in its own time."""
 STATE_EVERY_S = 0.2
-HALT_TRIES, HALT_AGAIN_S = 3, 0.1
+HALT_AGAIN_S = 0.1
+HALT_FAULT_S = 3.0
+"""An arm that was not observed at rest so long after a stop has a fault. The stop is repeated all the same."""
+MAX_OPEN_STOPS = 8
+"""Stop calls that hang at most; each has a thread of its own."""
 _T = TypeVar("_T")
 
 
@@ -37,7 +41,9 @@ class Indy7Link:
         self._clock = clock
         self._arm: Any = None
         self._calls = ThreadPoolExecutor(4, thread_name_prefix=f"indy7 {host}")
-        self._stops = ThreadPoolExecutor(1, thread_name_prefix=f"indy7 {host} stop")
+        self._open_stops = threading.BoundedSemaphore(MAX_OPEN_STOPS)
+        self._halt_s: float | None = None
+        self._halting = threading.Event()
         self._closing = threading.Event()
         self._watch = threading.Thread(target=self._run, name=f"indy7 {host} state", daemon=True)
         # Late, or of a channel or pool that was closed meanwhile; gRPC's own come with the library.
@@ -46,6 +52,12 @@ class Indy7Link:
         """The flange as last heard: x, y, z in mm, u, v, w in degrees."""
         self.complaint = ""
         """Why the state is old."""
+        self.at_rest = False
+        """The arm was observed at rest at the last look, which was a moment ago."""
+        self.fault = ""
+        """Why a stop has no effect; empty if it has."""
+        self._halter = threading.Thread(target=self._repeat_halt, name=f"indy7 {host} halt", daemon=True)
+        self._halter.start()
 
     def open(self, timeout_s: float) -> None:
         """Connect within ``timeout_s``.
@@ -89,39 +101,65 @@ class Indy7Link:
         self._closing.set()
         if self._watch.is_alive():
             self._watch.join(self._timeout_s + 1.0)
-        for pool in (self._calls, self._stops):
-            pool.shutdown(wait=False, cancel_futures=True)
+        if self._halter is not threading.current_thread():
+            self._halter.join(self._timeout_s + 1.0)
+        self._calls.shutdown(wait=False, cancel_futures=True)
         arm, self._arm = self._arm, None
         if arm is not None:
             for name in (*USED, "boot", "cri", "teleop"):
                 getattr(arm, f"{name}_channel").close()
 
     def halt(self) -> None:
-        """Brake now; repeated if the call fails. Returns at once, from any thread."""
+        """Brake now; repeated until the arm is observed at rest. Returns at once, from any thread."""
+        if self._arm is None or self._closing.is_set():
+            return
+        self._halt_s = self._clock.now()
+        self.at_rest = False
+        self._send_stop()
+        self._halting.set()
+
+    def _send_stop(self) -> None:
+        """Send one stop on a thread of its own, since the library's call may hang."""
         arm = self._arm
-        if arm is None or self._closing.is_set():
+        if arm is None or not self._open_stops.acquire(blocking=False):
             return
 
         def stop() -> None:
-            for _ in range(HALT_TRIES):
-                try:
-                    arm.stop_motion()
-                except self._errors:
-                    if self._clock.wait(self._closing, HALT_AGAIN_S):
-                        return
-                else:
-                    return
+            try:
+                arm.stop_motion()
+            except self._errors:
+                pass  # the next repetition follows, and the fault says so in the end
+            finally:
+                self._open_stops.release()
 
-        try:
-            self._stops.submit(stop)
-        except RuntimeError:  # closed in the meantime
-            return
+        threading.Thread(target=stop, name=f"indy7 {self._host} stop", daemon=True).start()
+
+    def _repeat_halt(self) -> None:
+        while not self._closing.is_set():
+            if not self._halting.wait(STATE_EVERY_S):
+                continue
+            begin_s = self._halt_s or 0.0
+            if self._clock.wait(self._closing, HALT_AGAIN_S):
+                return
+            try:
+                rested = not self.moving(halt_when_late=False)
+            except self._errors:
+                rested = False
+            if rested and begin_s == self._halt_s:  # no other stop came meanwhile
+                self._halting.clear()
+                self.fault = ""
+                self.at_rest = True
+                continue
+            if not rested:
+                if self._clock.now() - begin_s >= HALT_FAULT_S:
+                    self.fault = f"not observed at rest {self._clock.now() - begin_s:.0f} s after the stop"
+                self._send_stop()
 
     # --- Asking; each raises MotionError with CONNECTION_LOST ---
 
-    def moving(self) -> bool:
+    def moving(self, *, halt_when_late: bool = True) -> bool:
         """It is in motion, or braking, or has more to do."""
-        data = self._call(lambda arm: arm.get_motion_data())
+        data = self._call(lambda arm: arm.get_motion_data(), halt_when_late=halt_when_late)
         return bool(data["is_in_motion"] or data["has_motion"])
 
     def read_pose(self) -> tuple[float, ...]:
@@ -158,7 +196,7 @@ class Indy7Link:
                 f"{what}: the controller says {answer.get('msg', '')!r}", ErrorCode.MOTION_FAILED
             )
 
-    def _call(self, function: Callable[[Any], _T]) -> _T:
+    def _call(self, function: Callable[[Any], _T], *, halt_when_late: bool = True) -> _T:
         arm = self._arm
         if arm is None:
             raise MotionError("the arm is not connected", ErrorCode.CONNECTION_LOST)
@@ -167,8 +205,9 @@ class Indy7Link:
             result = future.result(timeout=self._timeout_s)
         except self._errors as error:
             self.complaint = f"the controller at {self._host} does not answer"
-            # In case it only was slow and has begun what nobody waits for any more.
-            self.halt()
+            self.at_rest = False
+            if halt_when_late:  # the controller may only be slow, and begin a motion that has no owner
+                self.halt()
             raise MotionError(self.complaint, ErrorCode.CONNECTION_LOST) from error
         return result
 
@@ -178,6 +217,7 @@ class Indy7Link:
                 if self.complaint:
                     self._until_ready(self._timeout_s)
                 self.read_pose()
+                self.at_rest = not self.moving() and not self._halting.is_set()
                 self.complaint = ""
             except self._errors:
                 continue  # ``complaint`` says it, the state shows it, and the next motion fails by it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from timely_robots.clock import RobotClock
@@ -77,16 +78,36 @@ class Indy7Robot(Robot):
         if link is None:
             return RobotStatus()
         pose = link.pose
-        detail, holding = link.complaint, self._table.holding
-        if pose is None:
-            return RobotStatus(detail=detail, holding=holding)
-        return RobotStatus(
-            (0.001 * pose[0], 0.001 * pose[1], 0.001 * pose[2]),
-            _quaternion(pose[3:]),
-            math.nan,
-            detail,
-            holding,
+        known = RobotStatus(
+            detail=link.complaint,
+            holding=self._table.holding,
+            at_rest=link.at_rest,
+            away=bool(self._table.holding) or not link.at_rest,
+            link_lost=bool(link.complaint),
+            fault=link.fault,
         )
+        if pose is None:
+            return known
+        position = (0.001 * pose[0], 0.001 * pose[1], 0.001 * pose[2])
+        return replace(known, position=position, orientation=_quaternion(pose[3:]))
+
+    FAILSAFES = frozenset({"retract", "release"})
+
+    def failsafe(self, action: str, motion: Motion) -> None:
+        """See ``Robot``: retracts to the home position, or opens the gripper where it is."""
+        link = self._link
+        if link is None:
+            raise MotionError("the arm is not connected", ErrorCode.CONNECTION_LOST)
+        if action == "retract":
+            self._move_joints(link, link.home(), motion)
+        else:
+            self._release(link, motion)
+
+    def _release(self, link: Indy7Link, motion: Motion) -> None:
+        self._grip(link, False, motion)
+        if self._table.holding and link.pose is not None:
+            x, y, z = (0.001 * part for part in link.pose[:3])
+            self._table.put((x, y, z))
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         """See ``Robot``."""
@@ -115,11 +136,10 @@ class Indy7Robot(Robot):
                 self._over(link, (x, y, z), motion)
                 self._grip(link, False, motion)
                 table.put((x, y, z + 0.001 * STACK_MM))
-            case "open" | "close":
-                self._grip(link, call.skill == "close", motion)
-                if call.skill == "open" and table.holding and link.pose is not None:
-                    x, y, z = (0.001 * part for part in link.pose[:3])
-                    table.put((x, y, z))
+            case "open":
+                self._release(link, motion)
+            case "close":
+                self._grip(link, True, motion)
             case "look":
                 return table.describe()
             case "say":
@@ -150,7 +170,9 @@ class Indy7Robot(Robot):
     def _percent(self) -> float:
         percent = float(self.settings["speed_percent"])
         limit = self.profile.speed.linear_m_per_s
-        return percent if limit is None else min(percent, 100.0 * 1000.0 * limit / TASK_MM_PER_S)
+        if limit is not None:
+            percent = min(percent, 100.0 * 1000.0 * limit / TASK_MM_PER_S)
+        return max(1.0, percent * self.speed_share)
 
     def _move_line(self, link: Indy7Link, goal: Sequence[float], motion: Motion) -> None:
         fence = self.profile.geofence
@@ -196,6 +218,10 @@ class Indy7Robot(Robot):
             if elapsed > SLACK * expected_s + MARGIN_S:
                 link.halt()
                 raise MotionError(f"the motion took over {elapsed:.1f} s", ErrorCode.MOTION_TIMEOUT)
+            fence, pose = self.profile.geofence, link.read_pose()
+            if fence is not None and not fence.contains(*(0.001 * part for part in pose[:3])):
+                link.halt()
+                raise MotionError("the arm left the geofence on its way", ErrorCode.OUT_OF_LIMITS)
             motion.progress(max(POLL_S, expected_s - elapsed))
             motion.sleep(POLL_S)
 

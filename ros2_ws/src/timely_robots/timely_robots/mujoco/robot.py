@@ -45,6 +45,8 @@ class MujocoRobot(DroneRobot):
 
     kind = "mujoco"
     drives_clock = True
+    simulated = True
+    FAILSAFES = frozenset({"land", "return", "retract", "release"})
 
     # Of an arm ``things`` are cubes, name:x,y; of a quadrotor a room, as for the other drones.
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
@@ -148,10 +150,25 @@ class MujocoRobot(DroneRobot):
             turn = (0.0, 0.0, math.sin(0.5 * where.yaw), math.cos(0.5 * where.yaw))
             battery = max(0.0, 1.0 - self._pilot.flown_s / FLIGHT_S)
             detail = self._failure() or ("flying" if self._pilot.flying else "on the ground")
-            return RobotStatus((where.x, where.y, where.z), turn, battery, detail)
+            return RobotStatus(
+                (where.x, where.y, where.z),
+                turn,
+                battery,
+                detail,
+                at_rest=self._pilot.arrived or not self._pilot.flying,
+                away=self._pilot.flying,
+                fault="the drone has crashed" if self._pilot.crashed else "",
+            )
         if self._arm is not None:
             down = (0.0, 1.0, 0.0, 0.0)
-            return RobotStatus(self._arm.tool, down, detail=self._failure(), holding=self._arm.holding)
+            return RobotStatus(
+                self._arm.tool,
+                down,
+                detail=self._failure(),
+                holding=self._arm.holding,
+                at_rest=self._arm.arrived,
+                away=bool(self._arm.holding),
+            )
         return RobotStatus()
 
     def _failure(self) -> str:
@@ -176,7 +193,7 @@ class MujocoRobot(DroneRobot):
         """See ``DroneRobot``."""
         pilot = self._airborne(motion)
         limit = self.profile.speed.linear_m_per_s or math.inf
-        speed = min(limit, float(self.settings["cruise_m_per_s"]))
+        speed = min(limit, float(self.settings["cruise_m_per_s"])) * self.speed_share
         ahead, left, up = (0.01 * centimetres * part for part in STRAIGHT[skill][1])
 
         def order() -> float:
@@ -196,6 +213,26 @@ class MujocoRobot(DroneRobot):
         limit = self.profile.speed.angular_deg_per_s or math.inf
         rate = math.radians(min(limit, float(self.settings["turn_deg_per_s"])))
         self._carry_out(lambda: pilot.turn(-math.radians(degrees), rate), motion)
+
+    def failsafe(self, action: str, motion: Motion) -> None:
+        """See ``Robot``: the quadrotor lands, here or at its start; the arm retracts or opens its fingers."""
+        if self._arm is not None:
+            if action not in ("retract", "release"):
+                raise MotionError(f"an arm cannot {action}", ErrorCode.SKILL_FORBIDDEN)
+            self._desk.perform(SkillCall("home" if action == "retract" else "open"), motion)
+            return
+        pilot = self._flyer()
+        if action not in ("land", "return"):
+            raise MotionError(f"a drone cannot {action}", ErrorCode.SKILL_FORBIDDEN)
+        if action == "return":
+            self._carry_out(lambda: self._fly_home(pilot), motion)
+        self._carry_out(pilot.land, motion)
+        pilot.cut_motors()
+        self._up = False
+
+    def _fly_home(self, pilot: Pilot) -> float:
+        (x, y, _), *_ = pilot.leg.at()
+        return pilot.fly((-x, -y, 0.0), float(self.settings["cruise_m_per_s"]))
 
     def _airborne(self, motion: Motion) -> Pilot:
         pilot = self._flyer()
@@ -250,6 +287,12 @@ class MujocoRobot(DroneRobot):
                 raise MotionError(physics.failure, ErrorCode.CONNECTION_LOST)
             if isinstance(body, Pilot) and body.crashed:
                 raise MotionError("the drone has crashed", ErrorCode.MOTION_FAILED)
+            fence = self.profile.geofence
+            if isinstance(body, Pilot) and fence is not None:
+                spot = body.where
+                if not fence.contains(spot.x, spot.y, max(0.0, spot.z)):
+                    body.brake()
+                    raise MotionError("the drone left the geofence on its way", ErrorCode.OUT_OF_LIMITS)
             if elapsed_s > limit_s:
                 body.brake()
                 raise MotionError(f"not at rest after {elapsed_s:.1f} s", ErrorCode.MOTION_TIMEOUT)

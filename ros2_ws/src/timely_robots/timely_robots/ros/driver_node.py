@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import secrets
 import time
 from collections import OrderedDict
@@ -14,15 +15,23 @@ from rclpy.action import ActionServer, CancelResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
+from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
+from timely_interfaces.msg import Lease as LeaseMessage
 from timely_interfaces.msg import RobotState, Task
+from timely_interfaces.srv import AcquireLease, ConfirmSkill
 
 from lrtrace.errors import LRTraceError
 from lrtrace.profiles import load_profile
+from lrtrace.robot_profile import Failsafe
+from timely.core.errors import InvalidInput
 from timely_robots import language
+from timely_robots.driver_store import DriverStore, store_path
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import ExecutorState, SegmentExecutor
+from timely_robots.failsafe import Conditions, FailsafeMonitor
+from timely_robots.lease import Lease
 from timely_robots.plan_runner import PlanRunner
 from timely_robots.robot import Robot, RobotStatus
 from timely_robots.ros.goal_listener import GoalListener
@@ -36,9 +45,13 @@ from timely_robots.ros.rclpy_utils import (
     to_time,
 )
 from timely_robots.ros.state_messages import DriverState, diagnostic_status, state_message
+from timely_robots.ros.stop_service import StopService
+from timely_robots.safety import Confirmation, ProximityGate, SafetyGuard
 from timely_robots.segments import MotionError, SegmentOrder, SegmentResult
 from timely_robots.task_watchdog import TaskWatchdog
 
+STATE_DIR_VARIABLE = "TIMELY_STATE_DIR"
+DEFAULT_STATE_DIR = "~/.local/state/timely"
 RESULT_KEPT_S = 3
 """A client has this long to fetch a goal's result; it is a field of every status message meanwhile."""
 MAX_UNBOUND_GOALS = 256
@@ -85,6 +98,9 @@ class DriverNode(ManagedNode):
         # Before anything can fail: a node whose constructor fails is destroyed, too.
         self.robot = robot
         self._segment_executor: SegmentExecutor | None = None
+        self._stop_service: StopService | None = None
+        self._halted = False
+        self._store = DriverStore()
         self._server: ActionServer | None = None
         self._unbound: OrderedDict[int, tuple[Any, GoalListener]] = OrderedDict()
         self._fault = ""
@@ -96,13 +112,36 @@ class DriverNode(ManagedNode):
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
         robot.log = self.get_logger()
         self._declare()
-        self._watchdog = TaskWatchdog(Task.PLANNED, Task.ENDED, float(self.value("task_silence_s")))
+        self._make_safety()
         self._state_publisher = self.create_publisher(RobotState, "state", LATCHED)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.create_subscription(Task, "task", self._on_task, TASKS)
-        self.create_service(Trigger, "~/stop", self._on_stop)
+        self.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
+        self.create_subscription(Float32, "proximity", self._on_proximity, 10)
         self.create_service(Trigger, "~/reset", self._on_reset)
+        self.create_service(AcquireLease, "~/acquire_lease", self._on_acquire_lease)
+        self.create_service(ConfirmSkill, "~/confirm", self._on_confirm)
+        self._stop_service = StopService(self.get_name(), self.get_namespace(), self.context, self.stop)
         self.start_automatically()
+
+    def _make_safety(self) -> None:
+        folder = str(self.value("state_dir"))
+        if not folder and not self.robot.simulated:
+            folder = os.environ.get(STATE_DIR_VARIABLE, DEFAULT_STATE_DIR)
+        if folder:
+            self._store = DriverStore(store_path(folder, self.get_namespace()))
+        self._halted = False
+        self._watchdog = TaskWatchdog(Task.PLANNED, Task.ENDED, float(self.value("task_silence_s")))
+        self._failsafe = FailsafeMonitor(Failsafe())
+        self._safety = SafetyGuard(
+            self._store,
+            Lease(self._store.next_epoch, float(self.value("lease_lapse_s"))),
+            self._watchdog,
+            self._failsafe,
+            ProximityGate(float(self.value("proximity_stop_m")), float(self.value("proximity_slow_m"))),
+            Confirmation(float(self.value("confirm_timeout_s"))),
+            lambda: self.robot.status().battery,
+        )
 
     def _declare(self) -> None:
         declare: Callable[..., Any] = self.declare_parameter
@@ -124,6 +163,37 @@ class DriverNode(ManagedNode):
             "connect_timeout_s",
             10.0,
             describe_parameter("deadline of connecting to the robot [s]", low=0.1, high=300.0),
+        )
+        declare(
+            "state_dir",
+            "",
+            describe_parameter(
+                f"folder of stop latch, begun tasks and lease epoch; empty: ${STATE_DIR_VARIABLE} or "
+                f"{DEFAULT_STATE_DIR}, in memory for simulated robots",
+                read_only=True,
+            ),
+        )
+        declare(
+            "lease_lapse_s",
+            3.0,
+            describe_parameter("a lease without renewal for so long lapses [s]", low=0.2, high=3600.0),
+        )
+        declare(
+            "proximity_stop_m",
+            0.0,
+            describe_parameter(
+                "no motion with an obstacle nearer than this [m]; 0: no gate", low=0.0, high=100.0
+            ),
+        )
+        declare(
+            "proximity_slow_m",
+            0.0,
+            describe_parameter("slower motion with an obstacle nearer than this [m]", low=0.0, high=100.0),
+        )
+        declare(
+            "confirm_timeout_s",
+            30.0,
+            describe_parameter("longest wait for an operator's confirmation [s]", low=0.1, high=3600.0),
         )
         for setting in self.robot.SETTINGS:
             declare(
@@ -154,7 +224,12 @@ class DriverNode(ManagedNode):
         """Load the profile, connect to the robot, offer the action."""
         self._fault = ""
         try:
-            self.robot.profile = load_profile(str(self.value("profile")))
+            self.robot.profile = profile = load_profile(str(self.value("profile")))
+            if profile.failsafe.then not in {"hold", *self.robot.FAILSAFES}:
+                raise MotionError(
+                    f"failsafe: this robot cannot {profile.failsafe.then}", ErrorCode.INVALID_INPUT
+                )
+            self._failsafe = self._safety.failsafe = FailsafeMonitor(profile.failsafe)
             if name := str(self.value("skill_set")):
                 language.skill_set(name)
             self.robot.connect(float(self.value("connect_timeout_s")))
@@ -164,6 +239,9 @@ class DriverNode(ManagedNode):
             self.publish_state()
             return TransitionCallbackReturn.FAILURE
         self._connected = True
+        if self._store.stop_reason is not None:
+            self.robot.halt()
+            self._halted = True
         self._server = EagerActionServer(
             self,
             ExecuteSegment,
@@ -180,11 +258,12 @@ class DriverNode(ManagedNode):
         """Begin to take segments."""
         self._session = secrets.randbits(63)
         self._segment_executor = SegmentExecutor(
-            PlanRunner(self.robot),
+            PlanRunner(self.robot, self._safety),
             self.robot.clock,
             queue_limit=int(self.value("queue_limit")),
             report_every_s=float(self.value("progress_period_s")),
             name=self.get_namespace(),
+            store=self._store,
         )
         self.publish_state()
         return super().on_activate(state)
@@ -196,7 +275,7 @@ class DriverNode(ManagedNode):
         return super().on_deactivate(state)
 
     def release(self) -> None:
-        """See ``ManagedNode``: end all motion, and release the robot."""
+        """See ``ManagedNode``: end all motion, and release the robot. The service ``~/stop`` stays."""
         self._end_work()
         if self._connected:
             self._connected = False
@@ -222,6 +301,8 @@ class DriverNode(ManagedNode):
             skill_set=goal.skill_set or str(self.value("skill_set")),
             execution_s=goal.execution_s if math.isfinite(goal.execution_s) else 0.0,
             blocking=goal.blocking,
+            owner=goal.owner,
+            epoch=goal.epoch,
         )
         if self.on_order is not None:
             self.on_order(order, time.monotonic())
@@ -232,10 +313,13 @@ class DriverNode(ManagedNode):
         executor = self._segment_executor
         if executor is None:
             listener.finished(SegmentResult("refused", ErrorCode.DRIVER_INACTIVE, "the driver is not active"))
-        elif self._watchdog.ended(order.task_id):
-            listener.finished(SegmentResult("refused", ErrorCode.SEGMENT_CANCELLED, "its task has ended"))
         else:
-            executor.submit(order, listener)
+            try:
+                self._safety.admit(order)
+            except MotionError as error:
+                listener.finished(SegmentResult("refused", error.code, error.message))
+            else:
+                executor.submit(order, listener)
 
     def _on_accepted(self, handle: ServerGoalHandle) -> None:
         _, listener = self._unbound.pop(id(handle.request), (None, None))
@@ -281,24 +365,78 @@ class DriverNode(ManagedNode):
 
     # --- Services and state ---
 
-    def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        executor = self._segment_executor
+    def stop(self) -> None:
+        """Halt the robot and latch the stop; from any thread. Raises an exception if it is not certain that it did."""
+        executor, reason = self._segment_executor, "~/stop was called"
+        self._halted = False
         if executor is not None:
-            executor.stop("~/stop was called")
-        elif self._connected:
-            self.robot.halt()
-        response.success = True
-        response.message = "stopped; call ~/reset to go on" if executor is not None else "nothing to stop"
+            executor.stop(reason)
+        else:
+            if self._connected:
+                self.robot.halt()
+            self._store.set_stop(reason)
+            self._store.save()
+        self._halted = True
+        if (ros_executor := self.executor) is not None:
+            ros_executor.create_task(self.publish_state)
+
+    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        try:
+            self._store.clear_stop()
+        except InvalidInput as error:
+            response.message = str(error)
+        else:
+            self._halted = False
+            response.success = True
+            response.message = "ready" if self._segment_executor is not None else "the driver is not active"
         self.publish_state()
         return response
 
-    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        executor = self._segment_executor
-        if executor is not None:
-            executor.reset()
-        response.success = executor is not None
-        response.message = "ready" if executor is not None else "the driver is not active"
+    def _on_acquire_lease(
+        self, request: AcquireLease.Request, response: AcquireLease.Response
+    ) -> AcquireLease.Response:
+        lease = self._safety.lease
+        try:
+            epoch = lease.acquire(request.owner, time.monotonic(), take_over=request.take_over)
+        except InvalidInput as error:
+            epoch, response.message = None, str(error)
+        response.granted = epoch is not None
+        response.epoch = epoch or 0
+        response.owner = lease.state(time.monotonic()).owner
+        response.lapse_s = lease.lapse_s
+        if epoch is None and not response.message:
+            response.message = f"the lease is of {response.owner!r}" if request.owner else "owner is empty"
+        if epoch is not None:
+            self._drop_segments_of_others()
         self.publish_state()
+        return response
+
+    def _drop_segments_of_others(self) -> None:
+        """A new lease ends the tasks of earlier owners."""
+        executor = self._segment_executor
+        if executor is None:
+            return
+        executor.end_tasks(
+            lambda order: not self._safety.lease.permits(order.owner, order.epoch, time.monotonic()),
+            SegmentResult("cancelled", ErrorCode.NOT_OWNER, "another client acquired the lease"),
+        )
+
+    def _on_lease(self, message: LeaseMessage) -> None:
+        self._safety.lease.renew(message.owner, message.epoch, time.monotonic(), release=message.released)
+
+    def _on_proximity(self, message: Any) -> None:
+        gate, now_s = self._safety.proximity, time.monotonic()
+        gate.observe(float(message.data), now_s)
+        self.robot.speed_share = gate.speed_share
+        if (problem := gate.problem(now_s)) and (executor := self._segment_executor) is not None:
+            executor.interrupt(ErrorCode.OBSTACLE, problem)
+
+    def _on_confirm(
+        self, request: ConfirmSkill.Request, response: ConfirmSkill.Response
+    ) -> ConfirmSkill.Response:
+        answer = self._safety.confirmation.answer
+        response.success = answer(request.task_id, request.segment, request.call, request.allow)
+        response.message = "" if response.success else "this call does not wait for a confirmation"
         return response
 
     def _on_task(self, task: Task) -> None:
@@ -315,6 +453,7 @@ class DriverNode(ManagedNode):
         if (late_s := now_s - self._checked_s - period_s) > period_s:
             # This process did not run, so it could not receive messages either.
             self._watchdog.forgive(late_s)
+            self._safety.lease.forgive(late_s)
         self._checked_s = now_s
         if executor is not None:
             for task_id in executor.tasks:
@@ -325,8 +464,30 @@ class DriverNode(ManagedNode):
                         self.get_logger().warning(
                             f"task {task_id}: orphaned, {dropped} segments are not executed"
                         )
+            self._run_failsafe(executor, now_s)
+            if problem := self._safety.proximity.problem(now_s):
+                executor.interrupt(ErrorCode.OBSTACLE, problem)
         self._limit_cpu_latency()
         self.publish_state()
+
+    def _run_failsafe(self, executor: SegmentExecutor, now_s: float) -> None:
+        status, segments = self.robot.status(), executor.state()
+        conditions = Conditions(
+            away=status.away,
+            plan_wait_s=self._segment_wait_s() or 0.0,
+            bridge_lost=self._watchdog.orphaned(segments.task_id, now_s),
+            lease_lapsed=self._safety.lease.state(now_s).lapsed,
+            link_lost=status.link_lost,
+            battery=status.battery,
+        )
+        action = self._failsafe.update(conditions, now_s)
+        if not action:
+            return
+        cause = self._failsafe.cause
+        if executor.act(cause, lambda motion: self.robot.failsafe(action, motion)):
+            self.get_logger().warning(f"failsafe: {action}, because {cause}")
+        else:
+            self._failsafe.retry()
 
     def _limit_cpu_latency(self) -> None:
         # An inactive driver receives tasks, too, but executes none, and has no timer that would end the limit.
@@ -355,7 +516,19 @@ class DriverNode(ManagedNode):
             executor=self.segments,
             robot=self.robot.status() if self._connected else RobotStatus(),
             segment_wait_s=self._segment_wait_s(),
+            stopped=self._store.stop_reason is not None,
+            halted=self._halted and self._store.stop_reason is not None,
+            lease=self._safety.lease.state(time.monotonic()),
+            failsafe=self._failsafe.active,
+            awaiting=self._safety.confirmation.awaiting,
         )
+
+    def destroy_node(self) -> None:
+        """See ``ManagedNode``; also ends the service ``~/stop``."""
+        if self._stop_service is not None:
+            self._stop_service.close()
+            self._stop_service = None
+        super().destroy_node()
 
     def publish_state(self) -> None:
         """Publish ``state`` now."""

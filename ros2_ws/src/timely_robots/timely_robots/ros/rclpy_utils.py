@@ -81,9 +81,16 @@ class Spinner:
     """Spins nodes on a thread of its own until closed. A callback that raises is logged and does not end it."""
 
     def __init__(
-        self, context: Context, nodes: Iterable[Any] = (), *, kind: str = "", name: str = "ros"
+        self,
+        context: Context,
+        nodes: Iterable[Any] = (),
+        *,
+        kind: str = "",
+        name: str = "ros",
+        owns_context: bool = True,
     ) -> None:
         self.context = context
+        self._owns_context = owns_context
         self.executor = create_executor(context, kind)
         self.errors = 0
         self._nodes = list(nodes)
@@ -157,7 +164,8 @@ class Spinner:
                 node.destroy_node()
             self._nodes.clear()
             self.executor.shutdown(timeout_sec=timeout_s)
-            self.context.try_shutdown()
+            if self._owns_context:
+                self.context.try_shutdown()
         return ended
 
 

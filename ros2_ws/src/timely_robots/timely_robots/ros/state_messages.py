@@ -10,6 +10,7 @@ from geometry_msgs.msg import Pose
 from timely_interfaces.msg import RobotState
 
 from timely_robots.execution import ExecutorState
+from timely_robots.lease import LeaseState
 from timely_robots.robot import RobotStatus
 
 LOW_BATTERY = 0.2
@@ -38,17 +39,23 @@ class DriverState:
     fault: str = ""
     executor: ExecutorState = field(default_factory=ExecutorState)
     robot: RobotStatus = field(default_factory=RobotStatus)
+    stopped: bool = False
+    halted: bool = False
+    """The stop is latched, and the robot's halt has returned since."""
+    lease: LeaseState = field(default_factory=LeaseState)
+    failsafe: str = ""
+    awaiting: str = ""
     segment_wait_s: float | None = None
     """How long the robot has waited for the next segment of a live task; None if it does not wait."""
 
     @property
     def mode(self) -> int:
         """The ``mode`` of RobotState."""
-        if self.fault:
+        if self.fault or self.robot.fault:
             return RobotState.FAULT
         if not self.active:
             return RobotState.UNCONFIGURED
-        if self.executor.stopped:
+        if self.stopped:
             return RobotState.STOPPED
         if self.segment_wait_s is not None:
             return RobotState.HOLDING
@@ -57,7 +64,7 @@ class DriverState:
     @property
     def detail(self) -> str:
         """The ``detail`` of RobotState: words for people."""
-        parts = [self.fault or self.robot.detail]
+        parts = [self.fault or self.robot.fault or self.robot.detail]
         if self.segment_wait_s is not None and not self.fault:
             parts.insert(
                 0, f"holds: segment {self.executor.segment + 1} has not come for {self.segment_wait_s:.1f} s"
@@ -79,6 +86,12 @@ def state_message(state: DriverState) -> RobotState:
         pose=_pose(state.robot),
         battery=state.robot.battery,
         detail=state.detail,
+        halted=state.halted,
+        at_rest=state.robot.at_rest,
+        lease_owner=state.lease.owner,
+        lease_epoch=state.lease.epoch,
+        failsafe=state.failsafe,
+        awaiting=state.awaiting,
         holding=" ".join(state.robot.holding.split())[:MAX_HOLDING_CHARS],
     )
 
@@ -88,7 +101,7 @@ def diagnostic_status(state: DriverState, node: str, hardware_id: str) -> Diagno
     mode, battery, wait_s = state.mode, state.robot.battery, state.segment_wait_s
     level, message = DiagnosticStatus.OK, MODE_NAMES[mode]
     if mode == RobotState.FAULT:
-        level, message = DiagnosticStatus.ERROR, state.fault
+        level, message = DiagnosticStatus.ERROR, state.fault or state.robot.fault
     elif mode == RobotState.STOPPED:
         level, message = DiagnosticStatus.WARN, "stopped; call ~/reset to go on"
     elif wait_s is not None and wait_s > HOLDING_WARNING_S:

@@ -39,6 +39,15 @@ class SimRobot(Robot):
         self._rng = np.random.default_rng(self.settings["seed"])
         self._failing = set(self.texts("failing_skills"))
         self._used_s = 0.0
+        self._moving = 0
+
+    FAILSAFES = frozenset({"land", "return", "retract", "release"})
+    simulated = True
+
+    def failsafe(self, action: str, motion: Motion) -> None:
+        """See ``Robot``: takes a second."""
+        motion.sleep(1.0 / float(self.settings["speed"]))
+        self._world.recover(action)
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         """See ``Robot``."""
@@ -49,12 +58,14 @@ class SimRobot(Robot):
         self._world.before(call)
         seconds = self._seconds(call)
         begin = self.clock.now()
+        self._moving += 1
         try:
             motion.sleep(seconds)
         except MotionCancelled:
             self._world.apply(call, min(1.0, (self.clock.now() - begin) / seconds) if seconds > 0 else 1.0)
             raise
         finally:
+            self._moving -= 1
             self._used_s += self.clock.now() - begin
         self._world.apply(call)
         return self._world.answer(call)
@@ -66,7 +77,15 @@ class SimRobot(Robot):
         """See ``Robot``."""
         x, y, z = self._world.position
         battery = max(0.0, 1.0 - self._used_s / BATTERY_S)
-        return RobotStatus((x, y, z), self._world.orientation, battery, holding=self._world.holding)
+        world = self._world
+        return RobotStatus(
+            (x, y, z),
+            world.orientation,
+            battery,
+            holding=world.holding,
+            at_rest=self._moving == 0,
+            away=world.away,
+        )
 
     def _seconds(self, call: SkillCall) -> float:
         expected = self.settings["times"] == "expected"

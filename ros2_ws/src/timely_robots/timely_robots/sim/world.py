@@ -107,6 +107,20 @@ class SimWorld:
         return "nothing new" if self.anything else ", ".join(sorted(self.things))
 
     @property
+    def away(self) -> bool:
+        """The robot is off the ground, or holds something."""
+        return self.position[2] > 0.0 or bool(self.holding)
+
+    def recover(self, action: str) -> None:
+        """What a failsafe action changes."""
+        if action == "return":
+            self.position[:] = [0.0, 0.0, 0.0]
+        elif action == "land":
+            self.position[2] = 0.0
+        elif action == "release":
+            self.holding = ""
+
+    @property
     def orientation(self) -> tuple[float, float, float, float]:
         """The yaw as a quaternion (x, y, z, w)."""
         return (0.0, 0.0, math.sin(self.yaw / 2.0), math.cos(self.yaw / 2.0))

@@ -29,7 +29,10 @@ STATE_SILENCE_S = 3.0
 """The state comes ten times a second; without it for so long the drone is out of reach."""
 REVIVE_S = 2.0
 HALT_AGAIN_S = 0.1
-HALT_FOR_S = 1.5
+HALT_FAULT_S = 3.0
+"""A drone that was not observed at rest so long after a stop has a fault. The stop is repeated all the same."""
+HALT_SLOW_S = 0.5
+"""Between two repetitions after a fault."""
 TRY_S = 0.5
 
 
@@ -58,7 +61,9 @@ class TelloLink:
         self._state = TelloState()
         self._raw: Any = None
         self._halting: tuple[float, int] | None = None
-        """(until when, packets heard when the stop was asked for)"""
+        """(when the stop was asked for, packets received until then)"""
+        self.fault = ""
+        """Why a stop has no effect; empty if it has."""
         self.awaiting = False
         """A motion's answer is waited for: nothing else may be asked that is answered with ok."""
         self._closing = threading.Event()
@@ -119,9 +124,13 @@ class TelloLink:
         return False
 
     def halt(self) -> None:
-        """Hover now; repeated in the background until the drone is seen at rest. Returns at once, from any thread."""
-        self._halting = (self._clock.now() + HALT_FOR_S, self._state.packets)
+        """Hover now; repeated until the drone is observed at rest, without end. Returns at once, from any thread."""
+        self._halting = (self._clock.now(), self._state.packets)
         self.send("stop")
+
+    def end_halt(self) -> None:
+        """Repeat the stop no more: for the landing at the end."""
+        self._halting, self.fault = None, ""
 
     @property
     def halting(self) -> bool:
@@ -143,15 +152,21 @@ class TelloLink:
         while not self._clock.wait(self._closing, TICK_S):
             self._listen()
             now = self._clock.now()
-            if self._halting is not None:
-                until, packets = self._halting
+            revive = self.silent_s >= REVIVE_S and not self.awaiting
+            if (halting := self._halting) is not None and not (self.fault and revive):
+                since_s, packets = halting
                 # Two packets of rest: the first may have been on its way when the stop was sent.
                 rested = self._state.packets >= packets + 3 and now - self._state.rest_s >= 0.15
-                if now >= until or rested:
-                    self._halting = None
-                elif now - self._sent_s >= HALT_AGAIN_S:
+                late_s = now - since_s
+                if rested:
+                    if self._halting is halting:  # no other stop came meanwhile
+                        self.end_halt()
+                    continue
+                if late_s >= HALT_FAULT_S:
+                    self.fault = f"not observed at rest {late_s:.0f} s after the stop"
+                if now - self._sent_s >= (HALT_SLOW_S if self.fault else HALT_AGAIN_S):
                     self.send("stop")
-            elif self.silent_s >= REVIVE_S and now - self._sent_s >= 1.0 and not self.awaiting:
+            elif revive and now - self._sent_s >= 1.0:
                 # It may have been switched off and on: it says nothing until it is told to listen.
                 self.send("command")
             elif now - self._sent_s >= KEEP_ALIVE_S:

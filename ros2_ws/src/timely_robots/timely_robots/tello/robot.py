@@ -36,6 +36,8 @@ FASTEST_M_PER_S, FASTEST_DEG_PER_S = 1.5, 180.0
 """No motion is faster, so an ``ok`` that comes sooner belongs to something else."""
 TAKEOFF_S, QUICKEST_TAKEOFF_S = 6.0, 0.5
 LAND_S = 8.0
+REST_S = 0.2
+"""Observed without motion for so long, the drone is at rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class TelloRobot(DroneRobot):
         *DETECTOR_SETTINGS,
     )
 
+    FAILSAFES = frozenset({"land"})
+
     def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
         super().__init__(settings, clock)
         self._link: TelloLink | None = None
@@ -105,8 +109,9 @@ class TelloRobot(DroneRobot):
             return
         end = self.clock.now() + LAND_S
         # A stop that is still being repeated would end the landing.
-        while link.halting:
+        while link.halting and self.clock.now() < end:
             self._wait(POLL_S)
+        link.end_halt()
         while link.flying and link.silent_s < STATE_SILENCE_S and self.clock.now() < end:
             # Landing twice is landing once. Not while it descends: each command is answered with an error then.
             if link.state.rest_s <= self.clock.now() - 0.3:
@@ -133,7 +138,18 @@ class TelloRobot(DroneRobot):
             if silent
             else ("flying" if link.flying else "on the ground")
         )
-        return RobotStatus((where.x, where.y, link.state.height_m), turn, link.state.battery, detail)
+        return RobotStatus(
+            (where.x, where.y, link.state.height_m),
+            turn,
+            link.state.battery,
+            detail,
+            at_rest=not silent
+            and link.silent_s <= LARGEST_GAP_S
+            and self.clock.now() - link.state.rest_s >= REST_S,
+            away=link.flying,
+            link_lost=silent,
+            fault=link.fault,
+        )
 
     # --- Flying ---
 
@@ -216,6 +232,7 @@ class TelloRobot(DroneRobot):
         while True:
             motion.sleep(POLL_S)
             elapsed, state = self.clock.now() - begin_s, link.state
+            self._check_fence(flight, elapsed, link)
             certain = certain and self.clock.now() - max(heard_s, state.heard_s) <= LARGEST_GAP_S
             motion.progress(max(POLL_S, flight.expected_s - elapsed))
             said = (link.answer() or "").lower()
@@ -250,15 +267,44 @@ class TelloRobot(DroneRobot):
                     f"the drone {what} {flight.text!r} after {elapsed:.1f} s", ErrorCode.MOTION_TIMEOUT
                 )
 
+    def _check_fence(self, flight: Flight, elapsed_s: float, link: TelloLink) -> None:
+        """Stop a drone that has left its fence on the way: the reported height, the expected place."""
+        fence = self.profile.geofence
+        if fence is None:
+            return
+        share = min(1.0, elapsed_s / max(flight.expected_s, POLL_S))
+        ahead, left, _ = (share * part for part in flight.way)
+        cos, sin = math.cos(self._where.yaw), math.sin(self._where.yaw)
+        x, y = self._where.x + cos * ahead - sin * left, self._where.y + sin * ahead + cos * left
+        if not fence.contains(x, y, max(0.0, link.state.height_m)):
+            link.halt()
+            raise MotionError(
+                f"{flight.text}: the drone left the geofence on its way", ErrorCode.OUT_OF_LIMITS
+            )
+
     def _connected_link(self) -> TelloLink:
         link = self._link
         if link is None or link.silent_s > STATE_SILENCE_S:
             raise MotionError("nothing is heard of the drone", ErrorCode.CONNECTION_LOST)
         return link
 
+    def failsafe(self, action: str, motion: Motion) -> None:
+        """See ``Robot``: lands, by its own word."""
+        link = self._link
+        if link is None:
+            raise MotionError("the drone is not connected", ErrorCode.CONNECTION_LOST)
+        end_s = self.clock.now() + LAND_S
+        while link.flying and self.clock.now() < end_s:
+            # While it descends it answers each command with an error, which does no harm.
+            if not link.halting and link.state.rest_s <= self.clock.now() - 0.3:
+                link.send("land")
+            motion.sleep(0.5)
+        if link.flying:
+            raise MotionError("the drone did not land", ErrorCode.MOTION_TIMEOUT)
+
     def _check_battery(self, link: TelloLink) -> None:
         reserve = float(self.settings["battery_reserve"])
-        if link.state.battery < reserve:
+        if not link.state.battery >= reserve:  # also NaN
             if link.flying:
                 link.send("land")
             raise MotionError(
@@ -272,6 +318,8 @@ class TelloRobot(DroneRobot):
         own motion, even if the command was lost.
         """
         while link.halting:
+            if link.fault:
+                raise MotionError(link.fault, ErrorCode.CONNECTION_LOST)
             motion.sleep(POLL_S)
         end_s = self.clock.now() + TAIL_S
         while (link.state.speed > 0.0 or link.silent_s > LARGEST_GAP_S) and self.clock.now() < end_s:

@@ -1,0 +1,157 @@
+"""What a driver must know after a restart: the stop latch, the tasks that have begun, the last lease epoch.
+
+Without a folder the store lives as long as the process. With one, every change is on the disk before the call returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from timely.core.errors import InvalidInput
+from timely.core.files import write_file
+
+MAX_TASKS = 4096
+"""Begun tasks that are kept; the oldest are dropped."""
+MAX_BYTES = 4_000_000
+
+
+class DriverStore:
+    """The memory of one driver; safe to use from several threads.
+
+    Args:
+        path: the file; None keeps everything in memory.
+
+    Raises:
+        InvalidInput: the file cannot be read or is damaged. A driver must not start then, because it cannot know
+            whether its robot was stopped.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._stop_reason: str | None = None
+        self._epoch = 0
+        self._tasks: dict[str, None] = {}
+        if path is not None:
+            if path.exists():
+                self._read(path)
+            self._read_tasks()
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the robot was stopped; None if no stop is latched."""
+        return self._stop_reason
+
+    @property
+    def epoch(self) -> int:
+        """The last lease epoch; 0 before the first lease."""
+        return self._epoch
+
+    def set_stop(self, reason: str) -> None:
+        """Remember a stop in memory, without any wait; ``save`` brings it to the disk."""
+        self._stop_reason = reason
+
+    def save(self) -> None:
+        """Bring stop and epoch to the disk. Raises InvalidInput if the disk refuses."""
+        with self._lock:
+            self._write()
+
+    def clear_stop(self) -> None:
+        """Forget the stop; on the disk first. Raises InvalidInput, and the stop stays, if the disk refuses."""
+        with self._lock:
+            reason, self._stop_reason = self._stop_reason, None
+            try:
+                self._write()
+            except InvalidInput:
+                self._stop_reason = reason
+                raise
+
+    def next_epoch(self) -> int:
+        """A lease epoch higher than every earlier one. Raises InvalidInput if the disk refuses."""
+        with self._lock:
+            self._epoch += 1
+            self._write()
+            return self._epoch
+
+    def begin_task(self, task_id: str) -> bool:
+        """Remember that a task begins; False if it has begun before. Raises InvalidInput if the disk refuses."""
+        with self._lock:
+            if task_id in self._tasks:
+                return False
+            self._tasks[task_id] = None
+            while len(self._tasks) > MAX_TASKS:
+                del self._tasks[next(iter(self._tasks))]
+            self._append(task_id)
+            return True
+
+    def begun(self, task_id: str) -> bool:
+        """The task has begun, in this life of the driver or in an earlier one."""
+        return task_id in self._tasks
+
+    @property
+    def _log(self) -> Path | None:
+        """Tasks that began since the file was written, one JSON string a line."""
+        return None if self._path is None else self._path.with_suffix(".tasks")
+
+    def _append(self, task_id: str) -> None:
+        if self._log is None:
+            return
+        try:
+            with self._log.open("ab") as file:
+                file.write(json.dumps(task_id).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(self._log)) from error
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        state = {"stop_reason": self._stop_reason, "epoch": self._epoch}
+        write_file(self._path, json.dumps(state))
+
+    def _read(self, path: Path) -> None:
+        try:
+            if not path.is_file() or path.stat().st_size > MAX_BYTES:
+                raise ValueError("no regular file, or too large")
+            state: dict[str, Any] = json.loads(path.read_bytes())
+            reason, epoch = state["stop_reason"], state["epoch"]
+            if not isinstance(epoch, int) or not isinstance(reason, str | None):
+                raise ValueError("wrong types")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidInput(
+                f"the driver's memory is damaged ({error}): check the robot, then delete the file",
+                where=str(path),
+            ) from error
+        self._stop_reason, self._epoch = reason, epoch
+
+    def _read_tasks(self) -> None:
+        log = self._log
+        if log is None or not log.is_file():
+            return
+        lines = log.read_bytes()[-MAX_BYTES:].split(b"\n")
+        for line in lines[-MAX_TASKS - 1 :]:
+            try:
+                self._tasks[str(json.loads(line))] = None
+            except ValueError:
+                continue  # a line that a crash cut off: its task never moved the robot
+        write_file(log, "".join(json.dumps(task) + "\n" for task in self._tasks))
+
+
+def store_path(folder: str, name: str) -> Path:
+    """The file of a driver in a folder; ``name`` is its namespace.
+
+    Raises:
+        InvalidInput: the folder cannot be made.
+    """
+    place = Path(folder).expanduser()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"cannot make it: {error.strerror or error}", where=str(place)) from error
+    stem = name.strip("/").replace("/", ".") or "robot"
+    return place / f"{stem}.json"

@@ -1,0 +1,85 @@
+"""Decides when a robot acts by itself: hold, then land, return, retract or release. Times are seconds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lrtrace.robot_profile import Failsafe
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the failsafe watches."""
+
+    away: bool = False
+    """The robot is in a state that must not last, such as flying."""
+    plan_wait_s: float = 0.0
+    """How long the next segment of a live task has not come."""
+    bridge_lost: bool = False
+    """The last task is orphaned."""
+    lease_lapsed: bool = False
+    link_lost: bool = False
+    battery: float = math.nan
+    """0..1; NaN: unknown."""
+
+
+class FailsafeMonitor:
+    """Turns lasting conditions into one action.
+
+    A battery below the reserve, or unknown although the profile sets a reserve, acts at once. Every other cause acts
+    after it has lasted ``hold_s``. An action is started once, and again only after its cause has gone.
+    """
+
+    def __init__(self, failsafe: Failsafe) -> None:
+        self._failsafe = failsafe
+        self._since_s: float | None = None
+        self._acted = False
+        self.cause = ""
+        """The cause that holds now, in words; empty if there is none."""
+
+    @property
+    def active(self) -> str:
+        """The action that is due or was started: ``hold`` first; empty without a cause."""
+        if not self.cause:
+            return ""
+        return str(self._failsafe.then) if self._acted else "hold"
+
+    def battery_problem(self, battery: float) -> str:
+        """Why the battery forbids motion; empty if it does not. NaN forbids it where a reserve is set."""
+        reserve = self._failsafe.battery_reserve
+        if reserve is None or battery >= reserve:
+            return ""
+        level = "unknown" if math.isnan(battery) else f"at {battery:.0%}"
+        return f"battery {level}, the reserve is {reserve:.0%}"
+
+    def update(self, now: Conditions, now_s: float) -> str:
+        """The action to start now; empty if there is none."""
+        battery = self.battery_problem(now.battery) if now.away else ""
+        self.cause = battery or self._cause(now)
+        if not self.cause:
+            self._since_s, self._acted = None, False
+            return ""
+        if self._since_s is None:
+            self._since_s = now_s
+        if self._acted or self._failsafe.then == "hold":
+            return ""
+        if battery or now_s - self._since_s >= self._failsafe.hold_s:
+            self._acted = True
+            return str(self._failsafe.then)
+        return ""
+
+    def retry(self) -> None:
+        """The action could not be started; ``update`` returns it again."""
+        self._acted = False
+
+    def _cause(self, now: Conditions) -> str:
+        if not now.away:
+            return ""
+        if now.link_lost:
+            return "the link to the robot is lost"
+        if now.lease_lapsed:
+            return "the lease has lapsed"
+        if now.bridge_lost:
+            return "no message of the task"
+        return "the next segment has not come" if now.plan_wait_s > 0.0 else ""

@@ -1,0 +1,83 @@
+"""One owner a robot: a lease with an epoch, renewed by heartbeat. Times are seconds on the caller's monotonic clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """The lease as others see it."""
+
+    owner: str = ""
+    epoch: int = 0
+    lapsed: bool = False
+    """The owner neither renewed nor released it in time."""
+
+
+class Lease:
+    """Grants the right to send segments. Safe to use from several threads.
+
+    Each grant has a higher epoch than all before it, also over restarts of the driver. So a segment of an earlier
+    owner is recognised, however late it comes. A lapsed lease may be renewed by its owner until another client has
+    acquired one.
+
+    Args:
+        next_epoch: a number higher than every earlier one.
+        lapse_s: without a renewal for so long the lease lapses.
+    """
+
+    def __init__(self, next_epoch: Callable[[], int], lapse_s: float) -> None:
+        self._next_epoch = next_epoch
+        self.lapse_s = lapse_s
+        self._lock = threading.Lock()
+        self._owner = ""
+        self._epoch = 0
+        self._renewed_s = 0.0
+
+    def acquire(self, owner: str, now_s: float, *, take_over: bool = False) -> int | None:
+        """Grant the lease and return its epoch; None while another owner holds it. Raises what ``next_epoch`` raises.
+
+        Args:
+            take_over: an operator's decision to end another owner's lease now.
+        """
+        if not owner:
+            return None
+        with self._lock:
+            held = self._owner and now_s - self._renewed_s <= self.lapse_s
+            if held and self._owner != owner and not take_over:
+                return None
+            self._epoch = self._next_epoch()
+            self._owner, self._renewed_s = owner, now_s
+            return self._epoch
+
+    def renew(self, owner: str, epoch: int, now_s: float, *, release: bool = False) -> bool:
+        """Renew or release the lease; False if it is not this owner's."""
+        with self._lock:
+            if not self._owner or (owner, epoch) != (self._owner, self._epoch):
+                return False
+            self._renewed_s = now_s
+            if release:
+                self._owner = ""
+            return True
+
+    def forgive(self, seconds: float) -> None:
+        """Extend the lease by a time in which this process could receive nothing."""
+        with self._lock:
+            self._renewed_s += seconds
+
+    def permits(self, owner: str, epoch: int, now_s: float) -> bool:
+        """A segment of this owner and epoch may run now. Without any owner, segments without a lease may."""
+        with self._lock:
+            if not self._owner:
+                return not owner and epoch == 0
+            current = (owner, epoch) == (self._owner, self._epoch)
+            return current and now_s - self._renewed_s <= self.lapse_s
+
+    def state(self, now_s: float) -> LeaseState:
+        """The lease now."""
+        with self._lock:
+            lapsed = bool(self._owner) and now_s - self._renewed_s > self.lapse_s
+            return LeaseState(self._owner, self._epoch, lapsed)

@@ -1,0 +1,167 @@
+"""Asks before every call of a plan whether it may run: stop, lease, task, battery, proximity, confirmation."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from timely_robots import language
+from timely_robots.driver_store import DriverStore
+from timely_robots.error_codes import ErrorCode
+from timely_robots.failsafe import FailsafeMonitor
+from timely_robots.lease import Lease
+from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
+from timely_robots.task_watchdog import TaskWatchdog
+
+CONFIRM_POLL_S = 0.05
+MAX_PROXIMITY_AGE_S = 1.0
+
+
+class ProximityGate:
+    """Slows the robot near an obstacle and stops it close to one. Distances are metres.
+
+    The gate fails closed: without a finite distance of the last second the robot does not move.
+
+    Args:
+        stop_m: no motion nearer than this; 0 switches the gate off.
+        slow_m: from here on speed falls linearly to a tenth at ``stop_m``.
+    """
+
+    def __init__(self, stop_m: float, slow_m: float) -> None:
+        self.stop_m, self.slow_m = stop_m, max(stop_m, slow_m)
+        self._distance_m, self._seen_s = math.nan, -math.inf
+
+    def observe(self, distance_m: float, now_s: float) -> None:
+        """Take a measurement."""
+        self._distance_m, self._seen_s = distance_m, now_s
+
+    def problem(self, now_s: float) -> str:
+        """Why the robot must not move; empty if it may."""
+        if self.stop_m <= 0.0:
+            return ""
+        if now_s - self._seen_s > MAX_PROXIMITY_AGE_S or not self._distance_m >= 0.0:
+            return "the distance to obstacles is unknown"
+        if self._distance_m < self.stop_m:
+            return f"an obstacle at {self._distance_m:.2f} m, the limit is {self.stop_m:g} m"
+        return ""
+
+    @property
+    def speed_share(self) -> float:
+        """The share of the full speed that is allowed, 0.1 to 1."""
+        if self.stop_m <= 0.0 or not self._distance_m < self.slow_m:
+            return 1.0
+        if self.slow_m <= self.stop_m:
+            return 0.1
+        return max(0.1, (self._distance_m - self.stop_m) / (self.slow_m - self.stop_m))
+
+
+@dataclass(slots=True)
+class _Question:
+    task_id: str
+    segment: int
+    call: str
+    answered: threading.Event
+    allow: bool = False
+
+
+class Confirmation:
+    """An operator's answer to one call at a time.
+
+    Args:
+        timeout_s: without an answer for so long, on the robot's clock, the call is refused.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._question: _Question | None = None
+
+    @property
+    def awaiting(self) -> str:
+        """The call that waits for an answer; empty if none does."""
+        question = self._question
+        return question.call if question is not None else ""
+
+    def answer(self, task_id: str, segment: int, call: str, allow: bool) -> bool:
+        """Give the answer; False if that call does not wait for one."""
+        question = self._question
+        if question is None or (task_id, segment, call) != (
+            question.task_id,
+            question.segment,
+            question.call,
+        ):
+            return False
+        question.allow = allow
+        question.answered.set()
+        return True
+
+    def ask(self, call: SkillCall, motion: Motion) -> None:
+        """Wait for the answer; raises MotionError (NOT_CONFIRMED) without consent."""
+        order = motion.order
+        self._question = question = _Question(order.task_id, order.index, call.text, threading.Event())
+        end_s = motion.clock.now() + self.timeout_s
+        try:
+            while not question.answered.is_set():
+                if motion.clock.now() >= end_s:
+                    raise MotionError(f"{call.text}: not confirmed in time", ErrorCode.NOT_CONFIRMED)
+                motion.sleep(CONFIRM_POLL_S)
+        finally:
+            self._question = None
+        if not question.allow:
+            raise MotionError(f"{call.text}: an operator refused it", ErrorCode.NOT_CONFIRMED)
+
+
+class SafetyGuard:
+    """The ``Guard`` of a driver's plans; also asked when a segment is admitted.
+
+    Args:
+        battery: the robot's battery now, 0..1 or NaN.
+    """
+
+    def __init__(
+        self,
+        store: DriverStore,
+        lease: Lease,
+        watchdog: TaskWatchdog,
+        failsafe: FailsafeMonitor,
+        proximity: ProximityGate,
+        confirmation: Confirmation,
+        battery: Callable[[], float],
+    ) -> None:
+        self.store, self.lease, self.watchdog, self.failsafe = store, lease, watchdog, failsafe
+        self.proximity, self.confirmation = proximity, confirmation
+        self._battery = battery
+
+    def admit(self, order: SegmentOrder) -> None:
+        """Raise MotionError if the sender may not send segments, or the task has ended."""
+        if not self.lease.permits(order.owner, order.epoch, time.monotonic()):
+            owner = self.lease.state(time.monotonic()).owner
+            raise MotionError(
+                f"the lease is of {owner!r}" if owner else "the lease was released or never granted",
+                ErrorCode.NOT_OWNER,
+            )
+        if self.watchdog.ended(order.task_id):
+            raise MotionError("its task has ended", ErrorCode.SEGMENT_CANCELLED)
+
+    def __call__(self, call: SkillCall, motion: Motion) -> None:
+        """Raise MotionError if the call must not run now. Runs on the motion thread, before each call."""
+        self._check(motion.order)
+        skill = language.skill_set(motion.order.skill_set).find(call.skill)
+        if skill is not None and skill.confirm:
+            self.confirmation.ask(call, motion)
+            self._check(motion.order)  # the wait may have been long
+
+    def _check(self, order: SegmentOrder) -> None:
+        now_s = time.monotonic()
+        if (reason := self.store.stop_reason) is not None:
+            raise MotionError(reason, ErrorCode.DRIVER_STOPPED)
+        self.admit(order)
+        if self.watchdog.orphaned(order.task_id, now_s):
+            silence_s = self.watchdog.silence_s_of(order.task_id, now_s)
+            raise MotionError(f"no message of the task for {silence_s:.1f} s", ErrorCode.SEGMENT_CANCELLED)
+        if problem := self.failsafe.battery_problem(self._battery()):
+            raise MotionError(problem, ErrorCode.FAILSAFE)
+        if problem := self.proximity.problem(now_s):
+            raise MotionError(problem, ErrorCode.OBSTACLE)
