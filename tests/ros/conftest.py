@@ -50,6 +50,13 @@ def nothing_in_shared_memory() -> Iterator[None]:
     clean()
 
 
+@pytest.fixture(autouse=True)
+def own_state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Drivers of real robots keep stop, tasks and lease here, so that no test finds those of another."""
+    monkeypatch.setenv("TIMELY_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
 @pytest.fixture
 def domain_id() -> int:
     """A ROS domain that no other test of this run uses at the same time."""

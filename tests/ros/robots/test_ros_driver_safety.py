@@ -1,0 +1,415 @@
+"""Accidents and attacks at a driver: stop, restart, lease, lost bridge, battery, obstacles, confirmation."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rclpy.lifecycle import TransitionCallbackReturn
+from ros_harness import AT_ONCE_S, LIMIT_S, Goal, Program, eventually
+from std_msgs.msg import Float32
+from std_srvs.srv import Trigger
+from timely_interfaces.action import ExecuteSegment
+from timely_interfaces.msg import Lease, RobotState, Task
+from timely_interfaces.srv import AcquireLease, ConfirmSkill
+from timely_robots.error_codes import ErrorCode
+from timely_robots.ros.driver_node import DriverNode
+from timely_robots.ros.rclpy_utils import TASKS, Spinner, isolated_context
+from timely_robots.segments import Motion, SkillCall, SkillValue
+from timely_robots.sim.robot import SimRobot
+from timely_robots.tello.robot import TelloRobot
+
+pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+
+FAILSAFE_PROFILE = """
+name: careful
+extends: sim-drone
+failsafe: {hold_s: 0.3, then: land, battery_reserve: 0.2}
+"""
+CONFIRMED_SKILLS = """
+name: guarded
+language: calls
+profile: sim-arm
+skills:
+  - {name: home}
+  - {name: open, confirm: true}
+"""
+
+
+class TestRobot(SimRobot):
+    """A simulated drone whose halt, battery and queries a test controls."""
+
+    __test__ = False
+    hang = threading.Event()
+    """While it is set, ``halt`` does not return."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.battery = 1.0
+        self.halts: list[float] = []
+        self.performed: list[str] = []
+
+    def halt(self) -> None:
+        self.halts.append(time.monotonic())
+        end = time.monotonic() + LIMIT_S
+        while self.hang.is_set() and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        self.performed.append(call.text)
+        return super().perform(call, motion)
+
+    def status(self) -> Any:
+        return replace(super().status(), battery=self.battery)
+
+
+class Bench:
+    """A driver over ROS 2, a program, and the driver's folder on the disk."""
+
+    def __init__(self, domain_id: int, folder: Path, **parameters: Any) -> None:
+        self.robot = TestRobot()
+        overrides = {"profile": "sim-drone", "skill_set": "drone", "speed": 1.0, "times": "expected"}
+        overrides |= {"state_dir": str(folder), "state_period_s": 0.05, **parameters}
+        context = isolated_context(domain_id)
+        self.driver = DriverNode(self.robot, namespace="robot1", context=context, overrides=overrides)
+        self.spinner = Spinner(context, [self.driver], name="driver").start()
+        self.program = Program(domain_id)
+        self.states: list[RobotState] = self.program.listen(RobotState, "/robot1/state", latched=True)
+        for step in ("configure", "activate"):
+            done = self.spinner.call_and_wait(getattr(self.driver, f"trigger_{step}"), LIMIT_S)
+            assert done == TransitionCallbackReturn.SUCCESS
+        self.spinner.executor.wake()
+
+    def send(self, text: str, task: str = "t", index: int = 0, **fields: Any) -> Goal:
+        return self.program.send(
+            ExecuteSegment, "/robot1/execute_segment", task_id=task, index=index, text=text, **fields
+        )
+
+    def call(self, kind: Any, name: str, **fields: Any) -> Any:
+        return self.program.call(kind, f"/robot1/driver/{name}", kind.Request(**fields))
+
+    def until(self, what: Any, message: str = "the state never said so") -> RobotState:
+        return eventually(lambda: next((s for s in self.states[-3:] if what(s)), None), message)
+
+    def publish(self, kind: Any, topic: str, message: Any) -> None:
+        """Publish once the driver listens."""
+        publisher = self.spinner.call_and_wait(
+            lambda: self.driver.create_publisher(kind, topic, TASKS), LIMIT_S
+        )
+        eventually(lambda: publisher.get_subscription_count() > 0, "no subscription")
+        publisher.publish(message)
+
+    def close(self) -> None:
+        self.robot.hang.clear()
+        self.program.close()
+        assert self.spinner.close(), "the driver's executor did not end"
+
+
+@contextmanager
+def bench_of(domain_id: int, folder: Path, **parameters: Any) -> Iterator[Bench]:
+    bench = Bench(domain_id, folder, **parameters)
+    try:
+        yield bench
+    finally:
+        bench.close()
+
+
+# ---------------------------------------------------------------- a stop that is true
+
+
+def test_a_stop_answers_while_the_executor_is_held_up(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        moving = bench.send("d(60);")
+        bench.until(lambda s: s.mode == RobotState.EXECUTING)
+        bench.program.call(Trigger, "/robot1/driver/stop")  # finds the service
+        assert moving.result().error_code == ErrorCode.DRIVER_STOPPED
+        assert bench.call(Trigger, "reset").success
+        held = threading.Event()
+        bench.spinner.call(lambda: held.wait(LIMIT_S))  # a parse or a vendor call on the executor
+        begin_s = time.monotonic()
+        answer = bench.program.call(Trigger, "/robot1/driver/stop")
+        assert answer.success, answer.message
+        assert bench.robot.halts[-1] - begin_s < AT_ONCE_S
+        held.set()
+        state = bench.until(lambda s: s.mode == RobotState.STOPPED and s.halted)
+        assert state.at_rest
+
+
+def test_a_stop_of_a_robot_whose_halt_hangs_is_no_success(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        bench.robot.hang.set()
+        begin_s = time.monotonic()
+        answers = [bench.call(Trigger, "stop") for _ in range(2)]
+        assert time.monotonic() - begin_s < 2 * AT_ONCE_S
+        assert [answer.success for answer in answers] == [False, False]
+        assert all("unknown" in answer.message for answer in answers)
+        assert len(bench.robot.halts) == 2, "the second stop waited for the first"
+        assert not bench.until(lambda s: s.mode == RobotState.STOPPED).halted
+        assert bench.send("d(1);").result().error_code == ErrorCode.DRIVER_STOPPED
+
+
+def test_a_stop_survives_deactivation_and_restart_until_a_reset(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        assert bench.call(Trigger, "stop").success
+        for step in ("deactivate", "activate"):
+            bench.spinner.call_and_wait(getattr(bench.driver, f"trigger_{step}"), LIMIT_S)
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+    with bench_of(domain_id, tmp_path) as bench:
+        assert bench.until(lambda s: s.mode == RobotState.STOPPED).halted
+        assert bench.robot.halts, "the new driver did not halt the robot"
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+        assert bench.call(Trigger, "reset").success
+        assert bench.send("mf(20);", "t2").result().outcome == "done"
+    with bench_of(domain_id, tmp_path) as bench:
+        assert bench.until(lambda s: s.mode == RobotState.READY)
+
+
+def test_a_stop_that_the_disk_refuses_holds_and_says_so(domain_id: int, tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    with bench_of(domain_id, folder) as bench:
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+        answer = bench.call(Trigger, "stop")
+        assert not answer.success
+        assert "cannot write" in answer.message
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+        folder.mkdir()
+
+
+# ---------------------------------------------------------------- at most once, over restarts
+
+
+def test_segment_0_does_not_run_again_after_a_restart(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        assert bench.send("mf(20);", "mine").result().outcome == "done"
+    with bench_of(domain_id, tmp_path) as bench:
+        assert bench.send("mf(20);", "mine").result().error_code == ErrorCode.DUPLICATE
+        assert bench.send("mf(20);", "mine", 1).result().error_code == ErrorCode.OUT_OF_ORDER
+        assert bench.robot.performed == []
+        assert bench.send("mf(20);", "other").result().outcome == "done"
+
+
+def test_segment_0_does_not_run_again_after_deactivation(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        assert bench.send("mf(20);", "mine").result().outcome == "done"
+        for step in ("deactivate", "activate"):
+            bench.spinner.call_and_wait(getattr(bench.driver, f"trigger_{step}"), LIMIT_S)
+        assert bench.send("mf(20);", "mine").result().error_code == ErrorCode.DUPLICATE
+
+
+# ---------------------------------------------------------------- no poison
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "../../etc/passwd", "FIFO", "drone.yaml"])
+def test_a_skill_set_of_a_goal_is_a_name_only(name: str, domain_id: int, tmp_path: Path) -> None:
+    if name == "FIFO":
+        name = str(tmp_path / "pipe.yaml")
+        os.mkfifo(name)
+    with bench_of(domain_id, tmp_path / "state") as bench:
+        begin_s = time.monotonic()
+        result = bench.send("mf(20);", skill_set=name).result()
+        assert result.error_code == ErrorCode.UNKNOWN_NAME
+        assert time.monotonic() - begin_s < AT_ONCE_S
+        assert bench.send("mf(20);", "t2").result().outcome == "done"
+
+
+def test_a_segment_that_is_too_long_is_refused_unparsed(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        assert bench.send("mf(20);" * 14_000).result().error_code == ErrorCode.TOO_LARGE
+        assert bench.send("mf(20);", "x" * 100_000).result().error_code == ErrorCode.TOO_LARGE
+
+
+# ---------------------------------------------------------------- one owner
+
+
+def test_two_clients_do_not_drive_one_robot(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path, lease_lapse_s=60.0) as bench:
+        first = bench.call(AcquireLease, "acquire_lease", owner="a")
+        assert (first.granted, first.owner) == (True, "a")
+        second = bench.call(AcquireLease, "acquire_lease", owner="b")
+        assert (second.granted, second.owner) == (False, "a")
+        results = [
+            bench.send("d(0.1);", "A", 0, owner="a", epoch=first.epoch).result(),
+            bench.send("d(0.1);", "B", 0, owner="b", epoch=first.epoch).result(),
+            bench.send("d(0.1);", "A", 1, owner="a", epoch=first.epoch).result(),
+            bench.send("d(0.1);", "C", 0).result(),
+        ]
+        codes = [result.error_code for result in results]
+        assert codes == [ErrorCode.NONE, ErrorCode.NOT_OWNER, ErrorCode.NONE, ErrorCode.NOT_OWNER]
+        assert bench.until(lambda s: s.lease_owner == "a").lease_epoch == first.epoch
+
+
+def test_an_operator_takes_over_and_the_segments_of_the_old_owner_end(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path, lease_lapse_s=60.0) as bench:
+        first = bench.call(AcquireLease, "acquire_lease", owner="a")
+        moving = bench.send("d(60);", "A", 0, owner="a", epoch=first.epoch)
+        waiting = bench.send("d(1);", "A", 1, owner="a", epoch=first.epoch)
+        bench.until(lambda s: s.mode == RobotState.EXECUTING)
+        second = bench.call(AcquireLease, "acquire_lease", owner="operator", take_over=True)
+        assert second.granted
+        assert second.epoch > first.epoch
+        for goal in (moving, waiting):
+            assert goal.result().error_code == ErrorCode.NOT_OWNER
+        late = bench.send("d(0.1);", "A2", 0, owner="a", epoch=first.epoch).result()
+        assert late.error_code == ErrorCode.NOT_OWNER
+
+
+def test_epochs_rise_over_a_restart(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        first = bench.call(AcquireLease, "acquire_lease", owner="a").epoch
+    with bench_of(domain_id, tmp_path) as bench:
+        assert (
+            bench.send("d(0.1);", "A", 0, owner="a", epoch=first).result().error_code == ErrorCode.NOT_OWNER
+        )
+        assert bench.call(AcquireLease, "acquire_lease", owner="a").epoch > first
+
+
+def test_a_lapsed_lease_ends_a_loop_between_its_rounds(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path, lease_lapse_s=0.5) as bench:
+        lease = bench.call(AcquireLease, "acquire_lease", owner="a")
+        loop = bench.send("20{d(0.2);d(0.1);}", "A", 0, owner="a", epoch=lease.epoch)
+        result = loop.result()
+        assert result.error_code == ErrorCode.NOT_OWNER
+        assert 2 <= len(bench.robot.performed) < 20
+        assert bench.call(AcquireLease, "acquire_lease", owner="b").granted
+
+
+def test_a_renewed_lease_holds(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path, lease_lapse_s=0.6) as bench:
+        lease = bench.call(AcquireLease, "acquire_lease", owner="a")
+        goal = bench.send("6{d(0.2);}", "A", 0, owner="a", epoch=lease.epoch)
+        while not goal.ended:
+            bench.publish(Lease, "lease", Lease(owner="a", epoch=lease.epoch))
+        assert goal.result().outcome == "done"
+        bench.publish(Lease, "lease", Lease(owner="a", epoch=lease.epoch, released=True))
+        bench.until(lambda s: s.lease_owner == "")
+
+
+def test_a_loop_ends_soon_after_its_bridge_died(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path, task_silence_s=0.5) as bench:
+        bench.publish(Task, "task", Task(task_id="mine", phase=Task.PLANNING))
+        result = bench.send("50{d(0.2);}", "mine").result()
+        assert result.error_code == ErrorCode.SEGMENT_CANCELLED
+        assert "no message of the task" in result.error_msg
+        assert len(bench.robot.performed) < 15
+
+
+# ---------------------------------------------------------------- failsafe, obstacles, operators
+
+
+@pytest.fixture
+def careful(tmp_path: Path) -> str:
+    (tmp_path / "careful.yaml").write_text(FAILSAFE_PROFILE)
+    return str(tmp_path / "careful.yaml")
+
+
+def test_without_its_bridge_a_drone_holds_and_then_lands(
+    domain_id: int, tmp_path: Path, careful: str
+) -> None:
+    with bench_of(domain_id, tmp_path / "s", profile=careful, task_silence_s=0.4) as bench:
+        bench.publish(Task, "task", Task(task_id="mine", phase=Task.PLANNING))
+        assert bench.send("mu(50);", "mine").result().outcome == "done"
+        bench.until(lambda s: s.failsafe == "hold", "it did not hold")
+        bench.until(lambda s: s.failsafe == "land" or s.pose.position.z == 0.0, "it did not land")
+        bench.until(lambda s: s.pose.position.z == 0.0 and not s.failsafe)
+
+
+def test_a_drone_that_hovers_lands_when_its_battery_is_low(
+    domain_id: int, tmp_path: Path, careful: str
+) -> None:
+    with bench_of(domain_id, tmp_path / "s", profile=careful) as bench:
+        assert bench.send("mu(50);", "mine").result().outcome == "done"
+        bench.robot.battery = 0.1
+        bench.until(lambda s: s.pose.position.z == 0.0, "it hovers until it falls")
+
+
+@pytest.mark.parametrize("battery", [0.1, math.nan])
+def test_no_motion_with_a_low_or_unknown_battery(
+    battery: float, domain_id: int, tmp_path: Path, careful: str
+) -> None:
+    with bench_of(domain_id, tmp_path / "s", profile=careful) as bench:
+        bench.robot.battery = battery
+        result = bench.send("mu(50);", "mine").result()
+        assert (result.outcome, result.error_code) == ("failed", ErrorCode.FAILSAFE)
+        assert bench.robot.performed == []
+
+
+def test_a_failsafe_that_the_robot_cannot_do_is_a_failed_configuration(
+    domain_id: int, tmp_path: Path
+) -> None:
+    profile = tmp_path / "odd.yaml"
+    profile.write_text("name: odd\nextends: tello\nfailsafe: {then: retract}\n")
+    context = isolated_context(domain_id)
+    driver = DriverNode(TelloRobot(), context=context, overrides={"profile": str(profile)})
+    try:
+        assert driver.trigger_configure() == TransitionCallbackReturn.FAILURE
+        assert "cannot retract" in driver._fault
+    finally:
+        driver.destroy_node()
+        context.try_shutdown()
+
+
+@pytest.mark.parametrize("distance", [0.2, math.nan])
+def test_an_obstacle_stops_a_motion_and_the_next(distance: float, domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path, proximity_stop_m=0.5, proximity_slow_m=2.0) as bench:
+        assert bench.send("d(1);", "blind").result().error_code == ErrorCode.OBSTACLE, (
+            "without any measurement"
+        )
+        bench.publish(Float32, "proximity", Float32(data=5.0))
+        assert bench.robot.speed_share == 1.0 or eventually(lambda: bench.robot.speed_share == 1.0)
+        moving = bench.send("d(60);", "near")
+        bench.until(lambda s: s.mode == RobotState.EXECUTING)
+        bench.publish(Float32, "proximity", Float32(data=1.25))
+        eventually(lambda: bench.robot.speed_share == pytest.approx(0.5))
+        bench.publish(Float32, "proximity", Float32(data=distance))
+        assert moving.result().error_code == ErrorCode.OBSTACLE
+        assert bench.robot.halts
+
+
+def test_a_gate_without_measurements_stops_a_motion(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path, proximity_stop_m=0.5) as bench:
+        bench.publish(Float32, "proximity", Float32(data=5.0))
+        eventually(lambda: not bench.driver._safety.proximity.problem(time.monotonic()))
+        assert bench.send("d(60);", "silent").result().error_code == ErrorCode.OBSTACLE
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    (tmp_path / "guarded.yaml").write_text(CONFIRMED_SKILLS)
+    monkeypatch.setenv("TIMELY_SKILLS_PATH", str(tmp_path))
+    return {"profile": "sim-arm", "skill_set": "guarded", "speed": 50.0}
+
+
+@pytest.mark.parametrize("allow", [True, False])
+def test_a_skill_waits_for_its_operator(
+    allow: bool, guarded: dict[str, Any], domain_id: int, tmp_path: Path
+) -> None:
+    with bench_of(domain_id, tmp_path / "s", **guarded) as bench:
+        goal = bench.send("home();open();", "mine")
+        state = bench.until(lambda s: s.awaiting == "open()")
+        other = bench.call(ConfirmSkill, "confirm", task_id="mine", segment=0, call="close()", allow=True)
+        assert not other.success
+        answer = bench.call(
+            ConfirmSkill, "confirm", task_id=state.task_id, segment=0, call="open()", allow=allow
+        )
+        assert answer.success
+        result = goal.result()
+        assert result.error_code == (ErrorCode.NONE if allow else ErrorCode.NOT_CONFIRMED)
+        assert bench.robot.performed == (["home()", "open()"] if allow else ["home()"])
+
+
+def test_a_skill_without_an_answer_is_refused_in_time(
+    guarded: dict[str, Any], domain_id: int, tmp_path: Path
+) -> None:
+    with bench_of(domain_id, tmp_path / "s", confirm_timeout_s=0.3, **guarded) as bench:
+        assert bench.send("open();", "mine").result().error_code == ErrorCode.NOT_CONFIRMED
+        assert bench.robot.performed == []
