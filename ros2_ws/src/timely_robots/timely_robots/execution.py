@@ -425,8 +425,9 @@ class SegmentExecutor:
                 motion = Motion(item.order, item.listener, self._clock, self._report_every_s)
                 self._current = current = _Current(item, motion)
                 self._last = item.order
+            problem = self._begin(item.order)
             item.listener.started()
-            done = self._execute(current)
+            done = self._execute(current, problem)
             with self._changed:
                 self._current = None
                 self._rested_s = done.end_s
@@ -461,15 +462,24 @@ class SegmentExecutor:
             self._acting = None
             self._rested_s = self._clock.now()
 
-    def _execute(self, current: _Current) -> SegmentResult:
+    def _begin(self, order: SegmentOrder) -> MotionError | None:
+        """Write a task's beginning to the disk, before its first motion is announced."""
+        try:
+            if order.index == 0 and not self._store.begin_task(order.task_id):
+                return MotionError("the task has begun before", ErrorCode.DUPLICATE)
+        except InvalidInput as error:
+            return MotionError(str(error), ErrorCode.DRIVER_INTERNAL)
+        return None
+
+    def _execute(self, current: _Current, problem: MotionError | None) -> SegmentResult:
         motion, executed = current.motion, list[str]()
         value: str | None = None
         outcome: Outcome = "done"
         code: int = ErrorCode.NONE
         message = ""
         try:
-            if motion.order.index == 0 and not self._store.begin_task(motion.order.task_id):
-                raise MotionError("the task has begun before", ErrorCode.DUPLICATE)
+            if problem is not None:
+                raise problem
             value = self._runner.execute(motion, executed)
         except MotionCancelled:
             outcome, code, message = "cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled"

@@ -118,6 +118,11 @@ class Indy7Link:
         self._send_stop()
         self._halting.set()
 
+    @property
+    def halting(self) -> bool:
+        """A stop is still being repeated."""
+        return self._halting.is_set()
+
     def _send_stop(self) -> None:
         """Send one stop on a thread of its own, since the library's call may hang."""
         arm = self._arm

@@ -36,6 +36,8 @@ FASTEST_M_PER_S, FASTEST_DEG_PER_S = 1.5, 180.0
 """No motion is faster, so an ``ok`` that comes sooner belongs to something else."""
 TAKEOFF_S, QUICKEST_TAKEOFF_S = 6.0, 0.5
 LAND_S = 8.0
+SETTLE_S = 4.0
+"""An earlier stop has so long to take effect before a motion is refused."""
 REST_S = 0.2
 """Observed without motion for so long, the drone is at rest."""
 
@@ -317,9 +319,10 @@ class TelloRobot(DroneRobot):
         Otherwise the tail of a motion whose answer came early, seen after the next command, passes for that command's
         own motion, even if the command was lost.
         """
+        end_s = self.clock.now() + SETTLE_S
         while link.halting:
-            if link.fault:
-                raise MotionError(link.fault, ErrorCode.CONNECTION_LOST)
+            if self.clock.now() > end_s:
+                raise MotionError(link.fault or "the last stop has no effect", ErrorCode.MOTION_TIMEOUT)
             motion.sleep(POLL_S)
         end_s = self.clock.now() + TAIL_S
         while (link.state.speed > 0.0 or link.silent_s > LARGEST_GAP_S) and self.clock.now() < end_s:
