@@ -233,7 +233,8 @@ def test_no_body_of_any_fields_is_an_error_of_the_server(served: Fleet, changes:
         check(answer)
         task_id = answer.headers.get("timely-task-id")
     if task_id is not None:
-        assert served.http.delete(f"/v1/tasks/{task_id}").status_code == 200
+        proof = {"Timely-Task-Token": served.service.tasks.get(task_id).token}
+        assert served.http.delete(f"/v1/tasks/{task_id}", headers=proof).status_code == 200
         served.run_for(400.0)  # forgotten again, so that ids do not run into each other
 
 

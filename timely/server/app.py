@@ -71,7 +71,7 @@ def create_app(
     app.include_router(stop_routes.router(service))
     app.include_router(info_routes.router(service))
     app.include_router(session_routes.router(registry, sessions))
-    app.add_middleware(OpenAIEndpoints, engine=engine, predictions=service.predictions)
+    app.add_middleware(OpenAIEndpoints, service=service)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(AccessControl, registry=registry, sessions=sessions, hosts=hosts)
     return app

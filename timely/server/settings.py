@@ -27,6 +27,7 @@ class ServerSettings:
         stop_timeout_s: deadline of the engine's stop, seconds.
         admission_wait_s: wait for the engine's own refusal before a stream is opened, seconds.
         max_body_bytes: of a request body; ``max_openai_body_bytes``: of a body for the engine's OpenAI API.
+        max_buffered_bytes: of all request bodies that are being read.
         max_reports: most reports in one request.
         prompt_examples: put the skill set's examples into the prompt; a model trained for it needs none.
         prediction_batching: when predictors are called. ``immediate``: whenever none runs, with all waiting requests.
@@ -58,6 +59,7 @@ class ServerSettings:
     admission_wait_s: float = 0.02
     max_body_bytes: int = 256 * 1024
     max_openai_body_bytes: int = 16 * 1024 * 1024
+    max_buffered_bytes: int = 128 * 1024 * 1024
     max_reports: int = 256
     prompt_examples: bool = True
     prediction_batching: Literal["immediate", "full"] = "immediate"

@@ -186,21 +186,6 @@ def test_a_chat_request_is_named_rated_and_given_its_words() -> None:
         assert hurried["urgency"] == 1
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        [],
-        {"messages": USER, "timely": 3},
-        {"messages": USER, "timely": {"urgency": 9}},
-        {"timely": {"text": 5}},
-    ],
-)
-def test_a_chat_request_that_cannot_be_understood_is_left_to_the_engine(payload: Any) -> None:
-    _, predictors = classifier_and_predictors()
-    with fleet(engine={"discipline": "semantic"}, predictors=predictors) as served:
-        assert chat(served, payload)[0] == payload
-
-
 # --------------------------------------------------------------------------- batching, on a clock of its own
 
 

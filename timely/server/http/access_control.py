@@ -107,9 +107,14 @@ def _cookie(header: str) -> str:
 
 def principal_of(request: Request) -> Principal:
     """The principal of a request that passed ``AccessControl``."""
-    principal: Principal | None = getattr(request.state, "principal", None)
-    return principal or LOCAL_STRANGER
+    return principal_of_scope(request.scope)
 
 
-LOCAL_STRANGER = Principal("anonymous", frozenset())
+def principal_of_scope(scope: Scope) -> Principal:
+    """The principal of a request that passed ``AccessControl``."""
+    principal: Principal | None = scope.get("state", {}).get("principal")
+    return principal or ANONYMOUS
+
+
+ANONYMOUS = Principal("anonymous", frozenset())
 """A client without a token, on the paths that need none."""

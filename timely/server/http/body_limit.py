@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from timely.core.errors import TooLarge
+from timely.core.errors import Overloaded, TimelyError, TooLarge
 from timely.server.problems import Problem, from_error
 from timely.server.settings import ServerSettings
 
@@ -17,68 +17,102 @@ OPENAI_PATHS = ("/v1/chat/", "/v1/completions", "/v1/models")
 
 
 class BodyLimit:
-    """ASGI middleware: 413 for bodies over their limit, 408 for bodies that take too long."""
+    """ASGI middleware: 413 for bodies over their limit, 408 for slow ones, 503 when all of them are too much."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
         self._settings = settings
+        self._buffered_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self._app(scope, receive, send)
             return
         settings = self._settings
-        limit = (
-            settings.max_openai_body_bytes
-            if scope["path"].startswith(OPENAI_PATHS)
-            else settings.max_body_bytes
-        )
+        openai = scope["path"].startswith(OPENAI_PATHS)
+        body = _Body(self, settings.max_openai_body_bytes if openai else settings.max_body_bytes)
         try:
             async with asyncio.timeout(settings.body_timeout_s):
-                body = await _read(receive, limit)
+                if not await body.read(receive):
+                    return
         except TimeoutError:
             detail = f"the body did not arrive within {settings.body_timeout_s:g} s"
             timeout = Problem("timeout", detail, "body", 408, "Request timeout")
             await timeout.response({"Connection": "close"})(scope, receive, send)
             return
-        except TooLarge as error:
+        except TimelyError as error:
             await from_error(error).response({"Connection": "close"})(scope, receive, send)
             return
-        if body is None:
-            return  # the client has gone
-        delivered = False
-
-        async def replay() -> Message:
-            nonlocal delivered
-            if delivered:
-                return await receive()
-            delivered = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self._app(scope, replay, send)
-
-
-async def _read(receive: Receive, limit: int) -> bytes | None:
-    """The whole body; None when the client closed the connection.
-
-    Raises:
-        TooLarge: the body is longer than ``limit``.
-    """
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        chunk: bytes = message.get("body", b"")
-        size += len(chunk)
-        if size <= limit:
-            chunks.append(chunk)
         else:
-            chunks.clear()
-        if not message.get("more_body", False) or size > DRAIN_BYTES:
-            break
-    if size > limit:
-        over = "more than " if size > DRAIN_BYTES else ""
-        raise TooLarge(f"{over}{size} bytes; the limit is {limit}", where="body")
-    return b"".join(chunks)
+
+            async def replay() -> Message:
+                content = body.take()
+                if content is None:
+                    return await receive()
+                return {"type": "http.request", "body": content, "more_body": False}
+
+            await self._app(scope, replay, send)
+        finally:
+            body.release()
+
+    def reserve(self, size: int) -> None:
+        """Count bytes of a body in memory; a negative size returns them.
+
+        Raises:
+            Overloaded: all bodies together are over the limit.
+        """
+        if size > 0 and self._buffered_bytes + size > self._settings.max_buffered_bytes:
+            raise Overloaded("too many request bodies at once", where="body")
+        self._buffered_bytes += size
+
+
+class _Body:
+    """One body: read once, handed over once."""
+
+    def __init__(self, limits: BodyLimit, limit: int) -> None:
+        self._limits = limits
+        self._limit = limit
+        self._chunks: list[bytes] = []
+        self._reserved = 0
+        self._taken = False
+
+    async def read(self, receive: Receive) -> bool:
+        """Read all of it; False when the client closed the connection.
+
+        Raises:
+            TooLarge: it is over its limit. Overloaded: there are too many bodies.
+        """
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return False
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size <= self._limit:
+                self._limits.reserve(len(chunk))
+                self._reserved += len(chunk)
+                self._chunks.append(chunk)
+            else:
+                self.release()
+            if not message.get("more_body", False) or size > DRAIN_BYTES:
+                break
+        if size > self._limit:
+            over = "more than " if size > DRAIN_BYTES else ""
+            raise TooLarge(f"{over}{size} bytes; the limit is {self._limit}", where="body")
+        return True
+
+    def take(self) -> bytes | None:
+        """The body at the first call, then None."""
+        if self._taken:
+            return None
+        self._taken = True
+        content = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self.release()
+        return content
+
+    def release(self) -> None:
+        """Drop the copy of the body."""
+        self._chunks.clear()
+        self._limits.reserve(-self._reserved)
+        self._reserved = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -147,11 +148,7 @@ class TaskService:
         self.recorder.arrival()
         try:
             self.check_submitter(principal, request.agent)
-            if self.fleet_stop.latched:
-                raise Conflict("the fleet is stopped; an operator must reset the stop first", where="stop")
-            if not self._started or self._stopping:
-                reason = "is shutting down" if self._stopping else "is not ready"
-                raise Overloaded(f"the server {reason}")
+            self._check_open()
             with self.tasks.reserved(request.id) as task_id:
                 task, generation = await self._admission.prepare(task_id, request)
                 if self._stopping:
@@ -167,6 +164,29 @@ class TaskService:
         task.events.append("accepted", task.accepted())
         await self.lifecycle.begin(task, generation)
         return task
+
+    def _check_open(self) -> None:
+        """Check that the server admits requests.
+
+        Raises:
+            Conflict: the fleet is stopped. Overloaded: the server is starting or shutting down.
+        """
+        if self.fleet_stop.latched:
+            raise Conflict("the fleet is stopped; an operator must reset the stop first", where="stop")
+        if not self._started or self._stopping:
+            reason = "is shutting down" if self._stopping else "is not ready"
+            raise Overloaded(f"the server {reason}")
+
+    @contextmanager
+    def admitted_request(self, name: str, generations: int) -> Iterator[None]:
+        """Admit a request for the engine's own application, and count it while it is served.
+
+        Raises:
+            Conflict: the id is in use, or the fleet is stopped. Overloaded: too many generations, or shutting down.
+        """
+        self._check_open()
+        with self.tasks.serving(name, generations):
+            yield
 
     def check_submitter(self, principal: Principal, agent: str) -> None:
         """Check that a principal may request plans for a robot.

@@ -28,6 +28,7 @@ class TaskTable:
         self._tasks: dict[str, Task] = {}
         self._open: dict[str, Task] = {}
         self._reserved: set[str] = set()
+        self._requests: dict[str, int] = {}
 
     def get(self, task_id: str) -> Task:
         """The task of that id.
@@ -55,7 +56,7 @@ class TaskTable:
             Conflict: the id is in use.
         """
         task_id = requested or secrets.token_hex(16)
-        if task_id in self._tasks or task_id in self._reserved:
+        if task_id in self._tasks or task_id in self._reserved or task_id in self._requests:
             raise Conflict(f"task id {task_id!r} is in use", where="id")
         return task_id
 
@@ -67,13 +68,34 @@ class TaskTable:
             Conflict: the id is in use. Overloaded: too many tasks are in generation.
         """
         task_id = self.free_id(requested)
-        if len(self.generating()) + len(self._reserved) >= self._settings.max_live_tasks:
-            raise Overloaded(f"{self._settings.max_live_tasks} tasks are being served", where="tasks")
+        self._check_room(1)
         self._reserved.add(task_id)
         try:
             yield task_id
         finally:
             self._reserved.discard(task_id)
+
+    @contextmanager
+    def serving(self, name: str, generations: int) -> Iterator[None]:
+        """Count a request that is no task, while it is served.
+
+        Raises:
+            Conflict: the id is in use. Overloaded: too many generations.
+        """
+        self.free_id(name)
+        self._check_room(generations)
+        self._requests[name] = generations
+        try:
+            yield
+        finally:
+            del self._requests[name]
+
+    def _check_room(self, generations: int) -> None:
+        live = len(self.generating()) + len(self._reserved) + sum(self._requests.values())
+        if live + generations > self._settings.max_live_tasks:
+            raise Overloaded(
+                f"{live} of {self._settings.max_live_tasks} generations are being served", where="tasks"
+            )
 
     def add(self, task: Task) -> None:
         """Add a task whose id was reserved."""

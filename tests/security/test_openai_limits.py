@@ -1,0 +1,139 @@
+"""The OpenAI endpoints obey the admission, the limits and the roles of tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from fleet import Fleet, body, fleet
+from guarded import Guarded
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+USER = [{"role": "user", "content": "a story"}]
+
+
+@contextmanager
+def inner(served: Fleet) -> Iterator[list[dict[str, Any]]]:
+    """The bodies that reach the engine's own application."""
+    seen: list[dict[str, Any]] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(json.loads((await receive())["body"]))
+        await JSONResponse({})(scope, receive, send)
+
+    served.engine.openai_app = application  # type: ignore[attr-defined]
+    yield seen
+
+
+def ask(http: httpx.Client, **fields: Any) -> httpx.Response:
+    return http.post("/v1/chat/completions", json={"messages": USER, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "where"),
+    [
+        ({"n": 9}, 413, "n"),
+        ({"n": "2"}, 422, "n"),
+        ({"n": 2.0}, 422, "n"),
+        ({"n": True}, 422, "n"),
+        ({"best_of": 100}, 413, "n"),
+        ({"prompt": ["a"] * 9}, 413, "n"),
+        ({"max_tokens": 100_000}, 413, "max_tokens"),
+        ({"max_completion_tokens": 100_000}, 413, "max_completion_tokens"),
+        ({"structured_outputs": {"regex": "(a+)+"}}, 403, "structured_outputs"),
+        ({"guided_json": {}}, 200, ""),
+        ({"guided_regex": "a"}, 403, "guided_regex"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, 403, "response_format"),
+        ({"response_format": {"type": "text"}}, 200, ""),
+        ({"tool_choice": "required"}, 403, "tool_choice"),
+        ({"vllm_xargs": {"timely_urgency": 0}}, 422, "vllm_xargs.timely_urgency"),
+        ({"vllm_xargs": {"timely": {"task_id": "x"}}}, 422, "vllm_xargs.timely"),
+        ({"vllm_xargs": {"other": 1}}, 200, ""),
+        ({"kv_transfer_params": {"x": 1}}, 422, "kv_transfer_params"),
+        ({"request_id": "x"}, 422, "request_id"),
+        ({"timely": {"urgency": 1.0}}, 422, "timely.urgency"),
+        ({"timely": {"urgency": True}}, 422, "timely.urgency"),
+        ({"timely": {"task_id": "task-of-another"}}, 422, "timely.task_id"),
+        ({"timely": {"arrival_s": 0.0}}, 422, "timely.arrival_s"),
+        ({"timely": {"forced": []}}, 422, "timely.forced"),
+        ({"timely": {"names": ["x"]}}, 422, "timely.names"),
+        ({"timely": {"tuf": {"beta": -1.0}}}, 422, "timely.tuf.beta"),
+        ({"timely": {"agent": "x" * 2_000}}, 422, "timely.agent"),
+        ({"timely": 3}, 422, "timely"),
+        ({"timely": {"ert_s": 0.2}}, 200, ""),
+    ],
+)
+def test_a_field_that_reaches_around_is_refused(
+    served: Fleet, fields: dict[str, Any], status: int, where: str
+) -> None:
+    with inner(served) as seen:
+        answer = ask(served.http, **fields)
+    assert answer.status_code == status, answer.text
+    assert answer.json().get("where", "") == where
+    assert len(seen) == (status == 200)
+
+
+def test_the_engine_reads_the_body_that_was_checked(served: Fleet) -> None:
+    twice = b'{"messages": [], "n": 1, "n": 50}'
+    with inner(served) as seen:
+        answer = served.http.post(
+            "/v1/chat/completions", content=twice, headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, answer.json()["where"]) == (400, "body")
+        assert served.http.post("/v1/completions", content=b"[]").status_code == 400
+    assert seen == []
+
+
+def test_an_id_belongs_to_one_request(served: Fleet) -> None:
+    with inner(served), served.http.stream("POST", "/v1/tasks", json=body("long", id="chatcmpl-mine")):
+        answer = served.http.post("/v1/chat/completions", json={}, headers={"X-Request-Id": "mine"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+
+
+def test_the_same_admission_as_for_tasks() -> None:
+    with fleet(max_live_tasks=3) as served, inner(served):
+        assert ask(served.http, n=3).status_code == 200
+        assert ask(served.http, n=4).json()["code"] == "overloaded"
+        with served.http.stream("POST", "/v1/tasks", json=body("long")):
+            assert ask(served.http, n=2).status_code == 200
+            assert ask(served.http, n=3).status_code == 503
+        served.http.post("/v1/stop", json={"deadline_s": 0.0})
+        assert ask(served.http).json()["code"] == "conflict"
+
+
+def test_roles_and_limits_hold(guarded: Guarded) -> None:
+    claims = {
+        "tuf": {"ert_s": 0.1, "alpha": -1000.0, "beta": 50.0},
+        "urgency": 0,
+        "priority": -5.0,
+        "app": "a",
+    }
+    with inner(guarded.fleet) as seen:
+        with guarded.as_("watcher") as http:
+            assert ask(http).status_code == 403
+        with guarded.as_("planner") as http:
+            assert ask(http, timely={"agent": "drone-2"}).status_code == 403
+            assert ask(http, timely={"agent": "drone-1", **claims}, priority=-7).status_code == 200
+    (passed,) = seen
+    assert passed["priority"] == 0
+    hints = passed["timely"]
+    assert hints["tuf"] == {"ert_s": 0.1, "alpha": -2.0, "beta": 1.0}
+    assert (hints["urgency"], hints["priority"], hints["app"]) == (1, 0.0, "planner/a")
+
+
+def test_the_principals_token_does_not_reach_the_engine(guarded: Guarded) -> None:
+    names: list[bytes] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        names.extend(name for name, _ in scope["headers"])
+        await JSONResponse({})(scope, receive, send)
+
+    guarded.fleet.engine.openai_app = application  # type: ignore[attr-defined]
+    with guarded.as_("planner") as http:
+        assert ask(http).status_code == 200
+    assert b"authorization" not in names

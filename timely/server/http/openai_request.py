@@ -1,0 +1,159 @@
+"""The checks of a request for the OpenAI endpoints: the limits and claims of a task hold for it too."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+from timely.core.errors import InvalidInput, NotAllowed, TooLarge
+from timely.server.access.principals import Principal
+from timely.server.http.bodies import validate
+from timely.server.tasks.request import MAX_TOKENS, STRICT, Label, Name, Tuf, Urgency, time_utility, tuf
+
+KEY = "timely"
+"""The field of a body that holds the scheduler's hints."""
+
+XARGS_PREFIX = "timely"
+TUF_FIELDS = ("ert_s", "alpha", "beta", "cutoff_s")
+
+MAX_CHOICES = 8
+"""Most generations of one request: choices times prompts."""
+
+MAX_TEXT_CHARS = 2_000
+"""Of a request's text for predictors; the rest is cut off."""
+
+COMPILED_FIELDS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+"""Fields whose grammar the engine would compile beside the robots' generations."""
+
+REFUSED_FIELDS = ("kv_transfer_params", "use_beam_search", "request_id", "prompt_embeds")
+"""Fields that reach other requests, or multiply the work of one."""
+
+
+class OpenAIHints(BaseModel):
+    """What a client may say to the scheduler under ``timely``."""
+
+    model_config = STRICT
+
+    tuf: Tuf | None = None
+    skill_set: Name | None = None
+    robot: Name | None = None
+    agent: Label | None = None
+    app: Label | None = None
+    app_requests: Annotated[int | None, Field(ge=1, le=10_000)] = None
+    urgency: Urgency | None = None
+    network_s: Annotated[float | None, Field(ge=0, le=10)] = None
+    expected_tokens: Annotated[float | None, Field(gt=0, le=1e6)] = None
+    acceptance: Annotated[float | None, Field(ge=0, le=1)] = None
+    priority: Annotated[float | None, Field(ge=-1e6, le=1e6)] = None
+    text: str | None = None
+
+
+HINTS: TypeAdapter[OpenAIHints] = TypeAdapter(OpenAIHints)
+
+
+def check_fields(data: dict[str, Any]) -> int:
+    """Check the fields outside ``timely``; returns the number of generations that the request asks for.
+
+    Raises:
+        InvalidInput: a field that is not for clients. NotAllowed: a grammar. TooLarge: too many generations or tokens.
+    """
+    for name in REFUSED_FIELDS:
+        if data.get(name):
+            raise InvalidInput("not for clients", where=name)
+    xargs = data.get("vllm_xargs")
+    if xargs is not None and not isinstance(xargs, dict):
+        raise InvalidInput("must be an object", where="vllm_xargs")
+    for name in xargs or ():
+        if name.startswith(XARGS_PREFIX):
+            raise InvalidInput(f"say it under {KEY}", where=f"vllm_xargs.{name[:40]}")
+    for name in COMPILED_FIELDS:
+        if data.get(name):
+            raise NotAllowed(
+                "grammars of clients are not compiled beside the robots' generations", where=name
+            )
+    response_format = data.get("response_format")
+    if response_format is not None and (
+        not isinstance(response_format, dict) or response_format.get("type") != "text"
+    ):
+        raise NotAllowed("only the type text", where="response_format")
+    if data.get("tool_choice") not in (None, "none", "auto"):
+        raise NotAllowed("only none and auto", where="tool_choice")
+    for name in ("max_tokens", "max_completion_tokens"):
+        if _integer(data, name) > MAX_TOKENS:
+            raise TooLarge(f"{data[name]}; the limit is {MAX_TOKENS}", where=name)
+    prompt = data.get("prompt")
+    prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
+    choices = max(1, _integer(data, "n"), _integer(data, "best_of"))
+    if choices * prompts > MAX_CHOICES:
+        raise TooLarge(f"{choices * prompts} generations; the limit is {MAX_CHOICES}", where="n")
+    return choices * prompts
+
+
+def hints_of(data: dict[str, Any], principal: Principal) -> dict[str, Any]:
+    """The fields of ``timely``, with their claims reduced to the principal's limits.
+
+    Raises:
+        InvalidInput: names the first field that is wrong.
+    """
+    raw = data.get(KEY, {})
+    if not isinstance(raw, dict):
+        raise InvalidInput("must be an object", where=KEY)
+    flat = {name: raw[name] for name in TUF_FIELDS if name in raw}
+    fields = {name: value for name, value in raw.items() if name not in TUF_FIELDS}
+    if flat:
+        nested = fields.get("tuf") or {}
+        if not isinstance(nested, dict):
+            raise InvalidInput("must be an object beside fields of its own", where=f"{KEY}.tuf")
+        fields["tuf"] = {**nested, **flat}
+    try:
+        hints = validate(HINTS, fields)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, where=f"{KEY}.{error.where}") from error
+    claims = principal.claims
+    result = {name: value for name, value in hints.model_dump(exclude={"tuf"}).items() if value is not None}
+    if hints.tuf is not None:
+        result["tuf"] = tuf(claims.utility(hints.tuf))
+    elif principal.named:
+        result["tuf"] = tuf(claims.utility(time_utility("normal")))
+    if hints.urgency is not None:
+        result["urgency"] = claims.urgency(hints.urgency)
+    if hints.priority is not None:
+        result["priority"] = claims.priority(hints.priority)
+    if hints.app is not None:
+        result["app"] = principal.app(hints.app)
+    return result
+
+
+def text_of(data: dict[str, Any]) -> str:
+    """The text of a request for predictors: the last message of the user, or the prompt; may be empty."""
+    messages = data.get("messages")
+    if isinstance(messages, list):
+        for message in reversed(messages):
+            if isinstance(message, dict) and message.get("role") == "user":
+                return _text(message.get("content"))
+        return ""
+    prompt = data.get("prompt")
+    return _text(prompt[0] if isinstance(prompt, list) and prompt else prompt)
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return " ".join(text for text in texts if isinstance(text, str))
+
+
+def _integer(data: dict[str, Any], name: str) -> int:
+    """An integer field of the body; 0 without one.
+
+    Raises:
+        InvalidInput: another type, which the engine might convert.
+    """
+    value = data.get(name)
+    if value is None:
+        return 0
+    if type(value) is not int or value < 0:
+        raise InvalidInput("must be an integer, zero or more", where=name)
+    return value
