@@ -163,7 +163,9 @@ def test_the_live_page_needs_nothing_from_elsewhere(served: Fleet) -> None:
     outside = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?!data:|#)([^"')\s>]+)""", answer.text)
     assert outside == []
     paths = set(re.findall(r"""["'](/v1/[a-z_/]+|/healthz)["']""", answer.text))
-    assert paths == {"/v1/status", "/v1/disciplines", "/v1/tasks/"}
+    assert paths == {
+        "/v1/status", "/v1/disciplines", "/v1/tasks/", "/v1/stop", "/v1/stop/reset", "/v1/session",
+    }  # fmt: skip
     assert "innerHTML" not in answer.text  # texts of tasks are shown, never interpreted
 
 

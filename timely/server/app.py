@@ -19,6 +19,7 @@ from timely.server.http import info_routes, session_routes, stop_routes, task_ro
 from timely.server.http.access_control import AccessControl
 from timely.server.http.body_limit import BodyLimit
 from timely.server.http.openai import OpenAIEndpoints
+from timely.server.http.openapi import document
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
 
@@ -64,6 +65,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.service = service
+    app.openapi = lambda: document(app)  # type: ignore[method-assign]
     problems.install(app, settings.retry_after_s)
     app.include_router(task_routes.router(service))
     sessions = Sessions(registry, service.clock)

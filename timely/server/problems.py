@@ -18,6 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from timely.core.errors import InvalidInput, Overloaded, TimelyError, UnknownName
 
@@ -113,6 +114,15 @@ def from_validation(
     return InvalidInput(message, where=where or "body")
 
 
+def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
+    """The methods of every route of the path; starlette names those of one route only."""
+    methods: set[str] = set()
+    for route in app.routes:
+        if isinstance(route, Route) and route.path_regex.match(request.url.path):
+            methods |= route.methods or set()
+    return sorted(methods)
+
+
 def install(app: FastAPI, retry_after_s: float) -> None:
     """Register the handlers that make every error of the application a problem."""
     retry = {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
@@ -134,7 +144,10 @@ def install(app: FastAPI, retry_after_s: float) -> None:
         code = _HTTP_CODES.get(error.status_code, f"http_{error.status_code}")
         title = HTTPStatus(error.status_code).phrase
         result = Problem(code, str(error.detail), request.url.path, error.status_code, title)
-        return result.response(error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(_allowed_methods(app, request))
+        return result.response(headers)
 
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s", request.method, request.url.path, exc_info=error)

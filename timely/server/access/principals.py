@@ -151,8 +151,8 @@ class _Stored:
 class PrincipalRegistry:
     """Finds the principal of a bearer token.
 
-    Only SHA-256 digests are kept. The file is read again when it changes; a file that cannot be used leaves the
-    principals of the one before, with an error in the log.
+    Only SHA-256 digests are kept. The file is read again when it changes. A file that cannot be used changes nothing
+    and is an error in the log.
 
     Args:
         path: a YAML list of principals, or None.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -16,6 +17,13 @@ from timely.server.problems import problem
 from timely.server.tasks.request import DisciplineBody
 from timely.server.tasks.service import TaskService
 from timely.server.telemetry.metrics import CONTENT_TYPE
+
+METRICS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Metrics",
+        "content": {CONTENT_TYPE.partition(";")[0]: {"schema": {"type": "string"}}},
+    }
+}
 
 
 def router(service: TaskService) -> APIRouter:
@@ -65,7 +73,7 @@ def router(service: TaskService) -> APIRouter:
         """What the live page shows, as data; of tasks, those that the principal may see."""
         return JSONResponse(await snapshot(service, principal_of(request)))
 
-    @routes.get("/metrics")
+    @routes.get("/metrics", response_class=Response, responses=METRICS)
     async def metrics(request: Request) -> Response:
         """For Prometheus. Without an engine, the server's own numbers."""
         principal_of(request).require("viewer", "operator", action="read the metrics")

@@ -1,0 +1,65 @@
+"""The OpenAPI document with every problem that a request may get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from timely.server.problems import MEDIA_TYPE
+
+ALWAYS = {
+    401: "No principal is known by this token",
+    403: "Not allowed",
+    404: "There is nothing of that name",
+    422: "The request cannot be used",
+    431: "The header is over its limit",
+    502: "The engine failed",
+    503: "No capacity at the moment, or shutting down",
+}
+"""Statuses of every operation; 401 only where the server has principals."""
+
+WITH_BODY = {
+    400: "The body is no JSON, or the request is no HTTP",
+    408: "The body took too long",
+    409: "Contradicts the current state",
+    413: "Over a size limit",
+    415: "The body is not declared as JSON",
+}
+"""Further statuses of operations that change something."""
+
+PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail", "where"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "description": "stable; see docs/http.md"},
+        "detail": {"type": "string"},
+        "where": {"type": "string", "description": "the field"},
+    },
+}
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """The document of an application; written once."""
+    if app.openapi_schema is None:
+        schema = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
+        components = schema.setdefault("components", {})
+        schemas = components.setdefault("schemas", {})
+        schemas["Problem"] = PROBLEM
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        components["securitySchemes"] = {"principal": {"type": "http", "scheme": "bearer"}}
+        content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        for operations in schema["paths"].values():
+            for method, operation in operations.items():
+                statuses = ALWAYS if method == "get" else ALWAYS | WITH_BODY
+                for status, description in sorted(statuses.items()):
+                    operation["responses"][str(status)] = {"description": description, "content": content}
+        app.openapi_schema = schema
+    return app.openapi_schema
