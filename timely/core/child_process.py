@@ -2,7 +2,8 @@
 
     python -m timely.core.child_process MODULE [ARGUMENT ...]
 
-runs a module as ``python -m`` does, and exits when standard input closes, which happens when the parent ends.
+runs a module as ``python -m`` does. When the parent ends, which closes standard input, the module gets SIGINT and
+must end within ``ORPHAN_S``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from timely.core.errors import EngineFailed
 START_S = 60.0
 STOP_S = 12.0
 """Longest wait for a child to end after SIGINT, before it is killed."""
+ORPHAN_S = 10.0
 POLL_S = 0.02
 QUOTED_CHARS = 2000
 
@@ -265,7 +267,13 @@ def stop_event() -> threading.Event:
 
 def main() -> None:
     """Run the module that is named on the command line."""
-    when_parent_ends(lambda: os._exit(1))
+
+    def end() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(ORPHAN_S)
+        os._exit(1)
+
+    when_parent_ends(end)
     module = sys.argv[1]
     sys.argv = sys.argv[1:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -60,9 +60,9 @@ def a_fleet(robots: int = 2, arms: int = 1, speed: float = 20.0, **bridge: Any) 
 class World:
     """A fleet, a server and a robot program."""
 
-    def __init__(self, domain_id: int, fleet: Fleet, server: FakeServer) -> None:
+    def __init__(self, domain_id: int, fleet: Fleet, server: FakeServer, **options: Any) -> None:
         self.server = server
-        self.fleet: RunningFleet = start_fleet(fleet, domain_id=domain_id, client_factory=server)
+        self.fleet: RunningFleet = start_fleet(fleet, domain_id=domain_id, client_factory=server, **options)
         self.program = Program(domain_id)
 
     def task(self, robot: str, task: str, **fields: Any) -> Goal:

@@ -82,6 +82,12 @@ class DriverPort:
         state = self.state
         return state.holding if state is not None and self.alive else ""
 
+    @property
+    def ready_now(self) -> bool:
+        """The driver is active: it takes segments, or keeps a stop."""
+        inactive = (RobotState.UNCONFIGURED, RobotState.FAULT)
+        return self.alive and self.state is not None and self.state.mode not in inactive
+
     async def ready(self, timeout_s: float) -> bool:
         """See ``interfaces.Driver``."""
         try:

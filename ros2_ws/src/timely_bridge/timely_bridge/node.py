@@ -8,7 +8,7 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
-from timely_interfaces.msg import ErrorCode
+from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.ros.lifecycle import ManagedNode
 
 from timely.client import AsyncTimelyClient
@@ -181,6 +181,19 @@ class BridgeNode(ManagedNode):
     def drivers_alive(self) -> int:
         """Number of robots whose drivers publish their state."""
         return sum(robot.port.alive for robot in list(self._robots.values()))
+
+    def drivers_ready(self) -> dict[str, bool]:
+        """Robot -> its driver takes segments, or keeps a stop."""
+        return {name: robot.port.ready_now for name, robot in list(self._robots.items())}
+
+    def driver_faults(self) -> dict[str, str]:
+        """Robot -> the fault of its driver; empty if there is none."""
+        faults = {}
+        for name, robot in list(self._robots.items()):
+            state = robot.port.state
+            broken = state is not None and state.mode == RobotState.FAULT
+            faults[name] = (state.detail or "fault") if broken and state is not None else ""
+        return faults
 
     def _admit(self) -> None:
         """Raises TaskEnded when no further goal is taken now."""

@@ -1,10 +1,12 @@
-"""The one-command start: the bridge and a fleet's drivers in one process, without ros2cli or launch.
+"""The one-command start: the bridge and a fleet's drivers, without ros2cli or launch.
 
     python -m timely_bridge.run_fleet --server-url http://127.0.0.1:8000 --fleet fleet.yaml
 
-One process for many nodes on purpose: discovery among many processes is what limits the size of a fleet on one machine.
-Ends on SIGINT or SIGTERM (tasks are cancelled, robots brought to rest), with ``--until-stdin-closes`` also when the
-program that started it goes away.
+Each driver has a process of its own, which is started again when it ends (``driver_processes``). ``--one-process`` puts
+all nodes into this process: discovery among more than about 30 processes fails on one machine.
+
+Ends on SIGINT or SIGTERM: tasks are cancelled and robots brought to rest. With ``--until-stdin-closes`` it also ends
+with the program that started it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import argparse
 import contextlib
 import os
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,12 +34,15 @@ from timely_robots.ros.shutdown import stop_on_signals, stop_with_parent, wait_f
 
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
+from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet import Fleet, load_fleet
 from timely_bridge.interfaces import ClientFactory
 from timely_bridge.node import BridgeNode
 from timely_bridge.recorder import McapFiles, RecorderNode, bounds_of
 
 SETTLE_S = 5.0
+START_S = 60.0
+"""Longest start of the drivers' processes."""
 
 
 class RunningFleet:
@@ -47,16 +54,20 @@ class RunningFleet:
         drivers: dict[str, DriverNode],
         spinner: Spinner,
         recording: McapFiles | None = None,
+        processes: DriverProcesses | None = None,
     ) -> None:
         self.recording = recording
         self.bridge = bridge
         self.drivers = drivers
+        """The drivers in this process."""
         self.spinner = spinner
+        self.processes = processes
 
     def close(self) -> bool:
         """End all tasks and motions, then the nodes; False if something did not end in time. Safe to call twice."""
         settled = self.bridge.settle(SETTLE_S)
-        ended = self.spinner.close() and settled
+        ended = self.processes is None or self.processes.close()
+        ended = self.spinner.close() and settled and ended
         return (self.recording is None or self.recording.close()) and ended
 
 
@@ -68,19 +79,22 @@ def start_fleet(
     driver_arguments: dict[str, Any] | None = None,
     ros_args: list[str] | None = None,
     recording: McapFiles | None = None,
+    processes: DriverProcesses | None = None,
 ) -> RunningFleet:
-    """Make, configure and activate all nodes, and spin them on a thread of their own.
+    """Make, configure and activate all nodes, and spin them on a thread of their own. Returns when all are ready.
 
     Args:
         fleet: what to start; its ``server_url`` is where the bridge connects to.
         domain_id: ROS domain; None takes ROS_DOMAIN_ID.
         client_factory, driver_arguments: other clients, and constructor arguments of drivers, in tests.
         recording: takes tasks, segments, reports and states, and is closed with the fleet.
+        processes: runs the drivers in processes of their own; None makes them here.
 
     Raises:
         UnknownName: no such kind of driver. InvalidInput: a parameter is unusable. EngineFailed: a node did not start.
     """
-    kinds = {robot.name: robot_class(robot.driver) for robot in fleet.robots}
+    robots_here = fleet.robots if processes is None else ()
+    kinds = {robot.name: robot_class(robot.driver) for robot in robots_here}
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     context = isolated_context(domain_id, ros_args)
     with contextlib.ExitStack() as undo:
@@ -89,7 +103,7 @@ def start_fleet(
         undo.callback(lambda: [node.destroy_node() for node in nodes])
         try:
             drivers = {}
-            for robot in fleet.robots:
+            for robot in robots_here:
                 driver = DriverNode(
                     kinds[robot.name](),
                     namespace=robot.name,
@@ -104,7 +118,7 @@ def start_fleet(
             )
             nodes.append(bridge)
             if recording is not None:
-                nodes.append(RecorderNode(list(drivers), recording, context=context))
+                nodes.append(RecorderNode([robot.name for robot in fleet.robots], recording, context=context))
         except (ParameterException, ValueError, TypeError) as error:
             # rclpy's own complaint about a parameter's type or range.
             raise InvalidInput(str(error), where="parameters of the fleet") from error
@@ -115,7 +129,27 @@ def start_fleet(
                     raise EngineFailed(f"node {node.get_fully_qualified_name()} did not start; see its log")
         spinner = Spinner(context, nodes, name="fleet").start()
         undo.pop_all()
-    return RunningFleet(bridge, drivers, spinner, recording)
+    running = RunningFleet(bridge, drivers, spinner, recording, processes)
+    if processes is not None:
+        try:
+            processes.start()
+            _wait_for_drivers(bridge, processes)
+        except BaseException:
+            running.close()
+            raise
+    return running
+
+
+def _wait_for_drivers(bridge: BridgeNode, processes: DriverProcesses) -> None:
+    """Return when every driver takes segments; raises EngineFailed when one ended, has a fault, or takes too long."""
+    deadline_s = time.monotonic() + START_S
+    while waiting := [name for name, ready in bridge.drivers_ready().items() if not ready]:
+        for name, fault in bridge.driver_faults().items():
+            if failure := fault or processes.failure(name):
+                raise EngineFailed(f"the driver of {name} did not start: {failure}")
+        if time.monotonic() > deadline_s:
+            raise EngineFailed(f"no state of the driver of {', '.join(waiting)} within {START_S:g} s")
+        time.sleep(0.05)
 
 
 def run_fleet(
@@ -154,6 +188,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--until-stdin-closes", action="store_true", help="end with the program that started this"
     )
+    parser.add_argument(
+        "--one-process",
+        action="store_true",
+        help="all drivers in this process, for more than about 30 robots",
+    )
     options = parser.parse_args(argv[:at])
     stop = stop_on_signals()
     if options.until_stdin_closes:
@@ -166,11 +205,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         recording = None
         if options.record is not None:
             recording = McapFiles(options.record, bounds_of(options.record_mb, options.record_files))
-        with contextlib.ExitStack() as steady:
+        with contextlib.ExitStack() as while_running:
+            processes = None
+            if not options.one_process:
+                folder = while_running.enter_context(tempfile.TemporaryDirectory(prefix="timely-fleet-"))
+                processes = DriverProcesses(
+                    fleet, Path(folder), domain_id=options.domain_id, ros_args=argv[at:]
+                )
 
             def ready(running: RunningFleet) -> None:
-                steady.enter_context(realtime_process())
-                print(f"fleet ready: {', '.join(running.drivers)}", flush=True)
+                while_running.enter_context(realtime_process())
+                print(f"fleet ready: {', '.join(robot.name for robot in fleet.robots)}", flush=True)
 
             ended = run_fleet(
                 fleet,
@@ -179,6 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 domain_id=options.domain_id,
                 ros_args=argv[at:],
                 recording=recording,
+                processes=processes,
             )
     except TimelyError as error:
         sys.stderr.write(f"timely_fleet: {error}\n")

@@ -69,7 +69,7 @@ def measure(
             for robot, (profile, skills) in ROBOTS.items()
         }
         (folder / "fleet.yaml").write_text(json.dumps({"robots": robots}))
-        options = ["--fleet", str(folder / "fleet.yaml"), "--server-url", url]
+        options = ["--fleet", str(folder / "fleet.yaml"), "--server-url", url, "--one-process"]
         options += ["--record", str(folder / "soak.mcap"), "--record-mb", "1", "--record-files", "2"]
         fleet = children.start("fleet", [sys.executable, "-m", "timely_bridge.run_fleet", *options])
         fleet.wait_until(lambda: "fleet ready" in fleet.output())

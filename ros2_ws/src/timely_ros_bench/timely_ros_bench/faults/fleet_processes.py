@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from timely_bridge.driver_processes import python_for
 
 from timely.core.child_process import ChildProcess, module_command
-from timely.core.errors import Unsupported
 from timely_ros_bench.faults.dds_cut import DdsCut, build, udp_only
 from timely_ros_bench.faults.motions import SPOTS
 from timely_ros_bench.faults.rounds import kind_of
@@ -22,7 +20,6 @@ LOSS = DUPLICATES = 0.2
 RESERVE = 0.2
 """Share of its battery with which a drone lands."""
 SERVER = "timely_ros_bench.planned_server"
-VENDOR = {"tello": "djitellopy", "indy7": "neuromeka"}
 
 
 class World:
@@ -38,7 +35,7 @@ class World:
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._parts: dict[str, ChildProcess] = {}
-        self._python = {name: _python_for(name) for name in robots}
+        self._python = {name: python_for(kind_of(name)) for name in robots}
         library = build(folder)
         self.cuts = {name: DdsCut(library, folder / f"{name}.cut", domain) for name in robots}
         self._environment = {
@@ -187,18 +184,3 @@ def _free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
-
-
-def _python_for(name: str) -> str:
-    """An interpreter that has the vendor's library.
-
-    Raises:
-        Unsupported: there is none.
-    """
-    package = VENDOR.get(kind_of(name))
-    if package is None or importlib.util.find_spec(package) is not None:
-        return sys.executable
-    other = Path(sys.prefix).parent / ".venv-robots" / "bin" / "python"
-    if not other.exists():
-        raise Unsupported(f"needs {package}: `make robots` installs it", where="bench faults")
-    return str(other)
