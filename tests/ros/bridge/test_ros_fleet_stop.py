@@ -15,7 +15,7 @@ from test_ros_bridge import SCRIPTS, World, a_fleet
 from timely_bridge.fleet_stop import ANSWER_S
 from timely_bridge.stop_latch import StopLatch
 from timely_bridge.testing import FakeServer
-from timely_interfaces.msg import ErrorCode, RobotState
+from timely_interfaces.msg import ErrorCode, RobotState, Task
 from timely_interfaces.srv import StopFleet
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
@@ -131,3 +131,22 @@ def test_a_latch_that_cannot_be_read_is_set(tmp_path: Path) -> None:
     full.put(True)
     assert full.set
     assert full.problem
+
+
+def test_the_task_in_execution_has_its_heartbeat_however_many_are_queued(domain_id: int) -> None:
+    here = World(domain_id, a_fleet(1, 0, speed=8.0), FakeServer(SCRIPTS))
+    try:
+        tasks = here.program.listen(Task, "/drone1/task", latched=True)
+        first = here.task("drone1", "wait")
+        task_id = eventually(lambda: first.feedback, "it never began")[0].segment.task_id
+        queued = []
+        for number in range(2, 32):
+            queued.append(here.task("drone1", "fly"))
+            eventually(lambda number=number: len(here.server.submitted) == number, "it was not submitted")
+        assert first.result().outcome == "complete"
+        heartbeats = [task for task in tasks if task.task_id == task_id and task.phase != Task.ENDED]
+        assert len(heartbeats) >= 4
+        for goal in queued:
+            goal.cancel()
+    finally:
+        here.close()

@@ -22,12 +22,13 @@ from timely_bridge.interfaces import ClientFactory
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_server import Connection, RobotServer
 from timely_bridge.server_health import ServerHealth
+from timely_bridge.server_stop import ServerStop
 from timely_bridge.settings import BridgeSettings, declare_parameters, read_parameters
 from timely_bridge.stop_latch import StopLatch
 
 CLOSE_S = 5.0
 TASK_PERIOD_S = 1.0
-"""How often drivers are told that a task lives."""
+"""How often the task in execution is published again, so that its driver knows that it lives."""
 
 
 class BridgeNode(ManagedNode):
@@ -65,7 +66,7 @@ class BridgeNode(ManagedNode):
         self._loop: LoopThread | None = None
         self._client: Any = None
         self._health: ServerHealth | None = None
-        self._health_task: asyncio.Task[None] | None = None
+        self._server_tasks: list[asyncio.Task[None]] = []
         self._robots: dict[str, RobotServer] = {}
         self._active = False
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
@@ -167,12 +168,16 @@ class BridgeNode(ManagedNode):
     async def _connect(self, settings: BridgeSettings) -> tuple[Any, ServerHealth]:
         client = self._client_factory(settings.server_url)
         health = ServerHealth(client, settings.heartbeat_period_s, settings.heartbeat_misses)
-        self._health_task = asyncio.get_running_loop().create_task(health.run(), name="server health")
+        loop = asyncio.get_running_loop()
+        self._server_tasks = [loop.create_task(health.run(), name="server health")]
+        if hasattr(client, "stop_orders"):
+            follower = ServerStop(client, self.fleet_stop, [robot.name for robot in settings.robots])
+            self._server_tasks.append(loop.create_task(follower.run(), name="server stop"))
         return client, health
 
     async def _disconnect(self) -> None:
-        if self._health_task is not None:
-            self._health_task.cancel()
+        for task in self._server_tasks:
+            task.cancel()
         await self._client.close()
 
     # --- The fleet (executor's thread) ---

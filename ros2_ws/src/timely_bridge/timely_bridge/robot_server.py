@@ -31,6 +31,8 @@ from timely_bridge.robot_lock import RobotLock
 from timely_bridge.settings import BridgeSettings
 from timely_bridge.task_publisher import TaskPublisher
 
+MAX_QUEUED_HEARTBEATS = 8
+"""Queued tasks that are published again; their drivers have no segments of them."""
 RESULT_STATES = {"complete": "succeeded", "cancelled": "canceled"}
 """Outcome -> state of the ROS 2 goal; all others are aborted."""
 
@@ -159,9 +161,15 @@ class RobotServer:
     # --- Loop's thread ---
 
     def publish_tasks(self) -> None:
-        """Publish the tasks in progress again, so that drivers know that they live."""
-        for run in self.runs.values():
-            if run.plan is not None and not run.plan.over:
+        """Publish again that tasks live; the one that the robot executes comes last.
+
+        The topic keeps the last few messages. So the driver gets the heartbeat of the task that it executes, however
+        many others are queued.
+        """
+        runs = [run for run in self.runs.values() if run.plan is not None and not run.plan.over]
+        queued = [run for run in runs if not self.lock.held_by(run.claim)][:MAX_QUEUED_HEARTBEATS]
+        for run in (*queued, *(run for run in runs if self.lock.held_by(run.claim))):
+            if run.plan is not None:
                 self.publisher.task(run.plan)
 
     def _make_plan_run(

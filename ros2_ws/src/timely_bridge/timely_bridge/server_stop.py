@@ -1,0 +1,80 @@
+"""Follows the server's ``/v1/stop``: stops the fleet when the server says so, and acknowledges each robot."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from timely.core.errors import Conflict, TimelyError
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 1.0
+"""Deadline of the drivers' answers, for the first acknowledgement of each robot."""
+FOLLOW_S = 0.25
+"""How often changed states are acknowledged again while the stop is latched."""
+RETRY_S = 5.0
+"""Pause after the server has refused the stream."""
+
+
+class StopClient(Protocol):
+    """The part of ``timely.client.AsyncTimelyClient`` that this module needs."""
+
+    def stop_orders(self, agents: Sequence[str]) -> AsyncIterator[Any]: ...
+    async def acknowledge_stop(self, stop_id: str, agent: str, state: Any, detail: str = "") -> None: ...
+
+
+class Stoppable(Protocol):
+    """The fleet's stop, ``fleet_stop.FleetStop``."""
+
+    def stop(self, deadline_s: float, *, until_at_rest: bool = False) -> dict[str, str]: ...
+    def reset(self) -> dict[str, str]: ...
+    def outcomes(self) -> dict[str, str]: ...
+
+
+class ServerStop:
+    """One follower. A ``reset`` of the server ends the stop; a server without a stop (``clear``) changes nothing."""
+
+    def __init__(self, client: StopClient, fleet: Stoppable, robots: Sequence[str]) -> None:
+        self._client, self._fleet, self._robots = client, fleet, list(robots)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        following: asyncio.Task[None] | None = None
+        try:
+            while True:
+                try:
+                    async for order in self._client.stop_orders(self._robots):
+                        if following is not None:
+                            following.cancel()
+                            following = None
+                        if order.kind == "stop":
+                            following = asyncio.create_task(self._stop(order.stop_id), name="server stop")
+                        elif order.kind == "reset":
+                            await asyncio.to_thread(self._fleet.reset)
+                except TimelyError as error:
+                    log.warning("the server does not let the bridge follow its stop: %s", error)
+                await asyncio.sleep(RETRY_S)
+        finally:
+            if following is not None:
+                following.cancel()
+
+    async def _stop(self, stop_id: str) -> None:
+        """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched."""
+        outcomes = await asyncio.to_thread(self._fleet.stop, ANSWER_S)
+        acknowledged: dict[str, str] = {}
+        while True:
+            for robot, outcome in outcomes.items():
+                if acknowledged.get(robot) == outcome:
+                    continue
+                try:
+                    await self._client.acknowledge_stop(stop_id, robot, outcome)
+                    acknowledged[robot] = outcome
+                except Conflict:
+                    return
+                except TimelyError as error:
+                    log.warning("the server did not take the acknowledgement of %s: %s", robot, error)
+            await asyncio.sleep(FOLLOW_S)
+            outcomes = self._fleet.outcomes()
