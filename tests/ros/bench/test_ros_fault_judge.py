@@ -9,7 +9,6 @@ from timely_interfaces.msg import ErrorCode, RobotState
 from timely_ros_bench.faults.judge import Moved, Said, Violations, judge_holding, judge_motions, judge_outcome
 from timely_ros_bench.faults.motions import log_motions, motions_of, plan_of
 from timely_ros_bench.faults.rounds import KINDS, kind_of, names_of, schedule
-from timely_ros_bench.stop import stop_delays
 
 from timely.core.errors import UnknownName
 from timely.emulators.command_log import Journal
@@ -142,14 +141,3 @@ def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> Non
     with Journal(files[2]) as journal:
         journal.write(9.0, "motion", "MoveL(450.0,-100.0,270.0)", "done", start_s=8.0, end_s=9.0)
     assert log_motions("arm1", [files[2]], 0.0)[0].what == "move_to('apple')"
-
-
-def test_stop_delays_are_those_of_robots_that_were_busy() -> None:
-    commands = {
-        "late": [9.95, 9.99, 10.01, 10.02, 20.0],
-        "prompt": [9.98],
-        "idle": [5.0, 10.5],
-    }
-    stops = {"late": [10.015], "prompt": [9.0, 10.004, 11.5], "idle": [10.1]}
-    assert stop_delays([(10.0, 11.0)], commands, stops) == [pytest.approx(0.02), pytest.approx(0.004)]
-    assert stop_delays([(10.0, 11.0)], commands, {}) == [pytest.approx(0.02), 0.0]

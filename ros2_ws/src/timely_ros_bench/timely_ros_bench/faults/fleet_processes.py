@@ -42,6 +42,7 @@ class World:
             **os.environ,
             "ROS_DOMAIN_ID": str(domain),
             "PYTHONUNBUFFERED": "1",
+            "TIMELY_STATE_DIR": str(folder / "state"),
             **udp_only(folder),
         }
 
@@ -129,6 +130,10 @@ class World:
     def kill(self, role: str) -> None:
         """SIGKILL."""
         self._parts[role].kill()
+
+    def signal(self, role: str, number: int) -> None:
+        """Send a signal to a part."""
+        self._parts[role].signal(number)
 
     def said(self, role: str) -> str:
         """What a part has written."""

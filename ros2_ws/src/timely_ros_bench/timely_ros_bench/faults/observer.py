@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from timely_robots.ros.rclpy_utils import (
     send_goal,
 )
 
+from timely.core.errors import EngineFailed
 from timely_ros_bench.faults.judge import Said
 
 
@@ -64,6 +66,7 @@ class Observer:
             )
         self.node.create_subscription(DiagnosticArray, "/diagnostics", self._diagnosed, 50)
         self._server_s = -math.inf
+        self._services: dict[str, Any] = {}
         self._spinner = Spinner(context, [self.node], name="faults").start()
 
     def _hear(self, name: str, state: RobotState) -> None:
@@ -128,6 +131,27 @@ class Observer:
         """Cancel a task."""
         if errand.handle is not None:
             self._spinner.call(errand.handle.cancel_goal_async)
+
+    def call(self, kind: Any, name: str, request: Any = None, timeout_s: float = 30.0) -> Any:
+        """Call a service; raises EngineFailed without an answer."""
+        answered, answers = threading.Event(), []
+
+        def answer(future: Any) -> None:
+            answers.append(future.result())
+            answered.set()
+
+        def begin() -> None:
+            if name not in self._services:
+                self._services[name] = self.node.create_client(kind, name)
+            client = self._services[name]
+            client.wait_for_service(timeout_s)
+            client.call_async(request or kind.Request()).add_done_callback(answer)
+
+        self._spinner.call(begin)
+        self._spinner.executor.wake()
+        if not answered.wait(timeout_s):
+            raise EngineFailed(f"{name} did not answer", where="bench")
+        return answers[0]
 
     def close(self) -> None:
         """Let go."""

@@ -1,0 +1,114 @@
+"""Judges stops by the robots' own logs: when the braking command came, when the robot was at rest, what was claimed."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+BRAKES = ("stop", "StopMotion")
+"""Commands of emulated robots that stop a motion."""
+REST_TOLERANCE_S = 0.15
+"""States are published with a delay, and the last centimetres of a braking motion count as rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RobotLog:
+    """Times of one robot's log, seconds on the monotonic clock: braking commands, and motions as (start, end)."""
+
+    brakes: Sequence[float]
+    motions: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One robot in one stop: the call, the answer, the claimed state, and whether its driver could not answer."""
+
+    called_s: float
+    answered_s: float
+    state: str
+    faulty: bool = False
+
+
+@dataclass(slots=True)
+class StopTally:
+    """The result of all stops so far."""
+
+    first_command_s: list[float] = field(default_factory=list)
+    at_rest_s: list[float] = field(default_factory=list)
+    acknowledged: int = 0
+    unknown: int = 0
+    false_success: int = 0
+    cases: list[str] = field(default_factory=list)
+
+    def add(self, robot: str, claim: Claim, log: RobotLog) -> None:
+        """Count one robot of one stop."""
+        brake_s = min((one for one in log.brakes if one >= claim.called_s), default=math.inf)
+        moving = [end_s for start_s, end_s in log.motions if start_s < claim.called_s < end_s]
+        if claim.state == "unknown":
+            self.unknown += 1
+            return
+        self.acknowledged += 1
+        if moving and not claim.faulty:
+            self.at_rest_s.append(max(moving) - claim.called_s)
+            if math.isfinite(brake_s):
+                self.first_command_s.append(brake_s - claim.called_s)
+        if reason := _falsehood(claim, brake_s, moving):
+            self.false_success += 1
+            self.cases.append(f"{robot} {claim.state}: {reason}")
+
+    def result(self) -> dict[str, Any]:
+        """The figures of ``timely bench stop --json``."""
+        return {
+            "first_command_ms": {key: 1e3 * value for key, value in _quantiles(self.first_command_s).items()},
+            "at_rest_s": _quantiles(self.at_rest_s),
+            "samples": len(self.first_command_s),
+            "acknowledged": self.acknowledged,
+            "unknown": self.unknown,
+            "false_success": self.false_success,
+            "cases": self.cases,
+        }
+
+
+def _falsehood(claim: Claim, brake_s: float, moving: Sequence[float]) -> str:
+    """Why a claim is false; empty if it is true."""
+    if claim.faulty:
+        return "its driver could not answer"
+    if moving and brake_s > claim.answered_s:
+        return "no braking command came before the answer"
+    if claim.state == "at_rest" and moving and max(moving) > claim.answered_s + REST_TOLERANCE_S:
+        return f"it moved for another {max(moving) - claim.answered_s:.2f} s"
+    return ""
+
+
+def _quantiles(values: Sequence[float]) -> dict[str, float]:
+    if not values:
+        return {"p50": math.nan, "p99": math.nan, "max": math.nan}
+    ordered = sorted(values)
+    return {
+        "p50": round(statistics.median(ordered), 6),
+        "p99": round(ordered[max(0, math.ceil(0.99 * len(ordered)) - 1)], 6),
+        "max": round(ordered[-1], 6),
+    }
+
+
+def read_log(files: Iterable[Path]) -> RobotLog:
+    """The log of a robot, out of the files of its emulator's lives."""
+    brakes, motions = [], []
+    for file in files:
+        if not file.exists():
+            continue
+        for line in file.read_text().splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue  # the last line of a program that was killed
+            if record["event"] == "command" and record["command"].split("(")[0] in BRAKES:
+                brakes.append(record["t_s"])
+            elif record["event"] == "motion":
+                motions.append((record["start_s"], record["end_s"]))
+    return RobotLog(brakes, motions)

@@ -1,0 +1,56 @@
+"""The verdicts of ``timely bench stop``: a claim that the robot's own log refutes is a false success."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from timely_ros_bench.stop_judge import Claim, RobotLog, StopTally, read_log
+
+from timely.emulators.command_log import Journal
+
+PROMPT = RobotLog(brakes=[5.0, 10.01], motions=[(8.0, 10.4), (2.0, 4.0)])
+LATE = RobotLog(brakes=[10.9], motions=[(8.0, 11.5)])
+
+
+@pytest.mark.parametrize(
+    ("log", "claim", "false"),
+    [
+        (PROMPT, Claim(10.0, 10.1, "halted"), ""),
+        (PROMPT, Claim(10.0, 10.5, "at_rest"), ""),
+        (PROMPT, Claim(10.0, 10.1, "at_rest"), "it moved for another 0.30 s"),
+        (LATE, Claim(10.0, 10.5, "halted"), "no braking command"),
+        (LATE, Claim(10.0, 10.5, "unknown"), ""),
+        (LATE, Claim(10.0, 10.5, "unknown", faulty=True), ""),
+        (PROMPT, Claim(10.0, 10.5, "halted", faulty=True), "could not answer"),
+        (RobotLog([], []), Claim(10.0, 10.5, "at_rest"), ""),
+    ],
+)
+def test_a_claim_is_held_against_the_log(log: RobotLog, claim: Claim, false: str) -> None:
+    tally = StopTally()
+    tally.add("arm1", claim, log)
+    assert tally.false_success == bool(false)
+    assert false in "".join(tally.cases)
+    assert (tally.unknown, tally.acknowledged) == ((1, 0) if claim.state == "unknown" else (0, 1))
+
+
+def test_times_count_from_the_call_and_for_moving_robots_only() -> None:
+    tally = StopTally()
+    assert math.isnan(tally.result()["at_rest_s"]["p50"])
+    tally.add("arm1", Claim(10.0, 10.5, "at_rest"), PROMPT)
+    tally.add("arm1", Claim(20.0, 20.1, "at_rest"), PROMPT)
+    result = tally.result()
+    assert result["samples"] == 1
+    assert result["first_command_ms"]["p99"] == pytest.approx(10.0)
+    assert result["at_rest_s"]["max"] == pytest.approx(0.4)
+
+
+def test_the_logs_of_several_lives_are_one(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.jsonl" for number in range(3)]
+    with Journal(files[0]) as journal:
+        journal.write(1.0, "command", "forward 20", "ok")
+        journal.write(1.5, "command", "stop", "ok")
+        journal.write(2.0, "motion", "forward 20", "stopped", start_s=1.0, end_s=2.0)
+    files[1].write_text('{"t_s": 3.0, "event": "command", "command": "StopMotion", "outcome": "ok"}\n{"t_s"')
+    assert read_log(files) == RobotLog([1.5, 3.0], [(1.0, 2.0)])
