@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from timely.core.errors import InvalidInput
 from timely.plans.skill_set import NUMERIC, Argument, Example, Skill, SkillSet
+from timely.plans.untrusted_text import one_line, several_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Prompt:
 def build_prompt(
     skill_set: SkillSet, task: str, scene: str = "", *, examples: bool = True, history: str = ""
 ) -> Prompt:
-    """The prompt for one task.
+    """The prompt for one task. Each field is one line, and no text can forge another field.
 
     Args:
         task: the task in words.
@@ -70,12 +71,12 @@ def _example(skill_set: SkillSet, example: Example) -> str:
 def _case(skill_set: SkillSet, scene: str, task: str, history: str) -> str:
     lines = []
     if scene.strip():
-        lines.append(f"Scene: {scene.strip()}")
+        lines.append(f"Scene: {one_line(scene)}")
     if history.strip():
-        lines.append(f"History: {history.strip()}")
+        lines.append(f"History: {one_line(history)}")
     if skill_set.language == "text":
-        # A conversation has no labels.
-        lines.append(task.strip())
+        # The task of a conversation has no label.
+        lines.append(several_lines(task))
     else:
-        lines += [f"Task: {task.strip()}", "Plan:"]
+        lines += [f"Task: {one_line(task)}", "Plan:"]
     return "\n".join(lines)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from timely.plans.untrusted_text import one_line
+
 
 def value_text(value: str) -> str:
     """The value as a comment behind the statement that waits for it: `` # red box, cup`` and a line break.
 
-    The model reads the comment, but it is no part of the plan: neither segmenter nor grammar sees it. Line breaks
-    and other control characters become spaces, so that a value cannot look like a statement.
+    The model reads the comment, but it is no part of the plan: neither segmenter nor grammar sees it. The value is
+    one line without field labels, so that it cannot look like a statement or a field.
     """
-    flat = "".join(character if character.isprintable() else " " for character in value)
-    return f" # {' '.join(flat.split())}\n"
+    return f" # {' '.join(one_line(value).split())}\n"

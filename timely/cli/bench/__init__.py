@@ -26,6 +26,7 @@ BENCHMARKS = (
     "live",
     "cross",
     "disciplines-live",
+    "injection",
     "paper",
 )
 """Names of this package's benchmarks, in the order of the help; the module is the name with underscores."""

@@ -51,6 +51,7 @@ from timely.engines.vllm.name_constraint import names_for
 from timely.engines.vllm.params import forced_to_wire, hints_to_wire
 from timely.planner.model_card import Card, read_card
 from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
+from timely.plans.prompt_tokens import PromptEncoder, encoder_of
 
 TEXT_CHARS = 2_000
 """As much of a task's text as predictors read."""
@@ -219,18 +220,13 @@ class VllmEngine(Engine):
             return self._fitting(self._templated(request))
         return self._fitting(list(forced.prompt_token_ids))
 
+    @property
+    def prompt_encoder(self) -> PromptEncoder:
+        """Encodes prompts so that text of users never becomes a special token."""
+        return encoder_of(self._tokenizer)
+
     def _templated(self, request: GenerationRequest) -> list[int]:
-        messages = []
-        if request.system:
-            messages.append({"role": "system", "content": request.system})
-        messages.append({"role": "user", "content": request.prompt})
-        if getattr(self._tokenizer, "chat_template", None):
-            text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        else:
-            text = "\n\n".join(message["content"] for message in messages)
-        # A chat template writes its own special tokens.
-        templated = bool(getattr(self._tokenizer, "chat_template", None))
-        return list(self._tokenizer.encode(text, add_special_tokens=not templated))
+        return self.prompt_encoder.encode(request.system, request.prompt)
 
     def _fitting(self, token_ids: list[int]) -> list[int]:
         limit = self.max_prompt_tokens

@@ -43,6 +43,7 @@ from timely.engines.vllm.settings import SchedulerSettings, open_journal
 from timely.engines.vllm.step_timing import StepInFlight, StepTiming
 from timely.engines.vllm.token_output import TokenOutput, append_tokens
 from timely.engines.vllm.value_injection import append_value
+from timely.plans.prompt_tokens import encoder_of
 from timely.plans.robot_values import value_text
 
 logger = init_logger(__name__)
@@ -398,7 +399,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         if value is None or request.num_in_flight_tokens:
             return
         self._unpark(request, state)
-        token_ids = self._intake.tokenizer.encode(value_text(value), add_special_tokens=False)
+        token_ids = encoder_of(self._intake.tokenizer).encode_text(value_text(value))
         append_value(self, request, list(token_ids))
         self._names.answered(request.request_id, value)
         state.value, state.awaits_value = None, False

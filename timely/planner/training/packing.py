@@ -12,6 +12,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from timely.plans.prompt_tokens import encoder_of
+
 IGNORE = -100
 
 
@@ -48,11 +50,8 @@ def tokens_of(tokenizer: Any, system: str, user: str, plan: str) -> Tokens:
 
 
 def prompt_ids(tokenizer: Any, system: str, user: str) -> list[int]:
-    """The chat template over the fixed part and the task, exactly as the engine does it."""
-    messages = [{"role": "system", "content": system}] if system else []
-    messages.append({"role": "user", "content": user})
-    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    return list(tokenizer.encode(text, add_special_tokens=False))
+    """Token ids of the fixed part and the task under the chat template, equal to the engine's."""
+    return encoder_of(tokenizer).encode(system, user)
 
 
 def pack(examples: Sequence[Tokens]) -> Pack:

@@ -1,0 +1,1 @@
+"""Measures prompt injection: a corpus of attacks, and its run on a real model."""
