@@ -25,7 +25,7 @@ from timely.plans.validation import check_segment
 
 DEADLINE_S = 120.0
 MAX_TOKENS = 64
-CONCURRENCY = 16
+CONCURRENCY = 32
 
 
 @dataclass(slots=True)
