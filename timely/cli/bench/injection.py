@@ -54,8 +54,8 @@ async def _measure(
 ) -> dict[str, InjectionResult]:
     from timely.bench.injection.corpus import attacks
     from timely.bench.injection.run import run_attacks
-    from timely.engines.vllm.engine import VllmEngine
     from timely.engines.vllm.arguments import VllmOptions
+    from timely.engines.vllm.engine import VllmEngine
 
     corpus = list(attacks(count, seed))
     engine = VllmEngine(VllmOptions(model=model, discipline="fcfs", mode="stream", warm_up=("drone", "arm")))
