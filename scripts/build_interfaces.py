@@ -2,9 +2,9 @@
 
     .venv/bin/python scripts/build_interfaces.py [--python .venv/bin/python] [--force]
 
-Builds ``timely_interfaces`` into a wheel under ``build/wheels`` (once per state of its sources, half a minute; needs
-a C compiler), installs it, and installs the pure Python packages beside it in editable mode. When everything is in
-place already it says so and returns at once. Standard library only: it runs before anything else is installed.
+It builds ``timely_interfaces`` into a wheel under ``build/wheels``, once per state of its sources. That takes half a
+minute and needs a C compiler. It installs the wheel, and the pure Python packages in editable mode. If everything is
+installed it says so and returns. It uses the standard library only, since it runs before other packages exist.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def uv(python: Path) -> list[str]:
     for candidate in (python.parent / "uv", Path(sys.executable).parent / "uv"):
         if candidate.is_file():
             return [str(candidate)]
-    found = shutil.which("uv")
-    if found is None:
+    executable = shutil.which("uv")
+    if executable is None:
         raise Failed(f"uv is not installed: {python} -m pip install uv")
-    return [found]
+    return [executable]
 
 
 def build_wheel(tool: list[str], python: Path, target: Path) -> Path:
@@ -176,21 +176,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ]
             )
             stamp.write_text(state)
-        wanted = {name.replace("_", "-"): SOURCES / name for name in PYTHON_PACKAGES}
-        missing = [
+        sources = {name.replace("_", "-"): SOURCES / name for name in PYTHON_PACKAGES}
+        outdated = [
             path
-            for name, path in wanted.items()
+            for name, path in sources.items()
             if options.force or seen["editable"].get(name) != path.as_uri()
         ]
-        if missing:
-            editable = [part for path in missing for part in ("-e", str(path))]
+        if outdated:
+            editable = [part for path in outdated for part in ("-e", str(path))]
             # A plain path in a .pth file: type checkers understand it, and files may come and go.
             plain = ["--config-settings", "editable_mode=compat"]
             run([*uv(python), "pip", "install", "--python", str(python), "--no-deps", *plain, *editable])
     except Failed as error:
         sys.stderr.write(f"build_interfaces: {error}\n")
         return 1
-    print("ROS 2 packages: " + ("in place" if fresh and not missing else "installed"))
+    print("ROS 2 packages: " + ("in place" if fresh and not outdated else "installed"))
     return 0
 
 

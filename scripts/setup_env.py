@@ -1,6 +1,6 @@
 """Make the environment that the project runs in: ``.venv``, and ``.venv-robots`` for the robots' vendor SDKs.
 
-    python3 scripts/setup_env.py [main|robots]     make it, or bring it up to date; silent when it is
+    python3 scripts/setup_env.py [main|robots]     make or update it; silent if it is up to date
     python3 scripts/setup_env.py missing           print the Debian packages this machine lacks
     python3 scripts/setup_env.py lock              resolve the dependencies anew into requirements/
 
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     commands = {
         "main": lambda: set_up(main_environment()),
         "robots": lambda: set_up(robots_environment()),
-        "missing": lambda: print(" ".join(package for package, _ in missing())),
+        "missing": lambda: print(" ".join(package for package, _ in absent_packages())),
         "lock": lock,
     }
     if what not in commands or len(arguments) > 1:
@@ -269,7 +269,7 @@ def set_up(env: Environment) -> None:
         todo = stale(env)
         if not todo:
             return
-        lacking = missing()
+        lacking = absent_packages()
         if lacking:
             raise SetupFailed(
                 f"this machine lacks {', '.join(what for _, what in lacking)}; "
@@ -303,14 +303,14 @@ def make_venv(env: Environment) -> None:
 
 def install_uv(env: Environment) -> None:
     """uv itself, by pip."""
-    wanted = pinned(env.lock, "uv")
+    version = pinned(env.lock, "uv")
     if env.uv.exists():
         said = subprocess.run(
             [str(env.uv), "--version"], stdout=subprocess.PIPE, text=True, timeout=60, check=False
         )
-        if said.stdout.split()[1:2] == [wanted]:
+        if said.stdout.split()[1:2] == [version]:
             return
-    env.run([env.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"uv=={wanted}"])
+    env.run([env.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"uv=={version}"])
 
 
 def install_packages(env: Environment) -> None:
@@ -407,10 +407,10 @@ def package_source(env: Environment) -> dict[str, str]:
     """Where uv finds packages: what pip is configured to use, then ``TIMELY_EXTRA_INDEX``.
 
     uv does not read pip's configuration, so a machine that is set up for pip would not be for uv. The CPU build of
-    torch is not in the ordinary index: unless a folder of wheels or an extra index has it, uv is told to fetch it
-    from where PyTorch keeps it.
+    torch is not in the ordinary index. Unless a folder of wheels or an extra index has it, uv fetches it from
+    PyTorch's own index.
     """
-    told = subprocess.run(
+    listing = subprocess.run(
         [str(env.python), "-m", "pip", "config", "list"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -419,7 +419,7 @@ def package_source(env: Environment) -> dict[str, str]:
         check=False,
     )
     settings: dict[str, str] = {}
-    for line in told.stdout.splitlines():
+    for line in listing.stdout.splitlines():
         name, sign, value = line.partition("=")
         if not sign:
             continue
@@ -452,7 +452,7 @@ def has_torch(find_links: str) -> bool:
     return any("://" in place or glob.glob(os.path.join(place, "torch-*+cpu-*.whl")) for place in places)
 
 
-def missing() -> list[tuple[str, str]]:
+def absent_packages() -> list[tuple[str, str]]:
     """What the machine lacks: pairs of Debian package and what it is for."""
     lacking = []
     if not (shutil.which("c++") or shutil.which("g++")) or not (shutil.which("cc") or shutil.which("gcc")):
@@ -508,8 +508,8 @@ def python_version(path: str) -> tuple[int, int] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.fullmatch(r"(\d+) (\d+)\s*", said.stdout)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"(\d+) (\d+)\s*", said.stdout)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def names(lock_file: Path) -> set[str]:
@@ -556,23 +556,23 @@ def wait_for_lock(file: object) -> None:
         SetupFailed: another held it for too long.
     """
     deadline = time.monotonic() + STEP_TIMEOUT_S
-    told = False
+    is_announced = False
     while True:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[attr-defined]
         except OSError:
             if time.monotonic() > deadline:
                 raise SetupFailed(f"another set-up has been at work for {STEP_TIMEOUT_S} s") from None
-            if not told:
+            if not is_announced:
                 say("setup: another one is at work here; waiting for it")
-            told = True
+            is_announced = True
             time.sleep(0.5)
         else:
             return
 
 
 def say(line: str) -> None:
-    """One line to the user, at once; when nobody listens any more (`make setup | head`) the work goes on."""
+    """Print one line at once. The work goes on after the reader has left (`make setup | head`)."""
     try:
         print(line, flush=True)
     except BrokenPipeError:

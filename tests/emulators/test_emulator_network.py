@@ -14,7 +14,7 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.emulators.cli import run
-from timely.emulators.command_log import Journal
+from timely.emulators.command_log import CommandLog
 from timely.emulators.network import NetworkFaults
 from timely.emulators.tello import TelloEmulator
 
@@ -41,7 +41,7 @@ def test_impossible_faults_are_refused(wrong: dict[str, float]) -> None:
 
 def test_the_journal_is_lines_of_json(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
-    with Journal(file, keep=2) as journal:
+    with CommandLog(file, keep=2) as journal:
         for number in range(3):
             journal.write(float(number), "command", f"up {number}", "ok")
         journal.write(9.0, "motion", "up 2", "done", start_s=2.0, end_s=8.5)

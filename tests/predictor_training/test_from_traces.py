@@ -35,7 +35,7 @@ def test_an_application_is_one_sample(trace: Path) -> None:
     samples = application_samples([trace], "kv")
     assert sum(map(len, samples.values())) == 60
     total = sum(kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"]) for job in jobs)
-    assert sum(s.cost for found in samples.values() for s in found) == pytest.approx(total)
+    assert sum(s.cost for group in samples.values() for s in group) == pytest.approx(total)
     twice = application_samples([trace, trace], "kv")
     assert sum(map(len, twice.values())) == 120, "the same name in another trace is another instance"
 
@@ -90,9 +90,9 @@ def test_a_file_that_is_none_is_told_at_start(name: str, tmp_path: Path) -> None
 @needs_sklearn
 def test_the_command_line(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs, history = tmp_path / "costs.npz", tmp_path / "history.npz"
-    told = tmp_path / "told.json"
-    assert run(["predictor", "costs", str(trace), "-o", str(costs), "--json", str(told)]) == 0
-    assert json.loads(told.read_text())["cost"] == "kv"
+    result = tmp_path / "told.json"
+    assert run(["predictor", "costs", str(trace), "-o", str(costs), "--json", str(result)]) == 0
+    assert json.loads(result.read_text())["cost"] == "kv"
     assert run(["predictor", "history", str(trace), "-o", str(history)]) == 0
     for name in (f"justitia={costs}", f"sagesched={history}"):
         assert run(["replay", str(trace), "--discipline", name, "--mode", "whole", "--no-journal"]) == 0

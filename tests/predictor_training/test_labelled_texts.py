@@ -1,4 +1,4 @@
-"""Labelled texts become predictor files, judged by texts held back; what is no label is told with its line."""
+"""Labelled texts become predictor files, judged by texts held back; what is no label is result with its line."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_csv_json_lines_and_traces_say_the_same(tmp_path: Path, texts: Path) -> 
         for i, (text, level) in enumerate(rows())
     ]  # fmt: skip
     trace.write_text("".join(json.dumps(line) + "\n" for line in [head, *jobs]))
-    found = labelled_texts.read([texts], "urgency")
-    assert (found.texts, found.labels) == tuple(map(list, zip(*rows(), strict=True)))
-    assert labelled_texts.read([lines], "urgency") == found
-    assert labelled_texts.read([trace], "urgency") == found
+    labelled = labelled_texts.read([texts], "urgency")
+    assert (labelled.texts, labelled.labels) == tuple(map(list, zip(*rows(), strict=True)))
+    assert labelled_texts.read([lines], "urgency") == labelled
+    assert labelled_texts.read([trace], "urgency") == labelled
     assert labelled_texts.read([trace], "output_tokens").labels == [
-        10 * (1 + level) for level in found.labels
+        10 * (1 + level) for level in labelled.labels
     ]
-    assert len(labelled_texts.read([texts, lines], "urgency")) == 2 * len(found)
+    assert len(labelled_texts.read([texts, lines], "urgency")) == 2 * len(labelled)
 
 
 @pytest.mark.parametrize(
@@ -83,16 +83,16 @@ def test_what_is_no_text_file_is_told(tmp_path: Path) -> None:
 
 def test_the_command_line_trains_judges_and_the_server_reads_it(tmp_path: Path, texts: Path) -> None:
     urgency, lengths = tmp_path / "urgency.npz", tmp_path / "lengths.npz"
-    told = tmp_path / "told.json"
-    assert run(["predictor", "urgency", str(texts), "-o", str(urgency), "--json", str(told)]) == 0
-    assert json.loads(told.read_text())["judged"]["right"] >= 0.75
+    result = tmp_path / "told.json"
+    assert run(["predictor", "urgency", str(texts), "-o", str(urgency), "--json", str(result)]) == 0
+    assert json.loads(result.read_text())["judged"]["right"] >= 0.75
     tokens = tmp_path / "tokens.jsonl"
     tokens.write_text("".join(json.dumps({"text": t, "tokens": 20 * (1 + u)}) + "\n" for t, u in rows()))
-    assert run(["predictor", "lengths", str(tokens), "-o", str(lengths), "--json", str(told)]) == 0
-    judged = json.loads(told.read_text())["judged"]
+    assert run(["predictor", "lengths", str(tokens), "-o", str(lengths), "--json", str(result)]) == 0
+    judged = json.loads(result.read_text())["judged"]
     assert judged["error_tokens"] < judged["error_of_one_guess_tokens"]
-    assert run(["predictor", "evaluate", str(urgency), str(texts), "--json", str(told)]) == 0
-    assert json.loads(told.read_text())["judged"]["right"] == 1.0
+    assert run(["predictor", "evaluate", str(urgency), str(texts), "--json", str(result)]) == 0
+    assert json.loads(result.read_text())["judged"]["right"] == 1.0
     assert run(["predictor", "evaluate", str(lengths), str(tokens)]) == 0
     served = Predictors.read([str(urgency), str(lengths)])
     assert served.urgency is not None
@@ -112,8 +112,8 @@ def test_a_wrong_file_is_one_line_and_exit_code_2(
     HistoryPredictor().save(history)
     assert run(["predictor", "evaluate", str(history), str(texts)]) == 2
     assert "predicts neither urgency nor lengths" in capsys.readouterr().err
-    for given in ([str(texts)], [str(tmp_path / "missing.npz")], ["none", "examples"]):
-        arguments = [part for name in given for part in ("--predictor", name)]
+    for files in ([str(texts)], [str(tmp_path / "missing.npz")], ["none", "examples"]):
+        arguments = [part for name in files for part in ("--predictor", name)]
         assert run(["serve", "--engine", "scripted", *arguments]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert run(["serve", "--engine", "scripted", "--predict", "sometimes"]) == 2

@@ -31,7 +31,7 @@ from timely.planner.model_card import (
     write_card,
 )
 from timely.planner.model_card import WEIGHTS as WEIGHTS_FILE
-from timely.planner.training.checks import LOOKED_AT, check_examples, names_brought
+from timely.planner.training.checks import LOOKED_AT, check_examples, own_names
 from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
 
@@ -98,7 +98,7 @@ def train(
     _libraries()
     for skills in sets:
         check_examples(skills)
-    names = {skills.name: names_brought(skills, _looked_at(skills, seed)) for skills in sets}
+    names = {skills.name: own_names(skills, _looked_at(skills, seed)) for skills in sets}
     from timely.planner.training.train import Source, StepDone, TrainOptions
     from timely.planner.training.train import train as run
 

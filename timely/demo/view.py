@@ -149,16 +149,16 @@ def summary(tasks: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def out_of_reach(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line for each class of which not even the quickest task had its first segment when it wanted it.
+    """One line for each class in which even the fastest task got its first segment late.
 
-    Otherwise a reader would blame the discipline for what the processor cannot do.
+    It tells a reader that the processor, not the discipline, is the limit.
     """
     lines = []
     for kind, group in _classes(tasks):
-        known = [task for task in group if task["response_time_s"] is not None]
-        if not known:
+        answered = [task for task in group if task["response_time_s"] is not None]
+        if not answered:
             continue
-        quickest = min(known, key=lambda task: float(task["response_time_s"] - task["tuf"]["ert_s"]))
+        quickest = min(answered, key=lambda task: float(task["response_time_s"] - task["tuf"]["ert_s"]))
         if quickest["response_time_s"] > quickest["tuf"]["ert_s"]:
             lines.append(
                 f"No {kind} task had its first segment in time: wanted within {_seconds(quickest['tuf']['ert_s'])}, "
@@ -177,8 +177,8 @@ def _classes(tasks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Map
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = sorted(value for value in values if value is not None)
-    return known[len(known) // 2] if known else None
+    present = sorted(value for value in values if value is not None)
+    return present[len(present) // 2] if present else None
 
 
 def _seconds(value: float | None) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from timely.core.errors import TimelyError
-from timely.emulators.command_log import Journal
+from timely.emulators.command_log import CommandLog
 from timely.emulators.indy7 import Indy7Emulator
 from timely.emulators.network import NetworkFaults
 from timely.emulators.tello import COMMAND_PORT, STATE_PORT, TelloEmulator
@@ -45,7 +45,7 @@ def run(arguments: Sequence[str], program: str = "timely-emulate") -> int:
         return ended.code if isinstance(ended.code, int) else BAD_INPUT
     try:
         with ExitStack() as closing:
-            journal = closing.enter_context(Journal(options.log))
+            journal = closing.enter_context(CommandLog(options.log))
             emulator, says = _make(options, journal)
             for name in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(name, lambda *_: emulator.stop())
@@ -92,7 +92,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _make(options: argparse.Namespace, journal: Journal) -> tuple[Emulator, str]:
+def _make(options: argparse.Namespace, journal: CommandLog) -> tuple[Emulator, str]:
     if options.robot == "indy7":
         return Indy7Emulator(options.host, journal=journal, speed=options.speed), f"Indy7 at {options.host}"
     faults = NetworkFaults(options.loss, options.duplicate, options.delay, options.jitter)

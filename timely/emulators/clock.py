@@ -1,4 +1,4 @@
-"""Time that passes faster than it does: for measuring emulated robots in a tenth of the time."""
+"""A clock faster than real time, to measure emulated robots in a tenth of the time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from timely.core.clock import SystemClock
 from timely.core.errors import InvalidInput
 
-FASTEST = 50.0
+MAX_SPEED = 50.0
 
 
 class ScaledClock(SystemClock):
@@ -18,6 +18,6 @@ class ScaledClock(SystemClock):
     """
 
     def __init__(self, speed: float = 1.0) -> None:
-        if not (math.isfinite(speed) and 0.01 <= speed <= FASTEST):
-            raise InvalidInput(f"must be 0.01 to {FASTEST:g}, got {speed!r}", where="speed")
+        if not (math.isfinite(speed) and 0.01 <= speed <= MAX_SPEED):
+            raise InvalidInput(f"must be 0.01 to {MAX_SPEED:g}, got {speed!r}", where="speed")
         super().__init__(speed)

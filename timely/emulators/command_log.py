@@ -1,4 +1,4 @@
-"""What an emulator was told and did: one JSON object a line, for people and for tests that compare it with a plan."""
+"""Logs the commands and motions of an emulator, one JSON object a line, for people and tests."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from types import TracebackType
 from typing import Any, TextIO
 
 
-class Journal:
-    """A log of commands and motions, thread-safe; also kept in memory, newest last, bounded.
+class CommandLog:
+    """A thread-safe log of commands and motions, in a file and, bounded, in memory.
 
-    Every record has ``t_s`` (when it was written, monotonic seconds: one axis for all processes of a machine),
-    ``event`` (``command`` or ``motion``), ``command``, ``outcome``, ``start_s`` and ``end_s`` (null for a command that
-    moved nothing). A motion is written when it ends; its command when it comes.
+    Every record has ``t_s``, ``event`` (``command`` or ``motion``), ``command``, ``outcome``, ``start_s`` and
+    ``end_s``. Times are seconds on the machine's monotonic clock. ``start_s`` and ``end_s`` are null for a command
+    without motion. A command is written at its arrival, and a motion at its end.
 
     Args:
-        path: the file, written anew; None keeps the records in memory only.
-        keep: most records in memory.
+        path: the file, overwritten; None keeps the records in memory only.
+        keep: maximum records in memory.
     """
 
     def __init__(self, path: Path | None = None, *, keep: int = 100_000) -> None:
@@ -56,18 +56,18 @@ class Journal:
                 self._file.flush()
 
     def records(self, event: str = "") -> list[dict[str, Any]]:
-        """The records so far, of one kind if it is named."""
+        """The records so far, of one event if given."""
         with self._lock:
             return [record for record in self._records if event in ("", record["event"])]
 
     def close(self) -> None:
-        """Close the file; what comes later is kept in memory only."""
+        """Close the file. Later records stay in memory only."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
                 self._file = None
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> CommandLog:
         return self
 
     def __exit__(

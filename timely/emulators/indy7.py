@@ -1,7 +1,7 @@
-"""The Indy7 emulator on the wire: the vendor library's own gRPC services, served instead of called.
+"""Emulates an Indy7 on the network by serving the vendor library's gRPC services.
 
-Needs the packages ``neuromeka`` and ``grpc`` of the environment that ``make robots`` makes; imported only when it runs.
-Calls that it does not know are answered with gRPC's UNIMPLEMENTED.
+It needs the packages ``neuromeka`` and ``grpc`` of ``make robots``, imported only when it runs. Unknown calls are
+answered with gRPC's UNIMPLEMENTED.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, Unsupported
 from timely.emulators.clock import ScaledClock
-from timely.emulators.command_log import Journal
+from timely.emulators.command_log import CommandLog
 from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, ArmEnded, Indy7Body
 from timely.emulators.indy7_kinematics import forward
 
@@ -35,7 +35,7 @@ class Indy7Emulator:
     """
 
     def __init__(
-        self, host: str, *, journal: Journal | None = None, clock: Clock | None = None, speed: float = 1.0
+        self, host: str, *, journal: CommandLog | None = None, clock: Clock | None = None, speed: float = 1.0
     ) -> None:
         try:
             import grpc
@@ -45,7 +45,7 @@ class Indy7Emulator:
                 f"needs {error.name}: run it from .venv-robots, which `make robots` makes", where="indy7"
             ) from error
         self.host = host
-        self.journal = journal or Journal()
+        self.journal = journal or CommandLog()
         self.body = Indy7Body()
         self._clock = clock or ScaledClock(speed)
         self._look_every_s = LOOK_EVERY_S / max(1.0, speed)
@@ -231,13 +231,13 @@ def _device(arm: Indy7Emulator, base: Any) -> Any:
 
     class Device(base):  # type: ignore[misc]
         def SetDO(self, request: Any, context: Any) -> Any:
-            wanted = {signal.address: signal.state == messages.ON_STATE for signal in request.signals}
+            outputs = {signal.address: signal.state == messages.ON_STATE for signal in request.signals}
 
             def act(body: Indy7Body) -> tuple[int, str]:
-                body.outputs.update(wanted)
+                body.outputs.update(outputs)
                 return 0, "OK"
 
-            words = " ".join(f"{address}={int(on)}" for address, on in wanted.items())
+            words = " ".join(f"{address}={int(on)}" for address, on in outputs.items())
             code, message = arm.command(f"SetDO({words})", act)
             return common.Response(code=code, msg=message)
 

@@ -1,8 +1,8 @@
-"""What an Indy7's controller does with commands, as a state machine in which time is an argument; no gRPC here.
+"""An Indy7's controller as a state machine, without gRPC. Time is an argument.
 
-Limits are the vendor library's: joints within 175 degrees, 3 rad/s and 3 rad/s^2, straight moves at up to 1000 mm/s and
-120 deg/s, ratios 1 to 100 % of speed and 1 to 900 % of acceleration. Motions are trapezoidal: joints start and end
-together. Gripper fingers take half a second. Angles in degrees, lengths in millimetres.
+Limits are the vendor library's. Joints move within 175 degrees, at 3 rad/s and 3 rad/s^2; straight moves reach
+1000 mm/s and 120 deg/s. Ratios are 1 to 100 % of speed and 1 to 900 % of acceleration. Motions are trapezoidal, and all
+joints start and end together. Gripper fingers take half a second. Angles are degrees, lengths millimetres.
 """
 
 from __future__ import annotations
@@ -177,12 +177,12 @@ class Indy7Body:
             share = step / WAYPOINTS
             place = [a + share * (b - a) for a, b in zip(pose[:3], goal[:3], strict=True)]
             place += [a + share * b for a, b in zip(pose[3:], turn, strict=True)]
-            found = inverse(place, points[-1])
-            if found is None:
+            joints = inverse(place, points[-1])
+            if joints is None:
                 return REFUSED_CODE, f"cannot reach {[round(part, 1) for part in place]}"
-            if (problem := _outside(found)) is not None:
+            if (problem := _outside(joints)) is not None:
                 return REFUSED_CODE, problem
-            points.append(found)
+            points.append(joints)
         millimetres, degrees = math.dist(pose[:3], goal[:3]), math.hypot(*turn)
         # Whichever takes longer, the way or the turn, sets the time; both as if they were millimetres.
         length = max(millimetres, degrees * TASK_SPEED_MM / TASK_SPEED_DEG)

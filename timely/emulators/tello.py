@@ -12,7 +12,7 @@ import threading
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
 from timely.emulators.clock import ScaledClock
-from timely.emulators.command_log import Journal
+from timely.emulators.command_log import CommandLog
 from timely.emulators.network import NetworkFaults
 from timely.emulators.tello_body import Ended, TelloBody, TelloPhysics
 
@@ -30,7 +30,7 @@ class TelloEmulator:
         host: where it is, e.g. 127.0.0.2: one loopback address a drone.
         seed: of noise and network faults: the same traffic gives the same fate.
         battery: percent at the start.
-        speed: how many times faster than a real one it lives; its client has to know.
+        speed: factor by which it is faster than a real drone; its client needs the same.
 
     Raises:
         InvalidInput: the address cannot be used.
@@ -46,12 +46,12 @@ class TelloEmulator:
         seed: int = 0,
         battery: float = 100.0,
         physics: TelloPhysics | None = None,
-        journal: Journal | None = None,
+        journal: CommandLog | None = None,
         clock: Clock | None = None,
         speed: float = 1.0,
     ) -> None:
         self.faults = faults or NetworkFaults()
-        self.journal = journal or Journal()
+        self.journal = journal or CommandLog()
         self._clock = clock or ScaledClock(speed)
         self._speed = speed
         self._rng = random.Random(f"network {seed}")
@@ -130,14 +130,14 @@ class TelloEmulator:
             try:
                 via.sendto(data, target)
             except OSError:
-                # Nobody listens there: what a datagram does then, nothing.
+                # No socket listens at the target, so the datagram is lost.
                 continue
 
     def _receive(self) -> None:
         try:
             data, source = self._commands.recvfrom(LARGEST)
         except OSError:
-            return  # an earlier answer found nobody
+            return  # an earlier answer had no receiver
         for delay in self.faults.copies(self._rng):
             heapq.heappush(self._inbox, (self._clock.now() + delay, next(self._order), data, source))
 

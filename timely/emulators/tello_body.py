@@ -1,8 +1,8 @@
-"""What a Tello does with a command, as a state machine in which time is an argument; no sockets here.
+"""A Tello as a state machine, without sockets. Time is an argument.
 
-Commands, limits and answers follow the Tello SDK 1.3 and 2.0 guides. How long things take is in none of them: takeoff,
-landing, reaction and settling times and the turning rate are assumptions near published measurements (100 cm in about
-2.5 s, 90 degrees in about 2.3 s). Frames: x forward and y left of the start, z up, metres; yaw in degrees, clockwise.
+Commands, limits and answers follow the Tello SDK 1.3 and 2.0 guides, which have no durations. Takeoff, landing,
+reaction and settling times and the turning rate are assumptions near published measurements: 100 cm in about 2.5 s, 90
+degrees in about 2.3 s. Positions are metres from the start: x forward, y left, z up. Yaw is degrees, clockwise.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class TelloBody:
         self.flown_s += step if self.flying else 0.0
         before = (self.pose.x, self.pose.y, self.pose.z)
         if self.motion is not None:
-            self.pose = self._on_the_way(self.motion, until)
+            self.pose = self._pose_at(self.motion, until)
         elif self.flying and any(self.rc):
             right, ahead, up, turn = (part / 100.0 for part in self.rc)
             dx, dy = _turned(ahead * step, -right * step, self.pose.yaw)
@@ -163,7 +163,7 @@ class TelloBody:
         self.now = until
 
     @staticmethod
-    def _on_the_way(motion: Motion, now: float) -> Pose:
+    def _pose_at(motion: Motion, now: float) -> Pose:
         share, origin = motion.share(now), motion.origin
         x, y, z, yaw = (share * part for part in motion.delta)
         return Pose(origin.x + x, origin.y + y, origin.z + z, origin.yaw + yaw)

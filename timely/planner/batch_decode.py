@@ -1,4 +1,4 @@
-"""Has a model answer many tasks at once, greedily: with or without examples in the prompt, with or without grammar."""
+"""Lets a model plan many tasks at once, greedily, with or without examples and grammar."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ MAX_NEW_TOKENS = 96
 
 
 class Answerer:
-    """A base model, with an adapter merged in or without.
+    """A base model, with or without a merged adapter.
 
     Args:
-        base: model folder. adapter: adapter folder or None.
-        names: by skill set, the names that its plans may bring along (``Card.names``); None: any name.
+        base: model folder.
+        adapter: adapter folder or None.
+        names: the planner's own names by skill set (``Card.names``); None allows any name.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Answerer:
         return self._compiler.compile_grammar(grammar(skills))
 
     def valid(self, skills: SkillSet, plan: str) -> bool:
-        """The plan is one of the grammar's, whole."""
+        """The grammar accepts the whole plan."""
         import xgrammar
 
         matcher = xgrammar.GrammarMatcher(self.compiled(skills))
@@ -83,39 +84,42 @@ class Answerer:
         named: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> list[str]:
-        """One plan a case, in order.
+        """One plan for each case, in order.
 
         Args:
-            constrained: under the grammar. named: and with names that stand in the prompt only, as served.
-            progress: is told how many are done.
+            constrained: decode under the grammar.
+            named: allow only the prompt's names too, as served.
+            progress: takes the number of finished cases.
         """
-        asked = [case.prompt(skills, examples=examples) for case in cases]
-        prompts = [prompt_ids(self.tokenizer, prompt.system, prompt.user) for prompt in asked]
-        # Alike in length: less padding.
+        case_prompts = [case.prompt(skills, examples=examples) for case in cases]
+        prompts = [prompt_ids(self.tokenizer, prompt.system, prompt.user) for prompt in case_prompts]
+        # A batch of similar lengths needs less padding.
         order = sorted(range(len(cases)), key=lambda index: len(prompts[index]))
         common = _common(prompts)
         prefix = self._prefix(prompts[0][:common])
         rules = self.compiled(skills) if constrained else None
-        guides = [self._names(skills, prompt.user) if constrained and named else None for prompt in asked]
-        found: dict[int, str] = {}
+        guides = [
+            self._names(skills, prompt.user) if constrained and named else None for prompt in case_prompts
+        ]
+        plans: dict[int, str] = {}
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
             suffixes = [prompts[index][common:] for index in batch]
             chosen = [guides[index] for index in batch]
-            found.update(zip(batch, self._batch(prefix, common, suffixes, rules, chosen), strict=True))
+            plans.update(zip(batch, self._batch(prefix, common, suffixes, rules, chosen), strict=True))
             if progress:
-                progress(len(found))
-        return [found[index] for index in range(len(cases))]
+                progress(len(plans))
+        return [plans[index] for index in range(len(cases))]
 
     def _names(self, skills: SkillSet, prompt: str) -> NameGuide | None:
-        """What the server would make of the prompt's names; None where any may be written."""
+        """The guide that the server would make from the prompt's names; None if any name is allowed."""
         if self.names is None or skills.name not in self.names or self._vocabulary is None:
             return None
         names = allowed_names(prompt, self.names[skills.name])
         return None if names is None else NameGuide(names, skills, self._vocabulary)
 
     def _prefix(self, ids: list[int]) -> Shared:
-        """Keys and values of what all prompts begin with, computed once."""
+        """Keys and values of the common start of all prompts, computed once."""
         import torch
 
         shared = Shared([], torch.ones(1, 0, dtype=torch.bool, device=self.device))
@@ -128,7 +132,7 @@ class Answerer:
         return shared
 
     def _forward(self, ids: Any, positions: Any, shared: Shared) -> Any:
-        """Last hidden states (B, T, hidden); what was computed stays in ``shared``."""
+        """Last hidden states (B, T, hidden). Keys and values stay in ``shared``."""
         import torch
 
         with torch.inference_mode():
@@ -182,7 +186,7 @@ class Answerer:
 
 @dataclass(slots=True)
 class Shared:
-    """Keys and values of a batch whose sequences begin alike: the beginning once, the rest of each its own.
+    """Keys and values of a batch with a common start: the start once, the rest for each sequence.
 
     Attributes:
         prefix: per layer, keys and values (1, kv heads, P, d). real: (B, T), false where ``own`` is padding.
@@ -195,15 +199,15 @@ class Shared:
     mask: Any = None
 
     def begin(self, new: int) -> None:
-        """Before ``new`` tokens a sequence are computed: who may look at what of ``own``."""
+        """Set the attention mask of ``own`` before ``new`` tokens of each sequence are computed."""
         import torch
 
         had = self.own[0][0].shape[2] if self.own else 0
-        missing = had + new - self.real.shape[1]
-        if missing > 0:
+        extra = had + new - self.real.shape[1]
+        if extra > 0:
             rows = self.real.shape[0]
             self.real = torch.cat(
-                [self.real, torch.ones(rows, missing, dtype=torch.bool, device=self.real.device)], 1
+                [self.real, torch.ones(rows, extra, dtype=torch.bool, device=self.real.device)], 1
             )
         causal = torch.ones(new, had + new, dtype=torch.bool, device=self.real.device).tril(had)
         hidden = ~(causal[None] & self.real[:, None, :])
@@ -212,7 +216,7 @@ class Shared:
         self.mask = hidden
 
     def take(self, layer: int, key: Any, value: Any) -> tuple[Any, Any]:
-        """Append to ``own``; all of it."""
+        """Append to ``own`` and return all of it."""
         import torch
 
         if layer == len(self.own):
@@ -224,7 +228,7 @@ class Shared:
 
 
 def register_attention() -> str:
-    """Make ``shared_attention`` known to transformers; the name to ask for it by."""
+    """Register ``shared_attention`` with transformers and return its name."""
     from transformers import AttentionInterface
 
     AttentionInterface.register("timely_shared", shared_attention)
@@ -234,7 +238,7 @@ def register_attention() -> str:
 def shared_attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, shared: Shared, **_: Any
 ) -> tuple[Any, None]:
-    """Attention to a common beginning that is kept once, and to what each sequence has of its own.
+    """Attention to a common start, stored once, and to the rest of each sequence.
 
     Args:
         query: (B, heads, T, d); key and value (B, kv heads, T, d).
@@ -282,7 +286,7 @@ class _Guide:
         names: Sequence[NameGuide | None],
         written: Sequence[Sequence[int]],
     ) -> None:
-        """Forbid what the grammar, and then the names, do not allow after what is written."""
+        """Mask the tokens that the grammar or the names do not allow next."""
         rows = [row for row, alive in enumerate(live) if alive]
         for row in rows:
             self.matchers[row].fill_next_token_bitmask(self.bits, row)
@@ -292,13 +296,13 @@ class _Guide:
         self.xgrammar.apply_token_bitmask_inplace(logits, self.bits.to(logits.device), indices=rows)
 
     def take(self, row: int, token: int) -> bool:
-        """Accept the token; True when the sequence is over."""
+        """Accept the token; True if the sequence is over."""
         self.matchers[row].accept_token(token)
         return bool(self.matchers[row].is_terminated())
 
 
 def _common(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all begin with; each keeps at least one of its own."""
+    """Length of the common start; each prompt keeps at least one token of its own."""
     first = prompts[0]
     most = min(map(len, prompts)) - 1
     return next((at for at in range(most) if any(prompt[at] != first[at] for prompt in prompts)), most)

@@ -1,4 +1,4 @@
-"""Judges a planner by what its plans do, beside the untrained model with and without the grammar's help."""
+"""Judges a planner by the effects of its plans, and the untrained model with and without grammar."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from timely.plans.skill_set import SkillSet
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How one way of asking did on one skill set.
+    """Scores of one way of decoding on one skill set.
 
     Attributes:
-        success: share of cases whose plan did the task; ``refused``: the same over the cases to refuse.
-        wrongly_refused: share of the other cases that were refused.
-        valid: share of plans that the grammar accepts, whoever wrote them.
-        plan_tokens, first_segment_tokens: means; prompt_tokens: of the fixed part and the task.
+        success: share of cases whose plan did the task.
+        refused: share of success over the cases to refuse.
+        wrongly_refused: refused share of the other cases.
+        valid: share of plans that the grammar accepts.
+        plan_tokens, first_segment_tokens: means.
+        prompt_tokens: mean length of fixed part and task.
         families: success and number of cases by kind of task.
-        failures: some of them, for people: task, plan and what was wrong.
+        failures: some failures with task, plan and problem.
     """
 
     name: str
@@ -53,7 +55,7 @@ def score(
     keep: int = 20,
     progress: Callable[[int], None] | None = None,
 ) -> Score:
-    """Ask for all plans and carry them out."""
+    """Decode all plans and judge them."""
     plans = answerer.plans(
         skills, cases, examples=examples, constrained=constrained, named=named, progress=progress
     )
@@ -104,13 +106,13 @@ def judged(
 
 
 def first_segment(skills: SkillSet, plan: str) -> str:
-    """What the robot gets first; all of it if no segment closes."""
+    """The first segment of a plan, or the whole plan if no segment closes."""
     segmenter = Segmenter(skills)
     try:
-        found = [*segmenter.feed(plan), *segmenter.close()]
+        boundaries = [*segmenter.feed(plan), *segmenter.close()]
     except TimelyError:
         return plan
-    return found[0].text if found else plan
+    return boundaries[0].text if boundaries else plan
 
 
 def _mean(values: Sequence[Any]) -> float:

@@ -1,4 +1,4 @@
-"""The card of an adapter: for which base model and skill sets it is, how it was made, how well it does."""
+"""The card of an adapter: its base model and skill sets, its training and its scores."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ MAX_HEADER_BYTES = 100_000_000
 
 
 class Card(BaseModel):
-    """What is written beside an adapter.
+    """The card in the folder of an adapter.
 
     Attributes:
-        base_model: its name, for people. base_sha256: of its weights (``weights_hash``).
-        adapter_sha256: of the adapter's weight file.
-        skill_sets: names, each with the SHA-256 of the prompt's fixed part that it was trained with.
-        loss: at the end of training, nats a plan token. scores: of ``timely planner eval``, by skill set.
-        names: by skill set, the names that plans bring along; every other name an object argument has must stand in
-            the scene, the task or the history (``timely.plans.object_names``). None: plans may name anything.
+        base_model: name of the base model.
+        base_sha256: hash of its weights (``weights_hash``).
+        adapter_sha256: hash of the adapter's weight file.
+        skill_sets: names, each with the SHA-256 of the prompt's fixed part in training.
+        loss: loss at the end of training, nats per plan token.
+        scores: scores of ``timely planner eval`` by skill set.
+        names: the planner's own object names by skill set. Any other name must be in the scene, task or history
+            (``timely.plans.object_names``). None allows any name.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,7 +95,7 @@ def check_base(card: Card, base: Path, where: Path) -> None:
 
 
 def prompt_hash(skills: SkillSet) -> str:
-    """SHA-256 of the fixed part that a trained model is asked with."""
+    """SHA-256 of the fixed part of the prompt for a trained model."""
     return hashlib.sha256(fixed_part(skills, examples=False).encode()).hexdigest()
 
 
@@ -103,7 +105,7 @@ def prompt_hashes(skill_sets: Iterable[SkillSet]) -> Mapping[str, str]:
 
 
 def weights_hash(folder: Path) -> str:
-    """SHA-256 over the tensors of a model folder by name: the same whatever wrote the files.
+    """SHA-256 over the tensors of a model folder by name, independent of the file layout.
 
     Raises:
         InvalidInput: it holds no weights in safetensors, or a broken file.
@@ -118,7 +120,7 @@ def weights_hash(folder: Path) -> str:
 
 
 def _tensor_hashes(path: Path) -> dict[str, str]:
-    """Read by hand (8 bytes of length, a JSON header, the data), because this must not need torch."""
+    """Hashes of the tensors of a file: 8 bytes of length, a JSON header, the data. It needs no torch."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")

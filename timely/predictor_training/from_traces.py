@@ -1,4 +1,4 @@
-"""Predictor files from traces: what applications cost, and how long answers to which prompts got."""
+"""Trains predictor files from traces: costs of applications, and lengths of answers by prompt."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from timely.disciplines.predictors.history import HistoryPredictor
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What training an application type came to.
+    """Result of the training for an application type.
 
     Attributes:
-        applications: instances in the traces; error: mean relative error on the fifth of them that was held back,
-            None when there were too few to hold any back. train_s: seconds.
+        applications: number of instances in the traces.
+        error: mean relative error on a held-out fifth of them; None with too few instances.
+        train_s: duration of the training, seconds.
     """
 
     kind: str
@@ -61,10 +62,10 @@ def application_samples(traces: Iterable[Path], unit: str) -> dict[str, list[Sam
         key = (number, job.app)
         first.setdefault(key, job)
         total[key] = total.get(key, 0.0) + cost(job.prompt_tokens, job.tokens)
-    found: dict[str, list[Sample]] = {}
+    samples: dict[str, list[Sample]] = {}
     for key, job in first.items():
-        found.setdefault(app_type(key[1]), []).append(Sample(job.task, job.prompt_tokens, total[key]))
-    return found
+        samples.setdefault(app_type(key[1]), []).append(Sample(job.task, job.prompt_tokens, total[key]))
+    return samples
 
 
 def train_costs(
@@ -81,24 +82,24 @@ def train_costs(
     if unit not in COSTS:
         raise InvalidInput(f"unknown cost {unit!r}; known: {', '.join(COSTS)}", where="cost")
     samples = application_samples(traces, unit)
-    enough = {kind: found for kind, found in samples.items() if len(found) >= LEAST_SAMPLES}
+    enough = {kind: group for kind, group in samples.items() if len(group) >= LEAST_SAMPLES}
     if not enough:
-        counts = ", ".join(f"{kind or '-'}: {len(found)}" for kind, found in sorted(samples.items()))
+        counts = ", ".join(f"{kind or '-'}: {len(group)}" for kind, group in sorted(samples.items()))
         raise InvalidInput(
             f"no application type has {LEAST_SAMPLES} instances or more ({counts or 'no job has an app'})",
             where="trace",
         )
     report, models = [], {}
-    for kind, found in sorted(enough.items()):
+    for kind, group in sorted(enough.items()):
         begun = time.perf_counter()
-        models[kind] = train(found, seed=seed)
+        models[kind] = train(group, seed=seed)
         spent = time.perf_counter() - begun
-        report.append(Trained(kind, len(found), _held_back_error(found, seed), spent))
+        report.append(Trained(kind, len(group), _held_out_error(group, seed), spent))
     TrainedAppCosts(models, unit, OnlineAppCosts(COSTS[unit])).save(target)
     return report, sorted(set(samples) - set(enough))
 
 
-def _held_back_error(samples: list[Sample], seed: int) -> float | None:
+def _held_out_error(samples: list[Sample], seed: int) -> float | None:
     order = np.random.default_rng(seed).permutation(len(samples))
     held = len(samples) // 5
     if len(samples) - held < LEAST_SAMPLES or held < 2:
@@ -109,7 +110,7 @@ def _held_back_error(samples: list[Sample], seed: int) -> float | None:
 
 
 def build_history(traces: Iterable[Path], target: Path, *, space: str = "hash") -> int:
-    """Remember the latest requests of some traces, in their order, and write them; returns how many.
+    """Write the latest requests of some traces, in their order, as a history; returns their number.
 
     Raises:
         InvalidInput: there is no request with a text. BadInput: a trace cannot be read.

@@ -1,4 +1,4 @@
-"""Labelled texts: what predictors at the door are trained on, from CSV, JSON lines or traces, and how well they do."""
+"""Reads labelled texts from CSV, JSON lines or traces, and trains and judges predictors of requests with them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from timely.disciplines.requirements import LEVELS
 TRACE_SUFFIX = ".lrtrace.jsonl"
 
 NAMES = {"urgency": ("urgency", "level", "label"), "output_tokens": ("output_tokens", "tokens", "label")}
-"""Columns or fields that a label may be called by, the first that is there counts."""
+"""Names of a label's column or field; the first one present counts."""
 
 MOST_CHARS = 100_000
-"""Of one text; more is no request."""
+"""Maximum characters of a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Labelled:
         return len(self.texts)
 
     def split(self, seed: int, share: float = 0.2) -> tuple[Labelled, Labelled]:
-        """A part to train on and one to judge by, seeded."""
+        """A random part for training and one for judging."""
         order = np.random.default_rng(seed).permutation(len(self)).tolist()
         held = max(1, round(share * len(self)))
-        return self._those(order[held:]), self._those(order[:held])
+        return self._subset(order[held:]), self._subset(order[:held])
 
-    def _those(self, places: Sequence[int]) -> Labelled:
+    def _subset(self, places: Sequence[int]) -> Labelled:
         return Labelled([self.texts[i] for i in places], [self.labels[i] for i in places])
 
 
@@ -61,16 +61,16 @@ def read(paths: Iterable[Path], what: str) -> Labelled:
         InvalidInput: a file cannot be read, a line has no text or no whole number in range; says which.
         BadInput: a trace cannot be read.
     """
-    found = Labelled([], [])
+    result = Labelled([], [])
     for path in paths:
         for where, text, label in _lines(path, what):
             if not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARS:
                 raise InvalidInput("no text, or one that is too long", where=where)
-            found.texts.append(text)
-            found.labels.append(_label(label, what, where))
-    if not len(found):
+            result.texts.append(text)
+            result.labels.append(_label(label, what, where))
+    if not len(result):
         raise InvalidInput(f"not one text with its {what}", where=", ".join(str(path) for path in paths))
-    return found
+    return result
 
 
 def _label(label: object, what: str, where: str) -> int:
@@ -80,8 +80,8 @@ def _label(label: object, what: str, where: str) -> int:
         number = -1
     good = 0 <= number < LEVELS if what == "urgency" else 1 <= number < 10**7
     if not good:
-        wanted = f"0 to {LEVELS - 1}" if what == "urgency" else "a positive whole number"
-        raise InvalidInput(f"{what} must be {wanted}, got {str(label)[:40]!r}", where=where)
+        expected = f"0 to {LEVELS - 1}" if what == "urgency" else "a positive whole number"
+        raise InvalidInput(f"{what} must be {expected}, got {str(label)[:40]!r}", where=where)
     return number
 
 
@@ -119,48 +119,50 @@ def _object(line: str) -> Any:
 # ---------------------------------------------------------------------- training and judging
 
 
-def train_urgency(known: Labelled, embedder: Embedder | None = None) -> TextClassifier:
+def train_urgency(examples: Labelled, embedder: Embedder | None = None) -> TextClassifier:
     """A classifier of urgency levels.
 
     Raises:
         InvalidInput: a level has no text.
     """
-    return TextClassifier.train(known.texts, known.labels, LEVELS, embedder=embedder)
+    return TextClassifier.train(examples.texts, examples.labels, LEVELS, embedder=embedder)
 
 
-def train_lengths(known: Labelled, buckets: int, embedder: Embedder | None = None) -> LengthBucketPredictor:
+def train_lengths(
+    examples: Labelled, buckets: int, embedder: Embedder | None = None
+) -> LengthBucketPredictor:
     """A predictor of length buckets.
 
     Raises:
         InvalidInput: too few or too uniform lengths for so many buckets.
     """
-    return LengthBucketPredictor.train(known.texts, known.labels, buckets=buckets, embedder=embedder)
+    return LengthBucketPredictor.train(examples.texts, examples.labels, buckets=buckets, embedder=embedder)
 
 
-def judge_urgency(predictor: UrgencyPredictor, known: Labelled) -> dict[str, float]:
+def judge_urgency(predictor: UrgencyPredictor, examples: Labelled) -> dict[str, float]:
     """Shares of the texts whose level is right, at most one off, and rated too low (less urgent than it is)."""
-    told = np.array([guess.level for guess in predictor.predict(known.texts)])
-    truth = np.array(known.labels)
-    confidence = [guess.confidence for guess in predictor.predict(known.texts)]
+    predicted = np.array([guess.level for guess in predictor.predict(examples.texts)])
+    truth = np.array(examples.labels)
+    confidence = [guess.confidence for guess in predictor.predict(examples.texts)]
     return {
-        "texts": float(len(known)),
-        "right": float(np.mean(told == truth)),
-        "within_one": float(np.mean(np.abs(told - truth) <= 1)),
-        "too_low": float(np.mean(told > truth)),
+        "texts": float(len(examples)),
+        "right": float(np.mean(predicted == truth)),
+        "within_one": float(np.mean(np.abs(predicted - truth) <= 1)),
+        "too_low": float(np.mean(predicted > truth)),
         "confidence": float(np.mean(confidence)),
     }
 
 
-def judge_lengths(predictor: LengthBucketPredictor, known: Labelled) -> dict[str, float]:
+def judge_lengths(predictor: LengthBucketPredictor, examples: Labelled) -> dict[str, float]:
     """Share of the texts whose bucket is right, and the mean error in tokens beside that of one guess for all."""
-    guesses = predictor.predict(known.texts)
-    truth = np.array(known.labels, dtype=np.float64)
-    told = np.array([guess.tokens for guess in guesses])
+    guesses = predictor.predict(examples.texts)
+    truth = np.array(examples.labels, dtype=np.float64)
+    predicted = np.array([guess.tokens for guess in guesses])
     buckets = np.array([guess.bucket for guess in guesses])
-    real = np.array([predictor.bucket_of(length) for length in known.labels])
+    real = np.array([predictor.bucket_of(length) for length in examples.labels])
     return {
-        "texts": float(len(known)),
+        "texts": float(len(examples)),
         "right": float(np.mean(buckets == real)),
-        "error_tokens": float(np.mean(np.abs(told - truth))),
+        "error_tokens": float(np.mean(np.abs(predicted - truth))),
         "error_of_one_guess_tokens": float(np.mean(np.abs(np.median(truth) - truth))),
     }

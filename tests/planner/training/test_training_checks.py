@@ -11,7 +11,7 @@ from timely.cli import main as shell
 from timely.core.errors import InvalidInput
 from timely.planner.cases.from_examples import cases_of
 from timely.planner.cases.generate import DRAWN, generate
-from timely.planner.training.checks import Acceptor, check_examples, names_brought
+from timely.planner.training.checks import Acceptor, check_examples, own_names
 from timely.plans import find_skill_set
 from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
@@ -82,9 +82,9 @@ def test_every_generated_plan_is_one_of_the_grammar(skill_set: str, split: str) 
 
 def test_names_that_stand_in_no_prompt(tmp_path: Path) -> None:
     skills = cart(tmp_path)
-    assert names_brought(skills, islice(cases_of(skills, "train", 0), 100)) == ["dock"]
+    assert own_names(skills, islice(cases_of(skills, "train", 0), 100)) == ["dock"]
     arm = find_skill_set("arm")
-    assert names_brought(arm, islice(generate("arm", "train", 0), 1500)) == ["bin"]
+    assert own_names(arm, islice(generate("arm", "train", 0), 1500)) == ["bin"]
 
 
 def test_names_that_do_not_fit_are_not_drawn(tmp_path: Path) -> None:

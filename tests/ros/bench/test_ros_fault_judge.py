@@ -11,7 +11,7 @@ from timely_ros_bench.faults.motions import log_motions, motions_of, plan_of
 from timely_ros_bench.faults.rounds import KINDS, kind_of, names_of, schedule
 
 from timely.core.errors import UnknownName
-from timely.emulators.command_log import Journal
+from timely.emulators.command_log import CommandLog
 
 SENT = ["forward 20", "cw 21", "back 22", "ccw 23"]
 
@@ -127,7 +127,7 @@ def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> Non
     import random
 
     files = [tmp_path / f"{n}.jsonl" for n in range(3)]
-    with Journal(files[0]) as journal:
+    with CommandLog(files[0]) as journal:
         journal.write(1.0, "motion", "takeoff", "done", start_s=0.5, end_s=1.0)
         journal.write(2.0, "command", "forward 20", "ok")
         journal.write(4.0, "motion", "forward 20", "done", start_s=2.0, end_s=4.0)
@@ -138,6 +138,6 @@ def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> Non
     assert moved == [Moved("forward 20", 2.0, 4.0), Moved("cw 21", 4.5, 5.0)]
     plan = plan_of("tello1", 0, random.Random(0))
     assert motions_of("tello1", plan) == ["forward 20", "cw 21", "back 22", "ccw 23"]
-    with Journal(files[2]) as journal:
+    with CommandLog(files[2]) as journal:
         journal.write(9.0, "motion", "MoveL(450.0,-100.0,270.0)", "done", start_s=8.0, end_s=9.0)
     assert log_motions("arm1", [files[2]], 0.0)[0].what == "move_to('apple')"

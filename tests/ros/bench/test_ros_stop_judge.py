@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from timely_ros_bench.stop_judge import Claim, RobotLog, StopTally, read_log
 
-from timely.emulators.command_log import Journal
+from timely.emulators.command_log import CommandLog
 
 PROMPT = RobotLog(brakes=[5.0, 10.01], motions=[(8.0, 10.4), (2.0, 4.0)])
 LATE = RobotLog(brakes=[10.9], motions=[(8.0, 11.5)])
@@ -48,7 +48,7 @@ def test_times_count_from_the_call_and_for_moving_robots_only() -> None:
 
 def test_the_logs_of_several_lives_are_one(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.jsonl" for number in range(3)]
-    with Journal(files[0]) as journal:
+    with CommandLog(files[0]) as journal:
         journal.write(1.0, "command", "forward 20", "ok")
         journal.write(1.5, "command", "stop", "ok")
         journal.write(2.0, "motion", "forward 20", "stopped", start_s=1.0, end_s=2.0)

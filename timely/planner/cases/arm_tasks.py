@@ -344,7 +344,7 @@ def desk(sampler: Sampler) -> Case:
     target = {name: bin_place for kind, bin_place in zip(kinds, bins, strict=True) for name in members[kind]}
     target[single_name] = place
     clauses = [(kind, _in_or_on(bin_place, sampler)) for kind, bin_place in zip(kinds, bins, strict=True)]
-    # All but the last kind go in front: "rubbish into the bin, pens" and "into the box".
+    # The wording has one slot for a kind, so the other kinds precede it: "rubbish into the bin, pens".
     before = "".join(f"{kind} {at}, " for kind, at in clauses[:-1])
     task = sampler.phrase(
         "arm clear the desk",

@@ -84,7 +84,7 @@ def _object_name(sampler: Sampler) -> str:
 
 def _sentences(text: str) -> str:
     """The text with a capital letter at each sentence."""
-    return re.sub(r"(?<=\. )[a-z]", lambda found: found.group().upper(), text)
+    return re.sub(r"(?<=\. )[a-z]", lambda match: match.group().upper(), text)
 
 
 def _two_names(sampler: Sampler) -> tuple[str, str]:

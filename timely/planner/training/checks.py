@@ -1,4 +1,4 @@
-"""What is looked at before a training begins: the examples of a skill set, and the names its plans bring along."""
+"""Checks before a training: the examples of a skill set, and the names that only its plans have."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from timely.plans.object_names import names_in, names_of_plan
 from timely.plans.skill_set import SkillSet
 
 LOOKED_AT = 2000
-"""Generated cases in which names are looked for that stand in no prompt."""
+"""Number of generated cases to search for such names."""
 SHOWN_CHARS = 60
 
 
 class Acceptor:
-    """Says whether a plan is one of a skill set's grammar; needs no tokenizer."""
+    """Tells whether a skill set's grammar accepts a plan. It needs no tokenizer."""
 
     def __init__(self, skills: SkillSet) -> None:
         import xgrammar
 
         self._xgrammar: Any = xgrammar
-        # The grammar is read by the byte here, so any vocabulary will do.
+        # This check works on bytes, so any vocabulary is enough.
         letters = xgrammar.TokenizerInfo([*map(chr, range(32, 127)), "</s>"], stop_token_ids=[95])
         self._rules: Any = xgrammar.GrammarCompiler(letters, max_threads=1).compile_grammar(grammar(skills))
 
     def accepts(self, plan: str) -> bool:
-        """The plan, whole."""
+        """The grammar accepts the whole plan."""
         matcher = self._xgrammar.GrammarMatcher(self._rules)
         return bool(matcher.accept_string(plan) and matcher.accept_token(95))
 
 
 def check_examples(skills: SkillSet) -> None:
-    """Refuse to train what could never be served.
+    """Refuse examples that could never be served.
 
     Raises:
-        InvalidInput: the plan of an example is none that the grammar accepts; says of which.
+        InvalidInput: the grammar does not accept the plan of an example; the message says which.
     """
     if not skills.examples:
-        return  # whoever draws cases from it says so
+        return  # drawing cases from it raises the error
     acceptor = Acceptor(skills)
     for number, example in enumerate(skills.examples, 1):
         if not acceptor.accepts(example.plan):
@@ -52,11 +52,11 @@ def check_examples(skills: SkillSet) -> None:
             )
 
 
-def names_brought(skills: SkillSet, cases: Iterable[Case]) -> list[str]:
-    """Names in plans that stand neither in the scene nor in the task nor in the history (the bin, say)."""
-    found: set[str] = set()
+def own_names(skills: SkillSet, cases: Iterable[Case]) -> list[str]:
+    """Object names in plans that are in no scene, task or history, for instance the bin."""
+    names: set[str] = set()
     for case in cases:
-        said = names_in(case.prompt(skills).user)
-        if said is not None:
-            found.update(name for name in names_of_plan(case.plan, skills) if name not in said)
-    return sorted(found)
+        prompt_names = names_in(case.prompt(skills).user)
+        if prompt_names is not None:
+            names.update(name for name in names_of_plan(case.plan, skills) if name not in prompt_names)
+    return sorted(names)

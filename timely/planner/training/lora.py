@@ -1,8 +1,8 @@
 """Low-rank adapters on the linear layers of a frozen model, in the file format of PEFT.
 
-Written out instead of taken from PEFT for the CPU's sake: the product of base and adapter is one fused function whose
-backward pass makes no gradient of the frozen weights and no copies in other precisions. Weights are computed with in
-bfloat16, as they will be served; the optimiser keeps them in float32.
+This is no use of PEFT, because the CPU needs one fused product of base and adapter. Its backward pass makes no
+gradient of the frozen weights and no copies in other precisions. Computation is in bfloat16, as in serving; the
+optimiser keeps the weights in float32.
 """
 
 from __future__ import annotations

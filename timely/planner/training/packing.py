@@ -1,4 +1,4 @@
-"""Puts many examples that begin alike into one sequence: the common beginning is computed once, nothing is padded.
+"""Packs examples with a common start into one sequence, which computes the start once and needs no padding.
 
 Each example sees the common beginning and itself, at the positions it would have alone, so the result is that of
 separate sequences at a fraction of the work: the fixed part of a prompt is most of it.
@@ -13,8 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 from timely.plans.prompt_tokens import encoder_of
-
-IGNORE = -100
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +117,8 @@ def attention(
 def _attend() -> Any:
     """The attention of a pack as one function, forwards and backwards.
 
-    Written out: torch's own kernel for CPUs takes most of a training step for blocks as small as these, and its
-    automatic gradient makes one as long as the whole pack, nearly all zeros, of every slice.
+    For such small blocks torch's own CPU kernel takes most of a training step. Its automatic gradient makes, for
+    every slice, a tensor as long as the whole pack, nearly all zeros.
     """
     import torch
 
@@ -153,14 +151,14 @@ def _attend() -> Any:
             shape = gradients[0].transpose(1, 2).shape
             heads, size = kept[1].shape[0], shape[3]
             groups = shape[1] // heads
-            given = gradients[0].transpose(1, 2).view(heads, groups, *shape[2:]).split(lengths, 2)
+            slices = gradients[0].transpose(1, 2).view(heads, groups, *shape[2:]).split(lengths, 2)
             shared_k, shared_v = torch.zeros_like(kept[1]), torch.zeros_like(kept[2])
             g_queries, g_keys, g_values = [], [], []
             # The last first, as automatic differentiation adds them up.
             for index in reversed(range(len(lengths))):
                 rows, k, v, weights = kept[4 * index : 4 * index + 4]
                 own, before = lengths[index], lengths[0] if index else 0
-                g = given[index].reshape(heads, groups * own, size)
+                g = slices[index].reshape(heads, groups * own, size)
                 # Where a weight is zero this is, too: what was hidden stays so.
                 g_scores = torch._softmax_backward_data(g @ v.transpose(1, 2), weights, -1, weights.dtype)
                 g_k = (rows.transpose(1, 2) @ g_scores).transpose(1, 2)

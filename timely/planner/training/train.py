@@ -46,7 +46,7 @@ class TrainOptions:
     device: str = "cpu"
 
     def check(self, skill_sets: int) -> None:
-        """Refuse what cannot work.
+        """Refuse impossible options.
 
         Raises:
             InvalidInput: says what.
@@ -222,10 +222,10 @@ def _schedule(step: int, options: TrainOptions) -> float:
 
 
 def _signature(options: TrainOptions, sources: Sequence[Source], start: Path | None) -> dict[str, Any]:
-    """What must be the same for a training to go on."""
-    given = asdict(options)
-    del given["threads"]
-    return {**given, "skill_sets": [source.skills.name for source in sources], "start": str(start or "")}
+    """The values that must be equal to continue a training."""
+    values = asdict(options)
+    del values["threads"]
+    return {**values, "skill_sets": [source.skills.name for source in sources], "start": str(start or "")}
 
 
 def _resume(out: Path, signature: Mapping[str, Any], optimiser: _Optimiser) -> tuple[int, list[float]]:

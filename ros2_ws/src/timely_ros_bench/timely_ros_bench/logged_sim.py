@@ -8,7 +8,7 @@ from timely_robots.robot import Setting
 from timely_robots.segments import Motion, MotionCancelled, MotionError, SkillCall, SkillValue
 from timely_robots.sim.robot import SimRobot
 
-from timely.emulators.command_log import Journal
+from timely.emulators.command_log import CommandLog
 
 
 class LoggedSim(SimRobot):
@@ -20,7 +20,7 @@ class LoggedSim(SimRobot):
         """See ``Robot``: also opens the log."""
         super().connect(timeout_s)
         path = str(self.settings["log"])
-        self._journal = Journal(Path(path) if path else None)
+        self._journal = CommandLog(Path(path) if path else None)
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         """See ``Robot``; here is where the simulated robot moves."""
