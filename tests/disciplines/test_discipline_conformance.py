@@ -129,7 +129,7 @@ def limits_for(table: JobTable, machine: Machine, now: float) -> StepLimits:
     )  # fmt: skip
 
 
-def told(name: str, table: JobTable) -> Discipline:
+def events(name: str, table: JobTable) -> Discipline:
     """A discipline that has heard of the jobs in the order they arrived, as after a switch."""
     discipline = registry.create(name)
     for job in sorted(table, key=lambda job: int(table.sequence[job.row])):
@@ -150,7 +150,7 @@ def test_any_state_gives_a_lawful_plan_twice(
 ) -> None:
     machine = TIGHT if tight else ROOMY
     table, _, _ = state(seed, jobs, machine)
-    discipline = told(name, table)
+    discipline = events(name, table)
     limits = limits_for(table, machine, now)
     before = snapshot(table)
     plan = discipline.compose(table, limits)

@@ -1,4 +1,4 @@
-"""Needs of disciplines: what is missing is said at start and at the door, with what to do about it."""
+"""Needs of disciplines: what is missing is an error at start and at admission, with what to do about it."""
 
 from __future__ import annotations
 

@@ -55,9 +55,9 @@ def test_it_explains_a_wait() -> None:
         "cached_tokens": 0, "output_tokens": 2, "recomputed_tokens": 0,
         "segments": [{"index": 0, "ready_s": 0.6, "start_s": 0.6, "end_s": 1.0}],
     }  # fmt: skip
-    found = explain({"jobs": [job], "end_s": 1.0, "journal": replay_journal(EVENTS, 10.0, JOBS)}, "1")
-    wait = found.waits[0]
+    result = explain({"jobs": [job], "end_s": 1.0, "journal": replay_journal(EVENTS, 10.0, JOBS)}, "1")
+    wait = result.waits[0]
     assert (wait.queued_steps, wait.prompt_steps, wait.decode_steps) == (3, 1, 1)
     assert wait.instead == [("0", 3)]
     assert wait.reasons == {"suspended": 3}
-    assert "served meanwhile: job 0 (3)" in text(found)
+    assert "served meanwhile: job 0 (3)" in text(result)

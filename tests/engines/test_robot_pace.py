@@ -119,10 +119,10 @@ measurements = st.tuples(
 
 @given(st.lists(measurements, max_size=40))
 def test_paces_stay_within_bounds_whatever_is_reported_and_are_the_same_every_time(
-    told: list[tuple[str, str, float, float]],
+    reports: list[tuple[str, str, float, float]],
 ) -> None:
     paces, again = Paces(), Paces()
-    for one in told:
+    for one in reports:
         paces.learn(*one)
         again.learn(*one)
         for agent in ("drone-1", "drone-2", ""):
@@ -144,8 +144,8 @@ def test_a_robot_that_is_not_faster_leaves_every_estimate_as_it_is(ratios: list[
 
 
 def plan(controller: Controller, name: str, now: float, **spec: Any) -> Job:
-    given: dict[str, Any] = {"job_id": name, "arrival_s": now, "agent": "drone-1"}
-    return controller.arrive(JobSpec(**with_hints(given | spec)))
+    values: dict[str, Any] = {"job_id": name, "arrival_s": now, "agent": "drone-1"}
+    return controller.arrive(JobSpec(**with_hints(values | spec)))
 
 
 def close(controller: Controller, job: Job, now: float, **more: Any) -> None:

@@ -193,12 +193,12 @@ def body(task: str = "short", **fields: Any) -> dict[str, Any]:
 
 def events_of(text: str) -> list[tuple[int, str, dict[str, Any]]]:
     """(id, name, data) of each server-sent event in a text; comments are left out."""
-    found = []
+    outcome = []
     for block in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if line and not line.startswith(":"))
         if fields:
-            found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
-    return found
+            outcome.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+    return outcome
 
 
 class Reader:

@@ -31,13 +31,13 @@ WORDS = ("easy", "simple", "normal", "hard", "extreme")
 def past(seed: int, count: int) -> list[Sample]:
     """Costs that a word and the prompt's length tell, up to a tenth of noise."""
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for _ in range(count):
         level, prompt = int(rng.integers(5)), int(rng.integers(100, 900))
         noise = " ".join(f"filler{int(n)}" for n in rng.integers(0, 30, 12))
         cost = 1e4 * 3.0**level * (prompt / 300.0) * float(np.exp(0.1 * rng.standard_normal()))
-        found.append(Sample(f"solve this {WORDS[level]} problem {noise}", prompt, cost))
-    return found
+        result.append(Sample(f"solve this {WORDS[level]} problem {noise}", prompt, cost))
+    return result
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ POEM_TOO = "write a short poem about the sea in spring"
 PROOF = "prove that the square root of two is irrational"
 
 
-def spec(text: str = "", **known: object) -> JobSpec:
-    return JobSpec("x", 0.0, text=text, **with_hints({"max_tokens": 4096, **known}))
+def spec(text: str = "", **fields: object) -> JobSpec:
+    return JobSpec("x", 0.0, text=text, **with_hints({"max_tokens": 4096, **fields}))
 
 
 # --------------------------------------------------------------------------- embeddings
@@ -91,11 +91,11 @@ def test_faiss_and_numpy_answer_alike_to_the_last_row(seed: int, threshold: floa
         # One row exactly at the threshold, where rounding would decide differently.
         at = float((rows[-1].astype(np.float64) * query.astype(np.float64)).sum())
         for limit in (threshold, at if at > 0.02 else threshold):
-            found = one.search(query, limit)
-            np.testing.assert_array_equal(found, other.search(query, limit))
+            result = one.search(query, limit)
+            np.testing.assert_array_equal(result, other.search(query, limit))
             kept = np.concatenate((rows[150:], rows[50:150])).astype(np.float64)
             exact = (kept * query.astype(np.float64)).sum(axis=1)
-            np.testing.assert_array_equal(found, np.flatnonzero(exact >= limit))
+            np.testing.assert_array_equal(result, np.flatnonzero(exact >= limit))
 
 
 @pytest.mark.parametrize("index", ["numpy", "faiss"])
@@ -170,8 +170,8 @@ def test_a_public_dataset_stands_in_while_the_history_is_short() -> None:
 def test_similar_by_length_is_blind_to_the_text() -> None:
     history = HistoryPredictor(by="length", enough=0, smooth=0.0)
     for prompt, length in ((100, 10), (110, 12), (500, 99)):
-        known = spec(PROOF, prompt_tokens=prompt)
-        history.learn(known, history.predict(known), length)
+        fields = spec(PROOF, prompt_tokens=prompt)
+        history.learn(fields, history.predict(fields), length)
     assert sorted(history.predict(spec(POEM, prompt_tokens=105)).lengths) == [10.0, 12.0]
 
 

@@ -38,48 +38,48 @@ def predictors() -> Predictors:
 
 
 def files(folder: Path) -> dict[str, Path]:
-    found = {name: folder / f"{name}.npz" for name in ("urgency", "lengths", "history", "three", "array")}
-    classifier().save(found["urgency"])
-    LengthBucketPredictor.train(TEXTS, LENGTHS, embedder=HashEmbedder(128)).save(found["lengths"])
+    result = {name: folder / f"{name}.npz" for name in ("urgency", "lengths", "history", "three", "array")}
+    classifier().save(result["urgency"])
+    LengthBucketPredictor.train(TEXTS, LENGTHS, embedder=HashEmbedder(128)).save(result["lengths"])
     history = HistoryPredictor()
     history.remember(None, 10, 20)
-    history.save(found["history"])
-    TextClassifier.train(TEXTS[:12], [0, 1, 2] * 4, 3).save(found["three"])
-    write_arrays(found["array"], "something-else", {}, {"x": np.zeros(3)})
-    return found
+    history.save(result["history"])
+    TextClassifier.train(TEXTS[:12], [0, 1, 2] * 4, 3).save(result["three"])
+    write_arrays(result["array"], "something-else", {}, {"x": np.zeros(3)})
+    return result
 
 
 @pytest.mark.parametrize("name", registry.names())
 def test_what_a_discipline_goes_by_is_named_in_its_needs(name: str) -> None:
-    known = {
+    fields = {
         "semantic": set(ALL), "semantic-mixed": set(ALL), "hpjf": {URGENCY}, "sjf": {EXPECTED_TOKENS},
         "lp-sjf": {EXPECTED_TOKENS}, "laps-sd": {EXPECTED_TOKENS}, "laps-sd-prior": {EXPECTED_TOKENS},
         "ssjf": {EXPECTED_TOKENS},
         "ltr": {EXPECTED_TOKENS}, "trail": {EXPECTED_TOKENS}, "vllm-sjf": {EXPECTED_TOKENS},
     }  # fmt: skip
-    assert reads(registry.load(name).info) == known.get(name, set())
+    assert reads(registry.load(name).info) == fields.get(name, set())
 
 
 def test_files_are_sorted_by_what_they_say_they_are(tmp_path: Path) -> None:
-    found = files(tmp_path)
-    assert kind_of(found["urgency"]) == "timely-text-classifier"
-    read = Predictors.read([str(found[name]) for name in ("history", "lengths", "urgency")])
+    result = files(tmp_path)
+    assert kind_of(result["urgency"]) == "timely-text-classifier"
+    read = Predictors.read([str(result[name]) for name in ("history", "lengths", "urgency")])
     assert read.urgency is not None
     assert read.lengths is not None
-    assert read.files == (found["history"],)
+    assert read.files == (result["history"],)
     assert read.urgency.predict(["choking child"])[0].level == 1
     assert read.lengths.predict(["curious dog"])[0].tokens == 250.0
 
 
 def test_without_any_file_urgency_is_told_by_the_examples_unless_not_wanted() -> None:
-    told = Predictors.read([])
-    assert told.urgency is not None
-    assert "examples that ship" in told.urgency.classifier.name
+    events = Predictors.read([])
+    assert events.urgency is not None
+    assert "examples that ship" in events.urgency.classifier.name
     assert Predictors.read(["none"]) == Predictors()
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("fields", "why"),
     [
         (["three"], "tells 3 classes apart; urgency has 5 levels"),
         (["array"], "a something-else file is for no predictor here"),
@@ -90,20 +90,20 @@ def test_without_any_file_urgency_is_told_by_the_examples_unless_not_wanted() ->
         (["words"], "not a predictor file"),
     ],
 )
-def test_files_that_cannot_be_used_are_told_by_name(tmp_path: Path, given: list[str], why: str) -> None:
-    found = files(tmp_path)
+def test_files_that_cannot_be_used_are_told_by_name(tmp_path: Path, fields: list[str], why: str) -> None:
+    result = files(tmp_path)
     (tmp_path / "words.npz").write_text("level 3")
     np.savez(tmp_path / "pickle.npz", meta=np.array([{"format": "timely-text-classifier"}], dtype=object))
-    found |= {name: tmp_path / f"{name}.npz" for name in ("missing", "pickle", "words")}
-    with pytest.raises(InvalidInput, match=why) as told:
-        Predictors.read([str(found.get(name, name)) for name in given])
-    if given[0] != "none":
-        assert f"{given[0]}.npz" in str(told.value)
+    result |= {name: tmp_path / f"{name}.npz" for name in ("missing", "pickle", "words")}
+    with pytest.raises(InvalidInput, match=why) as events:
+        Predictors.read([str(result.get(name, name)) for name in fields])
+    if fields[0] != "none":
+        assert f"{fields[0]}.npz" in str(events.value)
 
 
 def test_a_discipline_takes_the_file_that_is_for_it(tmp_path: Path) -> None:
-    known = tuple(files(tmp_path).values())
-    history = [path for path in known if path.name == "history.npz"]
+    fields = tuple(files(tmp_path).values())
+    history = [path for path in fields if path.name == "history.npz"]
     sage: Any = registry.create("sagesched", history)
     assert len(sage.predictor) == 1
     assert len(registry.create("sagesched").predictor) == 0  # type: ignore[attr-defined]
@@ -112,21 +112,21 @@ def test_a_discipline_takes_the_file_that_is_for_it(tmp_path: Path) -> None:
 
 
 def test_only_what_is_missing_and_wanted_is_predicted() -> None:
-    door = RequestAnnotator(predictors())
-    asked = Arrival("a", "bleeding child")
-    assert door.missing(asked, ALL)
-    assert not door.missing(asked, ())
-    assert not door.missing(Arrival("b", "x", urgency=2, expected_tokens=7.0), ALL)
-    assert door.missing(Arrival("b", "x", urgency=2), ALL)
-    assert not door.missing(Arrival("b", "x", urgency=2), (URGENCY,))
-    assert not RequestAnnotator().missing(asked, ALL)
+    annotator = RequestAnnotator(predictors())
+    calls = Arrival("a", "bleeding child")
+    assert annotator.lacks_prediction(calls, ALL)
+    assert not annotator.lacks_prediction(calls, ())
+    assert not annotator.lacks_prediction(Arrival("b", "x", urgency=2, expected_tokens=7.0), ALL)
+    assert annotator.lacks_prediction(Arrival("b", "x", urgency=2), ALL)
+    assert not annotator.lacks_prediction(Arrival("b", "x", urgency=2), (URGENCY,))
+    assert not RequestAnnotator().missing(calls, ALL)
 
 
 def test_a_request_goes_on_with_level_and_length_and_both_are_recorded() -> None:
     record: list[dict[str, Any]] = []
-    door = RequestAnnotator(predictors(), lambda line: record.append(dict(line)))
+    annotator = RequestAnnotator(predictors(), lambda line: record.append(dict(line)))
     arrivals = [Arrival("a", "bleeding child"), Arrival("b", "curious dog", urgency=3, expected_tokens=9.0)]
-    first, second = door.annotate(arrivals, door.guess(arrivals, ALL), 5.0)
+    first, second = annotator.annotate(arrivals, annotator.guess(arrivals, ALL), 5.0)
     assert (first.urgency.level, first.urgency.source, first.expected_tokens) == (0, "predicted", 50.0)
     assert 0.0 < first.urgency.confidence <= 1.0
     assert (second.urgency.level, second.urgency.source, second.expected_tokens) == (3, "given", 9.0)
@@ -137,32 +137,37 @@ def test_a_request_goes_on_with_level_and_length_and_both_are_recorded() -> None
 
 
 def test_an_operators_word_stands_above_all_predictions() -> None:
-    door = RequestAnnotator(predictors())
-    door.desk.override("a", 4, operator="jane", reason="a drill", now=0.0)
+    annotator = RequestAnnotator(predictors())
+    annotator.desk.override("a", 4, operator="jane", reason="a drill", now=0.0)
     arrival = Arrival("a", "bleeding child", urgency=1)
-    assert not door.missing(arrival, (URGENCY,))
-    (found,) = door.annotate([arrival], door.guess([arrival], ALL), 1.0)
-    assert (found.urgency.level, found.urgency.source) == (4, "operator")
+    assert not annotator.lacks_prediction(arrival, (URGENCY,))
+    (result,) = annotator.annotate([arrival], annotator.guess([arrival], ALL), 1.0)
+    assert (result.urgency.level, result.urgency.source) == (4, "operator")
 
 
 def test_a_robot_in_a_hurry_is_not_rated_below_its_hurry() -> None:
     record: list[dict[str, Any]] = []
-    door = RequestAnnotator(predictors(), lambda line: record.append(dict(line)))
+    annotator = RequestAnnotator(predictors(), lambda line: record.append(dict(line)))
     arrivals = [Arrival("a", "curious robot", hurry=True), Arrival("b", "bleeding man", hurry=True)]
-    levels = [found.urgency.level for found in door.annotate(arrivals, door.guess(arrivals, (URGENCY,)), 0.0)]
+    levels = [
+        result.urgency.level
+        for result in annotator.annotate(arrivals, annotator.guess(arrivals, (URGENCY,)), 0.0)
+    ]
     assert levels == [1, 0]
     assert record[0]["at_least_as_urgent_as"] == 1
 
 
 def test_nothing_is_recorded_where_nothing_is_said() -> None:
     record: list[Any] = []
-    door = RequestAnnotator(record=record.append)
-    (found,) = door.annotate([Arrival("a", "curious robot")], door.guess([Arrival("a", "x")], ALL), 0.0)
-    assert (found.urgency.level, found.urgency.source, found.expected_tokens) == (None, "none", None)
+    annotator = RequestAnnotator(record=record.append)
+    (result,) = annotator.annotate(
+        [Arrival("a", "curious robot")], annotator.guess([Arrival("a", "x")], ALL), 0.0
+    )
+    assert (result.urgency.level, result.urgency.source, result.expected_tokens) == (None, "none", None)
     assert not record
 
 
 def test_a_level_that_does_not_exist_is_refused() -> None:
-    door = RequestAnnotator(predictors())
+    annotator = RequestAnnotator(predictors())
     with pytest.raises(InvalidInput, match="urgency must be 0"):
-        door.annotate([Arrival("a", "x", urgency=5)], door.guess([], ALL), 0.0)
+        annotator.annotate([Arrival("a", "x", urgency=5)], annotator.guess([], ALL), 0.0)

@@ -165,10 +165,10 @@ class Fixed:
     def __init__(self, *rows: Sequence[float]) -> None:
         self.rows = np.array(rows)
         self.classes = self.rows.shape[1]
-        self.asked: list[list[str]] = []
+        self.calls: list[list[str]] = []
 
     def probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        self.asked.append(list(texts))
+        self.calls.append(list(texts))
         return self.rows[: len(texts)]
 
 
@@ -208,7 +208,7 @@ def test_only_what_is_unknown_is_predicted_in_one_batch_and_all_is_on_record() -
     service, classifier, records = desk()
     levels = service.assign([("a", "help", None), ("b", "given", 4), ("c", "find", None)], 5.0)
     assert [(one.level, one.source) for one in levels] == [(1, "predicted"), (4, "given"), (3, "predicted")]
-    assert classifier.asked == [["help", "find"]]
+    assert classifier.calls == [["help", "find"]]
     assert [record["level"] for record in records] == [1, 4, 3]
     assert records[0] == {
         "event": "urgency", "t_s": 5.0, "job": "a", "level": 1, "source": "predicted", "confidence": 0.9,
@@ -230,7 +230,7 @@ def test_an_operators_word_counts_more_and_is_signed() -> None:
     assert service.assign([("a", "help", 3)], 7.0)[0].level == 0
     assert service.override("later", 2, operator="dr. who", reason="announced", now=8.0) is None
     assert service.assign([("later", "x", None)], 9.0)[0].source == "operator"
-    assert len(classifier.asked) == 1
+    assert len(classifier.calls) == 1
     for level, operator in ((5, "dr. who"), (1, " ")):
         with pytest.raises(InvalidInput):
             service.override("a", level, operator=operator, reason="", now=9.0)
@@ -241,7 +241,7 @@ def test_a_bad_level_fails_the_batch_before_anything_is_assigned() -> None:
     with pytest.raises(InvalidInput, match="urgency"):
         service.assign([("a", "x", None), ("b", "y", 7)], 0.0)
     assert not records
-    assert not classifier.asked
+    assert not classifier.calls
 
 
 def test_without_a_predictor_the_unknown_stays_unknown() -> None:
@@ -271,8 +271,8 @@ def test_the_examples_that_ship_are_thirty_a_level_and_teach_something() -> None
     texts, levels = examples()
     assert np.bincount(levels).tolist() == [30] * 5
     assert len(set(texts)) == 150
-    known = UrgencyPredictor(example_classifier()).predict(texts)
-    assert np.mean([abs(guess.level - level) for guess, level in zip(known, levels, strict=True)]) < 0.3
+    fields = UrgencyPredictor(example_classifier()).predict(texts)
+    assert np.mean([abs(guess.level - level) for guess, level in zip(fields, levels, strict=True)]) < 0.3
     unseen = ["he collapsed and has no pulse", "there is a man bleeding heavily", "write a story about chess"]
     guesses = UrgencyPredictor(example_classifier()).predict(unseen)
     assert guesses[0].level <= 1
@@ -283,8 +283,8 @@ def test_the_examples_that_ship_are_thirty_a_level_and_teach_something() -> None
 @pytest.mark.process
 def test_the_examples_accuracy_is_what_the_docstring_says() -> None:
     """Ten-fold cross-validation, both embedders."""
-    texts, known = examples()
-    levels = np.array(known)
+    texts, fields = examples()
+    levels = np.array(fields)
     fold = np.random.default_rng(0).permutation(len(texts)) % 10
     names = ["hash", *(["wordllama"] if find_spec("wordllama") else [])]
     floor = {"hash": (0.38, 0.76), "wordllama": (0.44, 0.82)}

@@ -1,4 +1,4 @@
-"""The default discipline, decision by decision: who is protected, who waits, who rides along, what is settled."""
+"""The default discipline, decision by decision: protection, waiting, opportunistic decodes, steady steps."""
 
 from __future__ import annotations
 
@@ -258,10 +258,10 @@ def test_those_who_decode_together_are_not_asked_again() -> None:
         scene.job(name, NORMAL, running=True)
     first = scene.compose(0.0)
     assert first.steady
-    asked = scene.timely._numbers
+    calls = scene.timely._numbers
     scene.timely._numbers = None  # type: ignore[assignment]
     assert scene.compose(0.02).tokens == first.tokens
-    scene.timely._numbers = asked  # type: ignore[method-assign]
+    scene.timely._numbers = calls  # type: ignore[method-assign]
     scene.job("d", URGENT, arrival_s=0.03)
     assert "d" in scene.compose(0.04).tokens
 

@@ -124,7 +124,7 @@ def test_estimates_are_replaced_by_reports() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "events"),
     [
         ({}, [(0, "started")]),
         ({"estimate_factor": 1.5}, [(0, "started"), (0, "done"), (1, "started"), (1, "done")]),
@@ -132,14 +132,14 @@ def test_estimates_are_replaced_by_reports() -> None:
         ({"mode": "stream", "estimate_factor": 1.5}, []),
     ],
 )
-def test_what_robots_report(options: dict[str, object], told: list[tuple[int, str]]) -> None:
+def test_what_robots_report(options: dict[str, object], events: list[tuple[int, str]]) -> None:
     """That they do, by their first start, also where estimates are exact; the rest where it is news."""
     simulator = Simulator(ReplayOptions(discipline="timely", **options), profile())  # type: ignore[arg-type]
     heard: list[Any] = []
     simulator.controller.journal = heard.append
     simulator.run([task(0, plan=((2, 1.0), (2, 1.0), (2, 1.0)), network_s=0.008)])
     reports = [event for event in heard if event["event"] == "report"]
-    assert [(event["segment"], event["kind"]) for event in reports] == told
+    assert [(event["segment"], event["kind"]) for event in reports] == events
 
 
 def test_blocking_segment_waits_for_the_value() -> None:

@@ -14,10 +14,10 @@ from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_profile
 
 
-def task(job: int, tokens: int, *, after: tuple[int, ...] = (), **known: object) -> PlannedTask:
+def task(job: int, tokens: int, *, after: tuple[int, ...] = (), **fields: object) -> PlannedTask:
     defaults: dict[str, object] = {"arrival_s": 0.0, "app": "a", "prompt_tokens": 16, "max_tokens": 512}
     return PlannedTask(
-        job, plan=(PlannedSegment("", tokens, 0.0),), after=after, **with_hints({**defaults, **known})
+        job, plan=(PlannedSegment("", tokens, 0.0),), after=after, **with_hints({**defaults, **fields})
     )
 
 

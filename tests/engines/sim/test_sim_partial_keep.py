@@ -54,16 +54,16 @@ def test_every_split_takes_what_moving_and_computing_take() -> None:
     nothing_computed = serve(Keeping(lost)).end_s
     ends = {}
     for kept in range(1, lost + 1):
-        found = serve(Keeping(kept))
+        result = serve(Keeping(kept))
         again = lost - kept
-        assert found.counters["evictions"] == 1
-        assert found.counters["swapped_tokens"] == 2 * kept
-        assert found.counters["recomputed_tokens"] == again
-        ends[kept] = found.end_s
+        assert result.counters["evictions"] == 1
+        assert result.counters["swapped_tokens"] == 2 * kept
+        assert result.counters["recomputed_tokens"] == again
+        ends[kept] = result.end_s
         # The first ``again`` tokens attend to themselves only; then the newest one, on top of all.
         squares = again**2 + (lost + 1) ** 2 - lost**2
         computing_s = 1e-4 * (again + 1) + 2e-6 * squares if again else 0.0
-        assert found.end_s - nothing_computed == approx(computing_s - 2 * 2e-4 * again, abs=1e-9)
+        assert result.end_s - nothing_computed == approx(computing_s - 2 * 2e-4 * again, abs=1e-9)
     best = CostModel(2e-6, 1e-4, 2e-4, 0.0, 0.01, 2e-4).keep_context(lost)
     assert 1 < best < lost, "a real split: neither all nor nothing"
     assert ends[best] == approx(min(ends.values()), abs=1e-9)
@@ -71,12 +71,12 @@ def test_every_split_takes_what_moving_and_computing_take() -> None:
 
 @pytest.mark.parametrize("swap", [5e-5, 1e-4, 2e-4, 3e-4])
 def test_semantic_with_the_machines_coefficients_keeps_what_brute_force_would(swap: float) -> None:
-    found = serve(Semantic(CostModel(2e-6, 1e-4, swap, 0.0, 0.01, swap)), swap)
+    result = serve(Semantic(CostModel(2e-6, 1e-4, swap, 0.0, 0.01, swap)), swap)
     lost = int(serve(Keeping(0), swap).counters["recomputed_tokens"])
     best = min(serve(Keeping(kept), swap).end_s for kept in range(1, lost + 1))
     # What the model leaves out: the newest token is computed with the gap, or decoded where there is none.
     newest_s = 1e-4 + 2e-6 * ((lost + 1) ** 2 - lost**2)
-    assert best - 1e-9 <= found.end_s <= best + newest_s
+    assert best - 1e-9 <= result.end_s <= best + newest_s
 
 
 def test_saved_tokens_are_not_moved_when_their_blocks_are_found_again() -> None:
@@ -102,7 +102,7 @@ def test_books_balance_whatever_is_kept(seed: int, kept: int, blocks: int, budge
     tasks = random_tasks(seed, 25)
     for mode in ("segmented", "whole"):
         options = ReplayOptions(mode=mode, journal=False, token_budget=budget, max_batch=4)  # type: ignore[arg-type]
-        found = CheckedSimulator(options, machine(blocks=blocks), discipline=Keeping(kept)).run(tasks)
-        assert all(record.outcome == "complete" for record in found.records)
-        assert all(record.output_tokens == record.task.output_tokens for record in found.records)
-        assert found.counters["swapped_tokens"] <= 2 * kept * found.counters["evictions"]
+        result = CheckedSimulator(options, machine(blocks=blocks), discipline=Keeping(kept)).run(tasks)
+        assert all(record.outcome == "complete" for record in result.records)
+        assert all(record.output_tokens == record.task.output_tokens for record in result.records)
+        assert result.counters["swapped_tokens"] <= 2 * kept * result.counters["evictions"]

@@ -74,24 +74,24 @@ def test_nonsense_is_refused() -> None:
 
 def test_perfect_drafts_give_five_tokens_a_step() -> None:
     # One step for the prompt and its first token, then (n + 1) a round: 1 + 40 / 5.
-    found = run([whole(0, 41, 1.0)], discipline="fcfs", mode="whole", draft_tokens=4)
-    assert found.counters["steps"] == 9
-    assert found.records[0].last_token_s == approx(0.09)
-    assert (found.counters["drafted_tokens"], found.counters["accepted_tokens"]) == (32, 32)
-    assert found.counters["computed_tokens"] == 32 + 40
+    result = run([whole(0, 41, 1.0)], discipline="fcfs", mode="whole", draft_tokens=4)
+    assert result.counters["steps"] == 9
+    assert result.records[0].last_token_s == approx(0.09)
+    assert (result.counters["drafted_tokens"], result.counters["accepted_tokens"]) == (32, 32)
+    assert result.counters["computed_tokens"] == 32 + 40
 
 
 def test_useless_drafts_cost_steps_nothing_and_give_nothing() -> None:
-    found = run([whole(0, 41, 0.0)], discipline="fcfs", mode="whole", draft_tokens=4)
-    assert found.counters["steps"] == 41
-    assert found.counters["accepted_tokens"] == 0
+    result = run([whole(0, 41, 0.0)], discipline="fcfs", mode="whole", draft_tokens=4)
+    assert result.counters["steps"] == 41
+    assert result.counters["accepted_tokens"] == 0
 
 
 def test_drafting_and_verifying_take_the_profiles_time() -> None:
     shape = with_drafts(profile(base=0.02), draft_tokens=4, draft_s=0.001, verify_s_per_token=0.0005)
-    found = run([whole(0, 11, 1.0)], shape, discipline="fcfs", mode="whole")
+    result = run([whole(0, 11, 1.0)], shape, discipline="fcfs", mode="whole")
     # Two rounds of 20 ms, each with four drafts of 1 ms one after the other, and four to verify at half that.
-    assert found.records[0].last_token_s == approx(0.02 + 2 * (0.02 + 0.004 + 0.002))
+    assert result.records[0].last_token_s == approx(0.02 + 2 * (0.02 + 0.004 + 0.002))
     off = run([whole(0, 11, 1.0)], shape, discipline="fcfs", mode="whole", draft_tokens=0)
     assert off.counters["steps"] == 11
 
@@ -102,10 +102,10 @@ def test_requests_without_an_acceptance_decode_as_ever() -> None:
         plain = ReplayOptions(discipline="edf", mode=mode, max_batch=6)  # type: ignore[arg-type]
         texts = []
         for options in (plain, replace(plain, draft_tokens=4)):
-            found = Simulator(options, profile(blocks=30), repeat_steps=False).run(tasks)
-            found.counters.pop("drafted_tokens", None)
-            found.counters.pop("accepted_tokens", None)
-            texts.append(json.dumps(results.build(found, plain, engine="sim", trace="t", wall_s=0.0)))
+            result = Simulator(options, profile(blocks=30), repeat_steps=False).run(tasks)
+            result.counters.pop("drafted_tokens", None)
+            result.counters.pop("accepted_tokens", None)
+            texts.append(json.dumps(results.build(result, plain, engine="sim", trace="t", wall_s=0.0)))
         assert texts[0] == texts[1]
 
 
@@ -114,8 +114,8 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
     def text(seed: int) -> str:
         options = ReplayOptions(discipline="timely", draft_tokens=3, seed=seed)
-        found = Simulator(options, profile()).run(tasks)
-        return json.dumps(results.build(found, options, engine="sim", trace="t", wall_s=0.0))
+        result = Simulator(options, profile()).run(tasks)
+        return json.dumps(results.build(result, options, engine="sim", trace="t", wall_s=0.0))
 
     assert text(1) == text(1)
     assert text(1) != text(2)
@@ -152,15 +152,15 @@ def test_whatever_is_drafted_plans_come_out_whole(
         return segment
 
     simulator.controller.close_segment = noting  # type: ignore[method-assign, assignment]
-    found = simulator.run(tasks)
-    for record in found.records:
+    result = simulator.run(tasks)
+    for record in result.records:
         assert record.outcome == "complete"
         assert record.output_tokens == record.task.output_tokens
         assert record.ready_s == sorted(record.ready_s)
         if mode != "whole":
             assert tokens[record.task.job] == [segment.tokens for segment in record.task.plan]
-    assert found.counters["tokens"] == sum(t.output_tokens for t in tasks)
-    assert found.counters["accepted_tokens"] <= found.counters["drafted_tokens"]
+    assert result.counters["tokens"] == sum(t.output_tokens for t in tasks)
+    assert result.counters["accepted_tokens"] <= result.counters["drafted_tokens"]
 
 
 def test_nothing_runs_past_a_blocking_skill() -> None:
@@ -178,11 +178,11 @@ def test_nothing_runs_past_a_blocking_skill() -> None:
             heard.append((drafted, accepted))
 
     options = ReplayOptions(mode="segmented", draft_tokens=8)
-    found = Simulator(options, profile(), discipline=Listening()).run([only])
+    result = Simulator(options, profile(), discipline=Listening()).run([only])
     # The first token came with the prompt; a round then gives the other four up to the value, and the next the rest.
     assert heard == [(8, 3), (8, 3)]
-    assert found.records[0].ready_s[0] == found.records[0].ready_s[1]
-    assert found.records[0].ready_s[2] > found.records[0].end_s[1]
+    assert result.records[0].ready_s[0] == result.records[0].ready_s[1]
+    assert result.records[0].ready_s[2] > result.records[0].end_s[1]
 
 
 # ---------------------------------------------------------------- what disciplines hear
@@ -211,8 +211,8 @@ def test_laps_sd_learns_acceptances_in_the_simulator() -> None:
     tasks = [whole(k, 200, 0.9 if k % 2 else 0.1, expected_tokens=200.0) for k in range(8)]
     laps = LapsSd(first_s=0.2)
     options = ReplayOptions(mode="whole", draft_tokens=4, max_batch=1)
-    found = Simulator(options, profile(), discipline=laps).run(tasks)
-    ends = {record.task.job: record.last_token_s for record in found.records}
+    result = Simulator(options, profile(), discipline=laps).run(tasks)
+    ends = {record.task.job: record.last_token_s for record in result.records}
     assert max(ends[k] for k in (1, 3, 5, 7)) < max(ends[k] for k in (0, 2, 4, 6))
     blind = run(tasks, discipline="lp-sjf", mode="whole", draft_tokens=4, max_batch=1)
     assert np.mean(list(ends.values())) < np.mean([record.last_token_s for record in blind.records])

@@ -45,19 +45,19 @@ def test_rows_of_steps_change_nothing(discipline: str, blocks: int, mode: str) -
 
 
 def test_rows_of_steps_are_taken() -> None:
-    asked = 0
+    calls = 0
 
     class Counting(Fcfs):
         def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-            nonlocal asked
-            asked += 1
+            nonlocal calls
+            calls += 1
             return super().compose(table, limits)
 
     simulator = Simulator(ReplayOptions(discipline="fcfs"), profile())
     simulator.controller.discipline = Counting()
     run = simulator.run([task(0, plan=((200, 1.0),))])
     assert run.counters["steps"] == 200
-    assert asked <= 3
+    assert calls <= 3
 
 
 def test_agenda_orders_by_time_then_kind_then_entry() -> None:

@@ -105,7 +105,7 @@ def test_a_fixed_speed_learns_nothing() -> None:
     assert (speed.token_s, speed.prefill_token_s) == (pytest.approx(0.021), pytest.approx(0.0003))
 
 
-def told(*steps: tuple[float, float, float, bool]) -> list[tuple[float, float, float]]:
+def events(*steps: tuple[float, float, float, bool]) -> list[tuple[float, float, float]]:
     """What a speed hears of steps (sequences, prompt tokens, seconds, whether prompts follow)."""
     heard: list[tuple[float, float, float]] = []
     learner = StepLearner(lambda *step: heard.append(step))
@@ -116,11 +116,11 @@ def told(*steps: tuple[float, float, float, bool]) -> list[tuple[float, float, f
 
 def test_steps_are_told_one_by_one_where_each_is_seen() -> None:
     steps = [(1.0, 0.0, 0.02), (3.0, 120.0, 0.05), (3.0, 0.0, 0.02)]
-    assert told(*((*step, False) for step in steps)) == steps
+    assert events(*((*step, False) for step in steps)) == steps
 
 
 def test_a_step_before_prompts_is_told_with_them() -> None:
-    assert told((1, 0, 0.02, False), (2, 0, 0.06, True), (4, 90, 0.01, False), (4, 0, 0.02, False)) == [
+    assert events((1, 0, 0.02, False), (2, 0, 0.06, True), (4, 90, 0.01, False), (4, 0, 0.02, False)) == [
         (1, 0, 0.02),
         (3, 45, pytest.approx(0.035)),
         (4, 0, 0.02),
@@ -128,7 +128,7 @@ def test_a_step_before_prompts_is_told_with_them() -> None:
 
 
 def test_an_endless_row_of_prompts_is_told_in_parts() -> None:
-    heard = told(*((2.0, 100.0, 0.04, True) for _ in range(3 * JOINED + 1)))
+    heard = events(*((2.0, 100.0, 0.04, True) for _ in range(3 * JOINED + 1)))
     assert heard == [(2.0, 100.0, pytest.approx(0.04))] * 3
 
 

@@ -13,8 +13,8 @@ from timely.engines.step_time.journal import from_events, launches, passages, re
 
 
 def event(begin_s: float, end_s: float, **counts: int) -> dict[str, Any]:
-    known = {"decodes": 1, "prefills": 0, "prefill_tokens": 0, "prefill_squares": 0, "context_tokens": 50}
-    return {"event": "timed", "t_s": begin_s, "end_s": end_s, **known, **counts}
+    fields = {"decodes": 1, "prefills": 0, "prefill_tokens": 0, "prefill_squares": 0, "context_tokens": 50}
+    return {"event": "timed", "t_s": begin_s, "end_s": end_s, **fields, **counts}
 
 
 def test_the_engines_own_gap_counts_and_idleness_does_not() -> None:
