@@ -1,4 +1,4 @@
-"""Predictors at the server's door: files sorted by kind, requests filled in, every level on record."""
+"""Predictors at admission: files sorted by kind, requests filled in, every level on record."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_only_what_is_missing_and_wanted_is_predicted() -> None:
     assert not annotator.lacks_prediction(Arrival("b", "x", urgency=2, expected_tokens=7.0), ALL)
     assert annotator.lacks_prediction(Arrival("b", "x", urgency=2), ALL)
     assert not annotator.lacks_prediction(Arrival("b", "x", urgency=2), (URGENCY,))
-    assert not RequestAnnotator().missing(calls, ALL)
+    assert not RequestAnnotator().lacks_prediction(calls, ALL)
 
 
 def test_a_request_goes_on_with_level_and_length_and_both_are_recorded() -> None:
