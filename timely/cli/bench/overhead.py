@@ -20,6 +20,10 @@ def command(
     engine: Annotated[
         bool, typer.Option(help="Measure the real engine too; --no-engine only decides.")
     ] = True,
+    waiting: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="Compose steps of 256 chats while so many wait; repeatable."),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """What segmenting and deciding cost: segmented over unsegmented on the real engine, and a scheduling point."""
@@ -28,6 +32,10 @@ def command(
     console = make_console(json_file)
     costs = {str(jobs): round(scheduling_point_us(discipline, jobs), 1) for jobs in JOB_COUNTS}
     result: dict[str, Any] = {"discipline": discipline, "scheduling_point_us": costs}
+    if waiting:
+        from timely.bench.queue_cost import compose_us
+
+        result["compose_us"] = {str(count): round(compose_us(discipline, count), 1) for count in waiting}
     if engine:
         require_package("vllm")
         from timely.engines.vllm.overhead import measure
@@ -36,6 +44,8 @@ def command(
     write_json(json_file, result)
     headings = ("jobs", "scheduling point, µs (TimelyLLM: 2030 at 8)")
     show_table(console, headings, [(jobs, f"{cost:.0f}") for jobs, cost in costs.items()])
+    for count, cost in result.get("compose_us", {}).items():
+        console.print(f"a step of 256 chats, {count} waiting: {cost:.0f} µs")
     if engine:
         ratio = result["segmented_over_unsegmented"]
         console.print(
