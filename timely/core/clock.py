@@ -47,7 +47,6 @@ class SystemClock:
         return time.monotonic() * self.speed
 
     async def sleep(self, seconds: float) -> None:
-        """See ``AsyncClock``."""
         await asyncio.sleep(max(0.0, seconds / self.speed))
 
     def wait(self, interrupted: threading.Event, seconds: float) -> bool:
@@ -81,7 +80,6 @@ class ManualClock:
             return self._sleepers[0][0] if self._sleepers else math.inf
 
     async def sleep(self, seconds: float) -> None:
-        """See ``AsyncClock``."""
         if seconds <= 0 or math.isnan(seconds):
             await asyncio.sleep(0)
             return

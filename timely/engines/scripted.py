@@ -183,7 +183,6 @@ class ScriptedEngine(Engine):
             await asyncio.gather(task, return_exceptions=True)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
-        """See ``Engine.generate``."""
         live = self._admit(request)
         try:
             while True:
@@ -200,21 +199,18 @@ class ScriptedEngine(Engine):
                 self._wake.set()
 
     async def report(self, task_id: str, report: ExecutionReport) -> None:
-        """See ``Engine.report``."""
         if self._failure is not None:
             raise self._failure
         self._controller.report(task_id, report, self.clock.now())
         self._wake.set()
 
     async def cancel(self, task_id: str) -> bool:
-        """See ``Engine.cancel``."""
         if task_id not in self._live:
             return False
         self._finish(task_id, "cancelled")
         return True
 
     async def set_urgency(self, task_id: str, urgency: int) -> bool:
-        """See ``Engine.set_urgency``."""
         live = self._controller.set_urgency(task_id, urgency, self.clock.now()) is not None
         self._wake.set()
         return live
@@ -234,7 +230,6 @@ class ScriptedEngine(Engine):
         return tuple(info for info in super().disciplines() if not lacks(info, ()))
 
     async def stats(self) -> EngineStats:
-        """See ``Engine.stats``."""
         if self._failure is not None:
             raise self._failure
         now = self.clock.now()

@@ -700,7 +700,6 @@ class SimBackend:
     def replay(
         self, tasks: Iterable[PlannedTask], options: ReplayOptions, progress: Progress | None = None
     ) -> BackendRun:
-        """See ``Backend.replay``."""
         return Simulator(options).run(tasks, progress, keep_partial=True)
 
 
