@@ -149,7 +149,7 @@ def test_a_battery_that_runs_out_is_a_typed_failure_with_the_drone_on_the_ground
         outcomes = [rig.one("mf(100);") for _ in range(4)]
         assert outcomes[0].outcome == "done"
         failed = next(done for done in outcomes if done.outcome != "done")
-        assert failed.code in (ErrorCode.MOTION_FAILED, ErrorCode.MOTION_TIMEOUT), failed.message
+        assert failed.code in (ErrorCode.FAILSAFE, ErrorCode.MOTION_FAILED, ErrorCode.MOTION_TIMEOUT)
         eventually(lambda: not drone.body.flying)
 
 

@@ -97,19 +97,19 @@ class RoomDetector:
         return sightings
 
 
-def make_detector(eyes: str, things: Sequence[str]) -> Detector:
+def make_detector(detector: str, things: Sequence[str]) -> Detector:
     """The detector that the settings ask for.
 
     Raises:
         MotionError: INVALID_INPUT: no such class, or a malformed thing.
     """
-    if eyes:
-        module, _, name = eyes.partition(":")
+    if detector:
+        module, _, name = detector.partition(":")
         try:
-            detector: Detector = getattr(importlib.import_module(module), name)()
+            made: Detector = getattr(importlib.import_module(module), name)()
         except (ImportError, AttributeError, ValueError) as error:
-            raise MotionError(f"eyes: cannot make {eyes!r}: {error}", ErrorCode.INVALID_INPUT) from error
-        return detector
+            raise MotionError(f"eyes: cannot make {detector!r}: {error}", ErrorCode.INVALID_INPUT) from error
+        return made
     return RoomDetector(things) if things else NoDetector()
 
 

@@ -77,8 +77,8 @@ class DroneRobot(Robot):
         return list(self._detector.look(self.here()))
 
     def _seen(self, name: object) -> Sighting | None:
-        wanted = _name(name)
-        return next((seen for seen in self._view() if seen.name == wanted), None)
+        label = _name(name)
+        return next((seen for seen in self._view() if seen.name == label), None)
 
     def _needed(self, name: object) -> Sighting:
         seen = self._seen(name)
@@ -86,13 +86,13 @@ class DroneRobot(Robot):
             raise MotionError(f"{_name(name)!r} is not in sight", ErrorCode.MOTION_FAILED)
         return seen
 
-    def _look_around(self, wanted: Callable[[Sighting], bool], motion: Motion) -> Sighting | None:
+    def _look_around(self, matches: Callable[[Sighting], bool], motion: Motion) -> Sighting | None:
         """Turn until something wanted is in view; once around at most."""
         for step in range(360 // SCAN_STEP_DEG):
             if step:
                 self.turn(SCAN_STEP_DEG, motion)
             for seen in self._view():
-                if wanted(seen):
+                if matches(seen):
                     return seen
         return None
 
@@ -102,10 +102,10 @@ class DroneRobot(Robot):
 
     def _scan_abstract(self, call: SkillCall, motion: Motion) -> SkillValue:
         words = {word.strip("?.,!'") for word in str(call.args[0]).lower().split()}
-        found = self._look_around(
+        sighting = self._look_around(
             lambda seen: seen.name in words or any(set(fit.split()) <= words for fit in seen.fits), motion
         )
-        return found.name if found is not None else "False"
+        return sighting.name if sighting is not None else "False"
 
     def _face(self, name: object, motion: Motion) -> Sighting:
         seen = self._needed(name)

@@ -152,9 +152,9 @@ class PlanInterpreter:
         last: SkillValue = None
         try:
             self._plan.feed(text)
-            while not self._failed and (wanted := self._plan.next()) is not None:
+            while not self._failed and (call := self._plan.next()) is not None:
                 self._failed = True  # until it has come back
-                value = self._perform(SkillCall(wanted.skill, wanted.args, wanted.text))
+                value = self._perform(SkillCall(call.skill, call.args, call.text))
                 self._failed = False
                 self._plan.answer(value)
                 last = last if value is None else value

@@ -19,21 +19,21 @@ from timely_robots.ros.shutdown import stop_on_signals, wait_for_stop
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; 0, or 2 on bad input."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    at = given.index("--ros-args") if "--ros-args" in given else len(given)
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    at = argv.index("--ros-args") if "--ros-args" in argv else len(argv)
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(ROBOTS)}; or module:class")
-    options = parser.parse_args(given[:at])
+    options = parser.parse_args(argv[:at])
     try:
         kind = robot_class(options.kind)
     except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
         return 2
-    ended = stop_on_signals()
-    context = isolated_context(args=given[at:])
+    stop = stop_on_signals()
+    context = isolated_context(args=argv[at:])
     spinner = Spinner(context, [DriverNode(kind(), context=context)], name="driver").start()
     with realtime_process():
-        wait_for_stop(ended, context)
+        wait_for_stop(stop, context)
     return 0 if spinner.close() else 1
 
 

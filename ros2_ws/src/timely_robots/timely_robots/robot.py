@@ -114,11 +114,11 @@ class Robot:
         self.speed_share = 1.0
         """The share of its usual speed that the robot may move with now, above 0 and at most 1."""
         self._profile: RobotProfile | None = None
-        known = {setting.name: setting for setting in self.SETTINGS}
+        by_name = {setting.name: setting for setting in self.SETTINGS}
         for name, value in (settings or {}).items():
-            if name not in known:
-                raise InvalidInput(f"unknown setting; known: {', '.join(sorted(known))}", where=name)
-            self.settings[name] = known[name].checked(value)
+            if name not in by_name:
+                raise InvalidInput(f"unknown setting; known: {', '.join(sorted(by_name))}", where=name)
+            self.settings[name] = by_name[name].checked(value)
 
     @property
     def profile(self) -> RobotProfile:

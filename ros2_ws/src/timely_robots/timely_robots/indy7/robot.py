@@ -78,7 +78,7 @@ class Indy7Robot(Robot):
         if link is None:
             return RobotStatus()
         pose = link.pose
-        known = RobotStatus(
+        status = RobotStatus(
             detail=link.complaint,
             holding=self._table.holding,
             at_rest=link.at_rest,
@@ -87,9 +87,9 @@ class Indy7Robot(Robot):
             fault=link.fault,
         )
         if pose is None:
-            return known
+            return status
         position = (0.001 * pose[0], 0.001 * pose[1], 0.001 * pose[2])
-        return replace(known, position=position, orientation=_quaternion(pose[3:]))
+        return replace(status, position=position, orientation=_quaternion(pose[3:]))
 
     FAILSAFES = frozenset({"retract", "release"})
 

@@ -78,7 +78,7 @@ class Arm:
         for address in self._fingers:
             data.qpos[address] = FINGER_REACH_M
         mujoco.mj_forward(model, data)
-        self._wanted = list(HOME)
+        self._target = list(HOME)
         self._grip = FINGER_REACH_M
         self._pose: Callable[[float], list[float]] = lambda share: list(HOME)
         self.progress = Progress(0.0, 1.0, 1.0)
@@ -91,7 +91,7 @@ class Arm:
 
     def move_joints(self, goal: Sequence[float], speed: float) -> float:
         """Move all joints together, the one with the longest way at ``speed`` (rad/s); how long that should take."""
-        origin, target = list(self._wanted), list(goal)
+        origin, target = list(self._target), list(goal)
         self._pose = lambda share: [a + share * (b - a) for a, b in zip(origin, target, strict=True)]
         length = max(abs(b - a) for a, b in zip(origin, target, strict=True))
         return self._begin(Progress(length, speed, ACCELERATION))
@@ -102,9 +102,9 @@ class Arm:
         Raises:
             MotionError: OUT_OF_LIMITS: the line leaves the arm's reach.
         """
-        origin, turn = self.tool, self._wanted[5]
+        origin, turn = self.tool, self._target[5]
         way = [b - a for a, b in zip(origin, goal, strict=True)]
-        heading = self._wanted[0]
+        heading = self._target[0]
 
         def pose(share: float) -> list[float]:
             at = [a + share * b for a, b in zip(origin, way, strict=True)]
@@ -199,8 +199,8 @@ class Arm:
         data = self._data
         if not self.progress.ended:
             self.progress.step(STEP_S)
-            self._wanted = self._pose(self.progress.share)
-        data.ctrl[:6] = self._wanted
+            self._target = self._pose(self.progress.share)
+        data.ctrl[:6] = self._target
         data.ctrl[6:8] = self._grip
         x, y, z = data.site_xpos[self._tool].tolist()
         self.tool = (x, y, z)
@@ -208,7 +208,7 @@ class Arm:
             self.steady_s = 0.0
             return
         angles, rates = data.qpos[self._joints].tolist(), data.qvel[self._speeds].tolist()
-        away = max(abs(a - b) for a, b in zip(angles, self._wanted, strict=True))
+        away = max(abs(a - b) for a, b in zip(angles, self._target, strict=True))
         fingers = max(abs(rate) for rate in data.qvel[self._finger_speeds].tolist())
         still = away < NEAR_RAD and max(map(abs, rates)) < SLOW_RAD_PER_S and fingers < 0.01
         self.steady_s = self.steady_s + STEP_S if still else 0.0

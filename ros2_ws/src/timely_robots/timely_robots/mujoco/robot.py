@@ -108,7 +108,7 @@ class MujocoRobot(DroneRobot):
         )
 
     def _spots(self, setting: str) -> dict[str, tuple[float, float]]:
-        found: dict[str, tuple[float, float]] = {}
+        spots: dict[str, tuple[float, float]] = {}
         for text in self.settings[setting]:
             if not text:
                 continue
@@ -119,8 +119,8 @@ class MujocoRobot(DroneRobot):
                 x = y = math.nan
             if not name.strip() or not math.isfinite(x) or not math.isfinite(y):
                 raise MotionError(f"{setting}: {text!r} is not name:x,y", ErrorCode.INVALID_INPUT)
-            found[name.strip().lower()] = (x, y)
-        return found
+            spots[name.strip().lower()] = (x, y)
+        return spots
 
     def disconnect(self) -> None:
         """See ``Robot``: land, and stop the clock."""

@@ -55,10 +55,10 @@ def isolated_context(domain_id: int | None = None, args: list[str] | None = None
 
 def create_executor(context: Context, kind: str = "") -> Executor:
     """The events executor where it exists (its tail latency is ten times better), else the single-threaded one."""
-    wanted = kind or os.environ.get(EXECUTOR_VARIABLE, "events")
-    if wanted not in ("events", "single"):
-        raise ValueError(f"{EXECUTOR_VARIABLE} must be events or single, got {wanted!r}")
-    if wanted == "events":
+    choice = kind or os.environ.get(EXECUTOR_VARIABLE, "events")
+    if choice not in ("events", "single"):
+        raise ValueError(f"{EXECUTOR_VARIABLE} must be events or single, got {choice!r}")
+    if choice == "events":
         try:
             from rclpy.experimental import EventsExecutor
         except ImportError:

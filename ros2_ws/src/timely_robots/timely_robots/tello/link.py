@@ -145,8 +145,8 @@ class TelloLink:
         self._drone.end()
 
     def _answers(self) -> list[bytes]:
-        found: list[bytes] = self._drone.get_own_udp_object()["responses"]
-        return found
+        answers: list[bytes] = self._drone.get_own_udp_object()["responses"]
+        return answers
 
     def _run(self) -> None:
         while not self._clock.wait(self._closing, TICK_S):

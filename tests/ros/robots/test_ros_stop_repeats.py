@@ -1,0 +1,124 @@
+"""The stop of the vendors' links: repeated until the robot is observed at rest, a fault otherwise."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ros_harness import LIMIT_S, eventually
+from timely_robots.indy7.link import Indy7Link
+from timely_robots.tello.link import TelloLink
+
+from timely.core.clock import SystemClock
+
+SPEED = 10.0
+
+
+class Drone:
+    """The part of djitellopy that the link uses; it moves until the ``deaf``-th stop."""
+
+    def __init__(self, deaf: int) -> None:
+        self.deaf, self.sent = deaf, list[str]()
+        self._responses: dict[str, Any] = {"responses": []}
+        self._packet = 0
+
+    def send_command_without_return(self, text: str) -> None:
+        self.sent.append(text)
+
+    def get_own_udp_object(self) -> dict[str, Any]:
+        return self._responses
+
+    def get_current_state(self) -> dict[str, Any]:
+        self._packet += 1
+        moving = self.sent.count("stop") <= self.deaf
+        return {"vgx": 5 if moving else 0, "yaw": 0, "h": 50, "bat": 80, "n": self._packet}
+
+    def end(self) -> None:
+        pass
+
+
+@pytest.fixture
+def link_of() -> Iterator[Any]:
+    links = []
+
+    def make(deaf: int) -> tuple[TelloLink, Drone]:
+        drone = Drone(deaf)
+        links.append(TelloLink(drone, SystemClock(SPEED)))
+        return links[-1], drone
+
+    yield make
+    for link in links:
+        link.close()
+
+
+def test_a_tello_that_hears_the_third_stop_comes_to_rest(link_of: Any) -> None:
+    link, drone = link_of(3)
+    link.halt()
+    eventually(lambda: not link.halting, "the stop is repeated for ever")
+    assert drone.sent.count("stop") >= 4
+    assert link.fault == ""
+
+
+def test_a_tello_that_does_not_stop_is_a_fault_and_is_stopped_on(link_of: Any) -> None:
+    link, drone = link_of(10**9)
+    link.halt()
+    eventually(lambda: link.fault, "it never said so")
+    assert "not observed at rest" in link.fault
+    before = drone.sent.count("stop")
+    eventually(lambda: drone.sent.count("stop") > before + 2, "it gave up")
+    drone.deaf = 0
+    eventually(lambda: not link.halting and not link.fault)
+
+
+class Arm:
+    """The part of the vendor's client that the link uses; the first ``hung`` stops do not return."""
+
+    def __init__(self, hung: int) -> None:
+        self.stops, self.moving = 0, True
+        self._hung, self.release = hung, threading.Event()
+
+    def stop_motion(self) -> None:
+        self.stops += 1
+        if self.stops <= self._hung:
+            self.release.wait(LIMIT_S)
+        else:
+            self.moving = False
+
+    def get_motion_data(self) -> dict[str, bool]:
+        return {"is_in_motion": self.moving, "has_motion": False}
+
+
+def arm_link(arm: Arm) -> Indy7Link:
+    link = Indy7Link("127.0.0.1", 1.0, SystemClock(SPEED))
+    link._arm = arm
+    return link
+
+
+def test_a_stop_of_an_arm_that_hangs_delays_no_other() -> None:
+    arm = Arm(hung=2)
+    link = arm_link(arm)
+    try:
+        link.halt()
+        eventually(lambda: not link.halting, "the hung stop held up the others")
+        assert arm.stops == 3
+        assert link.at_rest
+    finally:
+        arm.release.set()
+        link._arm = None
+        link.close()
+
+
+def test_an_arm_that_does_not_stop_is_a_fault() -> None:
+    arm = Arm(hung=10**9)
+    link = arm_link(arm)
+    try:
+        link.halt()
+        eventually(lambda: link.fault, "it never said so")
+        assert not link.at_rest
+        assert link.halting
+    finally:
+        arm.release.set()
+        link._arm = None
+        link.close()
