@@ -56,7 +56,7 @@ def ask(http: httpx.Client, **fields: Any) -> httpx.Response:
         ({"vllm_xargs": {"other": 1}}, 200, ""),
         ({"kv_transfer_params": {"x": 1}}, 422, "kv_transfer_params"),
         ({"request_id": "x"}, 422, "request_id"),
-        ({"timely": {"urgency": 1.0}}, 422, "timely.urgency"),
+        ({"timely": {"urgency": 1.5}}, 422, "timely.urgency"),
         ({"timely": {"urgency": True}}, 422, "timely.urgency"),
         ({"timely": {"task_id": "task-of-another"}}, 422, "timely.task_id"),
         ({"timely": {"arrival_s": 0.0}}, 422, "timely.arrival_s"),
@@ -87,6 +87,14 @@ def test_the_engine_reads_the_body_that_was_checked(served: Fleet) -> None:
         assert (answer.status_code, answer.json()["where"]) == (400, "body")
         assert served.http.post("/v1/completions", content=b"[]").status_code == 400
     assert seen == []
+
+
+def test_an_integral_number_is_an_integer_and_the_id_is_the_servers(served: Fleet) -> None:
+    with inner(served) as seen:
+        assert ask(served.http, timely={"urgency": 1.0}).status_code == 200
+    (passed,) = seen
+    assert repr(passed["timely"]["urgency"]) == "1"
+    assert passed["timely"]["task_id"].startswith("chatcmpl-")
 
 
 def test_an_id_belongs_to_one_request(served: Fleet) -> None:

@@ -50,6 +50,11 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await service.start()
+        app.state.names = {
+            "skill_set": list(await service.catalogue.skill_set_names()),
+            "robot": list(await service.catalogue.profile_names()),
+            "name": [info["name"] for info in await service.engine.disciplines()],
+        }
         try:
             yield
         finally:
@@ -65,6 +70,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.service = service
+    app.state.names = {}
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     problems.install(app, settings.retry_after_s)
     app.include_router(task_routes.router(service))

@@ -94,11 +94,11 @@ def validate(model: TypeAdapter[Model], value: object) -> Model:
         raise from_validation(error) from error
 
 
-def body_schema(model: type[object], *, many: bool = False) -> dict[str, Any]:
-    """The OpenAPI of a body that the route reads itself."""
+def body_schema(model: type[object], *, many: int = 0) -> dict[str, Any]:
+    """The OpenAPI of a body that the route reads itself: one, or a list of up to ``many``."""
     schema = TypeAdapter(model).json_schema()
     if many:
-        schema = {"anyOf": [schema, {"type": "array", "items": schema}]}
+        schema = {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1, "maxItems": many}]}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 

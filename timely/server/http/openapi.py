@@ -61,5 +61,22 @@ def document(app: FastAPI) -> dict[str, Any]:
                 statuses = ALWAYS if method == "get" else ALWAYS | WITH_BODY
                 for status, description in sorted(statuses.items()):
                     operation["responses"][str(status)] = {"description": description, "content": content}
+        for field, names in app.state.names.items():
+            _list_names(schema["paths"], field, names)
         app.openapi_schema = schema
     return app.openapi_schema
+
+
+def _list_names(node: Any, field: str, names: list[str]) -> None:
+    """Give every body field of that name the names that exist."""
+    if isinstance(node, dict):
+        value = node.get("properties", {}).get(field)
+        if value is not None:
+            for form in value.get("anyOf", [value]):
+                if form.get("type") == "string":
+                    form["enum"] = names
+        for child in node.values():
+            _list_names(child, field, names)
+    elif isinstance(node, list):
+        for child in node:
+            _list_names(child, field, names)

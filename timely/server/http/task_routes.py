@@ -41,7 +41,9 @@ def router(service: TaskService) -> APIRouter:
         after = resume_point(request.headers.get("last-event-id"), task.events)
         return EventStream(service, task, after=after)
 
-    @routes.post("/{task_id}/reports", openapi_extra=body_schema(ReportBody, many=True))
+    @routes.post(
+        "/{task_id}/reports", openapi_extra=body_schema(ReportBody, many=service.settings.max_reports)
+    )
     async def report(task_id: str, request: Request) -> JSONResponse:
         """Report the execution: one report or a list. The header ``Timely-Task-Token`` has the ``report_token`` of the
         first event. Repeats change nothing."""

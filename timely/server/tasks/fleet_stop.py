@@ -70,6 +70,8 @@ class FleetStop:
         if stop is None:
             stop = _Stop(f"stop-{secrets.token_hex(8)}", reason, principal, self._clock.now())
             self._stop = stop
+        elif reason:
+            stop.reason = reason
         expected = {agent for agent in agents if agent}.union(*self._followers.values())
         for agent in expected | stop.robots.keys():
             robot = stop.robots.get(agent)
