@@ -63,6 +63,18 @@ def test_the_stop_is_latched_until_an_operator_resets_it(served: Fleet) -> None:
         timely.submit("short", skill_set="tiny-drone").close()
 
 
+def test_the_stop_ends_a_plan_in_execution_too(served: Fleet) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body("short")) as answer:
+        reader = Reader(answer)
+        task_id = reader.next()[2]["task_id"]
+        served.run_for(2.6)
+    with client(served) as timely:
+        assert timely.task(task_id)["state"] == "executing"
+        assert timely.stop_fleet(deadline_s=0.0)["robots"]["drone-1"]["state"] == "unknown"
+        view = timely.task(task_id)
+    assert (view["state"], view["outcome"]) == ("ended", "cancelled")
+
+
 def test_a_bridge_that_returns_gets_the_stop_first(served: Fleet) -> None:
     with client(served) as timely, client(served) as bridge:
         stop_id = timely.stop_fleet(deadline_s=0.0)["stop_id"]

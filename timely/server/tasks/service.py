@@ -326,7 +326,7 @@ class TaskService:
         self.recorder.note("discipline", name=name)
 
     async def stop_fleet(self, principal: Principal, reason: str, deadline_s: float) -> dict[str, Any]:
-        """Stop every robot: latch the stop, end all generations, wait for the bridges' acknowledgements.
+        """Stop every robot: latch the stop, end all tasks, wait for the bridges' acknowledgements.
 
         Returns each robot's state; a robot without an acknowledgement in time is ``unknown``.
 
@@ -335,11 +335,12 @@ class TaskService:
         """
         with self.recorder.audited(principal, "stop", "fleet"):
             principal.require("operator", "robot", action="stop the fleet")
-            agents = [task.request.agent for task in self.tasks.open_tasks()]
+            tasks = self.tasks.open_tasks()
+            agents = [task.request.agent for task in tasks]
             stop_id = self.fleet_stop.latch(reason, principal.name, agents)
         self.recorder.note("stop", stop_id=stop_id, principal=principal.name, reason=reason)
         ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}")
-        ended = asyncio.gather(*(self.lifecycle.end(task, ending) for task in self.tasks.generating()))
+        ended = asyncio.gather(*(self.lifecycle.discard(task, ending) for task in tasks))
         outcome = await self.fleet_stop.outcome(min(deadline_s, self.settings.max_stop_deadline_s))
         await ended
         return outcome
