@@ -154,6 +154,8 @@ def test_health_and_openapi(served: Fleet) -> None:
     assert names["enum"] == ["normal", "urgent"]
     assert fields["properties"]["ert_s"]["minimum"] == 0
     assert schema["additionalProperties"] is False
+    assert schema["properties"]["urgency"]["anyOf"][0]["maximum"] == 4
+    assert schema["properties"]["seed"]["anyOf"][0]["minimum"] == 0
 
 
 def test_the_live_page_needs_nothing_from_elsewhere(served: Fleet) -> None:

@@ -24,7 +24,7 @@ EVENT_STREAM = "text/event-stream"
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Server-sent events",
-        "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+        "content": {EVENT_STREAM: {}},
     }
 }
 """The OpenAPI of a stream."""

@@ -134,7 +134,7 @@ def _integral(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integer = Annotated[int, BeforeValidator(_integral)]
+Integral = BeforeValidator(_integral)
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Label = Annotated[str, Field(pattern=LABEL_PATTERN)]
 TaskId = Annotated[
@@ -145,7 +145,7 @@ Token = Annotated[
 ]
 Seconds = Annotated[float, Field(ge=0, le=1e6, strict=True)]
 Tuf = Annotated[TimeUtility, PlainValidator(time_utility), WithJsonSchema(_TUF_SCHEMA)]
-Urgency = Annotated[Integer, Field(ge=0, le=4, description="0 is the most urgent")]
+Urgency = Annotated[int, Field(ge=0, le=4, description="0 is the most urgent"), Integral]
 Deadline = Annotated[float, Field(gt=0, le=86_400, description="the server gives up after so long, seconds")]
 TaskText = Annotated[
     str, Field(min_length=1, pattern=r"\S"), *_text(MAX_TASK_CHARS, "what the robot is to do, in words")
@@ -153,7 +153,10 @@ TaskText = Annotated[
 SceneText = Annotated[str, *_text(MAX_SCENE_CHARS, "what the robot sees")]
 HistoryText = Annotated[str, *_text(MAX_HISTORY_CHARS, "for a re-plan: what was planned, done and failed")]
 MaxTokens = Annotated[
-    Integer, Field(ge=1, json_schema_extra={"maximum": MAX_TOKENS}), AfterValidator(_at_most_max_tokens)
+    int,
+    Field(ge=1, json_schema_extra={"maximum": MAX_TOKENS}),
+    AfterValidator(_at_most_max_tokens),
+    Integral,
 ]
 
 
@@ -172,8 +175,9 @@ class TaskRequest(BaseModel):
     app: Annotated[Label | None, Field(description="LLM application the request belongs to")] = None
     urgency: Urgency | None = None
     app_requests: Annotated[
-        Integer | None,
+        int | None,
         Field(ge=1, le=10_000, description="how many requests that application will send in all"),
+        Integral,
     ] = None
     expected_tokens: Annotated[
         float | None, Field(gt=0, le=1e6, description="predicted length of the answer, tokens")
@@ -181,7 +185,7 @@ class TaskRequest(BaseModel):
     priority: Annotated[float, Field(ge=-1e6, le=1e6, description="vLLM's own; smaller is first")] = 0.0
     max_tokens: MaxTokens | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    seed: Annotated[Integer | None, Field(ge=0, le=2**63 - 1)] = None
+    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1), Integral] = None
     network_s: Annotated[Seconds | None, Field(description="one-way delay to the robot, seconds")] = None
     deadline_s: Deadline | None = None
     id: TaskId | None = None
@@ -220,7 +224,7 @@ class ReplanRequest(BaseModel):
 class ReportBody(ExecutionReport):
     """One report of ``POST /v1/tasks/{id}/reports``, with the limits of the wire. Fields: ``ExecutionReport``."""
 
-    segment: Annotated[Integer, Field(ge=0, le=1_000_000, strict=True)]
+    segment: Annotated[int, Field(ge=0, le=1_000_000, strict=True), Integral]
     kind: ReportKind
     elapsed_s: Seconds | None = None
     remaining_s: Seconds | None = None
