@@ -75,6 +75,13 @@ class World:
         assert self.server.closed
 
 
+def lease_of(world: World) -> dict[str, Any]:
+    """The bridge's lease on the first drone, as fields of a segment."""
+    lease = world.fleet.bridge._robots["drone1"].port.lease
+    eventually(lambda: lease.held, "the bridge has no lease")
+    return {"owner": lease.owner, "epoch": lease.epoch}
+
+
 @pytest.fixture
 def server() -> FakeServer:
     return FakeServer(SCRIPTS, ahead=0)
@@ -379,7 +386,7 @@ def test_a_task_nobody_speaks_of_any_more_goes_no_further(domain_id: int) -> Non
     world = World(domain_id, fleet, FakeServer(SCRIPTS))
     try:
         driver = world.fleet.drivers["drone1"]
-        driver._watchdog.silence_s = 0.5
+        driver._watchdog.silence_s = 1.2
         driver._watchdog.observe("mine", TaskNews.PLANNING, 0, time.monotonic())
         texts = ["d(1.6);", "d(0.1);", "d(0.1);"]
         goals = [
@@ -390,11 +397,12 @@ def test_a_task_nobody_speaks_of_any_more_goes_no_further(domain_id: int) -> Non
                 index=index,
                 text=text,
                 execution_s=1.0,
+                **lease_of(world),
             )
             for index, text in enumerate(texts)
         ]
         results = [goal.result() for goal in goals]
-        assert [result.outcome for result in results] == ["done", "cancelled", "cancelled"]
+        assert [result.outcome for result in results] == ["done", "cancelled", "cancelled"], results
         assert 1.5 < results[0].elapsed_s < 1.6 + AT_ONCE_S
         assert "no message of the task" in results[1].error_msg
     finally:
@@ -497,10 +505,11 @@ def test_closing_a_fleet_in_mid_flight_ends_everything(domain_id: int, server: F
 def test_a_segment_that_comes_twice_from_elsewhere_moves_nothing(world: World) -> None:
     goal = world.task("drone1", "wait")
     task_id = eventually(lambda: goal.feedback)[0].segment.task_id
-    again = world.program.send(
-        ExecuteSegment, "/drone1/execute_segment", task_id=task_id, index=0, text="mf(100);"
-    )
-    assert again.result().error_code == ErrorCode.DUPLICATE
+    for fields, code in (({}, ErrorCode.NOT_OWNER), (lease_of(world), ErrorCode.DUPLICATE)):
+        again = world.program.send(
+            ExecuteSegment, "/drone1/execute_segment", task_id=task_id, index=0, text="mf(100);", **fields
+        )
+        assert again.result().error_code == code
     goal.cancel()
     goal.result()
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
+import os
+import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from ros_harness import LIMIT_S, eventually
 from std_srvs.srv import Trigger
 from test_ros_bridge import SCRIPTS, World, a_fleet
+from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet_stop import ANSWER_S
 from timely_bridge.stop_latch import StopLatch
 from timely_bridge.testing import FakeServer
@@ -30,23 +31,6 @@ def world(domain_id: int, tmp_path: Path) -> Iterator[World]:
     here.close()
 
 
-@contextmanager
-def hung(world: World) -> Iterator[None]:
-    """The executor of bridge and drivers runs nothing meanwhile, as a process that hangs."""
-    release, holding = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        holding.set()
-        release.wait(LIMIT_S)
-
-    world.fleet.spinner.call(hold)
-    assert holding.wait(LIMIT_S)
-    try:
-        yield
-    finally:
-        release.set()
-
-
 def mode_of(states: list[RobotState]) -> int:
     return states[-1].mode if states else -1
 
@@ -63,17 +47,28 @@ def test_every_robot_acknowledges(world: World) -> None:
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
 
 
-def test_a_hung_driver_is_unknown_and_is_stopped_when_it_is_back(world: World) -> None:
-    states = world.program.listen(RobotState, "/drone1/state", latched=True)
-    eventually(lambda: mode_of(states) == RobotState.READY, "it never became ready")
-    with hung(world):
-        begin_s = time.monotonic()
-        response = world.program.call(Trigger, STOP)
-        assert not response.success
-        assert "drone1: unknown" in response.message
-        assert time.monotonic() - begin_s < ANSWER_S + 2.0
-    eventually(lambda: mode_of(states) == RobotState.STOPPED, "the latched stop was not sent again")
-    assert world.program.call(Trigger, STOP).success
+@pytest.mark.process
+def test_a_hung_driver_is_unknown_and_is_stopped_when_it_is_back(domain_id: int, tmp_path: Path) -> None:
+    fleet = a_fleet(2, 0)
+    processes = DriverProcesses(fleet, tmp_path, domain_id=domain_id)
+    here = World(domain_id, fleet, FakeServer(SCRIPTS, ahead=0), processes=processes)
+    try:
+        states = here.program.listen(RobotState, "/drone1/state", latched=True)
+        eventually(lambda: mode_of(states) == RobotState.READY, "it never became ready")
+        os.kill(processes.pid("drone1"), signal.SIGSTOP)
+        try:
+            begin_s = time.monotonic()
+            response = here.program.call(Trigger, STOP)
+            assert not response.success
+            assert "drone1: unknown" in response.message
+            assert "drone2: unknown" not in response.message
+            assert time.monotonic() - begin_s < ANSWER_S + 2.0
+        finally:
+            os.kill(processes.pid("drone1"), signal.SIGCONT)
+        eventually(lambda: mode_of(states) == RobotState.STOPPED, "the latched stop was not sent again")
+        eventually(lambda: here.program.call(Trigger, STOP).success)
+    finally:
+        here.close()
 
 
 def test_a_stop_without_robots_is_no_success(world: World) -> None:

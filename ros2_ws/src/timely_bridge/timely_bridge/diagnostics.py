@@ -27,8 +27,10 @@ def robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
     """A robot's driver and tasks."""
     state = robot.port.state
     level, message = DiagnosticStatus.OK, "driver is there"
-    if not robot.port.alive:
+    if not robot.port.present:
         level, message = DiagnosticStatus.ERROR, "no driver"
+    elif robot.port.refusal:
+        level, message = DiagnosticStatus.ERROR, robot.port.refusal
     elif state is not None and state.mode == RobotState.FAULT:
         level, message = DiagnosticStatus.ERROR, state.detail or "fault"
     elif state is not None and state.mode == RobotState.STOPPED:

@@ -25,6 +25,7 @@ from timely_robots.ros.rclpy_utils import LATCHED, assumed_handle, new_goal_id, 
 from timely.client import Segment
 from timely_bridge.interfaces import Execution, SentSegment
 from timely_bridge.loop_thread import LoopThread
+from timely_bridge.robot_lease import RobotLease
 
 READY_PERIOD_S = 0.05
 """How often a waiting task checks for the driver."""
@@ -53,14 +54,18 @@ class DriverPort:
 
     Args:
         silence_s: a driver that publishes no state for so long is gone, and so is what it was executing.
+        lease: of the robot; without it the driver takes no segments.
     """
 
-    def __init__(self, node: LifecycleNode, loop: LoopThread, robot: str, silence_s: float) -> None:
+    def __init__(
+        self, node: LifecycleNode, loop: LoopThread, robot: str, silence_s: float, lease: RobotLease
+    ) -> None:
         self.robot = robot
         self.state: RobotState | None = None
         self._node = node
         self._loop = loop
         self._silence_s = silence_s
+        self.lease = lease
         self._heard_s = -1e9
         self._matched = False
         self._goals: dict[SentSegment, _Goal] = {}
@@ -74,13 +79,23 @@ class DriverPort:
     @property
     def alive(self) -> bool:
         """See ``interfaces.Driver``."""
+        return self.present and self.lease.held
+
+    @property
+    def present(self) -> bool:
+        """The driver's state was received lately."""
         return self._matched and time.monotonic() - self._heard_s <= self._silence_s
+
+    @property
+    def refusal(self) -> str:
+        """See ``interfaces.Driver``."""
+        return self.lease.refusal
 
     @property
     def holding(self) -> str:
         """See ``interfaces.Driver``."""
         state = self.state
-        return state.holding if state is not None and self.alive else ""
+        return state.holding if state is not None and self.present else ""
 
     @property
     def ready_now(self) -> bool:
@@ -115,6 +130,7 @@ class DriverPort:
     def destroy(self) -> None:
         """Release everything; unfinished segments end as lost."""
         self._lose("the bridge released the driver")
+        self.lease.destroy()
         self._node.destroy_subscription(self._subscription)
         self._client.destroy()
 
@@ -127,6 +143,8 @@ class DriverPort:
             skill_set=sent.skill_set,
             execution_s=segment.execution_s,
             blocking=segment.blocking,
+            owner=self.lease.owner,
+            epoch=self.lease.epoch,
         )
 
         def feedback(message: Any) -> None:
@@ -218,13 +236,18 @@ class DriverPort:
             self._lose("the driver was restarted")
             self._matched = False
         self.state = state
+        self.lease.observe(state)
         self._heard_s = time.monotonic()
         if not self._matched:
             # The state may arrive before all of the action's parts have found each other.
             self._matched = self._client.server_is_ready()
+        if self._matched:
+            self.lease.check()
 
     def check(self) -> None:
         """Find a silent driver and goals without an answer; to be called every ``CHECK_PERIOD_S``."""
+        if self.present:
+            self.lease.check()
         silent_s = time.monotonic() - self._heard_s
         if self._matched and silent_s > self._silence_s:
             self._matched = False

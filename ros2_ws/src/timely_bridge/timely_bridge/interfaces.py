@@ -100,7 +100,12 @@ class Driver(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Its state was received lately."""
+        """It takes segments of this bridge: its state was received lately, and its lease is held."""
+        ...
+
+    @property
+    def refusal(self) -> str:
+        """Why the driver does not let this bridge move the robot; empty if it does."""
         ...
 
     @property

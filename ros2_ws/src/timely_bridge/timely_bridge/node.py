@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -91,6 +92,7 @@ class BridgeNode(ManagedNode):
             loop,
             self._client,
             self._system_clock,
+            owner=f"{self.get_name()}-{secrets.token_hex(8)}",
             admit=self._admit,
             on_task=lambda: self.cpu_latency.want(True),
         )

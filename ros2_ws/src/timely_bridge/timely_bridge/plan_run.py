@@ -291,6 +291,8 @@ class PlanRun:
             await context.lock.acquire(self._claim)
         driver_s = context.deadlines.driver_s
         if not context.driver.alive and not await context.driver.ready(driver_s):
+            if refusal := context.driver.refusal:
+                raise TaskEnded(ErrorCode.LEASE_DENIED, refusal)
             raise TaskEnded(ErrorCode.DRIVER_UNAVAILABLE, f"no driver took the segment within {driver_s:g} s")
         on_sent = partial(self.observer.segment_sent, segment)
         sent = context.driver.send(segment, self.goal.skill_set, on_sent)

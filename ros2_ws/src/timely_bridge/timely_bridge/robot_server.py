@@ -27,6 +27,7 @@ from timely_bridge.goals import RobotEntry, read_goal
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.outcome import TaskEnd
 from timely_bridge.plan_run import PlanRun, Replan, RunContext
+from timely_bridge.robot_lease import RobotLease
 from timely_bridge.robot_lock import RobotLock
 from timely_bridge.settings import BridgeSettings
 from timely_bridge.task_publisher import TaskPublisher
@@ -42,6 +43,7 @@ class Connection:
     """What all robots of the bridge share.
 
     Attributes:
+        owner: the name of the bridge's leases, unique for each start.
         admit: raises TaskEnded when the bridge takes no further goal.
         on_task: is called when a goal begins.
     """
@@ -50,6 +52,7 @@ class Connection:
     loop: LoopThread
     client: Any
     clock: Clock
+    owner: str
     admit: Callable[[], None]
     on_task: Callable[[], None]
 
@@ -68,7 +71,8 @@ class RobotServer:
         self._node = node
         self._connection = connection
         settings = connection.settings
-        self.port = DriverPort(node, connection.loop, entry.name, settings.driver_silence_s)
+        lease = RobotLease(node, entry.name, entry.driver_node, connection.owner)
+        self.port = DriverPort(node, connection.loop, entry.name, settings.driver_silence_s, lease)
         self._context = RunContext(
             client=connection.client,
             driver=self.port,
@@ -161,11 +165,12 @@ class RobotServer:
     # --- Loop's thread ---
 
     def publish_tasks(self) -> None:
-        """Publish again that tasks live; the one that the robot executes comes last.
+        """Renew the lease, and publish again that tasks live; the one that the robot executes comes last.
 
         The topic keeps the last few messages. So the driver gets the heartbeat of the task that it executes, however
         many others are queued.
         """
+        self.port.lease.renew()
         runs = [run for run in self.runs.values() if run.plan is not None and not run.plan.over]
         queued = [run for run in runs if not self.lock.held_by(run.claim)][:MAX_QUEUED_HEARTBEATS]
         for run in (*queued, *(run for run in runs if self.lock.held_by(run.claim))):

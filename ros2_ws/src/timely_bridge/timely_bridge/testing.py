@@ -226,6 +226,8 @@ class FakeDriver:
         values: Mapping[str, str] | None = None,
     ) -> None:
         self.alive = True
+        self.refusal = ""
+        """Why it takes no segments."""
         self.holding = ""
         """What its gripper holds."""
         self.appears_s = math.nan

@@ -57,9 +57,9 @@ def measure_stop(
     """Stop a busy fleet so many times; every second stop meets a fault of one driver.
 
     Returns:
-        ``first_command_ms`` and ``at_rest_s`` (``p50``, ``p99``, ``max``) of moving robots without a fault; how many
-        robots were ``acknowledged`` and ``unknown``; ``false_success``: claims that the robot's own log refutes, and
-        stops that claimed success with a faulty driver; ``cases``: a line for each of those.
+        ``first_command_ms`` and ``at_rest_s`` (``p50``, ``p99``, ``max``) of moving robots without a fault.
+        ``acknowledged`` and ``unknown``: robots, over all stops. ``false_success``: claims that the robot's own log
+        refutes, and successful stops with a faulty driver. ``cases``: a line for each of those.
 
     Raises:
         EngineFailed: a part did not start or come back. Unsupported: no vendor's library or no C compiler.

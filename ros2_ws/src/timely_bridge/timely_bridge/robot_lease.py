@@ -1,0 +1,88 @@
+"""The bridge's lease on one robot: acquired from the driver, renewed every second, named in every segment."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rclpy.lifecycle import LifecycleNode
+from timely_interfaces.msg import Lease, RobotState
+from timely_interfaces.srv import AcquireLease
+
+RETRY_S = 0.5
+"""A request without an answer for so long is sent again, and so is one after a refusal."""
+
+
+class RobotLease:
+    """Two bridges cannot move one robot: its driver executes segments of the lease's owner only.
+
+    ``check`` runs on the executor's thread, ``renew`` on any thread.
+
+    Args:
+        owner: unique for each start of the bridge.
+    """
+
+    def __init__(self, node: LifecycleNode, robot: str, driver_node: str, owner: str) -> None:
+        self.owner = owner
+        self.epoch = 0
+        """The fencing token; 0 without a lease."""
+        self.refusal = ""
+        """Why the driver did not grant the lease; empty if it did, or did not answer yet."""
+        self._node = node
+        self._session = 0
+        self._requested_s = -1e9
+        self._request: Any = None
+        self._client = node.create_client(AcquireLease, f"{robot}/{driver_node}/acquire_lease")
+        self._publisher = node.create_publisher(Lease, f"{robot}/lease", 10)
+        self._closed = False
+
+    @property
+    def held(self) -> bool:
+        """The driver has granted the lease, and no other client has it since."""
+        return self.epoch > 0
+
+    def observe(self, state: RobotState) -> None:
+        """Take the driver's state: another owner, or another start of the driver, ends the lease."""
+        restarted = state.session != self._session
+        taken = state.lease_epoch > self.epoch
+        if self.held and (restarted or taken):
+            self.epoch = 0
+        if restarted:
+            self._session = state.session
+
+    def check(self) -> None:
+        """Request the lease if it is not held."""
+        now_s = time.monotonic()
+        if self.held or now_s - self._requested_s < RETRY_S or not self._client.service_is_ready():
+            return
+        if self._request is not None:
+            self._client.remove_pending_request(self._request)
+        self._requested_s = now_s
+        self._request = self._client.call_async(AcquireLease.Request(owner=self.owner))
+        self._request.add_done_callback(self._on_answer)
+
+    def renew(self) -> None:
+        """Publish the renewal."""
+        if self.held and not self._closed:
+            self._publish(released=False)
+
+    def destroy(self) -> None:
+        """Give the lease back."""
+        if self.held:
+            self._publish(released=True)
+        self._closed = True
+        self._node.destroy_client(self._client)
+        self._node.destroy_publisher(self._publisher)
+
+    def _on_answer(self, request: Any) -> None:
+        answer = request.result()
+        if answer is None or self._closed:
+            return
+        self.epoch = answer.epoch if answer.granted else 0
+        self.refusal = "" if answer.granted else answer.message or f"{answer.owner} holds the lease"
+        self.renew()
+
+    def _publish(self, *, released: bool) -> None:
+        message = Lease(owner=self.owner, epoch=self.epoch, released=released)
+        message.stamp = self._node.get_clock().now().to_msg()
+        self._publisher.publish(message)
