@@ -31,7 +31,9 @@ ANSWER_S = 1.0
 """Deadline of ``~/stop`` and ``~/reset`` for the drivers' answers."""
 MAX_DEADLINE_S = 30.0
 REPEAT_S = 0.25
-"""How often a latched stop is sent again to a driver that has not acknowledged it."""
+"""How often a latched stop is sent again to a driver that has answered without acknowledging it."""
+UNANSWERED_S = 1.0
+"""A request without an answer for so long is replaced. Sooner, a slow driver would get a backlog of stops."""
 THREADS = 4
 CLOSE_S = 5.0
 
@@ -151,6 +153,10 @@ class FleetStop:
         self.latch.put(False)
         robots = dict(self._robots)
         results: dict[str, str] = dict.fromkeys(robots, "no answer")
+        with self._changed:
+            # A driver serves stop and reset on different threads: a stop on its way would follow the reset.
+            waiting = robots.values()
+            self._changed.wait_for(lambda: all(one.stop_request is None for one in waiting), deadline_s)
         for name, robot in robots.items():
             robot.acknowledged = False
             if robot.reset.service_is_ready():
@@ -229,7 +235,8 @@ class FleetStop:
             return
         now_s = time.monotonic()
         for robot in dict(self._robots).values():
-            if not robot.acknowledged and now_s - robot.sent_s >= REPEAT_S:
+            period_s = REPEAT_S if robot.stop_request is None else UNANSWERED_S
+            if not robot.acknowledged and now_s - robot.sent_s >= period_s:
                 self._send_stop(robot)
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
