@@ -1,0 +1,160 @@
+"""Random scenes on vLLM's real scheduler: whatever happens, no request is lost and each gets its own tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.request import RequestStatus
+
+from tests.support.vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubConnector
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(580)]
+
+BLOCKS = 24
+ENDINGS = 4000
+"""Most moves of the end, which needs some hundreds."""
+
+
+class Scenes(RuleBasedStateMachine):
+    """Arrivals, aborts, reports, values, loads, pauses and steps in any order."""
+
+    scene: Scene
+
+    @initialize(
+        depth=st.sampled_from([1, 2]),
+        drafts=st.sampled_from([0, 3]),
+        adapters=st.booleans(),
+        discipline=st.sampled_from(["timely", "pud", "fcfs", "justitia"]),
+        policy=st.sampled_from(["fcfs", "priority"]),
+    )
+    def begin(self, depth: int, drafts: int, adapters: bool, discipline: str, policy: str) -> None:
+        self.connector = StubConnector({})
+        options: dict[str, Any] = {"enable_lora": True, "max_loras": 1} if adapters else {}
+        self.adapters = adapters
+        self.scene = Scene(
+            blocks=BLOCKS, depth=depth, drafts=drafts, accept=lambda name: len(self.scene.outputs[name]) % 4,
+            budget=64, max_num_seqs=6, policy=policy, connector=self.connector,
+            timely={"discipline": discipline}, **options,
+        )  # fmt: skip
+        self.tokens: dict[str, int] = {}
+        self.aborted: set[str] = set()
+
+    @rule(
+        prompt=st.integers(1, 90),
+        segments=st.lists(st.tuples(st.integers(1, 6), st.floats(0.0, 2.0), st.booleans()), max_size=4),
+        loaded=st.booleans(),
+        adapter=st.integers(0, 2),
+        priority=st.integers(0, 2),
+    )
+    def arrive(
+        self, prompt: int, segments: list[tuple[int, float, bool]], loaded: bool, adapter: int, priority: int
+    ) -> None:
+        name = f"r{len(self.tokens)}"
+        tokens = sum(segment[0] for segment in segments) or 8
+        if loaded and prompt > BLOCK_TOKENS:
+            self.connector.external_tokens = {
+                **self.connector.external_tokens, name: (prompt - 1) // BLOCK_TOKENS * BLOCK_TOKENS,
+            }  # fmt: skip
+        timely = self.scene.plan(*segments, task_id=name) if segments else None
+        self.tokens[name] = tokens
+        self.scene.add(
+            name, prompt, tokens, timely, adapter=adapter if self.adapters else 0, priority=priority
+        )
+
+    @rule(steps=st.integers(1, 6))
+    def go_on(self, steps: int) -> None:
+        for _ in range(steps):
+            self.scene.step()
+            self.scene.check()
+
+    @rule(seconds=st.sampled_from([0.01, 0.3, 3.0]))
+    def wait(self, seconds: float) -> None:
+        self.scene.clock.advance_to(self.scene.clock.now() + seconds)
+
+    @rule(number=st.integers(0, 30))
+    def abort(self, number: int) -> None:
+        names = sorted(self.scene.held)
+        if names:
+            name = names[number % len(names)]
+            self.aborted.add(name)
+            self.scene.scheduler.finish_requests([name], RequestStatus.FINISHED_ABORTED)
+
+    @rule()
+    def give_values(self) -> None:
+        for state in list(self.scene.scheduler.live):
+            if state.job.awaiting is not None:
+                answer = self.scene.report(state.task_id, state.job.awaiting, "value", value="box")
+                assert answer == {"known": True}
+
+    @rule()
+    def report_done(self) -> None:
+        for state in list(self.scene.scheduler.live):
+            if state.segments and state.job.awaiting is None:
+                index = len(state.segments) - 1
+                assert "error" not in self.scene.report(state.task_id, index, "done", elapsed_s=0.1)
+
+    @rule()
+    def loads_arrive(self) -> None:
+        self.scene.received |= self.connector.loading
+        self.connector.loading = set()
+
+    @rule(state=st.sampled_from([PauseState.UNPAUSED, PauseState.PAUSED_NEW, PauseState.PAUSED_ALL]))
+    def pause(self, state: PauseState) -> None:
+        self.scene.scheduler.set_pause_state(state)
+
+    @precondition(
+        lambda self: not self.scene.in_flight and not self.connector.loading and not self.scene.received
+    )
+    @rule()
+    def reset_prefix_cache(self) -> None:
+        if not any(r.num_computed_tokens for r in self.scene.scheduler.kv_holding_waiting):
+            self.scene.scheduler.reset_prefix_cache(reset_running_requests=True)
+
+    @invariant()
+    def queues_and_blocks_agree(self) -> None:
+        if hasattr(self, "scene"):
+            self.scene.check()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "scene"):
+            return
+        scene = self.scene
+        scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+        for _ in range(ENDINGS):
+            if not scene.held and not scene.in_flight and not scene.scheduler.requests:
+                break
+            self.give_values()
+            self.loads_arrive()
+            scene.check()
+            if scene.in_flight or scene.scheduler.has_requests():
+                scene.step()
+                continue
+            wait_s = scene.scheduler.seconds_to_resume()
+            assert wait_s is not None, f"nothing will happen; held: {scene.held}"
+            scene.clock.advance_to(scene.clock.now() + wait_s)
+        assert not scene.held, f"requests starve: {scene.held}"
+        for name, tokens in self.tokens.items():
+            if name in self.aborted:
+                continue
+            assert len(scene.outputs[name]) == tokens, name
+            places = [token - FIRST_TOKEN for token in scene.outputs[name]]
+            assert places == sorted(set(places)), f"{name}: a token is repeated or out of order"
+        scene.check_empty()
+
+
+TestRandomScenes = Scenes.TestCase
+TestRandomScenes.settings = settings(
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
