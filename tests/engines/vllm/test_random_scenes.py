@@ -11,8 +11,6 @@ pytest.importorskip("vllm")
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from vllm.v1.core.sched.interface import PauseState
-from vllm.v1.request import RequestStatus
 
 from tests.support.vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubConnector
 
@@ -81,6 +79,8 @@ class Scenes(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 30))
     def abort(self, number: int) -> None:
+        from vllm.v1.request import RequestStatus
+
         names = sorted(self.scene.held)
         if names:
             name = names[number % len(names)]
@@ -106,9 +106,11 @@ class Scenes(RuleBasedStateMachine):
         self.scene.received |= self.connector.loading
         self.connector.loading = set()
 
-    @rule(state=st.sampled_from([PauseState.UNPAUSED, PauseState.PAUSED_NEW, PauseState.PAUSED_ALL]))
-    def pause(self, state: PauseState) -> None:
-        self.scene.scheduler.set_pause_state(state)
+    @rule(state=st.sampled_from(["UNPAUSED", "PAUSED_NEW", "PAUSED_ALL"]))
+    def pause(self, state: str) -> None:
+        from vllm.v1.core.sched.interface import PauseState
+
+        self.scene.scheduler.set_pause_state(PauseState[state])
 
     @precondition(
         lambda self: not self.scene.in_flight and not self.connector.loading and not self.scene.received
@@ -127,9 +129,9 @@ class Scenes(RuleBasedStateMachine):
         if not hasattr(self, "scene"):
             return
         scene = self.scene
-        scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+        self.pause("UNPAUSED")
         for _ in range(ENDINGS):
-            if not scene.held and not scene.in_flight and not scene.scheduler.requests:
+            if not scene.held and not scene.in_flight and not scene.scheduler.has_requests():
                 break
             self.give_values()
             self.loads_arrive()
@@ -152,7 +154,7 @@ class Scenes(RuleBasedStateMachine):
 
 TestRandomScenes = Scenes.TestCase
 TestRandomScenes.settings = settings(
-    max_examples=25,
+    max_examples=20,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,

@@ -162,18 +162,15 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             self.blocks.evict(self.live[str(request_id)], now)
         self._token_caps = {str(job_id): tokens for job_id, tokens in plan.tokens.items()}
         self._order_running()
-        table = self.controller.table
-        was_resident: dict[str, bool] = {}
         chosen: list[Request] = []
         for request_id in self._token_caps:
-            state = self.live[request_id]
-            was_resident[request_id] = bool(table.resident[state.job.row])
-            if state.request.status != RequestStatus.RUNNING and state.request in self.waiting:
-                self.deferred_waiting.discard(state.request)
-                chosen.append(state.request)
+            request = self.live[request_id].request
+            if request.status != RequestStatus.RUNNING and request in self.waiting:
+                self.deferred_waiting.discard(request)
+                chosen.append(request)
         with self.waiting.showing(chosen):
             output = super().schedule(throttle_prefills)
-        self._settle(output, was_resident, now)
+        self._settle(output, now)
         for request in chosen:
             if request.status != RequestStatus.RUNNING:
                 self._readiness.check(self.live[request.request_id], now)
@@ -234,7 +231,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         """Whether vLLM passed over a chosen request for another reason than want of blocks."""
         return any(request in self.deferred_waiting for request in chosen)
 
-    def _settle(self, output: SchedulerOutput, was_resident: Mapping[str, bool], now: float) -> None:
+    def _settle(self, output: SchedulerOutput, now: float) -> None:
         """Bring the table in line with what vLLM scheduled."""
         table = self.controller.table
         step = StepInFlight(now)
@@ -246,7 +243,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             request, row = state.request, state.job.row
             self.controller.started(state.job)
             computed_tokens = request.num_computed_tokens
-            if state.evicted_context_tokens and not was_resident.get(request_id, True):
+            if state.evicted_context_tokens:
                 again = state.evicted_context_tokens - (computed_tokens - tokens)
                 self.controller.recomputed(state.job, max(0, again))
                 state.evicted_context_tokens = 0
