@@ -265,14 +265,13 @@ def test_a_request_that_waits_with_its_value_gives_up_its_blocks() -> None:
 
 
 def test_parking_keeps_vllms_own_distance_between_decodes() -> None:
-    scene = Scene()
+    scene = Scene(timely={"discipline": "edf"})  # no opportunistic decode
     request = scene.add("plan", 20, 12, scene.plan((4, 0.2), (8, 0.1)))
     scene.run(until=lambda: len(scene.outputs["plan"]) == 4)
     # As the newer runner sets it under pipeline parallelism: three steps between decodes of a request.
     own = request.next_decode_eligible_step = scene.scheduler.current_step + 3
     scene.add("beside", 20, 2)
     scene.scheduler.live["plan"].job.table.resume_s[0] = 100.0
-    scene.scheduler.controller.discipline.RIDE_S = 0.0
     scene.step()
     assert request.next_decode_eligible_step > own
     scene.scheduler.live["plan"].job.table.resume_s[0] = 0.0
