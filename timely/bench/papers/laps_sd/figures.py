@@ -119,7 +119,7 @@ def figure_5(evaluation: Evaluation) -> list[Claim]:
                 f"fig5.{other}", f"Fig. 5: average latency lower than under {other}, 10 to 50 requests", paper,
                 lower("laps-sd", other), "%", near(paper, neutral=0.0),
                 f"{each}; non-preemptive order by true execution time: {mean(lower('clairvoyant', other)):.1f}%."
-                " No non-preemptive order can do better on these workloads; a preemptive one might",
+                " About the bound of non-preemptive orders on these workloads; it says nothing of preemptive ones",
             )
         )  # fmt: skip
     leads = [
