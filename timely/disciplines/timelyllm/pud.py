@@ -9,6 +9,8 @@ Where the paper leaves something open, this is decided here:
 * Beyond the cutoff utility is negative, and Eq. 4 would rank the least late job last.
   Such jobs rank below all that have utility to gain.
   All are expected to take the same time, so among them the steepest loss goes first.
+* Admission is taken at its word: while the most urgent row of the pool is late, no other row joins.
+  A segment is short. An ordinary request is long, and once late it runs alone until it ends.
 * The paper's utility functions all decline. A flat one (``alpha`` zero) keeps its ERT as slack and closes no admission.
 """
 
@@ -37,7 +39,7 @@ class Pud(KeyedDiscipline):
         summary="potential utility density U / (G L), latency-guided admission",
         source="TimelyLLM Eq. 4, sections 4.3 and 4.4, constants of section 7.1",
         good_at="mixed urgent and normal robot tasks with time-utility functions",
-        starves="jobs past their cutoff wait while others still have utility to gain",
+        starves="jobs past their cutoff; and while the most urgent running job is late, no other job joins",
     )
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
