@@ -67,7 +67,7 @@ class Household:
 
 @pytest.fixture
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Household:
-    monkeypatch.setattr(script, "missing", list)
+    monkeypatch.setattr(script, "absent_packages", list)
     return Household(tmp_path)
 
 
@@ -109,7 +109,7 @@ def test_a_torn_stamp_means_everything_again(house: Household, content: str) -> 
 
 def test_what_the_machine_lacks_is_one_line(house: Household, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        script, "missing", lambda: [("build-essential", "a C++ compiler"), ("libnuma1", "libnuma")]
+        script, "absent_packages", lambda: [("build-essential", "a C++ compiler"), ("libnuma1", "libnuma")]
     )
     with pytest.raises(script.SetupFailed) as caught:
         house.set_up()

@@ -23,9 +23,9 @@ from timely.plans.skill_set import NUMERIC, SkillSet
 from timely.plans.units import convert
 from timely.plans.validation import check_segment
 
-DEADLINE_S = 120.0
+DEADLINE_S = 600.0
 MAX_TOKENS = 64
-CONCURRENCY = 32
+CONCURRENCY = 16
 
 
 @dataclass(slots=True)
