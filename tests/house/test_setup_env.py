@@ -123,7 +123,7 @@ def test_a_missing_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         script.shutil, "which", lambda name: None if name in ("c++", "g++") else f"/usr/bin/{name}"
     )
-    assert ("build-essential", "a C++ compiler") in script.missing()
+    assert ("build-essential", "a C++ compiler") in script.absent_packages()
 
 
 def test_a_failing_command_shows_its_end_and_names_its_log(
