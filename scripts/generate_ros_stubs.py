@@ -57,8 +57,8 @@ def parse(text: str, package: str = "timely_interfaces") -> Part:
         if constant := CONSTANT.fullmatch(line):
             kind, name, value = constant.groups()
             part.constants.append((name, repr(value) if kind == "string" else value))
-        elif found := FIELD.fullmatch(line):
-            kind, array, name = found.groups()
+        elif match := FIELD.fullmatch(line):
+            kind, array, name = match.groups()
             python = PYTHON_TYPES.get(kind, "")
             if not python:
                 owner, _, python = kind.rpartition("/")

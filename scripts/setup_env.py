@@ -1,5 +1,7 @@
 """Make the environment that the project runs in: ``.venv``, and ``.venv-robots`` for the robots' vendor SDKs.
 
+Usage::
+
     python3 scripts/setup_env.py [main|robots]     make or update it; silent if it is up to date
     python3 scripts/setup_env.py missing           print the Debian packages this machine lacks
     python3 scripts/setup_env.py lock              resolve the dependencies anew into requirements/

@@ -2,8 +2,8 @@
 
     .venv-robots/bin/python examples/robots/five_robots.py --seconds 90
 
-Starts a server (.venv/bin/timely), five emulators, and the fleet; sends every robot one task after the other, and now
-and then calls one away with an urgent task. Then it compares the emulators' own logs with the segments that were sent:
+Starts a server (.venv/bin/timely), five emulators and the fleet. Sends every robot one task after the other, and
+sometimes an urgent one in between. Then it compares the emulators' own logs with the segments that were sent:
 every action has to be in one of them, once, in order. Ends with status 1 if one is not.
 """
 
@@ -120,19 +120,19 @@ def atoms_of(sent: Sent) -> list[Atom]:
     for text in began:
         parser.feed(text)
         ends.append(parser.position)
-    found: list[Atom] = []
+    audit: list[Atom] = []
 
     def call_atoms(call: Call, certain: bool) -> None:
         segment = next((n for n, end in enumerate(ends) if call.at < end), len(ends) - 1)
         if call.skill in COMMANDS:
             amount = call.args[0] if isinstance(call.args[0], (int, float)) else r"\d+"
-            found.append(Atom(f"{COMMANDS[call.skill]} {amount}", certain, segment, call.text))
+            audit.append(Atom(f"{COMMANDS[call.skill]} {amount}", certain, segment, call.text))
         elif call.skill == "approach":
-            found.append(Atom("forward 100", certain, segment, call.text))
+            audit.append(Atom("forward 100", certain, segment, call.text))
         elif call.skill in COMPOUND:
-            found.extend(Atom(pattern, False, segment, call.text) for pattern in COMPOUND[call.skill])
+            audit.extend(Atom(pattern, False, segment, call.text) for pattern in COMPOUND[call.skill])
         elif call.skill in ARM:
-            found.extend(Atom(pattern, certain, segment, call.text) for pattern in ARM[call.skill])
+            audit.extend(Atom(pattern, certain, segment, call.text) for pattern in ARM[call.skill])
 
     def walk(node: Any, certain: bool) -> None:
         if isinstance(node, Block):
@@ -150,7 +150,7 @@ def atoms_of(sent: Sent) -> list[Atom]:
                 call_atoms(call, certain)
 
     walk(parser.program.body, True)  # which a cut may have left open
-    return found
+    return audit
 
 
 def audit(records: Sequence[dict[str, Any]], tasks: Sequence[Sent]) -> tuple[int, list[str]]:
@@ -166,7 +166,7 @@ def audit(records: Sequence[dict[str, Any]], tasks: Sequence[Sent]) -> tuple[int
     # Near the end of one plan and the start of the next both may explain a command: follow all ways to read it.
     readings, wrong = {(0, 0)}, list[str]()
     for at_s, command in actions:
-        found = {
+        audit = {
             (number, place + 1)
             for current, position in readings
             for number in range(current, len(plans))
@@ -174,15 +174,15 @@ def audit(records: Sequence[dict[str, Any]], tasks: Sequence[Sent]) -> tuple[int
                 atoms[number], position if number == current else 0, command, plans[number], at_s
             )
         }
-        if not found:
+        if not audit:
             around = [plan.texts for plan in plans if plan.ended_s + LATE_S >= at_s][:2]
             wrong.append(f"{command} at {at_s:.2f} s is in no segment, or again, or out of order: {around}")
-        readings = found or readings
+        readings = audit or readings
     return len(actions), wrong
 
 
 def _places(atoms: Sequence[Atom], start: int, command: str, plan: Sent, at_s: float) -> Iterator[int]:
-    """DronePose the plan may say this command next, without leaving out anything that had to come before."""
+    """Where the plan may have this command next, without leaving out anything that had to come before."""
     if not min(plan.started_s.values()) - EARLY_S <= at_s <= plan.ended_s + LATE_S:
         return
     for place in range(start, len(atoms)):
@@ -239,11 +239,21 @@ def fleet_of(first: int) -> tuple[dict[str, Any], dict[str, str]]:
     robots: dict[str, Any] = {}
     for name, host in hosts.items():
         if name.startswith("drone"):
-            given: dict[str, Any] = {"host": host, "command_port": 18889, "things": ROOM}
-            robots[name] = {"driver": "tello", "profile": "tello", "skill_set": "drone", "parameters": given}
+            parameters: dict[str, Any] = {"host": host, "command_port": 18889, "things": ROOM}
+            robots[name] = {
+                "driver": "tello",
+                "profile": "tello",
+                "skill_set": "drone",
+                "parameters": parameters,
+            }
         else:
-            given = {"host": host, "things": DESK, "speed_percent": 60.0}
-            robots[name] = {"driver": "indy7", "profile": "indy7", "skill_set": "arm", "parameters": given}
+            parameters = {"host": host, "things": DESK, "speed_percent": 60.0}
+            robots[name] = {
+                "driver": "indy7",
+                "profile": "indy7",
+                "skill_set": "arm",
+                "parameters": parameters,
+            }
     return {"robots": robots, "bridge": {"on_busy": "preempt"}}, hosts
 
 
@@ -372,11 +382,11 @@ def main() -> int:
     options = parser.parse_args()
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     with tempfile.TemporaryDirectory(prefix="five-robots-") as folder, ExitStack() as parts:
-        found = _run(options, Path(folder), parts)
+        audit = _run(options, Path(folder), parts)
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
-    return 1 if found["wrong"] else 0
+        options.json.write_text(json.dumps(audit, indent=2) + "\n")
+    print(json.dumps(audit, indent=2))
+    return 1 if audit["wrong"] else 0
 
 
 def _run(options: argparse.Namespace, folder: Path, parts: ExitStack) -> dict[str, Any]:

@@ -63,8 +63,8 @@ def record_command(
 ) -> None:
     """Turn event logs or ROS 2 recordings into a trace or into runs to fit; or drive a robot through a grid of skills.
 
-    With --grid and --fleet: every run is a line of the output the moment it ends, in an order that the seed fixes, and
-    the same command again goes on where an interrupted recording stopped.
+    With --grid and --fleet: every run becomes a line of the output when it ends. The seed fixes the order. The same
+    command continues an interrupted recording.
     """
     if grid is not None:
         if files or fleet is None:

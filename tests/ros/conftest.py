@@ -18,8 +18,8 @@ collect_ignore_glob = ["*/test_ros_*.py", "test_ros_*.py"] if MISSING else []
 if not MISSING:
     from timely_ros_bench.faults.dds_cut import udp_only
 
-    # Before any context is made: everything stays on this machine, and goes by UDP. Over Fast DDS's shared memory an
-    # action is now and then not discovered at all (1 of 544 tests, and 7 of 84 beside an engine at work).
+    # Before any context is made: everything stays on this machine, and goes by UDP.
+    # Over Fast DDS's shared memory an action is sometimes not discovered: in 1 of 544 tests, alone.
     _profile = tempfile.TemporaryDirectory(prefix="timely-tests-")
     os.environ.update(udp_only(Path(_profile.name)))
 
@@ -66,8 +66,9 @@ def domain_id() -> int:
 
 
 FLYING_ELSEWHERE = ("test_ros_faults.py", "test_ros_five_robots.py")
-"""Their Tello drivers are processes of their own. djitellopy holds its UDP ports until the process ends that loaded
-it, so they come before the tests that fly in this one."""
+"""Their Tello drivers are processes of their own. djitellopy holds its UDP ports until its process ends.
+
+So they come before the tests that fly in this process."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

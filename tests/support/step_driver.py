@@ -1,7 +1,7 @@
 """A minimal behaving engine for tests: the controller, a virtual clock, KV blocks as a number, robots that report.
 
-Not a performance model: each step computes what the plan says, checks the plan against the contract on the way and
-lets robots execute and report. Everything random comes from the seed.
+It is no performance model. Each step computes what the plan says and checks the plan against the contract. Robots
+execute and report. Everything random comes from the seed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class StepDriver:
         self._counter = itertools.count()
         self._left: dict[JobId, list[tuple[int, float, bool]]] = {}
         self._steady: tuple[set[JobId], int] | None = None
-        """Who ran and how many could in the last step, if its plan said steady and nothing has happened since."""
+        """The jobs of the last step and the number of runnable ones, if its plan was steady and no event followed."""
         for work in works:
             self.at(work.spec.arrival_s, lambda work=work: self._arrive(work))
             if work.cancel_s < math.inf:

@@ -1,7 +1,7 @@
 """Builds the rosidl package with CMake and packs the result as a wheel; colcon builds the same CMakeLists.txt itself.
 
-The generated Python package goes into the wheel as it is; the type support libraries and the ament index go into the
-wheel's data files, so that they land in the environment's ``lib/`` and ``share/``, where rclpy's own wheels put theirs.
+The generated Python package goes into the wheel as it is. The type support libraries and the ament index go into the
+wheel's data files. They land in the environment's ``lib/`` and ``share/``, as those of rclpy's own wheels do.
 """
 
 from __future__ import annotations

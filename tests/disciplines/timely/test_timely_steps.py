@@ -167,7 +167,7 @@ def test_while_memory_is_short_a_plan_is_better_complete_than_waiting() -> None:
 
 
 def test_robots_that_report_fill_the_step_and_one_more_comes_along() -> None:
-    """Who runs dry first boards first: up to four sequences, and one when there are four already."""
+    """The plan whose robot runs dry first joins first: up to four sequences, and one beyond four."""
     names = ["e", "d", "c", "b", "a"]
     for running, boarded in ((1, {"a", "b", "c"}), (3, {"a"}), (6, {"a"})):
         scene = Scene()

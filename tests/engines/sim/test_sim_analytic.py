@@ -47,8 +47,8 @@ def test_stream_generates_on() -> None:
 
 
 def test_segmented_parks_until_the_robot_runs_dry() -> None:
-    # timely resumes lead_s before the end of segment 0 at 1.028; the lead is 2 * 10 tokens at the learned speed and
-    # 58 ms, so certainly not at once, and in time.
+    # timely resumes lead_s before the end of segment 0 at 1.028. The lead is 2 * 10 tokens at the learned speed and
+    # 58 ms: not at once, and in time.
     (record,) = run([task(0, network_s=0.008)], discipline="timely").records
     assert 0.3 < record.ready_s[1] < 1.028
     assert record.waiting_time_s == approx(0.028)

@@ -73,9 +73,9 @@ def test_nothing_is_computed_beyond_the_last_token() -> None:
 
 
 def test_launching_prompts_hides_the_end_of_the_step_before() -> None:
-    # Step 1 is the first prompt: launched for 50 ms, and no end is seen before. Then a step each 10 ms, until step 6
-    # with the second prompt is composed at 80 ms and launched for 50: the end of step 5 is seen at 130, and that of
-    # step 6, which ran meanwhile, at once; six steps more.
+    # Step 1 is the first prompt: launched for 50 ms, and no end is seen before. Then a step ends each 10 ms.
+    # Step 6 with the second prompt is composed at 80 ms and launched for 50.
+    # So the end of step 5 is seen at 130, and that of step 6, which ran meanwhile, at once. Six steps follow.
     tasks = [task(0, plan=((12, 1.0),)), task(1, arrival_s=0.075, plan=((1, 1.0),))]
     done = run(tasks, ahead(launch_prompts_s=0.05), discipline="fcfs", mode="stream")
     first, second = done.records

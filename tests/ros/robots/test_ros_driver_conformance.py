@@ -230,11 +230,11 @@ def test_cancel_ends_the_motion_at_once(bench: Bench) -> None:
     task = bench.task()
     moving, waiting = bench.send(0, bench.subject.long, task), bench.send(1, bench.subject.short, task)
     eventually(lambda: moving.feedback, "it never began")
-    asked = moving.cancel()
+    asked_s = moving.cancel()
     result = moving.result()
     assert (result.outcome, result.error_code) == ("cancelled", ErrorCode.SEGMENT_CANCELLED)
     assert moving.status == GoalStatus.STATUS_CANCELED
-    assert moving.ended_s - asked < AT_ONCE_S
+    assert moving.ended_s - asked_s < AT_ONCE_S
     assert result.executed
     assert waiting.result().outcome == "cancelled"
     assert bench.one(bench.subject.short).outcome == "done"
@@ -243,11 +243,11 @@ def test_cancel_ends_the_motion_at_once(bench: Bench) -> None:
 def test_stop_works_while_it_moves_and_needs_a_reset(bench: Bench) -> None:
     moving = bench.send(0, bench.subject.long, bench.task())
     eventually(lambda: moving.feedback, "it never began")
-    asked = time.monotonic()
+    asked_s = time.monotonic()
     assert bench.stop().success
     result = moving.result()
     assert (result.outcome, result.error_code) == ("cancelled", ErrorCode.DRIVER_STOPPED)
-    assert moving.ended_s - asked < AT_ONCE_S
+    assert moving.ended_s - asked_s < AT_ONCE_S
     assert bench.one(bench.subject.short).error_code == ErrorCode.DRIVER_STOPPED
     assert bench.stop().success, "twice is fine"
     assert bench.reset().success

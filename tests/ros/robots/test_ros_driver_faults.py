@@ -50,7 +50,7 @@ class Waiting:
 
 
 class Rig:
-    """A driver at work, given segments directly: what goes wrong here is between it and its robot."""
+    """A driver at work, parameters segments directly: what goes wrong here is between it and its robot."""
 
     def __init__(self, driver: DriverNode, skill_set: str) -> None:
         self.driver = driver
@@ -86,13 +86,13 @@ def at_work(kind: str, skill_set: str, domain_id: int, overrides: Mapping[str, A
 
 
 def drone_at_work(host: str, domain_id: int, **more: Any) -> Any:
-    given = {"host": host, "command_port": 18889, "profile": "tello", "things": ["cat:0:200"], **more}
-    return at_work("tello", "drone", domain_id, given)
+    parameters = {"host": host, "command_port": 18889, "profile": "tello", "things": ["cat:0:200"], **more}
+    return at_work("tello", "drone", domain_id, parameters)
 
 
 def arm_at_work(host: str, domain_id: int) -> Any:
-    given = {"host": host, "profile": "indy7", "things": ["cup:0.45,-0.1,0.1", "plate:0.4,0.2,0.1"]}
-    return at_work("indy7", "arm", domain_id, {**given, "speed_percent": 10.0})
+    parameters = {"host": host, "profile": "indy7", "things": ["cup:0.45,-0.1,0.1", "plate:0.4,0.2,0.1"]}
+    return at_work("indy7", "arm", domain_id, {**parameters, "speed_percent": 10.0})
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -101,7 +101,7 @@ def test_a_network_that_loses_and_repeats_a_fifth_never_moves_a_drone_twice(
 ) -> None:
     faults = NetworkFaults(loss=0.2, duplicate=0.2, delay_s=0.005, jitter_s=0.03)
     plan = ["mf(21);", "tc(31);", "mu(22);", "mb(23);", "tu(32);", "ml(24);", "md(25);", "mr(26);"]
-    wanted = ["forward 21", "cw 31", "up 22", "back 23", "ccw 32", "left 24", "down 25", "right 26"]
+    expected = ["forward 21", "cw 31", "up 22", "back 23", "ccw 32", "left 24", "down 25", "right 26"]
     outcomes = []
     with emulated_tello(next(_hosts), faults=faults, seed=seed) as drone:
         with drone_at_work(drone.address[0], domain_id) as rig:
@@ -111,12 +111,12 @@ def test_a_network_that_loses_and_repeats_a_fifth_never_moves_a_drone_twice(
                 assert done.outcome == "done" or (done.code and done.message)
                 outcomes.append(done.outcome)
         moved = [record["command"] for record in drone.journal.records("motion")]
-    flown = [command for command in moved if command in wanted]
-    assert flown == [command for command in wanted if command in flown], "twice, or out of order"
-    done = [command for command, outcome in zip(wanted, outcomes, strict=True) if outcome == "done"]
+    flown = [command for command in moved if command in expected]
+    assert flown == [command for command in expected if command in flown], "twice, or out of order"
+    done = [command for command, outcome in zip(expected, outcomes, strict=True) if outcome == "done"]
     assert set(done) <= set(flown), "reported as done, and never flown"
     assert len(done) >= 5, outcomes
-    allowed = {*wanted, "takeoff", "land"}
+    allowed = {*expected, "takeoff", "land"}
     assert set(moved) <= allowed
 
 
@@ -183,14 +183,14 @@ def test_a_geofence_holds_before_anything_is_sent(domain_id: int, tmp_path: Path
             assert rig.one("mf(60);").code == ErrorCode.OUT_OF_LIMITS
             assert rig.one("tc(180);").outcome == "done"
             assert rig.one("mf(60);").outcome == "done", "home again"
-        wanted = ["takeoff", "forward 60", "cw 180", "forward 60", "land"]
+        expected = ["takeoff", "forward 60", "cw 180", "forward 60", "land"]
 
         def flown() -> list[str]:
             return [str(record["command"]) for record in drone.journal.records("motion")]
 
         # A motion is in the journal when it is over; the landing goes on while the driver is taken down.
-        eventually(lambda: len(flown()) >= len(wanted), f"flown: {flown()}", timeout_s=30.0)
-        assert flown() == wanted
+        eventually(lambda: len(flown()) >= len(expected), f"flown: {flown()}", timeout_s=30.0)
+        assert flown() == expected
 
 
 def test_a_stop_reaches_the_drone_at_once_and_again_if_it_is_lost(domain_id: int) -> None:
@@ -227,8 +227,8 @@ def test_an_arm_stops_at_once_and_brakes(domain_id: int) -> None:
             rig.work.stop()
             assert moving.result().code == ErrorCode.DRIVER_STOPPED
             eventually(lambda: arm.look().motion is None)
-            told = [r["t_s"] for r in arm.journal.records("command") if r["command"] == "StopMotion"]
-            delays.append(next(t_s for t_s in told if t_s >= asked_s) - asked_s)
+            stops_s = [r["t_s"] for r in arm.journal.records("command") if r["command"] == "StopMotion"]
+            delays.append(next(t_s for t_s in stops_s if t_s >= asked_s) - asked_s)
             rig.work.reset()
         assert min(delays) < 0.1
         assert max(delays) < AT_ONCE_S

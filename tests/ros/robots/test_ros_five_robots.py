@@ -20,7 +20,7 @@ SCRIPT = EXAMPLES / "five_robots.py"
 def test_five_robots_do_what_they_are_sent_and_nothing_else(tmp_path: Path, domain_id: int) -> None:
     need("djitellopy")
     need("neuromeka")
-    file = tmp_path / "found.json"
+    file = tmp_path / "report.json"
     command = [sys.executable, str(SCRIPT), "--engine", "scripted", "--seconds", "5", "--urgent-every", "2.5"]
     command += ["--timely", str(Path(sys.executable).with_name("timely")), "--json", str(file)]
     done = subprocess.run(
@@ -32,11 +32,11 @@ def test_five_robots_do_what_they_are_sent_and_nothing_else(tmp_path: Path, doma
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    found = json.loads(file.read_text())
-    assert found["wrong"] == []
-    assert all(actions > 0 for actions in found["actions"].values()), found["actions"]
-    assert sum(found["outcomes"].values()) >= 6
-    assert found["outcomes"]["complete"] >= 4
+    report = json.loads(file.read_text())
+    assert report["wrong"] == []
+    assert all(actions > 0 for actions in report["actions"].values()), report["actions"]
+    assert sum(report["outcomes"].values()) >= 6
+    assert report["outcomes"]["complete"] >= 4
 
 
 @pytest.fixture

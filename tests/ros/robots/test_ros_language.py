@@ -79,8 +79,8 @@ def test_any_cut_into_segments_gives_the_same_calls() -> None:
         ["?iv('a')==True{", "mf(20);", "2{", "tc(30);", "mu(20)}", "}", ":{", "md(20);}", "l('x');"],
         ["?iv('a')==True{mf(20);2{tc(30);", "mu(20)}}:{md(20);", "}l('x');"],
     ]
-    found = [run(cut, is_visible=True)[0].calls for cut in cuts]
-    assert found == [["iv('a')", "mf(20)", "tc(30)", "mu(20)", "tc(30)", "mu(20)", "l('x')"]] * 3
+    calls = [run(cut, is_visible=True)[0].calls for cut in cuts]
+    assert calls == [["iv('a')", "mf(20)", "tc(30)", "mu(20)", "tc(30)", "mu(20)", "l('x')"]] * 3
 
 
 def test_a_variable_reaches_the_call() -> None:

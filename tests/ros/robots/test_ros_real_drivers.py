@@ -42,7 +42,7 @@ PICKS = {
 COMMANDS = {"mf": "forward", "mb": "back", "mu": "up", "md": "down", "tc": "cw", "tu": "ccw"}
 
 
-def told(segments: list[str]) -> list[str]:
+def expected_commands(segments: list[str]) -> list[str]:
     """What a Tello must be told for these segments, as far as they say it themselves."""
     calls = re.findall(r"\b(mf|mb|mu|md|tc|tu)\((\d+)\)", "".join(segments))
     return [f"{COMMANDS[skill]} {amount}" for skill, amount in calls]
@@ -58,12 +58,22 @@ def test_every_action_of_five_robots_was_in_a_segment_that_was_sent_once_and_in_
         arms = {f"arm{n}": stack.enter_context(emulated_indy7(f"127.0.0.{90 + n}")) for n in (1, 2)}
         robots: dict[str, Any] = {}
         for name, drone in drones.items():
-            given = {"host": drone.address[0], "command_port": 18889, "things": ["cat:40:150"]}
-            robots[name] = {"driver": "tello", "profile": "tello", "skill_set": "drone", "parameters": given}
+            parameters = {"host": drone.address[0], "command_port": 18889, "things": ["cat:40:150"]}
+            robots[name] = {
+                "driver": "tello",
+                "profile": "tello",
+                "skill_set": "drone",
+                "parameters": parameters,
+            }
         for name, arm in arms.items():
             things = ["cup:0.45,-0.1,0.1", "plate:0.4,0.2,0.1"]
-            given = {"host": arm.host, "things": things, "speed_percent": 60.0}
-            robots[name] = {"driver": "indy7", "profile": "indy7", "skill_set": "arm", "parameters": given}
+            parameters = {"host": arm.host, "things": things, "speed_percent": 60.0}
+            robots[name] = {
+                "driver": "indy7",
+                "profile": "indy7",
+                "skill_set": "arm",
+                "parameters": parameters,
+            }
         fleet = start_fleet(
             fleet_of({"server_url": "http://fake", "robots": robots, "bridge": {"on_busy": "preempt"}}),
             domain_id=domain_id,
@@ -96,13 +106,15 @@ def test_every_action_of_five_robots_was_in_a_segment_that_was_sent_once_and_in_
         flown = {
             name: [r["command"] for r in drone.journal.records("motion")] for name, drone in drones.items()
         }
-        assert [c for c in flown["drone3"] if c not in ("takeoff", "land")] == told(FLIGHTS["rise"])
+        assert [c for c in flown["drone3"] if c not in ("takeoff", "land")] == expected_commands(
+            FLIGHTS["rise"]
+        )
         sent = [part.segment.text for goal in (goals["drone2"], urgent) for part in goal.feedback]
         square = [command for command in flown["drone2"] if command not in ("takeoff", "land")]
-        assert square == [command for command in told(sent) if command in square], (
+        assert square == [command for command in expected_commands(sent) if command in square], (
             "twice, unsent or out of order"
         )
-        assert square[-2:] == told(FLIGHTS["flee"])
+        assert square[-2:] == expected_commands(FLIGHTS["flee"])
         # From 41 cm ahead the cat is just out of view: one step of the scan shows it, a little to the left.
         assert flown["drone1"][1] == "forward 41"
         names = [command.split()[0] for command in flown["drone1"]]
@@ -164,9 +176,9 @@ def test_the_robot_of_the_guide_is_driven_by_under_100_lines(domain_id: int, rov
         assert fleet.drivers["rover1"].robot.status().position == pytest.approx((0.5, 0.25, 0.0))
         far = program.send(ExecuteTask, "/rover1/execute_task", task="far")
         eventually(lambda: far.feedback)
-        asked = far.cancel()
+        asked_s = far.cancel()
         assert far.result().outcome == "cancelled"
-        assert far.ended_s - asked < AT_ONCE_S
+        assert far.ended_s - asked_s < AT_ONCE_S
         refused = program.send(ExecuteTask, "/rover1/execute_task", task="too far").result()
         assert refused.outcome == "failed", refused
         assert program.send(ExecuteTask, "/rover1/execute_task", task="go").result().outcome == "complete"

@@ -43,7 +43,7 @@ def test_eyes_are_made_as_the_parameters_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("eyes", "things"),
+    ("detector", "things"),
     [
         ("no_such_module:Detector", []),
         ("math:Detector", []),
@@ -54,9 +54,9 @@ def test_eyes_are_made_as_the_parameters_say() -> None:
         ("", ["cat:0:100:sideways"]),
     ],
 )
-def test_eyes_that_cannot_be_are_refused(eyes: str, things: list[str]) -> None:
+def test_eyes_that_cannot_be_are_refused(detector: str, things: list[str]) -> None:
     with pytest.raises(MotionError) as caught:
-        make_detector(eyes, things)
+        make_detector(detector, things)
     assert caught.value.code == ErrorCode.INVALID_INPUT
 
 

@@ -34,9 +34,9 @@ def test_a_physics_robot_takes_as_long_at_any_speed(tmp_path: Path) -> None:
     for speed in ("8", "30"):
         folder = tmp_path / speed
         folder.mkdir()
-        found = samples_of(grid, folder, "--fleet", str(PHYSICS), "--robot", "arm1", "--speed", speed)
-        assert [sample.skill for sample in found] == ["pick", "place"]
-        times[speed] = [sample.elapsed_s for sample in found]
+        samples = samples_of(grid, folder, "--fleet", str(PHYSICS), "--robot", "arm1", "--speed", speed)
+        assert [sample.skill for sample in samples] == ["pick", "place"]
+        times[speed] = [sample.elapsed_s for sample in samples]
     assert times["8"] == pytest.approx(times["30"], rel=0.03)
     assert times["8"][0] > 1.5, "of the robot's time, not of ours"
 
@@ -44,9 +44,9 @@ def test_a_physics_robot_takes_as_long_at_any_speed(tmp_path: Path) -> None:
 def test_an_emulated_drone_is_measured_in_its_own_time(tmp_path: Path) -> None:
     physics = TelloPhysics(noise=0.01)
     with emulated_tello("127.0.0.95", speed=3.0, physics=physics) as drone:
-        given = {"host": drone.address[0], "command_port": 18889, "things": ["cat:0:200"]}
+        settings = {"host": drone.address[0], "command_port": 18889, "things": ["cat:0:200"]}
         robots = {
-            "drone1": {"driver": "tello", "profile": "tello", "skill_set": "drone", "parameters": given}
+            "drone1": {"driver": "tello", "profile": "tello", "skill_set": "drone", "parameters": settings}
         }
         fleet = tmp_path / "fleet.yaml"
         fleet.write_text(json.dumps({"robots": robots}))
@@ -55,16 +55,16 @@ begin: mu(20);
 repetitions: 2
 runs: [{do: ["mf({cm})", "mb({cm})"], with: {cm: [100]}}]
 """
-        found = samples_of(grid, tmp_path, "--fleet", str(fleet), "--speed", "3")
+        samples = samples_of(grid, tmp_path, "--fleet", str(fleet), "--speed", "3")
     # Reaction, 1 m/s with 1.5 m/s^2, settling: by the emulator's own physics, and the driver's own overhead. On a busy
     # machine some runs take longer; none of them a third of it, which is what our clock says.
     expected_s = physics.reaction_s + 1.0 / 1.5 + 1.0 + physics.settle_s
-    assert statistics.median(sample.elapsed_s for sample in found) == pytest.approx(expected_s, rel=0.25)
-    assert min(sample.elapsed_s for sample in found) > 0.9 * expected_s
+    assert statistics.median(sample.elapsed_s for sample in samples) == pytest.approx(expected_s, rel=0.25)
+    assert min(sample.elapsed_s for sample in samples) > 0.9 * expected_s
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("settings", "reason"),
     [
         ({"driver": "submarine"}, "unknown robot driver"),
         ({"driver": "sim", "wheels": 4}, "unknown key 'wheels'"),
@@ -86,17 +86,17 @@ runs: [{do: ["mf({cm})", "mb({cm})"], with: {cm: [100]}}]
         ({"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"things": ["cup:9,9"]}}, "geofence"),
     ],
 )
-def test_a_robot_that_cannot_be_opened(given: dict[str, Any], reason: str) -> None:
+def test_a_robot_that_cannot_be_opened(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=reason):
-        open_robot("robot1", given)
+        open_robot("robot1", settings)
 
 
 def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_path: Path) -> None:
     (tmp_path / "yard.yaml").write_text(
         "name: yard\nextends: mujoco-quadrotor\ngeofence: {radius_m: 1.0, z_m: [0, 2]}\n"
     )
-    given = {"driver": "mujoco", "profile": str(tmp_path / "yard.yaml"), "skill_set": "drone"}
-    robot = open_robot("robot1", {**given, "parameters": {"body": "quadrotor"}}, speed=30.0)
+    settings = {"driver": "mujoco", "profile": str(tmp_path / "yard.yaml"), "skill_set": "drone"}
+    robot = open_robot("robot1", {**settings, "parameters": {"body": "quadrotor"}}, speed=30.0)
     try:
         assert robot.execute("mf(90)", 30.0).outcome == "done"
         for text, reason in [
@@ -114,8 +114,8 @@ def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_pa
 
 
 def test_a_failure_is_an_outcome_and_the_next_plan_goes_on() -> None:
-    given = {"driver": "sim", "profile": "sim-arm", "skill_set": "arm", "parameters": {"speed": 50.0}}
-    robot = open_robot("robot1", given)
+    settings = {"driver": "sim", "profile": "sim-arm", "skill_set": "arm", "parameters": {"speed": 50.0}}
+    robot = open_robot("robot1", settings)
     try:
         assert robot.execute("pick('cup')", 10.0).outcome == "done"
         assert robot.execute("pick('cup')", 10.0).outcome == "failed"

@@ -48,7 +48,7 @@ class DroneRobot(Robot):
         raise NotImplementedError
 
     def here(self) -> DronePose:
-        """DronePose it is."""
+        """The pose."""
         raise NotImplementedError
 
     # --- Skills ---

@@ -1,7 +1,7 @@
 """Between plan text and motion: checks a segment against the robot, and interprets the segments of one task.
 
-Segments arrive one by one and may end inside a block, so an interpreter keeps variables and open blocks for the whole
-task and goes as far as the plan is known. It runs on the robot's motion thread and calls skills one at a time.
+Segments arrive one by one and may end inside a block. So an interpreter keeps variables and open blocks for the whole
+task, and executes as far as the plan has arrived. It runs on the robot's motion thread and calls skills one at a time.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ TASK_MM_PER_S, JOINT_DEG_PER_S = 1000.0, math.degrees(3.0)
 class Indy7Robot(Robot):
     """An Indy7, or its emulator (``timely-emulate indy7``), with a two-finger gripper on a digital output.
 
-    DronePose things are comes from the parameter ``things``; a thing that it takes moves with it.
+    The parameter ``things`` gives the places of things; a thing in the gripper moves along.
     """
 
     kind = "indy7"

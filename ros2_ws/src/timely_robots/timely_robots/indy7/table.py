@@ -35,11 +35,11 @@ class Table:
             self.places[_key(name)] = (x, y, z)
 
     def place(self, name: str) -> Spot:
-        """DronePose something is; raises MotionError if nobody knows."""
+        """The place of a thing; raises MotionError if it is unknown."""
         spot = self.places.get(_key(name))
         if spot is None:
-            known = ", ".join(sorted(self.places)) or "nothing"
-            raise MotionError(f"where {name!r} is, nobody told; known: {known}", ErrorCode.MOTION_FAILED)
+            places = ", ".join(sorted(self.places)) or "nothing"
+            raise MotionError(f"the place of {name!r} is unknown; known: {places}", ErrorCode.MOTION_FAILED)
         return spot
 
     def may_take(self, name: str) -> None:

@@ -1,8 +1,7 @@
 """The arm's controller: joint angles for a place, motions of limited speed, and a hand that holds what it closes on.
 
-Fingers close by force until they rest on something. What then lies between them is welded to the hand until they open,
-because friction grasps in a simulation slip for reasons that no real gripper knows; whether anything lies there is the
-physics' word.
+Fingers close by force until they rest on something. The simulation welds that object to the gripper until it opens,
+because simulated friction grasps slip where real ones do not. The physics decides whether an object lies there.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class Arm:
         self.steady_s = 0.0
         self.holding = ""
         self.tool: Spot = (0.0, 0.0, 0.0)
-        """DronePose the middle of the fingers is, as of the last step."""
+        """The middle of the fingers, as of the last step."""
 
     # --- Orders; with the simulation locked ---
 
@@ -171,7 +170,7 @@ class Arm:
         return float(sum(self._data.qpos[address] for address in self._fingers))
 
     def spot(self, name: str) -> Spot:
-        """DronePose the middle of a thing is."""
+        """The middle of a thing."""
         x, y, z = self._data.xpos[self._bodies[name]].tolist()
         return (x, y, z)
 

@@ -80,20 +80,20 @@ class Desk:
                 raise MotionError(f"this arm cannot {call.skill}", ErrorCode.SKILL_FORBIDDEN)
         return None
 
-    # --- DronePose things are ---
+    # --- Places of things ---
 
     def _top(self, name: str) -> Spot:
-        """DronePose the fingers' middle must be to take a thing, or to put one of our cubes on a place."""
+        """The place of the fingers' middle for taking a thing, or for putting a cube on a place."""
         if name in self._things:
             return self._arm.spot(name)
         if name in self._places:
             x, y, z = self._places[name]
             return (x, y, z + ON_TABLE_M)
-        known = ", ".join(sorted((*self._things, *self._places))) or "nothing"
-        raise MotionError(f"there is no {name!r} here; there is: {known}", ErrorCode.MOTION_FAILED)
+        names = ", ".join(sorted((*self._things, *self._places))) or "nothing"
+        raise MotionError(f"there is no {name!r} here; there is: {names}", ErrorCode.MOTION_FAILED)
 
     def _rest(self, name: str) -> Spot:
-        """DronePose a thing that is put on ``name`` comes to rest."""
+        """The spot where a thing put on ``name`` comes to rest."""
         x, y, z = self._top(name)
         return (x, y, z + CUBE_M) if name in self._things else (x, y, z)
 
@@ -156,8 +156,8 @@ class Desk:
             raise MotionError(f"cannot put {name!r} on itself", ErrorCode.MOTION_FAILED)
         return held
 
-    def _landed(self, held: str, wanted: Spot, within_m: float) -> None:
-        away = math.dist(self._arm.spot(held)[:2], wanted[:2])
+    def _landed(self, held: str, target: Spot, within_m: float) -> None:
+        away = math.dist(self._arm.spot(held)[:2], target[:2])
         if away > within_m:
             raise MotionError(
                 f"{held!r} ended {100.0 * away:.0f} cm from where it was to be", ErrorCode.MOTION_FAILED

@@ -1,7 +1,7 @@
 """The physics models as MJCF text: a six-axis arm with a gripper and cubes on a table, and a small quadrotor.
 
-Both are our own and simple on purpose: shapes are capsules and boxes, masses and torques those of a small cobot and of
-a drone of 80 g. Metres, kilograms, seconds, radians.
+Both are our own and simple on purpose. Shapes are capsules and boxes; masses and torques are those of a small cobot
+and of a drone of 80 g. Metres, kilograms, seconds, radians.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A quadrotor's flight controller: follows a point that moves with limited speed, by thrust and attitude (PD).
 
-The cascade is the usual one (Lee, Leok, McClamroch 2010, without the feed-forward of rotation): position and velocity
-errors give the wanted acceleration, which with the wanted yaw is an attitude; its error gives torques; a mixer gives
-the rotors' thrusts.
+The cascade is the usual one (Lee, Leok, McClamroch 2010), without the feed-forward of rotation. Position and velocity
+errors give an acceleration; with the yaw it is an attitude. The attitude's error gives torques, and a mixer gives the
+rotors' thrusts.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Pilot:
         self.steady_s = 0.0
         self.flown_s = 0.0
         self.where = DronePose()
-        """DronePose it is, as of the last step."""
+        """The pose as of the last step."""
 
     # --- Orders; with the simulation locked ---
 

@@ -37,10 +37,10 @@ BEHIND_S = 0.5
 class MujocoRobot(DroneRobot):
     """A robot that is all physics, without a window: gravity, contacts, motors that need time.
 
-    The parameter ``body`` says which; ``speed`` accelerates the physics, and what is reported are the times that it
-    really took. The quadrotor takes off before its first motion and lands when the node is cleaned up; gusts of wind,
-    seeded, make its times differ as real ones do. The arm takes cubes off a table; whether the fingers closed on
-    something and where it came to rest is looked up in the simulation, and is a typed failure if it went wrong.
+    The parameter ``body`` selects it. ``speed`` accelerates the physics; reported times are those of the physics. The
+    quadrotor takes off before its first motion and lands when the node is cleaned up. Seeded gusts of wind scatter its
+    times as real ones do. The arm takes cubes off a table. The simulation says whether the fingers closed on a cube
+    and where it came to rest; a failure is typed.
     """
 
     kind = "mujoco"

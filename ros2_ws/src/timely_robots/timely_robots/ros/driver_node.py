@@ -69,14 +69,14 @@ class DriverNode(ManagedNode):
       before it runs, because a plan can compute arguments. A refusal has a code of the 2000 range.
     * Segments of a task are executed in order, each at most once, the next when the previous ends. They may be sent
       ahead and wait here. A failure or cancellation ends the rest of the task.
-    * Feedback with progress 0 says that execution has begun. The result says what was *done*: the calls that began,
-      when the robot began and when it was at rest again, and the value of a query.
+    * Feedback with progress 0 says that execution has begun. The result reports what was *done*: the calls that
+      began, when the robot moved and rested, and the value of a query.
     * Cancelling a goal stops the motion at once, whatever the robot is doing.
     * ``~/stop`` works at any time and stops all motion; then nothing moves until ``~/reset``.
     * ``state`` is published every ``state_period_s`` and at every change. A driver without it for long is lost.
     * The node listens to ``task``. When a segment is done and the next has not come, the robot rests and the state is
-      HOLDING; ``/diagnostics`` says so once a second. A task without a message for ``task_silence_s`` is orphaned (the
-      bridge died, the network is cut): the robot finishes its segment and executes no more of the task.
+      HOLDING; ``/diagnostics`` says so once a second. A task without a message for ``task_silence_s`` is orphaned, by a
+      dead bridge or a cut network. The robot then finishes its segment and executes no more of the task.
 
     The robot's settings are parameters of the node. What leaves through ROS is in metres, radians and seconds.
 

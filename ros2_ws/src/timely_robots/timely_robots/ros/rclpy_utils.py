@@ -172,8 +172,8 @@ class Spinner:
 def mark_executing(handle: ServerGoalHandle) -> bool:
     """Show a goal as executing although its result comes later, from elsewhere. True if that worked.
 
-    rclpy only offers "execute this callback and its return value is the result", which would need a thread or a
-    coroutine a goal; coroutines that wait are polled or never resumed, depending on the executor.
+    rclpy only offers a callback whose return value is the result, which would need a thread or a coroutine a goal.
+    Coroutines that wait are polled or never resumed, depending on the executor.
     """
     update = getattr(handle, "_update_state", None)
     event = getattr(sys.modules[ActionServer.__module__], "GoalEvent", None)
@@ -268,9 +268,9 @@ def new_goal_id() -> UUID:
 def assumed_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle:
     """A handle of a goal whose acceptance never came.
 
-    While the parts of an action are still finding each other, the server may know the client's requests before it
-    knows where to send responses; it then accepts the goal, and its answer is lost. Asking for the result by name
-    works all the same, and tells whether the goal is known.
+    During discovery the server may know the client's requests before it knows where to send responses. It then accepts
+    the goal, and its answer is lost. A request for the result by name works all the same, and shows whether the goal
+    exists.
     """
     return ClientGoalHandle(client, goal_id, client._action_type.Impl.SendGoalService.Response(accepted=True))
 
@@ -278,8 +278,8 @@ def assumed_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle:
 class EagerActionServer(ActionServer):
     """An action server that hands a goal over when it is taken from the middleware.
 
-    rclpy puts it back into the executor's queue first, then writes two lines for a debugger, then asks
-    ``goal_callback``: up to a millisecond in a busy process. ``on_goal`` gets the very object that ``handle.request``
+    rclpy first puts it back into the executor's queue, writes two debug lines and asks ``goal_callback``. That takes up
+    to a millisecond in a busy process. ``on_goal`` gets the very object that ``handle.request``
     is later, or never, if rclpy refuses the goal; it must not raise.
     """
 

@@ -1,7 +1,7 @@
 """Removes long pauses from a process that serves robots: those of Python's threads, its collector, and the kernel.
 
-Linux lets a thread run on for some milliseconds before a woken thread gets its turn, unless that thread has asked for a
-shorter slice (EEVDF, Linux 6.12 and later; older kernels accept the request and ignore it). A short slice costs no
+Linux lets a thread run on for some milliseconds before a woken thread runs, unless the woken one has a shorter slice.
+This holds from Linux 6.12 on (EEVDF); older kernels accept the request and ignore it. A short slice costs no
 privilege and no share of the processor.
 """
 

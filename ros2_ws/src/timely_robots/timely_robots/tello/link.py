@@ -1,8 +1,8 @@
 """The radio link to a Tello: commands, answers, state, keep-alive, and a stop that is repeated until it worked.
 
-djitellopy does the talking (sockets, state parsing). Its blocking calls are not used for motions, because they send a
-motion again that takes longer than seven seconds, cannot be cancelled, and take any late answer for the right one.
-Here every command goes out once, answers are polled, and what came late is thrown away before the next command.
+djitellopy has the sockets and parses the state. Its blocking calls are not used for motions. They resend a motion that
+takes longer than seven seconds, cannot be cancelled, and take any late answer for the right one. Here every command is
+sent once, answers are polled, and late answers are discarded before the next command.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ class Flight:
 class TelloRobot(DroneRobot):
     """A Tello, or its emulator (``timely-emulate tello``).
 
-    Takes off before the first motion of a plan and lands when the node is cleaned up. Its position is dead reckoning
-    (a Tello without mission pads has no other): height and yaw are the drone's own, x and y what it was told to fly.
+    Takes off before the first motion of a plan and lands when the node is cleaned up. Its position is dead reckoning,
+    because a Tello without mission pads has no other. Height and yaw are the drone's own; x and y sum its commands.
     """
 
     kind = "tello"
@@ -316,8 +316,8 @@ class TelloRobot(DroneRobot):
     def _settle(self, link: TelloLink, motion: Motion) -> None:
         """Let an earlier stop take effect, and an earlier motion end: neither must be taken for what comes next.
 
-        Otherwise the tail of a motion whose answer came early, seen after the next command, passes for that command's
-        own motion, even if the command was lost.
+        Otherwise the tail of a motion whose answer came early passes for the motion of the next command, even if that
+        command was lost.
         """
         end_s = self.clock.now() + SETTLE_S
         while link.halting:
@@ -331,7 +331,7 @@ class TelloRobot(DroneRobot):
     def _wait(self, seconds: float) -> None:
         self.clock.wait(self._never, seconds)
 
-    # --- DronePose it is ---
+    # --- Pose ---
 
     def here(self) -> DronePose:
         """See ``DroneRobot``: x and y as told, height and yaw by the drone's own word."""
