@@ -410,3 +410,37 @@ def test_a_suspended_image_leaves_its_room_to_an_urgent_one() -> None:
     scene.run()
     assert len(scene.outputs["first"]) == 4
     scene.check_empty()
+
+
+# ---------------------------------------------------------------------- ordinary requests, beside vLLM's own scheduler
+
+
+@pytest.mark.parametrize("discipline", ["timely", "fcfs"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"depth": 2},
+        {"drafts": 3, "accept": lambda request_id: len(request_id) % 4},
+        {"depth": 2, "drafts": 3, "accept": lambda request_id: 2},
+        {"blocks": 14},
+        {"blocks": 14, "depth": 2},
+        {"budget": 32, "max_num_seqs": 3},
+        {"policy": "priority", "blocks": 14},
+    ],
+    ids=["plain", "ahead", "drafts", "drafts ahead", "few blocks", "few ahead", "small", "priority"],
+)
+def test_ordinary_requests_get_the_outputs_of_vllms_own_scheduler(
+    options: dict[str, Any], discipline: str
+) -> None:
+    outputs = []
+    for stock in (True, False):
+        scene = Scene(stock=stock, timely={} if stock else {"discipline": discipline}, **options)
+        for number in range(8):
+            scene.add(f"{'r' * (1 + number % 3)}{number}", 5 + 17 * number % 90, 3 + 5 * number % 20)
+            scene.step()
+            scene.check()
+        scene.run()
+        scene.check_empty()
+        outputs.append((scene.outputs, scene.finished))
+    assert outputs[0] == outputs[1]
