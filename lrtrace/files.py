@@ -11,7 +11,7 @@ from lrtrace.errors import BadInput
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replaced_trace_file(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path``. It replaces ``path`` when the block ends without an error.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lrtrace.errors import BadInput
-from lrtrace.files import replacing
+from lrtrace.files import replaced_trace_file
 
 MAX_LINE_BYTES = 8_000_000
 """Longest line that can be read."""
@@ -21,12 +21,12 @@ def read_jsonl(path: Path) -> Generator[tuple[int, dict[str, Any]], None, None]:
     Raises:
         BadInput: unreadable, a line is too long, not UTF-8, not JSON or no object; names file and line.
     """
-    with open_input(path) as file:
-        for number, _, line in raw_lines(path, file):
-            yield number, decode(path, number, line)
+    with open_trace_input(path) as file:
+        for number, _, line in raw_trace_lines(path, file):
+            yield number, decode_jsonl(path, number, line)
 
 
-def raw_lines(path: Path, file: IO[bytes]) -> Iterator[tuple[int, int, bytes]]:
+def raw_trace_lines(path: Path, file: IO[bytes]) -> Iterator[tuple[int, int, bytes]]:
     """(line number, byte offset, bytes) of every line that is not blank. Raises BadInput on one too long."""
     number, offset = 0, 0
     while line := file.readline(MAX_LINE_BYTES + 1):
@@ -38,7 +38,7 @@ def raw_lines(path: Path, file: IO[bytes]) -> Iterator[tuple[int, int, bytes]]:
         offset += len(line)
 
 
-def decode(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def decode_jsonl(path: Path, number: int, line: bytes) -> dict[str, Any]:
     """One line's object. Raises BadInput as ``read_jsonl``."""
     where = f"{path}:{number}"
     try:
@@ -60,7 +60,7 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number in JSON")
 
 
-def open_input(path: Path) -> IO[bytes]:
+def open_trace_input(path: Path) -> IO[bytes]:
     """The file, opened for reading. Raises BadInput."""
     try:
         return path.open("rb")
@@ -69,17 +69,17 @@ def open_input(path: Path) -> IO[bytes]:
 
 
 @contextmanager
-def open_output(path: Path) -> Iterator[IO[str]]:
+def open_trace_output(path: Path) -> Iterator[IO[str]]:
     """A text file that appears under its name when the block ends without an error.
 
     Raises:
         BadInput: it cannot be written.
     """
-    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+    with replaced_trace_file(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
         yield file
 
 
-def encode(values: Mapping[str, Any]) -> str:
+def encode_jsonl(values: Mapping[str, Any]) -> str:
     """An object as one line."""
     return json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -87,9 +87,9 @@ def encode(values: Mapping[str, Any]) -> str:
 def write_jsonl(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
     """Write objects, one a line; returns how many. Raises BadInput."""
     count = 0
-    with open_output(path) as file:
+    with open_trace_output(path) as file:
         for values in lines:
-            file.write(encode(values))
+            file.write(encode_jsonl(values))
             count += 1
     return count
 

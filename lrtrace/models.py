@@ -27,7 +27,7 @@ MAX_EXECUTION_S = 86_400.0
 """Longest execution time: a day. A longer one means a broken argument."""
 
 
-def at_level(quantiles: Sequence[float], level: float) -> float:
+def inverse_distribution(quantiles: Sequence[float], level: float) -> float:
     """Inverse distribution function of evenly spaced quantiles, linear in between; 0 without quantiles."""
     if not quantiles:
         return 0.0
@@ -40,7 +40,7 @@ def at_level(quantiles: Sequence[float], level: float) -> float:
     return min(high, low + (high - low) * (position - index))
 
 
-def mean_of(quantiles: Sequence[float]) -> float:
+def mean_of_quantiles(quantiles: Sequence[float]) -> float:
     """Mean of the piecewise linear inverse distribution function (trapezoids); 0 without quantiles."""
     if not quantiles:
         return 0.0
@@ -49,7 +49,7 @@ def mean_of(quantiles: Sequence[float]) -> float:
     return float((sum(quantiles) - 0.5 * (quantiles[0] + quantiles[-1])) / (len(quantiles) - 1))
 
 
-def measure(value: object, how: Literal["value", "words", "chars"], name: str) -> float:
+def linear_model_argument(value: object, how: Literal["value", "words", "chars"], name: str) -> float:
     """The number that a linear model multiplies: the argument, or the words or characters of its text.
 
     Raises:
@@ -116,10 +116,10 @@ class ConstantModel(_Model):
         return self
 
     def quantile_s(self, level: float, args: Args) -> float:
-        return max(0.0, self.seconds + at_level(self.residual_s, level))
+        return max(0.0, self.seconds + inverse_distribution(self.residual_s, level))
 
     def mean_s(self, args: Args) -> float:
-        return max(0.0, self.seconds + mean_of(self.residual_s))
+        return max(0.0, self.seconds + mean_of_quantiles(self.residual_s))
 
 
 class LinearModel(_Model):
@@ -151,7 +151,9 @@ class LinearModel(_Model):
         """
         if self.argument not in args:
             raise BadInput(f"argument {self.argument!r} is missing")
-        return self.intercept_s + self.per_unit_s * measure(args[self.argument], self.measure, self.argument)
+        return self.intercept_s + self.per_unit_s * linear_model_argument(
+            args[self.argument], self.measure, self.argument
+        )
 
     def _bounded(self, seconds: float) -> float:
         if not seconds <= MAX_EXECUTION_S:
@@ -159,10 +161,10 @@ class LinearModel(_Model):
         return max(self.floor_s, seconds)
 
     def quantile_s(self, level: float, args: Args) -> float:
-        return self._bounded(self.line_s(args) + at_level(self.residual_s, level))
+        return self._bounded(self.line_s(args) + inverse_distribution(self.residual_s, level))
 
     def mean_s(self, args: Args) -> float:
-        return self._bounded(self.line_s(args) + mean_of(self.residual_s))
+        return self._bounded(self.line_s(args) + mean_of_quantiles(self.residual_s))
 
 
 class SampledModel(_Model):
@@ -178,10 +180,10 @@ class SampledModel(_Model):
         return self
 
     def quantile_s(self, level: float, args: Args) -> float:
-        return at_level(self.quantiles_s, level)
+        return inverse_distribution(self.quantiles_s, level)
 
     def mean_s(self, args: Args) -> float:
-        return mean_of(self.quantiles_s)
+        return mean_of_quantiles(self.quantiles_s)
 
 
 ExecutionModel = Annotated[ConstantModel | LinearModel | SampledModel, Field(discriminator="model")]

@@ -64,7 +64,7 @@ def _value(plain: str) -> float | str:
         return plain
 
 
-def execution_s(
+def plan_execution_s(
     text: str, profile: RobotProfile, how: How = "estimate", rng: np.random.Generator | None = None
 ) -> float:
     """Execution time of all calls in ``text`` in sequence, seconds. ``sample`` draws from ``rng``.
@@ -75,11 +75,11 @@ def execution_s(
     """
     total = 0.0
     for call in parse_calls(text):
-        total += call_s(profile, call.skill, call.args, how, rng)
+        total += skill_call_s(profile, call.skill, call.args, how, rng)
     return total
 
 
-def call_s(
+def skill_call_s(
     profile: RobotProfile,
     skill: str,
     args: tuple[float | str, ...],

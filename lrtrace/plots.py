@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lrtrace.errors import BadInput
-from lrtrace.files import replacing
+from lrtrace.files import replaced_trace_file
 
 
 def new_figure(width_in: float, height_in: float) -> Any:
@@ -22,7 +22,7 @@ def new_figure(width_in: float, height_in: float) -> Any:
     return Figure(figsize=(width_in, height_in), layout="constrained")
 
 
-def save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
     """Write the figure in the format of its suffix (png, svg, pdf), whole or not at all.
 
     Raises:
@@ -31,5 +31,5 @@ def save(figure: Any, path: Path) -> None:
     suffix = path.suffix.lstrip(".").lower()
     if suffix not in ("png", "svg", "pdf"):
         raise BadInput("a plot ends in .png, .svg or .pdf", where=str(path))
-    with replacing(path) as partial:
+    with replaced_trace_file(path) as partial:
         figure.savefig(partial, format=suffix, dpi=120)

@@ -73,7 +73,7 @@ def _load(path: Path) -> RobotProfile:
     try:
         profile = RobotProfile.model_validate(raw)
     except ValidationError as error:
-        raise first_error(error, files) from error
+        raise first_profile_error(error, files) from error
     if profile.name != path.stem:
         raise BadInput(
             f"name is {profile.name!r} but the file is called {path.name}", where=_where(files, ("name",))
@@ -123,7 +123,7 @@ def _where(files: Iterable[YamlFile], loc: Sequence[str | int]) -> str:
     return f"{listed[0].path}:1"
 
 
-def first_error(error: ValidationError, files: Sequence[YamlFile]) -> BadInput:
+def first_profile_error(error: ValidationError, files: Sequence[YamlFile]) -> BadInput:
     """The first validation error as one line: file, line, field, reason."""
     problem = error.errors(include_url=False)[0]
     # The tag of a union ('linear') appears in pydantic's location but is no key of the file.

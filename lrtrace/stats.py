@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lrtrace.job import RESPONSE_S, Header, Job
-from lrtrace.plots import new_figure, save
+from lrtrace.plots import new_figure, save_figure
 from lrtrace.trace import Trace
 
 
@@ -110,7 +110,7 @@ class Stats:
 BUSY_POINTS = 20_000
 
 
-def measure(header: Header, jobs: Iterable[Job]) -> Stats:
+def measure_trace(header: Header, jobs: Iterable[Job]) -> Stats:
     """Measure jobs in the order of arrival. Memory grows by some hundred bytes per job."""
     stats = Stats(header)
     ends: list[float] = []
@@ -166,14 +166,14 @@ def _mark(stats: Stats, at_s: float, count: int) -> None:
         stats.busy.append((at_s, count))
 
 
-def stats_of(path: str | Path) -> Stats:
+def trace_stats(path: str | Path) -> Stats:
     """Measure a trace file.
 
     Raises:
         BadInput: the trace is broken; the message names file, line and field.
     """
     trace = Trace(path)
-    return measure(trace.header, trace)
+    return measure_trace(trace.header, trace)
 
 
 def plot_stats(stats: Stats, path: str | Path) -> None:
@@ -198,4 +198,4 @@ def plot_stats(stats: Stats, path: str | Path) -> None:
     times, counts = zip(*stats.busy, strict=True) if stats.busy else ((), ())
     busy.step(times, counts, where="post")
     busy.set(title="tasks in progress", xlabel="time [s]", ylabel="tasks")
-    save(figure, Path(path))
+    save_figure(figure, Path(path))

@@ -11,7 +11,14 @@ from typing import Any
 
 from lrtrace.errors import BadInput
 from lrtrace.job import Header, Job
-from lrtrace.jsonl import decode, encode, open_input, open_output, raw_lines, read_jsonl
+from lrtrace.jsonl import (
+    decode_jsonl,
+    encode_jsonl,
+    open_trace_input,
+    open_trace_output,
+    raw_trace_lines,
+    read_jsonl,
+)
 
 
 class _JobNumbers:
@@ -90,17 +97,17 @@ class Trace:
         """
         arrivals, offsets, numbers = array("d"), array("q"), array("q")
         seen = _JobNumbers()
-        with open_input(self.path) as file:
-            records = raw_lines(self.path, file)
+        with open_trace_input(self.path) as file:
+            records = raw_trace_lines(self.path, file)
             next(records, None)
             for number, offset, line in records:
-                arrivals.append(self._job(number, decode(self.path, number, line), seen).arrival_s)
+                arrivals.append(self._job(number, decode_jsonl(self.path, number, line), seen).arrival_s)
                 offsets.append(offset)
                 numbers.append(number)
             for index in sorted(range(len(arrivals)), key=arrivals.__getitem__):
                 file.seek(offsets[index])
                 number = numbers[index]
-                yield self._job(number, decode(self.path, number, file.readline()), None)
+                yield self._job(number, decode_jsonl(self.path, number, file.readline()), None)
 
     def _job(self, number: int, raw: Mapping[str, Any], seen: _JobNumbers | None) -> Job:
         try:
@@ -128,15 +135,15 @@ class TraceWriter:
         self.path = Path(path)
         self.jobs = 0
         self._seen = _JobNumbers()
-        self._output = open_output(self.path)
+        self._output = open_trace_output(self.path)
         self._file = self._output.__enter__()
-        self._file.write(encode(header.to_dict()))
+        self._file.write(encode_jsonl(header.to_dict()))
 
     def write(self, job: Job) -> None:
         """Append one job."""
         if not self._seen.add(job.job):
             raise BadInput(f"job: {job.job} was written before", where=str(self.path))
-        self._file.write(encode(job.to_dict()))
+        self._file.write(encode_jsonl(job.to_dict()))
         self.jobs += 1
 
     def __enter__(self) -> TraceWriter:

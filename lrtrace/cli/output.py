@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lrtrace.errors import UnknownName
-from lrtrace.jsonl import open_output
+from lrtrace.jsonl import open_trace_output
 
 JsonFile = Annotated[
     Path | None,
@@ -29,7 +29,7 @@ def write_result(json_file: Path | None, values: dict[str, Any], lines: Sequence
         if str(json_file) == "-":
             typer.echo(text)
             return
-        with open_output(json_file) as file:
+        with open_trace_output(json_file) as file:
             file.write(text + "\n")
     for line in lines:
         typer.echo(line)

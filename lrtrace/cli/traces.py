@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lrtrace.cli.output import JsonFile, Output, Plot, write_result
-from lrtrace.stats import COLUMNS, plot_stats, stats_of
+from lrtrace.stats import COLUMNS, plot_stats, trace_stats
 from lrtrace.trace import Trace, write_trace
 
 
@@ -16,7 +16,7 @@ def stats_command(
     trace: Annotated[Path, typer.Argument(metavar="TRACE")], plot: Plot = None, json_file: JsonFile = None
 ) -> None:
     """Summarise a trace: arrivals, tokens, execution times, how many robots are busy at once."""
-    stats = stats_of(trace)
+    stats = trace_stats(trace)
     if plot is not None:
         plot_stats(stats, plot)
     values = stats.summary()

@@ -15,7 +15,7 @@ import numpy as np
 
 from lrtrace.errors import UnknownName
 from lrtrace.job import NORMAL, URGENT, PlanSegment, Tuf
-from lrtrace.plan_text import How, count_tokens, execution_s
+from lrtrace.plan_text import How, count_tokens, plan_execution_s
 from lrtrace.robot_profile import RobotProfile
 
 
@@ -80,8 +80,10 @@ class BenchmarkTask:
         plan_variant = self.variants[variant]
         segments = []
         for index, text in enumerate(plan_variant.segments):
-            estimate = round(execution_s(text, profile, "estimate"), 6)
-            actual = 0.0 if index in plan_variant.untaken else round(execution_s(text, profile, how, rng), 6)
+            estimate = round(plan_execution_s(text, profile, "estimate"), 6)
+            actual = (
+                0.0 if index in plan_variant.untaken else round(plan_execution_s(text, profile, how, rng), 6)
+            )
             extra = {} if actual == estimate else {"estimate_s": estimate}
             segments.append(PlanSegment(text, count(text), actual, extra))
         return tuple(segments)

@@ -13,9 +13,9 @@ import yaml
 
 from lrtrace.errors import BadInput
 from lrtrace.fit.execution_time import Fit, SkillFit
-from lrtrace.jsonl import open_output
+from lrtrace.jsonl import open_trace_output
 from lrtrace.models import LinearModel
-from lrtrace.plots import new_figure, save
+from lrtrace.plots import new_figure, save_figure
 from lrtrace.profiles import find_profile, load_profile
 from lrtrace.robot_profile import RobotProfile
 
@@ -98,7 +98,7 @@ def write_profile(path: str | Path, raw: dict[str, Any]) -> RobotProfile:
         raise BadInput(f"cannot write it: {error.strerror or error}", where=str(target)) from error
     with folder as name:
         draft = Path(name) / target.name
-        with open_output(draft) as file:
+        with open_trace_output(draft) as file:
             yaml.safe_dump(raw, file, sort_keys=False, default_flow_style=None, allow_unicode=True, width=110)
         profile = load_profile(draft)
         os.replace(draft, target)
@@ -120,7 +120,7 @@ def plot_residuals(fit: Fit, path: str | Path) -> None:
         upper, lower = panel.subplots(2, 1, height_ratios=(3, 2), sharex=True)
         _draw_fit(upper, skill, fitted)
         _draw_residuals(lower, fitted)
-    save(figure, Path(path))
+    save_figure(figure, Path(path))
 
 
 def _draw_fit(axes: Any, skill: str, fitted: SkillFit) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from lrtrace.errors import BadInput
 from lrtrace.importers.recorded_tasks import RecordedSegment, RecordedTask
 from lrtrace.job import NORMAL, Tuf
-from lrtrace.jsonl import decode, open_input, raw_lines
+from lrtrace.jsonl import decode_jsonl, open_trace_input, raw_trace_lines
 
 VERSION = 1
 RESTART_GAP_S = 1.0
@@ -42,10 +42,10 @@ def read_event_log(path: str | Path) -> list[RecordedTask]:
         BadInput: no event log, another version, or a broken line; the message names file, line and field.
     """
     log = _Log(Path(path))
-    with open_input(log.path) as file:
-        for number, _, line in raw_lines(log.path, file):
+    with open_trace_input(log.path) as file:
+        for number, _, line in raw_trace_lines(log.path, file):
             try:
-                _event(log, number, decode(log.path, number, line))
+                _event(log, number, decode_jsonl(log.path, number, line))
             except BadInput as error:
                 if not line.endswith(b"\n"):
                     break  # a killed server leaves its last line incomplete

@@ -16,7 +16,7 @@ from typing import Any
 from lrtrace.errors import BadInput
 from lrtrace.importers.recorded_tasks import RecordedSegment, RecordedTask
 from lrtrace.job import NORMAL, Tuf
-from lrtrace.jsonl import open_input
+from lrtrace.jsonl import open_trace_input
 
 PACKAGE = "timely_interfaces"
 DONE, FAILED, VALUE = 2, 3, 4
@@ -53,7 +53,7 @@ def _messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, flo
         needs = "MCAP files need mcap-ros2-support: install the extra 'ros'"
         raise BadInput(needs, where=str(path)) from error
     any_read = False
-    with open_input(path) as stream:
+    with open_trace_input(path) as stream:
         messages = NonSeekingReader(stream).iter_messages(log_time_order=False)
         factory = DecoderFactory()
         while True:

@@ -17,7 +17,7 @@ from typing import Any
 
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.job import NORMAL, Header, Job, PlanSegment, Tuf
-from lrtrace.jsonl import open_input, read_jsonl
+from lrtrace.jsonl import open_trace_input, read_jsonl
 
 MOONCAKE_BLOCK_TOKENS = 512
 """Tokens per entry of Mooncake's ``hash_ids``."""
@@ -125,7 +125,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str,
     Raises:
         BadInput: not a CSV file, a column is absent, or a row is short.
     """
-    with open_input(path) as raw, TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
+    with open_trace_input(path) as raw, TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text, strict=True)
         try:
             for name in columns:

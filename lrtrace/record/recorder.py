@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from lrtrace.errors import BadInput, UnknownName
-from lrtrace.jsonl import decode, encode, open_input, raw_lines
+from lrtrace.jsonl import decode_jsonl, encode_jsonl, open_trace_input, raw_trace_lines
 from lrtrace.plan_text import parse_calls
 from lrtrace.record.grid import Grid, Unit
 from lrtrace.record.samples import Value
@@ -135,7 +135,7 @@ def record_grid(
             lines, problem = _run(robot, unit, timeout_s, state)
             for number, line in enumerate(lines):
                 last = number == len(lines) - 1 and not problem
-                file.write(encode({**mark, **line, "run": key, "last": last}))
+                file.write(encode_jsonl({**mark, **line, "run": key, "last": last}))
             file.flush()
             os.fsync(file.fileno())
             state.done += 1
@@ -194,11 +194,11 @@ def _finished_runs(path: Path, mark: Mapping[str, Any]) -> set[str]:
         return set()
     keys: set[str] = set()
     whole = 0
-    with open_input(path) as file:
-        for number, offset, line in raw_lines(path, file):
+    with open_trace_input(path) as file:
+        for number, offset, line in raw_trace_lines(path, file):
             if not line.endswith(b"\n"):
                 break
-            raw = decode(path, number, line)
+            raw = decode_jsonl(path, number, line)
             for name, value in mark.items():
                 if raw.get(name) != value:
                     raise BadInput(

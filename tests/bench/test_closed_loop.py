@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from lrtrace.compose.composition import compose
-from timely.bench.closed_loop import CASES, measure
+from timely.bench.closed_loop import CASES, measure_closed_loop
 from timely.cli.main import run
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.robot_pace import Paces
 from timely.replay.results import result_hash
 from timely.replay.run import replay
-from timely.replay.trace import planned
+from timely.replay.trace import planned_task
 
 
 def test_reports_make_up_for_a_wrong_profile() -> None:
-    result = measure([1], duration_s=60.0)
+    result = measure_closed_loop([1], duration_s=60.0)
     assert result["tasks"] > 50
     faster = result["cases"]["faster"]
     assert faster["open_over_perfect"] > 1.05, (
@@ -38,9 +38,9 @@ def test_reports_make_up_for_a_wrong_profile() -> None:
 
 def test_what_robots_taught_helps_their_next_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """On WID 1 each plan is short, and begins with the wrong estimate again unless the robot's pace is kept."""
-    kept = measure([1], workload="wid1", duration_s=120.0)
+    kept = measure_closed_loop([1], workload="wid1", duration_s=120.0)
     monkeypatch.setattr(Paces, "of", lambda self, agent, text: 1.0)
-    forgotten = measure([1], workload="wid1", duration_s=120.0)
+    forgotten = measure_closed_loop([1], workload="wid1", duration_s=120.0)
     assert kept["cases"]["faster"]["closed_over_perfect"] < 1.05
     assert forgotten["cases"]["faster"]["closed_over_perfect"] > 1.05
     for case in CASES:
@@ -54,7 +54,7 @@ def test_exact_profiles_give_what_they_gave_without_paces_to_the_bit(
 ) -> None:
     """Also where a skill's time is drawn: schedulers plan with its minimum, and a branch not taken teaches nothing."""
     composed = compose(workload, 3, duration_s=40.0)
-    tasks = [planned(job, composed.header.network_s) for job in composed.jobs]
+    tasks = [planned_task(job, composed.header.network_s) for job in composed.jobs]
     options = ReplayOptions(discipline=discipline, seed=3)
     assert any(
         segment.estimate_s not in (None, segment.execution_s) for task in tasks for segment in task.plan
@@ -65,7 +65,7 @@ def test_exact_profiles_give_what_they_gave_without_paces_to_the_bit(
 
 
 def test_a_discipline_that_does_not_park_does_not_care() -> None:
-    result = measure([1], duration_s=30.0, discipline="fcfs")
+    result = measure_closed_loop([1], duration_s=30.0, discipline="fcfs")
     assert all(
         case["closed_over_perfect"] == case["open_over_perfect"] == 1.0 for case in result["cases"].values()
     )

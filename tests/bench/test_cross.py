@@ -17,17 +17,17 @@ pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 def test_a_table_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross, "ROBOTS_S", 20.0)
     names = ["fcfs", "timely"]
-    values = cross.table(names, ["wid2-400"], [1, 2], Checkpoints())
-    columns = cross.measures(["wid2-400"])
+    values = cross.cross_table(names, ["wid2-400"], [1, 2], Checkpoints())
+    columns = cross.cross_measures(["wid2-400"])
     assert list(values) == names
     assert all(set(row) == {column.name for column in columns} for row in values.values())
     assert all(0.0 < value <= 100.0 for value in values["timely"].values())
-    assert cross.best(values, columns[0]) == max(row[columns[0].name] for row in values.values())
+    assert cross.best_in_column(values, columns[0]) == max(row[columns[0].name] for row in values.values())
 
 
 def test_less_is_better_where_it_is_time() -> None:
     measure = cross.Measure("s", "s", False, ())
-    assert cross.best({"a": {"s": 2.0}, "b": {"s": 1.0}}, measure) == 1.0
+    assert cross.best_in_column({"a": {"s": 2.0}, "b": {"s": 1.0}}, measure) == 1.0
 
 
 @pytest.mark.process
@@ -50,8 +50,8 @@ def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: py
     target, page = tmp_path / "cross.json", tmp_path / "cross.md"
     assert run(["bench", "cross", "--seeds", "1", "--json", str(target), "--markdown", str(page)]) == 0
     values = json.loads(target.read_text())["disciplines"]
-    assert set(values) == set(registry.names())
-    columns = {column.name for column in cross.measures(list(cross.WORKLOADS))}
+    assert set(values) == set(registry.discipline_names())
+    columns = {column.name for column in cross.cross_measures(list(cross.WORKLOADS))}
     for row in values.values():
         assert set(row) == columns
         assert all(isinstance(value, float) for value in row.values())

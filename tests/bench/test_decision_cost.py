@@ -11,7 +11,7 @@ from timely.core.errors import UnknownName
 from timely.disciplines import registry
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", registry.discipline_names())
 @pytest.mark.parametrize("jobs", [1, 40, 300])
 def test_every_discipline_can_be_measured(name: str, jobs: int) -> None:
     assert scheduling_point_us(name, jobs, points=12) > 0.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.bench.journal_audit import audit_journal, read
+from timely.bench.journal_audit import audit_journal, read_journal_events
 from timely.cli.main import run
 
 pytest.importorskip("vllm", reason="needs vLLM")
@@ -46,7 +46,7 @@ def test_four_disciplines_share_an_engine_and_nothing_is_lost_between_them(tmp_p
     assert row["good"], row
     assert row["requests"] >= 10
     assert row["segments"] >= 5
-    journal = read(tmp_path / "plain.journal.jsonl")
+    journal = read_journal_events(tmp_path / "plain.journal.jsonl")
     switched = [event["discipline"] for event in journal if event["event"] == "switch"]
     # The engine's own is made anew after the warm-up, which is to teach it nothing.
     assert switched == ["fcfs", *DISCIPLINES.split("+")]

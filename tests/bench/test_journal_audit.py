@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from timely.bench.journal_audit import RULES, audit_event_log, audit_journal, read
+from timely.bench.journal_audit import RULES, audit_event_log, audit_journal, read_journal_events
 from timely.core.errors import InvalidInput
 
 Line = dict[str, Any]
@@ -111,18 +111,18 @@ def test_reading_begins_where_it_is_told(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     lines = [json.dumps(event) + "\n" for event in GOOD]
     path.write_text("".join(lines))
-    assert read(path) == GOOD
-    assert read(path, len(lines[0])) == GOOD[1:]
+    assert read_journal_events(path) == GOOD
+    assert read_journal_events(path, len(lines[0])) == GOOD[1:]
     path.write_text("".join(lines)[:-5])
-    assert read(path) == GOOD[:-1], "the last is being written"
+    assert read_journal_events(path) == GOOD[:-1], "the last is being written"
     path.write_text("{}\n")
     with pytest.raises(InvalidInput, match="a line is no event"):
-        read(path)
+        read_journal_events(path)
     path.write_text("no\n")
     with pytest.raises(InvalidInput, match="no journal"):
-        read(path)
+        read_journal_events(path)
     with pytest.raises(InvalidInput, match="cannot be read"):
-        read(tmp_path / "none")
+        read_journal_events(tmp_path / "none")
 
 
 def task(task_id: str) -> Line:

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from timely.bench import planner_latency
-from timely.bench.planner_latency import PLANNER, WITH_EXAMPLES, FirstSegment, WayResult, compare
+from timely.bench.planner_latency import (
+    PLANNER,
+    WITH_EXAMPLES,
+    FirstSegment,
+    WayResult,
+    compare_planner_latency,
+)
 from timely.cli.main import run
 
 
@@ -27,7 +33,7 @@ RESULTS = [
 
 
 def test_only_the_same_first_segments_are_compared() -> None:
-    cached, cold = compare(RESULTS)
+    cached, cold = compare_planner_latency(RESULTS)
     assert (cached.skill_set, cached.cold, cached.tasks) == ("arm", False, 2)
     assert cached.ratio == pytest.approx(0.7)
     assert (cold.cold, cold.tasks) == (True, 0)
@@ -40,7 +46,7 @@ def test_the_command_prints_both_and_writes_both(
     async def measure(*arguments: object) -> list[WayResult]:
         return RESULTS
 
-    monkeypatch.setattr(planner_latency, "measure", measure)
+    monkeypatch.setattr(planner_latency, "measure_planner_latency", measure)
     file = tmp_path / "latency.json"
     assert run(["planner", "latency", "--cases", "4", "--json", str(file)]) == 0
     page = capsys.readouterr().out

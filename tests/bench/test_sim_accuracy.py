@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from timely.bench.accuracy import compare, read_run, text
+from timely.bench.accuracy import accuracy_text, compare_accuracy, read_measured_run
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import load_profile
+from timely.engines.step_time.profile import load_step_profile
 
 META = {
     "engine_kwargs": {"max_num_seqs": 32, "max_num_batched_tokens": 1024},
@@ -35,7 +35,7 @@ def measured_run(folder: Path, stretch: float = 1.0) -> None:
     options = ReplayOptions(
         discipline="fcfs", mode="stream", kv_blocks=600, max_batch=32, max_resident=32, token_budget=1024
     )
-    records = Simulator(options, load_profile("rtx4090-llama3-8b")).run(tasks).records
+    records = Simulator(options, load_step_profile("rtx4090-llama3-8b")).run(tasks).records
     lines = [
         json.dumps(
             {
@@ -52,21 +52,21 @@ def measured_run(folder: Path, stretch: float = 1.0) -> None:
 
 def test_its_own_run_is_met_exactly(tmp_path: Path) -> None:
     measured_run(tmp_path)
-    result = compare(tmp_path, "rtx4090-llama3-8b")
+    result = compare_accuracy(tmp_path, "rtx4090-llama3-8b")
     assert result["requests"] == 40
     assert result["worst_error"] < 1e-9
-    assert "worst error 0.00%" in text(result)
+    assert "worst error 0.00%" in accuracy_text(result)
 
 
 def test_a_slower_machine_shows(tmp_path: Path) -> None:
     measured_run(tmp_path, stretch=1.25)
-    result = compare(tmp_path, "rtx4090-llama3-8b")
+    result = compare_accuracy(tmp_path, "rtx4090-llama3-8b")
     assert result["worst_error"] == pytest.approx(0.2, abs=1e-6)
 
 
 def test_broken_measurements_say_where(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"requests\.jsonl"):
-        read_run(tmp_path)
+        read_measured_run(tmp_path)
     measured_run(tmp_path)
     path = tmp_path / "requests.jsonl"
     lines = path.read_text().splitlines()
@@ -77,5 +77,5 @@ def test_broken_measurements_say_where(tmp_path: Path) -> None:
     ):
         path.write_text("\n".join([lines[0], broken]) + "\n")
         with pytest.raises(InvalidInput, match=said) as caught:
-            read_run(tmp_path)
+            read_measured_run(tmp_path)
         assert f"{path}:2" in str(caught.value)

@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from timely.bench.sim_speed import _curve, measure, text
+from timely.bench.sim_speed import _curve, measure_sim_speed, sim_speed_text
 
 
 def test_curve_is_time_per_step_in_each_tenth() -> None:
@@ -17,7 +17,7 @@ def test_curve_is_time_per_step_in_each_tenth() -> None:
 
 
 def test_the_curve_is_shown() -> None:
-    page = text(
+    page = sim_speed_text(
         {
             "discipline": "timely", "wid2_s": 300.0, "wid2_wall_s": 0.25, "wid2_times_real_time": 1200.0,
             "fleet_robots": 1000, "fleet_s": 3600.0, "fleet_jobs": 60_000, "fleet_steps": 10, "fleet_wall_s": 90.0,
@@ -51,7 +51,7 @@ class Calls:
 @pytest.mark.process
 def test_a_step_costs_at_the_end_what_it_cost_at_the_beginning() -> None:
     with Calls() as calls:
-        result = measure(repetitions=1, robots=100, fleet_s=600.0, clock=calls.now_s)
+        result = measure_sim_speed(repetitions=1, robots=100, fleet_s=600.0, clock=calls.now_s)
     assert {"wid2_times_real_time", "fleet_wall_s", "fleet_peak_mb"} <= set(result)
     assert result["fleet_jobs"] > 800
     curve = result["fleet_step_us"]

@@ -18,7 +18,7 @@ import typer
 import timely
 from lrtrace.errors import BadInput
 from timely.cli import main as shell
-from timely.cli.output import check_target, plain, write_json
+from timely.cli.output import check_target, plain_json, write_json
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName
 from timely.disciplines import registry
 
@@ -28,7 +28,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A command ``replay`` that the test may fill."""
     module = ModuleType("timely.cli.replay")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(shell, "available", lambda: {"replay": "To be tried."})
+    monkeypatch.setattr(shell, "available_commands", lambda: {"replay": "To be tried."})
     return module
 
 
@@ -48,18 +48,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_lists_every_command_there_is(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.run(arguments) == 0
     text = capsys.readouterr().out
-    assert "disciplines" in shell.available()
-    for name, summary in shell.available().items():
+    assert "disciplines" in shell.available_commands()
+    for name, summary in shell.available_commands().items():
         assert f"  {name}" in text
         assert summary in text, f"the summary of {name} does not fit a line of help"
 
 
 def test_a_command_without_a_module_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(shell.COMMANDS, "teleport", "Not written.")
-    assert "teleport" not in shell.available()
+    assert "teleport" not in shell.available_commands()
 
 
-@pytest.mark.parametrize("name", sorted(shell.available()))
+@pytest.mark.parametrize("name", sorted(shell.available_commands()))
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.run([name, "--help"]) == 0
     assert f"usage: timely {name}" in capsys.readouterr().out.lower()
@@ -141,7 +141,7 @@ def test_disciplines_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.run(["disciplines"]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"{registry.DEFAULT}, the default: ")
-    for info in registry.infos():
+    for info in registry.discipline_infos():
         assert f"\n{info.name}" in f"\n{text}"
         assert info.summary in text
         assert info.source in text
@@ -156,7 +156,7 @@ def test_disciplines_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert json.loads(target.read_text()) == json.loads(capsys.readouterr().out)
     written = json.loads(target.read_text())
     assert written["default"] == registry.DEFAULT
-    assert {entry["name"] for entry in written["disciplines"]} == set(registry.names())
+    assert {entry["name"] for entry in written["disciplines"]} == set(registry.discipline_names())
 
 
 def test_plain_forms() -> None:
@@ -173,7 +173,7 @@ def test_plain_forms() -> None:
         "path": Path("a/b"),
         "flag": np.bool_(True),
     }
-    assert plain(data) == {
+    assert plain_json(data) == {
         "1": {"x": None, "y": [1.0, None]},
         "n": 3,
         "t": [True, None, "s"],
@@ -182,7 +182,7 @@ def test_plain_forms() -> None:
         "flag": True,
     }
     with pytest.raises(TypeError, match="object"):
-        plain({"x": object()})
+        plain_json({"x": object()})
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from timely.core.clock import ManualClock, SystemClock, settle, wait_until
+from timely.core.clock import ManualClock, SystemClock, settle_tasks, wait_until
 
 
 async def test_sleepers_wake_in_the_order_of_their_due_times() -> None:
@@ -35,9 +35,9 @@ async def test_sleepers_wake_in_the_order_of_their_due_times() -> None:
 async def test_advance_wakes_everyone_due_at_once() -> None:
     clock = ManualClock()
     sleepers = [asyncio.create_task(clock.sleep(seconds)) for seconds in (1.0, 2.0, 3.0)]
-    await settle()
+    await settle_tasks()
     clock.advance(2.0)
-    await settle()
+    await settle_tasks()
     assert [task.done() for task in sleepers] == [True, True, False]
     with pytest.raises(ValueError, match="back"):
         clock.advance(-1.0)
@@ -47,7 +47,7 @@ async def test_advance_wakes_everyone_due_at_once() -> None:
 async def test_time_may_be_advanced_from_another_thread() -> None:
     clock = ManualClock()
     sleeper = asyncio.create_task(clock.sleep(60.0))
-    await settle()
+    await settle_tasks()
     thread = threading.Thread(target=clock.advance, args=(60.0,))
     thread.start()
     await asyncio.wait_for(sleeper, 10.0)
@@ -73,9 +73,9 @@ async def test_waiting_ends_with_the_event_or_with_the_time() -> None:
     assert waiting.result() is False
     for when in (5.0, 50.0, math.inf):
         waiting = asyncio.create_task(wait_until(event, clock, when))
-        await settle()
+        await settle_tasks()
         event.set()
-        await settle()
+        await settle_tasks()
         assert waiting.result() is (when > 5.0)
         event.clear()
     assert clock.next_due_s == math.inf

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from timely.core import cpu_latency
-from timely.core.cpu_latency import AS_THEY_LIKE, Wakeful, awake, for_measurement
+from timely.core.cpu_latency import AS_THEY_LIKE, Wakeful, processors_awake, wake_latency_for_measurement
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def test_where_it_may_not_it_says_why_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_measurement_keeps_them_awake_where_it_may(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_latency, "DEVICE", device)
-    assert for_measurement(default_system=False)[0] == 0
-    assert for_measurement(default_system=True)[0] == AS_THEY_LIKE
-    with awake(for_measurement(default_system=False)[0]):
+    assert wake_latency_for_measurement(default_system=False)[0] == 0
+    assert wake_latency_for_measurement(default_system=True)[0] == AS_THEY_LIKE
+    with processors_awake(wake_latency_for_measurement(default_system=False)[0]):
         assert struct.unpack("=i", device.read_bytes()) == (0,)
     device.unlink()
-    latency_us, said = for_measurement(default_system=False)
+    latency_us, said = wake_latency_for_measurement(default_system=False)
     assert latency_us == AS_THEY_LIKE
     assert str(device) in said

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 from lrtrace.compose.tasks import TASKS
-from timely.demo.script import ARM, DRONES, ROBOTS, fleet, tasks
+from timely.demo.script import ARM, DRONES, ROBOTS, demo_fleet, demo_tasks
 
 
 def test_every_task_of_the_paper_is_asked() -> None:
     """Also the urgent ones, with their scenes and their time-utility functions."""
-    script = tasks(240.0, seed=1)
+    script = demo_tasks(240.0, seed=1)
     by_task = {task.task: task for task in TASKS.values()}
     assert {entry["task"] for entry in script} == set(by_task)
     for entry in script:
@@ -22,12 +22,12 @@ def test_every_task_of_the_paper_is_asked() -> None:
 
 
 def test_robots_take_turns_in_time() -> None:
-    script = tasks(60.0, seed=2)
-    assert script == tasks(60.0, seed=2) != tasks(60.0, seed=3)
+    script = demo_tasks(60.0, seed=2)
+    assert script == demo_tasks(60.0, seed=2) != demo_tasks(60.0, seed=3)
     assert [entry["at_s"] for entry in script] == sorted(entry["at_s"] for entry in script)
     for robot in ROBOTS:
         times = [entry["at_s"] for entry in script if entry["robot"] == robot]
         assert times
         assert all(later - earlier >= 5.0 for earlier, later in pairwise(times))
         assert times[-1] < 60.0
-    assert fleet("http://127.0.0.1:1")["robots"].keys() == set(ROBOTS)
+    assert demo_fleet("http://127.0.0.1:1")["robots"].keys() == set(ROBOTS)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from timely.core.utility import NORMAL, URGENT, TimeUtility
-from timely.demo.view import out_of_reach, summary
+from timely.demo.view import demo_out_of_reach, demo_summary
 
 
 def task(utility: TimeUtility, response_s: float | None, outcome: str = "complete") -> dict[str, Any]:
@@ -23,7 +23,7 @@ def task(utility: TimeUtility, response_s: float | None, outcome: str = "complet
 def table(tasks: list[dict[str, Any]]) -> list[list[str]]:
     console = Console(width=200, color_system=None)
     with console.capture() as caught:
-        console.print(summary(tasks))
+        console.print(demo_summary(tasks))
     return [
         [cell.strip() for cell in line.strip("│").split("│")]
         for line in caught.get().splitlines()
@@ -50,9 +50,9 @@ def test_the_table_has_a_row_for_each_class() -> None:
 
 def test_a_class_that_this_machine_cannot_serve_in_time_is_named() -> None:
     slow = [task(URGENT, 0.46), task(URGENT, 0.31), task(URGENT, None), task(NORMAL, 0.5)]
-    (line,) = out_of_reach(slow)
+    (line,) = demo_out_of_reach(slow)
     assert line.startswith(
         "No urgent task had its first segment in time: wanted within 0.20 s, the quickest took 0.31 s."
     )
-    assert out_of_reach([*slow, task(URGENT, 0.2)]) == []
-    assert out_of_reach([task(URGENT, None)]) == out_of_reach([]) == []
+    assert demo_out_of_reach([*slow, task(URGENT, 0.2)]) == []
+    assert demo_out_of_reach([task(URGENT, None)]) == demo_out_of_reach([]) == []

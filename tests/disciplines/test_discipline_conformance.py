@@ -18,7 +18,7 @@ from timely.disciplines import registry
 from timely.disciplines.base import Discipline, StepLimits
 from timely.engines.step_time.learned import FixedSpeed
 
-NAMES = registry.names()
+NAMES = registry.discipline_names()
 ROOMY = Machine()
 TIGHT = Machine(blocks=60, max_batch=4, max_resident=6, token_budget=96, prefill_chunk=64)
 """Room for about three prompts: parked generations and running ones have to give way."""
@@ -131,7 +131,7 @@ def limits_for(table: JobTable, machine: Machine, now: float) -> StepLimits:
 
 def events(name: str, table: JobTable) -> Discipline:
     """A discipline that has heard of the jobs in the order they arrived, as after a switch."""
-    discipline = registry.create(name)
+    discipline = registry.create_discipline(name)
     for job in sorted(table, key=lambda job: int(table.sequence[job.row])):
         discipline.arrived(job, 5.0)
     return discipline
@@ -169,7 +169,7 @@ def test_rows_do_not_matter(name: str) -> None:
 
     def plan(decoys: int) -> list[tuple[object, int]]:
         table = JobTable(capacity=2)
-        discipline = registry.create(name)
+        discipline = registry.create_discipline(name)
         for index, spec in enumerate(specs):
             if index < decoys:
                 table.add(JobSpec(job_id=("decoy", index), arrival_s=0.0))
@@ -184,7 +184,7 @@ def test_rows_do_not_matter(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_equal_jobs_run_in_order_of_arrival(name: str) -> None:
     table = JobTable()
-    discipline = registry.create(name)
+    discipline = registry.create_discipline(name)
     for index in (3, 0, 2, 1, 5, 4, 6, 7):
         spec = JobSpec(
             job_id=index,
@@ -211,7 +211,7 @@ def run_one_segment(job: Job, resume_s: float) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_empty_table_and_one_where_all_are_parked(name: str) -> None:
     table = JobTable()
-    discipline = registry.create(name)
+    discipline = registry.create_discipline(name)
     plan = discipline.compose(table, limits_for(table, ROOMY, 0.0))
     assert (plan.tokens, plan.evict, plan.wake_s) == ({}, [], math.inf)
     for index, resume in enumerate((7.0, 3.5, math.inf)):
@@ -229,7 +229,7 @@ def test_an_empty_table_and_one_where_all_are_parked(name: str) -> None:
 def test_a_parked_job_comes_back_when_it_is_due(name: str) -> None:
     """Runnable from ``resume_s`` on, not before, without anybody saying so."""
     table = JobTable()
-    discipline = registry.create(name)
+    discipline = registry.create_discipline(name)
     job = table.add(
         JobSpec(
             job_id="r", arrival_s=0.0, prompt_tokens=40, hints=RequestHints(urgency=1, expected_tokens=30.0)
@@ -274,7 +274,7 @@ VICTIMS: dict[str, JobSpec] = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not registry.load(name).info.starves])
+@pytest.mark.parametrize("name", [name for name in NAMES if not registry.load_discipline(name).info.starves])
 @pytest.mark.parametrize("kind", VICTIMS)
 def test_nobody_starves_unless_the_discipline_says_so(name: str, kind: str) -> None:
     """An endless stream takes a fifth more than the machine has, and has for a second when somebody else comes."""
@@ -307,7 +307,7 @@ def test_nobody_starves_unless_the_discipline_says_so(name: str, kind: str) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_presents_itself(name: str) -> None:
-    info = registry.load(name).info
+    info = registry.load_discipline(name).info
     assert info.name == name
     assert info.summary
     assert info.source
@@ -319,8 +319,8 @@ def test_the_registry_names_what_it_knows() -> None:
     from timely.core.errors import UnknownName
 
     with pytest.raises(UnknownName, match=r"unknown discipline 'nope'; known: .*\bfcfs\b"):
-        registry.create("nope")
+        registry.create_discipline("nope")
     with pytest.raises(ValueError, match="already registered"):
-        registry.register("fcfs", "somewhere:Else")
-    assert registry.infos()[0].name == registry.DEFAULT
-    assert sorted(info.name for info in registry.infos()) == NAMES
+        registry.register_discipline("fcfs", "somewhere:Else")
+    assert registry.discipline_infos()[0].name == registry.DEFAULT
+    assert sorted(info.name for info in registry.discipline_infos()) == NAMES

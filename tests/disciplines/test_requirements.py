@@ -6,19 +6,19 @@ import pytest
 
 from timely.core.errors import InvalidInput, Unsupported
 from timely.disciplines import registry
-from timely.disciplines.requirements import SPECULATION, check_needs, check_urgency
+from timely.disciplines.requirements import SPECULATION, check_discipline_needs, check_urgency
 
 
 def test_without_speculation_a_discipline_that_needs_it_is_refused() -> None:
-    info = registry.load("laps-sd").info
+    info = registry.load_discipline("laps-sd").info
     with pytest.raises(Unsupported, match=r"'laps-sd' needs speculation: start the engine with"):
-        check_needs(info, [])
-    check_needs(info, [SPECULATION])
+        check_discipline_needs(info, [])
+    check_discipline_needs(info, [SPECULATION])
 
 
-@pytest.mark.parametrize("name", [name for name in registry.names() if name != "laps-sd"])
+@pytest.mark.parametrize("name", [name for name in registry.discipline_names() if name != "laps-sd"])
 def test_all_others_work_anywhere(name: str) -> None:
-    check_needs(registry.load(name).info, [])
+    check_discipline_needs(registry.load_discipline(name).info, [])
 
 
 @pytest.mark.parametrize("urgency", [None, 0, 1, 2, 3, 4])

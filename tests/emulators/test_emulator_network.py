@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.emulators.cli import run
+from timely.emulators.cli import run_emulator_command
 from timely.emulators.command_log import CommandLog
 from timely.emulators.network import NetworkFaults
 from timely.emulators.tello import TelloEmulator
@@ -66,7 +66,7 @@ def test_the_journal_is_lines_of_json(tmp_path: Path) -> None:
 def test_bad_input_is_one_line_and_exit_code_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(arguments) == 2
+    assert run_emulator_command(arguments) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert err.startswith("timely-emulate")

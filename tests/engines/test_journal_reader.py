@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from timely.engines.journal_reader import replay_journal
-from timely.replay.explain import explain, text
+from timely.replay.explain import explain_job, explanation_text
 
 JOBS = {"0-9.000": 0, "1-9.000": 1}
 A, B = "0-9.000-ab12", "1-9.000"  # vLLM added a suffix to one
@@ -55,9 +55,9 @@ def test_it_explains_a_wait() -> None:
         "cached_tokens": 0, "output_tokens": 2, "recomputed_tokens": 0,
         "segments": [{"index": 0, "ready_s": 0.6, "start_s": 0.6, "end_s": 1.0}],
     }  # fmt: skip
-    result = explain({"jobs": [job], "end_s": 1.0, "journal": replay_journal(EVENTS, 10.0, JOBS)}, "1")
+    result = explain_job({"jobs": [job], "end_s": 1.0, "journal": replay_journal(EVENTS, 10.0, JOBS)}, "1")
     wait = result.waits[0]
     assert (wait.queued_steps, wait.prompt_steps, wait.decode_steps) == (3, 1, 1)
     assert wait.instead == [("0", 3)]
     assert wait.reasons == {"suspended": 3}
-    assert "served meanwhile: job 0 (3)" in text(result)
+    assert "served meanwhile: job 0 (3)" in explanation_text(result)

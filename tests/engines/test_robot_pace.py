@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.hints import with_hints
 from timely.core.job import Job, JobSpec
 from timely.core.reports import ExecutionReport
-from timely.disciplines.registry import create
+from timely.disciplines.registry import create_discipline
 from timely.engines.robot_pace import (
     FASTEST_PACE,
     GAIN,
@@ -22,7 +22,7 @@ from timely.engines.robot_pace import (
     SHOWN,
     SLOWEST_PACE,
     Paces,
-    skills_of,
+    pace_skills_of,
 )
 from timely.engines.scheduler_core import Controller
 from timely.engines.step_time.learned import FixedSpeed
@@ -43,7 +43,7 @@ SPEED = FixedSpeed(0.02, 0.0, 0.0003)
     ],
 )
 def test_what_a_segment_calls(text: str, skills: str) -> None:
-    assert skills_of(text) == skills
+    assert pace_skills_of(text) == skills
 
 
 def test_a_robot_that_is_faster_than_its_profile_is_expected_to_stay_so() -> None:
@@ -163,7 +163,7 @@ def fly(controller: Controller, name: str, start: float, took_s: float) -> Job:
 
 
 def test_the_next_plan_of_a_fast_robot_is_due_earlier() -> None:
-    controller = Controller(create("timely"), SPEED)
+    controller = Controller(create_discipline("timely"), SPEED)
     fly(controller, "a", 10.0, 1.4)
     controller.finish("a", "complete", 12.0)
     job = plan(controller, "b", 20.0)
@@ -178,14 +178,14 @@ def test_the_next_plan_of_a_fast_robot_is_due_earlier() -> None:
 
 
 def test_a_switch_of_disciplines_keeps_paces() -> None:
-    controller = Controller(create("timely"), SPEED)
+    controller = Controller(create_discipline("timely"), SPEED)
     fly(controller, "a", 10.0, 1.4)
     controller.switch("pud", 12.0)
     assert controller.paces.robots() == {"drone-1": pytest.approx(0.85)}
 
 
 def test_without_a_measured_time_start_and_end_are_the_measurement() -> None:
-    controller = Controller(create("timely"), SPEED)
+    controller = Controller(create_discipline("timely"), SPEED)
     job = plan(controller, "a", 10.0)
     close(controller, job, 10.0)
     controller.report("a", ExecutionReport(0, "started"), 10.5)
@@ -204,7 +204,7 @@ def test_without_a_measured_time_start_and_end_are_the_measurement() -> None:
     ],
 )
 def test_what_tells_nothing_of_a_whole_segment_is_left_out(reports: list[ExecutionReport]) -> None:
-    controller = Controller(create("timely"), SPEED)
+    controller = Controller(create_discipline("timely"), SPEED)
     job = plan(controller, "a", 10.0)
     close(controller, job, 10.0)
     for report in reports:
@@ -213,7 +213,7 @@ def test_what_tells_nothing_of_a_whole_segment_is_left_out(reports: list[Executi
 
 
 def test_a_blocking_skill_teaches_nothing() -> None:
-    controller = Controller(create("timely"), SPEED)
+    controller = Controller(create_discipline("timely"), SPEED)
     job = plan(controller, "a", 10.0)
     close(controller, job, 10.0, blocking=True)
     controller.report("a", ExecutionReport(0, "done", elapsed_s=1.2), 11.2)
@@ -222,7 +222,7 @@ def test_a_blocking_skill_teaches_nothing() -> None:
 
 
 def test_a_repeated_report_is_learned_from_once() -> None:
-    controller = Controller(create("timely"), SPEED)
+    controller = Controller(create_discipline("timely"), SPEED)
     job = fly(controller, "a", 10.0, 1.4)
     for _ in range(5):
         controller.report("a", ExecutionReport(0, "done", elapsed_s=1.0), 12.0)
@@ -244,7 +244,7 @@ def test_a_repeated_report_is_learned_from_once() -> None:
 )
 def test_no_reports_make_a_plan_due_out_of_bounds(reports: list[ExecutionReport]) -> None:
     """Whatever one task reports, the robot's next one is planned with at least half of its profile's times."""
-    controller = Controller(create("timely"), SPEED)
+    controller = Controller(create_discipline("timely"), SPEED)
     job = plan(controller, "a", 10.0)
     for now in (10.0, 10.1, 10.2):
         close(controller, job, now)

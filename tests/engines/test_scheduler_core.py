@@ -16,7 +16,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, DisciplineInfo, StepLimits, StepPlan
-from timely.disciplines.registry import create
+from timely.disciplines.registry import create_discipline
 from timely.engines.scheduler_core import Controller
 from timely.engines.step_time.learned import FixedSpeed
 
@@ -407,7 +407,7 @@ def test_an_evicted_generation_still_waits_for_its_value() -> None:
 
 def populated(name: str) -> Controller:
     """One running, one parked for long, one waiting for a value, one that never ran."""
-    controller = Controller(create(name), SPEED)
+    controller = Controller(create_discipline(name), SPEED)
     for index, (job_id, blocking) in enumerate((("running", None), ("parked", False), ("awaiting", True))):
         job = controller.arrive(
             JobSpec(
@@ -468,7 +468,9 @@ def test_the_next_discipline_hears_of_jobs_in_order_of_arrival_with_a_clean_rank
 
 def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
     events: list[dict[str, Any]] = []
-    controller = Controller(create("fcfs"), SPEED, journal=lambda event: events.append(dict(event)))
+    controller = Controller(
+        create_discipline("fcfs"), SPEED, journal=lambda event: events.append(dict(event))
+    )
     job = controller.arrive(JobSpec("a", 1.0))
     close(controller, job, 2.0)
     report(controller, 2.5, 0, "done")
@@ -484,7 +486,7 @@ def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
 
 
 def test_a_switch_to_and_fro_forgets_nothing_that_was_learned() -> None:
-    controller = Controller(create("sagesched"), FixedSpeed(0.01))
+    controller = Controller(create_discipline("sagesched"), FixedSpeed(0.01))
     history = controller.discipline.knowledge()
     for number in range(3):
         controller.arrive(JobSpec(number, 0.0, text="name one planet"))

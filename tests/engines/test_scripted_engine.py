@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.support.hints import with_hints
-from timely.core.clock import ManualClock, settle
+from timely.core.clock import ManualClock, settle_tasks
 from timely.core.errors import Conflict, EngineFailed, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
-from timely.disciplines.requirements import lacks
+from timely.disciplines.requirements import discipline_lacks
 from timely.engines.base import EngineEvent, ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
 from timely.plans.language.parser import SegmentParser
@@ -135,7 +135,7 @@ async def test_cancel_and_a_closed_iterator_free_everything() -> None:
         assert await engine.cancel("cancelled")
         assert not await engine.cancel("cancelled")
         closed.task.cancel()
-        await settle()
+        await settle_tasks()
         assert cancelled.done is not None
         assert cancelled.done.reason == "cancelled"
         stats = await engine.stats()
@@ -169,7 +169,7 @@ async def test_under_memory_pressure_parked_plans_are_evicted_and_still_end_with
         assert stats.kv_usage == 0.0
 
 
-NEEDY = [info.name for info in registry.infos() if lacks(info, ())]
+NEEDY = [info.name for info in registry.discipline_infos() if discipline_lacks(info, ())]
 
 
 async def test_a_discipline_that_needs_speculation_is_refused_at_start_and_when_switched_to() -> None:
@@ -180,10 +180,10 @@ async def test_a_discipline_that_needs_speculation_is_refused_at_start_and_when_
         with pytest.raises(Unsupported, match="'laps-sd' needs speculation"):
             await engine.set_discipline("laps-sd")
         assert (await engine.stats()).discipline == "fcfs"
-        assert {info.name for info in engine.disciplines()} == set(registry.names()) - set(NEEDY)
+        assert {info.name for info in engine.disciplines()} == set(registry.discipline_names()) - set(NEEDY)
 
 
-@pytest.mark.parametrize("name", [name for name in registry.names() if name not in NEEDY])
+@pytest.mark.parametrize("name", [name for name in registry.discipline_names() if name not in NEEDY])
 async def test_every_discipline_serves_and_can_be_switched_to(name: str) -> None:
     async with running(discipline="timely", max_batch=2) as (engine, clock):
         plans = [Generation(engine, "many", f"robot-{number}") for number in range(5)]
@@ -222,7 +222,7 @@ async def test_what_it_refuses() -> None:
         with pytest.raises(Conflict):
             await anext(engine.generate(GenerationRequest("two", "Task: two")))
         engine.crash("power")
-        await settle()
+        await settle_tasks()
         with pytest.raises(EngineFailed, match="power"):
             plan.task.result()
         with pytest.raises(EngineFailed):

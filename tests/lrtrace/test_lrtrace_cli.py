@@ -16,7 +16,7 @@ from lrtrace.cli import main, run
 from lrtrace.job import Header, Job, PlanSegment
 from lrtrace.profiles import load_profile
 from lrtrace.record.samples import Sample, write_samples
-from lrtrace.stats import Stats, measure, plot_stats
+from lrtrace.stats import Stats, measure_trace, plot_stats
 from lrtrace.trace import Trace
 
 Run = Callable[..., tuple[int, str, str]]
@@ -371,7 +371,7 @@ def test_as_a_program_with_a_reader_that_leaves(tmp_path: Path) -> None:
 
 def some_stats() -> Stats:
     plan = (PlanSegment("x", 2, 1.0), PlanSegment("y", 3, 2.0))
-    return measure(
+    return measure_trace(
         Header("unit"), [Job(number, float(number // 2), 10, plan, agent="a") for number in range(4)]
     )
 
@@ -385,7 +385,7 @@ def test_stats_by_hand() -> None:
     assert values["plan_tokens"]["mean"] == 5
     assert values["execution_s"]["p50"] == 3
     assert values["agents"] == 1
-    empty = measure(Header(), []).summary()
+    empty = measure_trace(Header(), []).summary()
     assert (empty["jobs"], empty["jobs_per_s"], empty["execution_s"]) == (0, None, None)
 
 
@@ -394,5 +394,5 @@ def test_stats_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot_stats(some_stats(), tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 5000
-    plot_stats(measure(Header(), []), tmp_path / "empty.svg")
+    plot_stats(measure_trace(Header(), []), tmp_path / "empty.svg")
     assert (tmp_path / "empty.svg").exists()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from timely.plans import find_skill_set
 from timely.plans.ebnf import object_pattern
 from timely.plans.name_mask import Bits, NameGuide, Vocabulary
-from timely.plans.object_names import MAX_NAMES, fitting, names_in, names_of_plan, open_argument
+from timely.plans.object_names import MAX_NAMES, fitting_object_names, names_in, names_of_plan, open_argument
 
 DRONE, ARM = find_skill_set("drone"), find_skill_set("arm")
 TOKENS = [
@@ -106,7 +106,7 @@ def test_the_names_of_a_plan() -> None:
 def test_only_what_the_grammar_takes_is_a_name() -> None:
     argument = DRONE.by_word["g"].arguments[0]
     names = ["cat", "2 cats", "a b c d", "x" * 200, "chair[0.6]", "first aid kit", "café"]
-    assert fitting(names, argument) == ["café", "cat", "chair[0.6]", "first aid kit"]
+    assert fitting_object_names(names, argument) == ["café", "cat", "chair[0.6]", "first aid kit"]
     assert object_pattern(5)
 
 

@@ -17,8 +17,8 @@ from timely.plans import (
     check_segment,
     ebnf,
     find_skill_set,
-    grammar,
-    parse,
+    parse_plan,
+    plan_grammar,
     skill_set_names,
 )
 
@@ -35,7 +35,7 @@ def as_regex(rule: str) -> re.Pattern[str]:
     ("low", "high"), [(20, 500), (1, 360), (0, 9), (7, 7), (99, 101), (0, 1234), (-30, 15), (-9, -3)]
 )
 def test_whole_numbers_in_range_and_no_others(low: int, high: int) -> None:
-    rule = as_regex(ebnf.integer(low, high))
+    rule = as_regex(ebnf.ebnf_integer(low, high))
     for number in range(low - 200, high + 1200):
         assert bool(rule.fullmatch(str(number))) == (low <= number <= high), number
     assert not rule.fullmatch("007")
@@ -44,7 +44,7 @@ def test_whole_numbers_in_range_and_no_others(low: int, high: int) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0.1, 60), (0, 1), (0.25, 0.9), (3, 12.5)])
 def test_decimals_in_range_and_no_others(low: float, high: float) -> None:
-    rule = as_regex(ebnf.decimal(low, high))
+    rule = as_regex(ebnf.ebnf_decimal(low, high))
     for tenths in range(int(high * 10) + 50):
         number = tenths / 10
         assert bool(rule.fullmatch(f"{number:.1f}")) == (low <= number <= high), number
@@ -53,35 +53,35 @@ def test_decimals_in_range_and_no_others(low: float, high: float) -> None:
 
 
 def test_open_ranges_end_at_four_digits() -> None:
-    rule = as_regex(ebnf.integer(None, None))
+    rule = as_regex(ebnf.ebnf_integer(None, None))
     assert all(rule.fullmatch(str(number)) for number in (-9999, -1, 0, 9999))
     assert not rule.fullmatch("10000")
 
 
 def test_prose_has_none() -> None:
-    assert grammar(find_skill_set("chat")) == ""
+    assert plan_grammar(find_skill_set("chat")) == ""
 
 
 @pytest.mark.parametrize("limit", [0, -1, 201, True])
 def test_impossible_limits(limit: int) -> None:
     with pytest.raises(InvalidInput, match="max_statements"):
-        grammar(DRONE, max_statements=limit)
+        plan_grammar(DRONE, max_statements=limit)
 
 
 @pytest.mark.parametrize("objects", [[], ["a"] * 65, ["it's"], [""], ["a\nb"], [3]])
 def test_names_that_are_none(objects: list[Any]) -> None:
     with pytest.raises(InvalidInput, match="objects"):
-        grammar(ARM, objects=objects)
+        plan_grammar(ARM, objects=objects)
 
 
 def test_a_robot_that_allows_nothing() -> None:
     with pytest.raises(InvalidInput, match="allows none"):
-        grammar(ARM, profile=load_profile("tello"))
+        plan_grammar(ARM, profile=load_profile("tello"))
 
 
 def test_the_same_skill_set_gives_the_same_grammar() -> None:
-    assert grammar(DRONE) == grammar(DRONE)
-    assert len(grammar(DRONE)) < 200_000
+    assert plan_grammar(DRONE) == plan_grammar(DRONE)
+    assert len(plan_grammar(DRONE)) < 200_000
 
 
 class Matcher:
@@ -124,12 +124,12 @@ class Matcher:
 
 @pytest.fixture(scope="module")
 def drone() -> Matcher:
-    return Matcher(grammar(DRONE))
+    return Matcher(plan_grammar(DRONE))
 
 
 @pytest.fixture(scope="module")
 def arm() -> Matcher:
-    return Matcher(grammar(ARM))
+    return Matcher(plan_grammar(ARM))
 
 
 @pytest.mark.process
@@ -150,7 +150,7 @@ def arm() -> Matcher:
 )
 def test_plans_that_are_wanted(drone: Matcher, plan: str) -> None:
     assert drone.accepts(plan)
-    assert parse(plan, DRONE)
+    assert parse_plan(plan, DRONE)
 
 
 @pytest.mark.process
@@ -199,7 +199,7 @@ def test_arm_plans(arm: Matcher) -> None:
 
 @pytest.mark.process
 def test_objects_and_profiles_narrow_it() -> None:
-    scene = Matcher(grammar(ARM, objects=["red box", "pen-holder", "cup"]))
+    scene = Matcher(plan_grammar(ARM, objects=["red box", "pen-holder", "cup"]))
     assert scene.accepts("pick('red box');place('pen-holder');")
     assert not scene.accepts("pick('blue box');")
     tello = load_profile("tello")
@@ -214,7 +214,7 @@ def test_objects_and_profiles_narrow_it() -> None:
             },
         }
     )
-    rules = Matcher(grammar(DRONE, profile=indoors))
+    rules = Matcher(plan_grammar(DRONE, profile=indoors))
     assert rules.accepts("mf(200);mb(500);")
     assert not rules.accepts("mf(201);")
     assert not rules.accepts("mf(49);")
@@ -242,7 +242,7 @@ def test_choices_and_truth_values() -> None:
             ],
         }
     )
-    rules = Matcher(grammar(skill_set))
+    rules = Matcher(plan_grammar(skill_set))
     for plan, good in {
         "set(True,5);": True,
         "set(True,2);": False,
@@ -252,7 +252,7 @@ def test_choices_and_truth_values() -> None:
     }.items():
         assert rules.accepts(plan) == good, plan
         if good:
-            assert parse(plan, skill_set)
+            assert parse_plan(plan, skill_set)
 
 
 @pytest.mark.process
@@ -286,6 +286,6 @@ def test_whatever_it_accepts_is_released(name: str, request: pytest.FixtureReque
 )
 def test_it_accepts_the_examples(name: str) -> None:
     skill_set = find_skill_set(name)
-    rules = Matcher(grammar(skill_set, profile=load_profile(skill_set.profile)))
+    rules = Matcher(plan_grammar(skill_set, profile=load_profile(skill_set.profile)))
     for example in skill_set.examples:
         assert rules.accepts(example.plan), example.plan

@@ -12,7 +12,7 @@ from timely.plans import (
     check_segment,
     find_skill_set,
     max_segment_tokens,
-    parse,
+    parse_plan,
     segment_execution_s,
     skill_set_names,
 )
@@ -27,7 +27,7 @@ def test_example_plans_segment_parse_and_validate(name: str) -> None:
     profile = load_profile(skill_set.profile)
     assert len(skill_set.examples) >= 4
     for example in skill_set.examples:
-        program = parse(example.plan, skill_set)
+        program = parse_plan(example.plan, skill_set)
         segmenter, parser = Segmenter(skill_set), SegmentParser(skill_set)
         segments = [*segmenter.feed(example.plan), *segmenter.close()]
         calls = []

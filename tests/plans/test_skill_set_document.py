@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.plans import Segmenter, find_skill_set, grammar, load_skill_set, parse
+from timely.plans import Segmenter, find_skill_set, load_skill_set, parse_plan, plan_grammar
 
 TEXT = (Path(__file__).parents[2] / "docs" / "skill-sets.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([^|]*)` \| (`.*?`) \| (?:`(.*)` )?\|$", TEXT, re.MULTILINE)
@@ -19,8 +19,8 @@ def test_the_file_shown_loads(tmp_path: Path) -> None:
     file = tmp_path / "rover.yaml"
     file.write_text(shown[1], encoding="utf-8")
     rover = load_skill_set(file)
-    assert grammar(rover)
-    assert parse("drive(50);lamp(True);g('tree');", rover)
+    assert plan_grammar(rover)
+    assert parse_plan("drive(50);lamp(True);g('tree');", rover)
 
 
 @pytest.mark.parametrize(("plan", "segments", "tail"), ROWS, ids=[plan for plan, _, _ in ROWS])

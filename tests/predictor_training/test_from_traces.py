@@ -47,31 +47,31 @@ def test_costs_from_a_trace_serve_justitia(trace: Path, tmp_path: Path) -> None:
     report, too_few = train_costs([trace], target)
     assert {row.kind for row in report} & {"EV", "FV", "CC", "ALFWI", "KBQAV", "PE", "SC"}
     assert "MRS" in too_few, "one or two of them are not enough"
-    made = registry.create(f"justitia={target}")
+    made = registry.create_discipline(f"justitia={target}")
     assert isinstance(made, Justitia)
     assert isinstance(made.costs, TrainedAppCosts)
     assert set(made.costs.models) == {row.kind for row in report}
-    registry.load(f"srjf={target}")
+    registry.load_discipline(f"srjf={target}")
     with pytest.raises(InvalidInput, match="not 'weighted'"):
-        registry.load(f"justitia-c={target}")
+        registry.load_discipline(f"justitia-c={target}")
 
 
 def test_a_history_from_a_trace_serves_sagesched(trace: Path, tmp_path: Path) -> None:
     target = tmp_path / "history.npz"
     kept = build_history([trace], target)
     for name in ("sagesched", "sagesched-mean", "gittins-static", "ssjf", "ltr", "trail", "vllm-sjf"):
-        made = registry.create(f"{name}={target}")
+        made = registry.create_discipline(f"{name}={target}")
         predictor = made.predictor  # type: ignore[attr-defined]
         assert isinstance(predictor, HistoryPredictor)
         assert len(predictor) == kept
-    assert isinstance(made, registry.load("vllm-sjf"))
-    assert isinstance(registry.create(f"sagesched={target}"), SageSched)
+    assert isinstance(made, registry.load_discipline("vllm-sjf"))
+    assert isinstance(registry.create_discipline(f"sagesched={target}"), SageSched)
 
 
 @pytest.mark.parametrize("name", ["fcfs", "timely", "parrot", "vtc", "fastserve"])
 def test_who_predicts_nothing_takes_no_file(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="takes no predictor file"):
-        registry.load(f"{name}={tmp_path / 'x.npz'}")
+        registry.load_discipline(f"{name}={tmp_path / 'x.npz'}")
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_who_predicts_nothing_takes_no_file(name: str, tmp_path: Path) -> None:
 def test_a_file_that_is_none_is_told_at_start(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     with pytest.raises(InvalidInput, match=r"x\.npz"):
-        registry.load(f"{name}={path}")
+        registry.load_discipline(f"{name}={path}")
     path.write_bytes(b"\x80\x04N.")
     with pytest.raises(InvalidInput, match=r"x\.npz"):
-        registry.load(f"{name}={path}")
+        registry.load_discipline(f"{name}={path}")
 
 
 @pytest.mark.process

@@ -38,14 +38,14 @@ def test_csv_json_lines_and_traces_say_the_same(tmp_path: Path, texts: Path) -> 
         for i, (text, level) in enumerate(rows())
     ]  # fmt: skip
     trace.write_text("".join(json.dumps(line) + "\n" for line in [head, *jobs]))
-    labelled = labelled_texts.read([texts], "urgency")
+    labelled = labelled_texts.read_labelled_texts([texts], "urgency")
     assert (labelled.texts, labelled.labels) == tuple(map(list, zip(*rows(), strict=True)))
-    assert labelled_texts.read([lines], "urgency") == labelled
-    assert labelled_texts.read([trace], "urgency") == labelled
-    assert labelled_texts.read([trace], "output_tokens").labels == [
+    assert labelled_texts.read_labelled_texts([lines], "urgency") == labelled
+    assert labelled_texts.read_labelled_texts([trace], "urgency") == labelled
+    assert labelled_texts.read_labelled_texts([trace], "output_tokens").labels == [
         10 * (1 + level) for level in labelled.labels
     ]
-    assert len(labelled_texts.read([texts, lines], "urgency")) == 2 * len(labelled)
+    assert len(labelled_texts.read_labelled_texts([texts, lines], "urgency")) == 2 * len(labelled)
 
 
 @pytest.mark.parametrize(
@@ -69,16 +69,16 @@ def test_what_is_no_labelled_text_is_told_with_its_line(
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(InvalidInput, match=complaint):
-        labelled_texts.read([path], "urgency")
+        labelled_texts.read_labelled_texts([path], "urgency")
 
 
 def test_what_is_no_text_file_is_told(tmp_path: Path) -> None:
     binary = tmp_path / "a.csv"
     binary.write_bytes(b"text,level\n\xff\xfe,1\n")
     with pytest.raises(InvalidInput, match="no text file"):
-        labelled_texts.read([binary], "urgency")
+        labelled_texts.read_labelled_texts([binary], "urgency")
     with pytest.raises(InvalidInput, match="cannot be read"):
-        labelled_texts.read([tmp_path / "none.csv"], "urgency")
+        labelled_texts.read_labelled_texts([tmp_path / "none.csv"], "urgency")
 
 
 def test_the_command_line_trains_judges_and_the_server_reads_it(tmp_path: Path, texts: Path) -> None:

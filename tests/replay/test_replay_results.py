@@ -17,13 +17,13 @@ from timely.cli.main import run as timely
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.core.files import write_file
 from timely.engines.replay_types import ReplayOptions
-from timely.replay.explain import explain, text
-from timely.replay.perfetto import trace_text
-from timely.replay.report import report
+from timely.replay.explain import explain_job, explanation_text
+from timely.replay.perfetto import perfetto_text
+from timely.replay.report import html_replay_report
 from timely.replay.result_file import read_result, result_text
-from timely.replay.results import distribution, result_hash
+from timely.replay.results import latency_distribution, result_hash
 from timely.replay.run import load_backend, replay
-from timely.replay.svg import Line, chart, ticks
+from timely.replay.svg import Line, svg_chart, svg_ticks
 from timely.replay.trace import Tasks
 
 HEADER = {"lrtrace": 1, "name": "tiny", "seed": 7, "network_s": 0.008}
@@ -109,8 +109,13 @@ def test_a_task_not_served_counts_with_its_utility_at_the_end(trace: Path) -> No
 
 
 def test_distribution_interpolates_and_leaves_out_what_never_happened() -> None:
-    assert distribution([1.0, 2.0, 3.0, math.nan]) == {"mean": 2.0, "p50": 2.0, "p90": 2.8, "p99": 2.98}
-    assert distribution([])["mean"] is None
+    assert latency_distribution([1.0, 2.0, 3.0, math.nan]) == {
+        "mean": 2.0,
+        "p50": 2.0,
+        "p90": 2.8,
+        "p99": 2.98,
+    }
+    assert latency_distribution([])["mean"] is None
 
 
 def test_same_seed_same_result(trace: Path) -> None:
@@ -170,7 +175,7 @@ def test_what_is_no_result_is_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_report_is_self_contained_and_escapes(trace: Path) -> None:
-    page = report(result_of(trace))
+    page = html_replay_report(result_of(trace))
     assert not re.search(r"(?:src|href)\s*=|@import|url\(|https?://", page)
     assert "<scissors>" not in page
     assert "Response time" in page
@@ -186,12 +191,12 @@ def test_report_of_nothing(tmp_path: Path) -> None:
     path.write_text(json.dumps(HEADER) + "\n")
     result = result_of(path)
     assert result["summary"]["jobs"] == 0
-    assert "nothing to show" in report(result)
-    assert json.loads(trace_text(result))["traceEvents"]
+    assert "nothing to show" in html_replay_report(result)
+    assert json.loads(perfetto_text(result))["traceEvents"]
 
 
 def test_chrome_trace_covers_each_job_without_overlap(trace: Path) -> None:
-    events = json.loads(trace_text(result_of(trace)))["traceEvents"]
+    events = json.loads(perfetto_text(result_of(trace)))["traceEvents"]
     names = [e for e in events if e["ph"] == "M" and e["name"] == "thread_name" and e["pid"] == 3]
     assert len(names) == 4
     rows: dict[tuple[int, int], list[tuple[float, float]]] = {}
@@ -206,9 +211,9 @@ def test_chrome_trace_covers_each_job_without_overlap(trace: Path) -> None:
 
 
 def test_chart_and_ticks() -> None:
-    assert ticks(0.0, 1.0, 5) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    assert ticks(0.0, 0.0, 5) == [0.0]
-    picture = chart("t", [Line("a<b", "urgent", [0, 1], [1, 2])], x_label="x", y_label="y")
+    assert svg_ticks(0.0, 1.0, 5) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert svg_ticks(0.0, 0.0, 5) == [0.0]
+    picture = svg_chart("t", [Line("a<b", "urgent", [0, 1], [1, 2])], x_label="x", y_label="y")
     assert "a&lt;b" in picture
     assert "polyline" in picture
 
@@ -220,7 +225,7 @@ def test_explanation_accounts_for_every_wait(trace: Path) -> None:
     result = json.loads(json.dumps(result_of(trace, discipline="pud", max_batch=2)))
     queued = 0.0
     for entry in result["jobs"]:
-        explanation = explain(result, str(entry["job"]))
+        explanation = explain_job(result, str(entry["job"]))
         assert explanation.journal
         waits = sum(wait.end_s - wait.begin_s for wait in explanation.waits)
         assert waits == pytest.approx(entry["waiting_time_s"], abs=1e-5)
@@ -231,19 +236,19 @@ def test_explanation_accounts_for_every_wait(trace: Path) -> None:
             if wait.queued_steps:
                 assert wait.instead
     assert queued > 0.05
-    words = "".join(text(explain(result, str(entry["job"]))) for entry in result["jobs"])
+    words = "".join(explanation_text(explain_job(result, str(entry["job"]))) for entry in result["jobs"])
     assert "served meanwhile" in words
     assert "chosen, with keys" in words
 
 
 def test_explanation_without_a_journal_says_so(trace: Path) -> None:
     result = result_of(trace, journal=False)
-    assert "no journal" in text(explain(result, "0"))
+    assert "no journal" in explanation_text(explain_job(result, "0"))
 
 
 def test_explaining_a_stranger_lists_the_known(trace: Path) -> None:
     with pytest.raises(UnknownName, match="known: 0, 1"):
-        explain(result_of(trace), "99")
+        explain_job(result_of(trace), "99")
 
 
 # ---------------------------------------------------------------- command line

@@ -16,12 +16,12 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 collect_ignore_glob = ["*/test_ros_*.py", "test_ros_*.py"] if MISSING else []
 
 if not MISSING:
-    from timely_ros_bench.faults.dds_cut import udp_only
+    from timely_ros_bench.faults.dds_cut import dds_udp_only
 
     # Before any context is made: everything stays on this machine, and goes by UDP.
     # Over Fast DDS's shared memory an action is sometimes not discovered: in 1 of 544 tests, alone.
     _profile = tempfile.TemporaryDirectory(prefix="timely-tests-")
-    os.environ.update(udp_only(Path(_profile.name)))
+    os.environ.update(dds_udp_only(Path(_profile.name)))
 
 FIRST_DOMAIN, DOMAINS, WORKERS = 102, 98, 2
 """Domains above 101 use ports that Linux also hands out to clients; loopback only, so a clash is unlikely.
@@ -43,11 +43,11 @@ _domain = os.getpid() % (DOMAINS // WORKERS)
 @pytest.fixture(scope="session", autouse=True)
 def nothing_in_shared_memory() -> Iterator[None]:
     """Some tests kill programs, which leave half a megabyte each there."""
-    from timely_robots.ros.shared_memory import clean
+    from timely_robots.ros.shared_memory import clean_dds_shared_memory
 
-    clean()
+    clean_dds_shared_memory()
     yield
-    clean()
+    clean_dds_shared_memory()
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from fleet import PLANS, WAIT_S, Fleet, Reader, body, catalogue, fleet
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput
 from timely.engines.scripted import ScriptedEngine
-from timely.server import create_app, serve
+from timely.server import create_app, serve_app
 from timely.server.run import TlsFiles, tls_files
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -103,7 +103,7 @@ async def test_the_server_speaks_tls_and_the_client_checks_its_certificate(tmp_p
     files = certificate(tmp_path)
     app = create_app(ScriptedEngine(PLANS), None, None, catalogue())
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve(app, port=0, on_ready=ready.set_result, tls=files))
+    serving = asyncio.create_task(serve_app(app, port=0, on_ready=ready.set_result, tls=files))
     try:
         async with asyncio.timeout(WAIT_S):
             url = await ready

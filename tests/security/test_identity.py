@@ -14,7 +14,7 @@ from guarded import TOKENS, Guarded, write_principals
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
 from timely.server.access.principals import PrincipalRegistry, digest, new_entry
-from timely.server.run import bind
+from timely.server.run import bind_socket
 
 PROOF = {"Timely-Task-Token": TOKEN}
 
@@ -49,10 +49,10 @@ def test_a_stranger_reads_health_and_nothing_else(guarded: Guarded, method: str,
 
 def test_an_address_beyond_loopback_needs_principals_or_insecure() -> None:
     with pytest.raises(InvalidInput, match="insecure"):
-        bind("0.0.0.0", 0, authenticated=False)
-    bind("0.0.0.0", 0, authenticated=True).close()
-    bind("0.0.0.0", 0, authenticated=False, insecure=True).close()
-    bind("127.0.0.1", 0, authenticated=False).close()
+        bind_socket("0.0.0.0", 0, authenticated=False)
+    bind_socket("0.0.0.0", 0, authenticated=True).close()
+    bind_socket("0.0.0.0", 0, authenticated=False, insecure=True).close()
+    bind_socket("127.0.0.1", 0, authenticated=False).close()
 
 
 # ------------------------------------------------------------------ roles

@@ -19,12 +19,12 @@ import httpx
 import pytest
 from fleet import OWNER, PLANS, WAIT_S, Reader, body, catalogue, fleet
 
-from timely.core.clock import ManualClock, settle
+from timely.core.clock import ManualClock, settle_tasks
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine
-from timely.server import ServerSettings, ServerThread, create_app, serve
-from timely.server.run import bind
+from timely.server import ServerSettings, ServerThread, create_app, serve_app
+from timely.server.run import bind_socket
 
 
 def test_on_shutdown_live_streams_get_a_last_error_and_the_engine_is_stopped() -> None:
@@ -134,8 +134,8 @@ async def test_an_engine_that_is_interrupted_while_it_loads_is_stopped() -> None
             stopped.append(True)
 
     app = create_app(Slow())
-    serving = asyncio.create_task(serve(app, port=0))
-    await settle()
+    serving = asyncio.create_task(serve_app(app, port=0))
+    await settle_tasks()
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(serving, WAIT_S)
@@ -173,23 +173,23 @@ def test_an_address_that_is_taken_is_said_before_the_engine_loads() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidInput, match="cannot listen") as caught:
-            bind("127.0.0.1", port, authenticated=False)
+            bind_socket("127.0.0.1", port, authenticated=False)
         assert caught.value.where == f"127.0.0.1:{port}"
     for host, port in (("127.0.0.1", 70_000), ("no.such.host.invalid", 0), ("127.0.0.1", -1)):
         with pytest.raises(InvalidInput):
-            bind(host, port, authenticated=True)
+            bind_socket(host, port, authenticated=True)
 
 
 def test_answers_do_not_wait_for_acknowledgements() -> None:
     # asyncio sets TCP_NODELAY only on sockets of this protocol number.
-    with bind("127.0.0.1", 0, authenticated=False) as listener:
+    with bind_socket("127.0.0.1", 0, authenticated=False) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 
 async def test_serve_returns_when_it_is_cancelled_and_leaves_nothing() -> None:
     app = create_app(ScriptedEngine(PLANS), None, None, catalogue())
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve(app, port=0, on_ready=ready.set_result, stop_timeout_s=1.0))
+    serving = asyncio.create_task(serve_app(app, port=0, on_ready=ready.set_result, stop_timeout_s=1.0))
     async with asyncio.timeout(WAIT_S):
         url = await ready
         async with httpx.AsyncClient() as http:

@@ -13,7 +13,7 @@ from rclpy.qos import QoSProfile
 from timely_robots.ros.rclpy_utils import (
     LATCHED,
     Spinner,
-    assumed_handle,
+    assumed_goal_handle,
     isolated_context,
     new_goal_id,
     send_goal,
@@ -75,7 +75,7 @@ class Goal:
         while self._handle is None and time.monotonic() < patience:
             time.sleep(0.005)
         if self._handle is None:
-            self._program.spinner.call(lambda: self._follow(assumed_handle(self._client, self._goal_id)))
+            self._program.spinner.call(lambda: self._follow(assumed_goal_handle(self._client, self._goal_id)))
 
     def cancel(self) -> float:
         """Cancel it; when that was, on the monotonic clock."""

@@ -19,7 +19,7 @@ from timely.core.job import BOOL_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, Job, JobId
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.registry import create
+from timely.disciplines.registry import create_discipline
 from timely.engines.scheduler_core import Controller
 from timely.engines.step_time.learned import FixedSpeed
 
@@ -91,7 +91,7 @@ class StepDriver:
         twice: bool = True,
     ) -> None:
         self.machine = machine or Machine()
-        self.controller = Controller(create(name), speed=self.machine.speed)
+        self.controller = Controller(create_discipline(name), speed=self.machine.speed)
         self.table = self.controller.table
         self.now = 0.0
         self.plans: list[tuple[float, StepPlan]] = []

@@ -25,9 +25,9 @@ def base_config(**options: Any) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
     from timely.engines.vllm.model import default_model
-    from timely.engines.vllm.plugin import register
+    from timely.engines.vllm.plugin import register_vllm_plugin
 
-    register()
+    register_vllm_plugin()
     return EngineArgs(
         model=str(default_model()), dtype="float32", enforce_eager=True, block_size=BLOCK_TOKENS * 2,
         max_model_len=2048, scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler", **options,

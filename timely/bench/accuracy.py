@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import KvCache, StepTimeProfile, load_profile
+from timely.engines.step_time.profile import KvCache, StepTimeProfile, load_step_profile
 
 STATISTICS = ("mean", "p50", "p90")
 FIELDS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
@@ -47,7 +47,7 @@ class EngineLimits:
     block_tokens: int | None = None
 
 
-def read_run(folder: Path) -> tuple[list[MeasuredRequest], EngineLimits]:
+def read_measured_run(folder: Path) -> tuple[list[MeasuredRequest], EngineLimits]:
     """A measured run.
 
     Raises:
@@ -110,7 +110,7 @@ def _read_limits(path: Path) -> EngineLimits:
         raise InvalidInput(f"cannot use it: {error}", where=str(path)) from error
 
 
-def simulate(
+def simulate_measured_run(
     requests: list[MeasuredRequest], limits: EngineLimits, profile: StepTimeProfile, discipline: str = "fcfs"
 ) -> list[JobRecord]:
     """Serve the same requests on the simulator as vLLM does: first come, first served, and never parked."""
@@ -141,7 +141,7 @@ def simulate(
     return Simulator(options, profile).run(tasks).records
 
 
-def compare(folder: Path, profile_name: str, discipline: str = "fcfs") -> dict[str, Any]:
+def compare_accuracy(folder: Path, profile_name: str, discipline: str = "fcfs") -> dict[str, Any]:
     """Measured and simulated time to first token, time per output token and latency, and the simulator's error.
 
     Returns ``{"requests", "profile", "metrics": {name: {statistic: {"measured", "simulated", "error"}}},
@@ -150,8 +150,8 @@ def compare(folder: Path, profile_name: str, discipline: str = "fcfs") -> dict[s
     Raises:
         InvalidInput: see ``read_run``. UnknownName: no such profile.
     """
-    requests, limits = read_run(folder)
-    records = simulate(requests, limits, load_profile(profile_name), discipline)
+    requests, limits = read_measured_run(folder)
+    records = simulate_measured_run(requests, limits, load_step_profile(profile_name), discipline)
     refused = sum(record.outcome != "complete" for record in records)
     if refused:
         raise InvalidInput(f"{refused} requests do not fit into the profile's KV cache", where=profile_name)
@@ -196,7 +196,7 @@ def _statistics(pairs: NDArray[np.float64]) -> dict[str, dict[str, float]]:
     return result
 
 
-def text(comparison: Mapping[str, Any]) -> str:
+def accuracy_text(comparison: Mapping[str, Any]) -> str:
     """The comparison as a table of lines."""
     lines = [f"{comparison['requests']} requests, profile {comparison['profile']}"]
     for metric, entries in comparison["metrics"].items():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import timely
-from timely.bench.code_hash import code_of
+from timely.bench.code_hash import benchmark_code_hash
 from timely.core.errors import InvalidInput
 
 Measurement = Callable[..., Any]
@@ -75,7 +75,7 @@ class Checkpoints:
         Raises:
             OutOfTime: the budget ended before the last measurement began.
         """
-        code = code_of(function)
+        code = benchmark_code_hash(function)
         todo = [a for a in dict.fromkeys(arguments) if self._code.get(_key(experiment, a)) != code]
         if self.jobs > 1 and len(todo) > 1:
             left = self._compute_in_processes(experiment, function, todo)
@@ -93,7 +93,7 @@ class Checkpoints:
         for number, arguments in enumerate(todo):
             if self._over:
                 return len(todo) - number
-            self._keep(_key(experiment, arguments), function(*arguments), code_of(function))
+            self._keep(_key(experiment, arguments), function(*arguments), benchmark_code_hash(function))
         return 0
 
     def _compute_in_processes(self, experiment: str, function: Measurement, todo: Sequence[Arguments]) -> int:
@@ -106,7 +106,9 @@ class Checkpoints:
                     arguments = waiting.pop()
                     running[pool.submit(function, *arguments)] = arguments
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    self._keep(_key(experiment, running.pop(future)), future.result(), code_of(function))
+                    self._keep(
+                        _key(experiment, running.pop(future)), future.result(), benchmark_code_hash(function)
+                    )
         return len(waiting)
 
     def _keep(self, key: str, value: Any, code: str) -> None:

@@ -16,7 +16,7 @@ from lrtrace.compose.composition import compose
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.results import Result
 from timely.replay.run import replay
-from timely.replay.trace import planned
+from timely.replay.trace import planned_task
 
 DEVIATION = 0.3
 """Difference of execution times from the profile, as a share of the profile's."""
@@ -30,7 +30,7 @@ TOLERANCE = 0.1
 """Closed-loop waiting may exceed that of an exact profile by this share."""
 
 
-def measure(
+def measure_closed_loop(
     seeds: Sequence[int],
     *,
     workload: str = "wid2",
@@ -46,7 +46,7 @@ def measure(
     sums: dict[str, _Waits] = {}
     for seed in seeds:
         composed = compose(workload, seed, duration_s=duration_s)
-        tasks = [planned(job, composed.header.network_s) for job in composed.jobs]
+        tasks = [planned_task(job, composed.header.network_s) for job in composed.jobs]
         for name, options in _runs(discipline, seed).items():
             sums.setdefault(name, _Waits()).add(replay(tasks, options))
         say(f"seed {seed}: {len(tasks)} tasks")

@@ -22,7 +22,7 @@ PRESENTATION = ("checkpoints", "code_hash", "plots", "claims", "run_context")
 """Benchmark modules that keep, judge or draw results: no result depends on them."""
 
 
-def code_of(function: Callable[..., Any]) -> str:
+def benchmark_code_hash(function: Callable[..., Any]) -> str:
     """Hash of the code behind a piece: the shared code, and the benchmark modules that its module imports.
 
     Comments and docstrings do not count. Each file is read once a process.

@@ -23,12 +23,12 @@ from timely.bench.papers.sagesched import setting as sagesched_setting
 from timely.bench.papers.semantic import spikes as semantic
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline
-from timely.disciplines.requirements import EXPECTED_TOKENS, reads
+from timely.disciplines.requirements import EXPECTED_TOKENS, discipline_reads
 from timely.disciplines.sagesched.discipline import SageSched
 from timely.engines.replay_types import JobRecord, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import load_profile
-from timely.replay.trace import planned
+from timely.engines.step_time.profile import load_step_profile
+from timely.replay.trace import planned_task
 
 Say = Callable[[str], None]
 Run = Callable[[str, int], list[float]]
@@ -84,11 +84,11 @@ def _robots(workload: str, new_tokens: int) -> Run:
             prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS,
         )  # fmt: skip
         network_s = trace.header.network_s
-        tasks = sorted((planned(job, network_s) for job in trace.jobs), key=lambda task: task.arrival_s)
+        tasks = sorted((planned_task(job, network_s) for job in trace.jobs), key=lambda task: task.arrival_s)
         options = ReplayOptions(seed=seed, journal=False)
-        outcome = Simulator(options, load_profile("rtx4090-llama3-8b"), discipline=registry.create(name)).run(
-            tasks
-        )
+        outcome = Simulator(
+            options, load_step_profile("rtx4090-llama3-8b"), discipline=registry.create_discipline(name)
+        ).run(tasks)
         urgent = [record for record in outcome.records if record.task.hints.utility.urgent]
         return [_utility(chosen, outcome.end_s) for chosen in (outcome.records, urgent) if chosen]
 
@@ -102,23 +102,23 @@ def _utility(records: Sequence[JobRecord], end_s: float) -> float:
 
 
 def _spikes(name: str, seed: int) -> list[float]:
-    levels = semantic.waiting(semantic.spikes(seed, *SPIKE), registry.create(name))
+    levels = semantic.waiting(semantic.spikes(seed, *SPIKE), registry.create_discipline(name))
     return [levels[0], levels[semantic.LEVELS]]
 
 
 def _applications(name: str, seed: int) -> list[float]:
     trace = justitia_workloads.workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
     own = name in justitia_setting.NAMES
-    discipline = justitia_setting.make(name) if own else registry.create(name)
+    discipline = justitia_setting.make(name) if own else registry.create_discipline(name)
     completion = justitia_setting.completion_s(trace, discipline, justitia_setting.MACHINE)
     return [mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
 
 
 def _lengths(name: str, seed: int) -> list[float]:
     setting = sagesched_setting.setting(seed, sagesched_setting.MAIN_RATE)
-    kind = registry.load(name)
+    kind = registry.load_discipline(name)
     predicted_for = name
-    if name not in ("ssjf", "ltr", "trail") and EXPECTED_TOKENS in reads(kind.info):
+    if name not in ("ssjf", "ltr", "trail") and EXPECTED_TOKENS in discipline_reads(kind.info):
         predicted_for = "ssjf"
     discipline: Discipline
     if name in sagesched_setting.ORDER:
@@ -126,7 +126,7 @@ def _lengths(name: str, seed: int) -> list[float]:
     elif issubclass(kind, SageSched):
         discipline = kind(setting.history())
     else:
-        discipline = registry.create(name)
+        discipline = registry.create_discipline(name)
     tasks = setting.jobs_for(predicted_for)
     latency = sagesched_setting.measure(tasks, discipline, sagesched_setting.PROFILES["Qwen3-32B"])
     return [latency.ttlt_s, latency.ttft_s]
@@ -134,7 +134,7 @@ def _lengths(name: str, seed: int) -> list[float]:
 
 def _drafts(name: str, seed: int) -> list[float]:
     tasks = laps_sd.workload(laps_sd.DATASETS[DRAFTS[0]], DRAFTS[1], seed)
-    discipline = laps_sd.make(name, tasks) if name in laps_sd.SYSTEMS else registry.create(name)
+    discipline = laps_sd.make(name, tasks) if name in laps_sd.SYSTEMS else registry.create_discipline(name)
     return [laps_sd.latency_s(tasks, discipline, seed)]
 
 
@@ -219,7 +219,7 @@ def _measure(workload: str, name: str, seed: int) -> list[float]:
     return WORKLOADS[workload].run(name, seed)
 
 
-def table(
+def cross_table(
     disciplines: Sequence[str],
     workloads: Sequence[str],
     seeds: Sequence[int],
@@ -248,12 +248,12 @@ def table(
     return values
 
 
-def measures(workloads: Sequence[str]) -> list[Measure]:
+def cross_measures(workloads: Sequence[str]) -> list[Measure]:
     """The columns of some workloads."""
     return [measure for workload in workloads for measure in WORKLOADS[workload].measures]
 
 
-def best(values: dict[str, dict[str, float]], measure: Measure) -> float:
+def best_in_column(values: dict[str, dict[str, float]], measure: Measure) -> float:
     """The best value of a column."""
     column = [row[measure.name] for row in values.values()]
     return max(column) if measure.more else min(column)

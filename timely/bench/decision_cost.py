@@ -11,7 +11,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.base import Discipline, StepLimits
-from timely.disciplines.registry import create
+from timely.disciplines.registry import create_discipline
 from timely.engines.step_time.learned import FixedSpeed
 
 MAX_BATCH = 32
@@ -41,7 +41,7 @@ def scheduling_point_us(
     """
     if jobs < 1 or points < 1:
         raise ValueError(f"jobs and points must be at least 1, got {jobs} and {points}")
-    bench = _Bench(create(name), jobs, random.Random(seed), timer)
+    bench = _Bench(create_discipline(name), jobs, random.Random(seed), timer)
     warm_up = max(2, points // 10)
     return statistics.median([bench.point() for _ in range(warm_up + points)][warm_up:]) * 1e6
 

@@ -18,11 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from timely.bench.checkpoints import Checkpoints
-from timely.bench.journal_audit import RULES, EventLogAudit, audit_event_log, audit_journal, read
-from timely.bench.mixed_load import ClientAccount, serve
+from timely.bench.journal_audit import (
+    RULES,
+    EventLogAudit,
+    audit_event_log,
+    audit_journal,
+    read_journal_events,
+)
+from timely.bench.mixed_load import ClientAccount, run_mixed_load
 from timely.disciplines import registry
 from timely.disciplines.predictors.request_annotator import Predictors
-from timely.disciplines.requirements import SPECULATION, lacks
+from timely.disciplines.requirements import SPECULATION, discipline_lacks
 
 SPECULATIVE = (
     '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}'
@@ -62,7 +68,8 @@ class LiveServer:
         journal_from, events_from = _size(self._journal), _size(self._events)
         seen = asyncio.run(self._serve(disciplines, seconds, seed))
         verdict = audit_journal(
-            read(self._journal, journal_from), RULES.get(disciplines[0]) if len(disciplines) == 1 else None
+            read_journal_events(self._journal, journal_from),
+            RULES.get(disciplines[0]) if len(disciplines) == 1 else None,
         )
         logged = self._logged(events_from)
         answered = seen.plans == seen.plans_answered and seen.requests == seen.requests_answered
@@ -85,7 +92,7 @@ class LiveServer:
         """Audit the event log once it is complete; a thread of the server writes it with a delay."""
         end_s = time.monotonic() + LOG_S
         while True:
-            audit = audit_event_log(read(self._events, offset))
+            audit = audit_event_log(read_journal_events(self._events, offset))
             if audit.good or time.monotonic() > end_s:
                 return audit
             time.sleep(0.05)
@@ -95,7 +102,7 @@ class LiveServer:
 
         async with AsyncTimelyClient(self._server.url) as client:
             await client.set_discipline(disciplines[0])
-            load = asyncio.create_task(serve(self._server.url, seconds, seed=seed))
+            load = asyncio.create_task(run_mixed_load(self._server.url, seconds, seed=seed))
             for name in disciplines[1:]:
                 await asyncio.sleep(seconds / len(disciplines))
                 await client.set_discipline(name)
@@ -179,7 +186,9 @@ def compare(
 
 
 def _speculates(names: str) -> bool:
-    return any(SPECULATION in lacks(registry.load(name).info, ()) for name in names.split("+"))
+    return any(
+        SPECULATION in discipline_lacks(registry.load_discipline(name).info, ()) for name in names.split("+")
+    )
 
 
 def _size(path: Path) -> int:

@@ -98,7 +98,7 @@ def _level(arrive: Event) -> float:
     return float(arrive.get("urgency", 4))
 
 
-def read(path: Path, offset: int = 0) -> list[dict[str, Any]]:
+def read_journal_events(path: Path, offset: int = 0) -> list[dict[str, Any]]:
     """The events of a journal from a byte on, without a last line that is still incomplete.
 
     Raises:

@@ -79,7 +79,7 @@ class ClientAccount:
     failures: list[str] = field(default_factory=list)
 
 
-async def serve(
+async def run_mixed_load(
     url: str, seconds: float, *, seed: int = 1, burst: int = 10, every_s: float = 4.0
 ) -> ClientAccount:
     """Load the server for some seconds, then wait for the remaining answers.

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from timely.engines.base import GenerationRequest, SegmentReady
-from timely.planner.cases.generate import DRAWN, generate
+from timely.planner.cases.generate import DRAWN, generate_cases
 from timely.plans.skill_library import find_skill_set
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Comparison:
     ratio: float | None
 
 
-def compare(results: Sequence[WayResult]) -> list[Comparison]:
+def compare_planner_latency(results: Sequence[WayResult]) -> list[Comparison]:
     """The planner without examples over the planner with them, for each skill set, cached and cold."""
     with_examples = {(one.skill_set, one.cold): one.firsts for one in results if one.way == WITH_EXAMPLES}
     comparisons = []
@@ -103,7 +103,9 @@ def compare(results: Sequence[WayResult]) -> list[Comparison]:
     return comparisons
 
 
-async def measure(planner: str | None, tasks: int, seed: int, arguments: Sequence[str]) -> list[WayResult]:
+async def measure_planner_latency(
+    planner: str | None, tasks: int, seed: int, arguments: Sequence[str]
+) -> list[WayResult]:
     """Measure on two engines, one task at a time; each task is served in every way before the next one.
 
     The ways are the planner without examples, as served, and the planner with examples in its prompt.
@@ -140,7 +142,7 @@ async def measure(planner: str | None, tasks: int, seed: int, arguments: Sequenc
             for cold in (False, True)
         }
         for name in sorted(DRAWN):
-            for number, case in enumerate(islice(generate(name, "test", seed), tasks + WARM_UP)):
+            for number, case in enumerate(islice(generate_cases(name, "test", seed), tasks + WARM_UP)):
                 # The first way finds other processor caches than the next ones, so the order rotates.
                 turned = ways[number % len(ways) :] + ways[: number % len(ways)]
                 for way, engine, examples in turned:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import StepLimits
-from timely.disciplines.registry import create
+from timely.disciplines.registry import create_discipline
 from timely.engines.step_time.learned import FixedSpeed
 
 RUNNING = 256
@@ -34,7 +34,7 @@ def compose_us(
     Raises:
         UnknownName: no such discipline.
     """
-    discipline, table, rng = create(name), JobTable(), random.Random(seed)
+    discipline, table, rng = create_discipline(name), JobTable(), random.Random(seed)
     for number in range(RUNNING + waiting):
         age_s = 2.0 * (RUNNING + waiting - number) / (RUNNING + waiting)
         spec = JobSpec(number, -age_s, prompt_tokens=rng.randint(50, 600), segmented=False, plain=True)

@@ -15,7 +15,7 @@ from lrtrace.compose.composition import compose
 from lrtrace.trace import write_trace
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.replay.results import build
+from timely.replay.results import build_result
 from timely.replay.trace import Tasks
 
 FLEET_ROBOTS = 1000
@@ -27,7 +27,7 @@ REPETITIONS = 5
 CURVE_POINTS = 10
 
 
-def measure(
+def measure_sim_speed(
     *,
     discipline: str = "timely",
     repetitions: int = REPETITIONS,
@@ -71,7 +71,7 @@ def measure(
     }
 
 
-def text(result: Mapping[str, Any]) -> str:
+def sim_speed_text(result: Mapping[str, Any]) -> str:
     """The measurement as text, with the cost of a step as a curve over the run."""
     curve = result["fleet_step_us"]
     most = max(curve, default=1.0)
@@ -101,7 +101,7 @@ def _replay(
         samples.append((simulator.controller.steps, clock() - begin_s))
 
     run = simulator.run(Tasks(path), progress)
-    build(run, options, engine="sim", trace=path.name, wall_s=0.0)
+    build_result(run, options, engine="sim", trace=path.name, wall_s=0.0)
     wall_s = clock() - begin_s
     return wall_s, {"jobs": len(run.records), "steps": run.counters["steps"]}, _curve(samples)
 

@@ -33,11 +33,11 @@ def command(
     """
     from rich.console import Console
 
-    from timely.demo.run import DemoOptions, run
+    from timely.demo.run import DemoOptions, run_demo
 
-    registry.load(discipline)
+    registry.load_discipline(discipline)
     if engine not in ENGINES:
         raise UnknownName("engine", engine, ENGINES, where="--engine")
     console = Console(stderr=json_file == STDOUT)
-    result = run(DemoOptions(seconds, seed, out, discipline, engine, tuple(context.args)), console)
+    result = run_demo(DemoOptions(seconds, seed, out, discipline, engine, tuple(context.args)), console)
     write_json(json_file, result)

@@ -11,7 +11,7 @@ from timely.disciplines import registry
 
 def command(json_file: JsonFile = None) -> None:
     """List the queue disciplines: source, requirements, strengths, and requests that may starve."""
-    infos = registry.infos()
+    infos = registry.discipline_infos()
     write_json(json_file, {"default": registry.DEFAULT, "disciplines": infos})
     if json_file == STDOUT:
         return

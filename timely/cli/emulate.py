@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from timely.emulators.cli import run
+from timely.emulators.cli import run_emulator_command
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 def command(context: typer.Context) -> int:
     """Emulate a robot on loopback, to try drivers without one: tello or indy7."""
-    return run(context.args, "timely emulate")
+    return run_emulator_command(context.args, "timely emulate")

@@ -9,7 +9,7 @@ import typer
 
 from timely.cli.output import JsonFile, write_json
 from timely.core.files import STDOUT
-from timely.replay.explain import explain, text
+from timely.replay.explain import explain_job, explanation_text
 from timely.replay.result_file import read_result
 
 
@@ -19,7 +19,7 @@ def command(
     json_file: JsonFile = None,
 ) -> None:
     """Tell why a job of a replay waited: what the engine did instead, and why."""
-    explanation = explain(read_result(result), job)
+    explanation = explain_job(read_result(result), job)
     write_json(json_file, explanation.to_dict())
     if json_file != STDOUT:
-        typer.echo(text(explanation))
+        typer.echo(explanation_text(explanation))

@@ -101,7 +101,7 @@ def _with_json_to_stdout(arguments: Sequence[str]) -> list[str]:
     return result
 
 
-def available() -> dict[str, str]:
+def available_commands() -> dict[str, str]:
     """Name and summary of each command that has a module."""
     return {name: summary for name, summary in COMMANDS.items() if find_spec(f"timely.cli.{name}")}
 
@@ -117,7 +117,7 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    offered = available()
+    offered = available_commands()
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     if chosen is not None and chosen not in offered:
         raise UnknownName("command", chosen, offered)

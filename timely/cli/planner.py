@@ -17,7 +17,7 @@ from timely.cli.output import JsonFile, write_json
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.planner.cases.case import Case
 from timely.planner.cases.from_examples import cases_of
-from timely.planner.cases.generate import DRAWN, generate
+from timely.planner.cases.generate import DRAWN, generate_cases
 from timely.planner.cases.vocabulary import Split, coinable
 from timely.planner.model_card import (
     SHIPPED,
@@ -89,7 +89,7 @@ def train(
     """
     sets = _skill_sets(skill_set)
     for skills in sets:
-        next(cases(skills, "train", seed))  # refuses a skill set without examples before the training
+        next(command_cases(skills, "train", seed))  # refuses a skill set without examples before the training
     if start is not None:
         read_card(start)
     folder = _base(base)
@@ -100,7 +100,7 @@ def train(
         check_examples(skills)
     names = {skills.name: own_names(skills, _looked_at(skills, seed)) for skills in sets}
     from timely.planner.training.train import Source, StepDone, TrainOptions
-    from timely.planner.training.train import train as run
+    from timely.planner.training.train import train_planner as run
 
     options = TrainOptions(
         steps=steps,
@@ -121,7 +121,7 @@ def train(
     taken, finishing, seen, first_examples = steps, 0, 0, options.examples
     if start is None and any(skills.name in DRAWN for skills in sets):
         first, finishing = out / FIRST, max(1, steps // FINISHING_PART)
-        plain = [Source(skills, cases(skills, "train", seed)) for skills in sets]
+        plain = [Source(skills, command_cases(skills, "train", seed)) for skills in sets]
         typer.echo(f"{steps} steps on every kind of task, then {finishing} more with coined names")
         run(folder, plain, first, options, progress=progress)
         start, taken, seen = first, steps + finishing, steps * sum(options.examples)
@@ -134,7 +134,8 @@ def train(
         seed += 1  # other cases than before
     words = coinable(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
     sources = [
-        Source(skills, cases(skills, "train", seed, coin_share=COIN, coinable=words)) for skills in sets
+        Source(skills, command_cases(skills, "train", seed, coin_share=COIN, coinable=words))
+        for skills in sets
     ]
     loss = run(folder, sources, out, options, start=start, progress=progress)
     card = Card(
@@ -188,13 +189,13 @@ def evaluate(
         if way not in WAYS:
             raise UnknownName("way", way, WAYS, where="--ways")
     sets = _skill_sets(skill_set)
-    tasks = {skills.name: list(islice(cases(skills, "test", seed), number)) for skills in sets}
+    tasks = {skills.name: list(islice(command_cases(skills, "test", seed), number)) for skills in sets}
     card = read_card(adapter)
     folder = _base(base)
     check_base(card, folder, adapter)
     _libraries()
     from timely.planner.batch_decode import Answerer
-    from timely.planner.evaluate import score
+    from timely.planner.evaluate import score_planner
 
     results: list[Score] = []
     for adapted in (False, True):
@@ -207,7 +208,7 @@ def evaluate(
         for skills in sets:
             for way in chosen:
                 _, examples, constrained, named = WAYS[way]
-                result = score(
+                result = score_planner(
                     way,
                     answerer,
                     skills,
@@ -269,16 +270,16 @@ def latency(
 
     Two engines take turns on this machine, one task at a time. Cold means that the fixed prompt is in no cache.
     """
-    from timely.bench.planner_latency import compare, measure
+    from timely.bench.planner_latency import compare_planner_latency, measure_planner_latency
 
-    results = asyncio.run(measure(planner, number, seed, ()))
+    results = asyncio.run(measure_planner_latency(planner, number, seed, ()))
     typer.echo(f"{'':38}first segment, ms: median (middle half)   its tokens")
     for one in results:
         low, high = one.quartiles_ms
         name = f"{one.skill_set:6}{one.way:22}{'cold' if one.cold else 'cached'}"
         none = f"   {one.without_segment} of {number} tasks without any" if one.without_segment else ""
         typer.echo(f"{name:38}{one.median_ms:8.0f} ({low:.0f} to {high:.0f}){one.mean_tokens:18.1f}{none}")
-    pairs = compare(results)
+    pairs = compare_planner_latency(results)
     typer.echo(
         "the planner without examples over the planner with them, where both wrote the same first segment:"
     )
@@ -293,12 +294,12 @@ def latency(
     write_json(json_file, {"ways": results, "same_first_segment": pairs})
 
 
-def cases(
+def command_cases(
     skills: SkillSet, split: Split, seed: int, *, coin_share: float = 0.0, coinable: tuple[str, ...] = ()
 ) -> Iterator[Case]:
     """Cases from the generator of the skill set, or from its examples."""
     if skills.name in DRAWN:
-        return generate(skills.name, split, seed, coin_share=coin_share, coinable=coinable)
+        return generate_cases(skills.name, split, seed, coin_share=coin_share, coinable=coinable)
     return cases_of(skills, split, seed)
 
 
@@ -307,7 +308,7 @@ def _a_step(table: dict[str, int], sets: Sequence[SkillSet]) -> tuple[int, ...]:
 
 
 def _looked_at(skills: SkillSet, seed: int) -> Iterator[Case]:
-    return islice(cases(skills, "train", seed), LOOKED_AT)
+    return islice(command_cases(skills, "train", seed), LOOKED_AT)
 
 
 def _skill_sets(names: Sequence[str] | None) -> list[SkillSet]:

@@ -16,9 +16,9 @@ from timely.core.errors import InvalidInput
 from timely.core.files import STDOUT
 from timely.disciplines.predictors.classifier import TEXT_CLASSIFIER, TextClassifier
 from timely.disciplines.predictors.embedding import Embedder
-from timely.disciplines.predictors.embedding import embedder as embedder_named
+from timely.disciplines.predictors.embedding import prompt_embedder as embedder_named
 from timely.disciplines.predictors.length_bucket import BUCKETS, LENGTH_BUCKETS, LengthBucketPredictor
-from timely.disciplines.predictors.predictor_file import kind_of
+from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.predictors.urgency import CAUTION, UrgencyPredictor
 from timely.predictor_training import labelled_texts
 from timely.predictor_training.from_traces import build_history, train_costs
@@ -53,7 +53,7 @@ def urgency(
 
     A fifth is held back to judge by; the file is then trained on all. Labels: urgency, level or label.
     """
-    samples = labelled_texts.read(texts, "urgency")
+    samples = labelled_texts.read_labelled_texts(texts, "urgency")
     used = _embedder(space)
     begin_s = time.perf_counter()
     kept, held = samples.split(seed)
@@ -75,7 +75,7 @@ def lengths(
 
     A fifth is held back to judge by; the file is then trained on all. Labels: output_tokens, tokens or label.
     """
-    samples = labelled_texts.read(texts, "output_tokens")
+    samples = labelled_texts.read_labelled_texts(texts, "output_tokens")
     used = _embedder(space)
     begin_s = time.perf_counter()
     kept, held = samples.split(seed)
@@ -94,14 +94,16 @@ def evaluate(
     json_file: JsonFile = None,
 ) -> None:
     """Judge a predictor file by labelled texts that it was not trained on."""
-    kind = kind_of(file)
+    kind = predictor_kind(file)
     begin_s = time.perf_counter()
     if kind == TEXT_CLASSIFIER:
         predictor = UrgencyPredictor(TextClassifier.load(file), caution=caution)
-        judged = labelled_texts.judge_urgency(predictor, labelled_texts.read(texts, "urgency"))
+        judged = labelled_texts.judge_urgency(predictor, labelled_texts.read_labelled_texts(texts, "urgency"))
     elif kind == LENGTH_BUCKETS:
         lengths_of = LengthBucketPredictor.load(file)
-        judged = labelled_texts.judge_lengths(lengths_of, labelled_texts.read(texts, "output_tokens"))
+        judged = labelled_texts.judge_lengths(
+            lengths_of, labelled_texts.read_labelled_texts(texts, "output_tokens")
+        )
     else:
         raise InvalidInput(f"a {kind} file predicts neither urgency nor lengths from texts", where=str(file))
     _show(kind, int(judged["texts"]), time.perf_counter() - begin_s, judged, json_file)

@@ -15,8 +15,8 @@ from timely.cli.terminal import Terminal, Verbose, quiet_terminal
 from timely.core.files import STDOUT, write_file
 from timely.disciplines.registry import DEFAULT
 from timely.engines.replay_types import Progress, ReplayOptions
-from timely.replay.perfetto import trace_text
-from timely.replay.report import report
+from timely.replay.perfetto import perfetto_text
+from timely.replay.report import html_replay_report
 from timely.replay.result_file import result_text
 from timely.replay.results import result_hash
 from timely.replay.run import replay
@@ -101,9 +101,9 @@ def command(
     if json_file is not None:
         write_file(json_file, result_text(result))
     if html is not None:
-        write_file(html, report(result))
+        write_file(html, html_replay_report(result))
     if perfetto is not None:
-        write_file(perfetto, trace_text(result))
+        write_file(perfetto, perfetto_text(result))
     if json_file != STDOUT:
         _print(result)
     return INTERRUPTED if result["partial"] else 0

@@ -111,7 +111,7 @@ def command(
     from timely.disciplines.predictors.request_annotator import Predictors
     from timely.server.access.principals import PrincipalRegistry
     from timely.server.app import create_app
-    from timely.server.run import serve, tls_files
+    from timely.server.run import serve_app, tls_files
     from timely.server.settings import ServerSettings
 
     if predict not in get_args(Batching):
@@ -163,7 +163,7 @@ def command(
             loading.close()
             terminal.say(f"serving on {url} (live page there; robots ask at {url}/v1/tasks)")
 
-        number = asyncio.run(serve(app, host=host, port=port, on_ready=ready, insecure=insecure, tls=tls))
+        number = asyncio.run(serve_app(app, host=host, port=port, on_ready=ready, insecure=insecure, tls=tls))
         loading.close()
         terminal.say("stopped")
     return INTERRUPTED if number == signal.SIGINT else 0
@@ -189,7 +189,7 @@ def make_engine(
         Unsupported: vLLM is not installed.
         InvalidInput: vLLM does not take these arguments.
     """
-    registry.load(discipline)
+    registry.load_discipline(discipline)
     if mode not in MODES:
         raise UnknownName("mode", mode, MODES, where="--mode")
     if name == "scripted":

@@ -14,7 +14,7 @@ import httpx
 from timely.client.async_connection import AsyncConnection
 from timely.client.async_stop import AsyncStopStream
 from timely.client.async_stream import AsyncTaskStream
-from timely.client.protocol import PlanState, Utility, path, reports_body, task_body
+from timely.client.protocol import PlanState, Utility, reports_body, task_body, v1_url_path
 from timely.core.clock import Clock
 from timely.core.reports import ExecutionReport
 
@@ -200,7 +200,7 @@ class AsyncTimelyClient:
             NotAllowed: the task belongs to another program. Conflict: no such segment was sent.
             UnknownName: no such task.
         """
-        url = path("tasks", task_id, "reports")
+        url = v1_url_path("tasks", task_id, "reports")
         headers = self._connection.task_tokens.header(task_id, token)
         return await self._connection.request("POST", url, json=reports_body(reports, agent), headers=headers)
 
@@ -214,7 +214,7 @@ class AsyncTimelyClient:
             UnknownName: no such task. NotAllowed: it belongs to another program.
         """
         headers = self._connection.task_tokens.header(task_id, token)
-        return await self._connection.request("DELETE", path("tasks", task_id), headers=headers)
+        return await self._connection.request("DELETE", v1_url_path("tasks", task_id), headers=headers)
 
     async def task(self, task_id: str) -> dict[str, Any]:
         """State, segments with their times, and measures of a task.
@@ -222,7 +222,7 @@ class AsyncTimelyClient:
         Raises:
             UnknownName: no such task.
         """
-        return await self._connection.request("GET", path("tasks", task_id))
+        return await self._connection.request("GET", v1_url_path("tasks", task_id))
 
     # ------------------------------------------------------------------ the server
 
@@ -243,7 +243,7 @@ class AsyncTimelyClient:
             InvalidInput: no such level, or no operator's name.
         """
         body = {"urgency": urgency, "operator": operator, "reason": reason}
-        return await self._connection.request("PUT", path("tasks", task_id, "urgency"), json=body)
+        return await self._connection.request("PUT", v1_url_path("tasks", task_id, "urgency"), json=body)
 
     async def set_discipline(self, name: str) -> dict[str, Any]:
         """Switch the queue discipline while serving; returns what ``disciplines`` does.
@@ -314,7 +314,7 @@ class AsyncTimelyClient:
         Raises:
             UnknownName: no such skill set.
         """
-        return await self._connection.request("GET", path("skill_sets", name))
+        return await self._connection.request("GET", v1_url_path("skill_sets", name))
 
     async def robot_profiles(self) -> list[str]:
         """Names of the robot profiles."""
@@ -326,7 +326,7 @@ class AsyncTimelyClient:
         Raises:
             UnknownName: no such profile.
         """
-        return await self._connection.request("GET", path("robot_profiles", name))
+        return await self._connection.request("GET", v1_url_path("robot_profiles", name))
 
     async def health(self) -> dict[str, Any]:
         """Whether tasks are admitted.

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from timely.client.pool import CONNECTIONS
-from timely.client.protocol import EventDecoder, ServerEvent, TaskTokens, bearer, error_from_response
+from timely.client.protocol import EventDecoder, ServerEvent, TaskTokens, bearer_header, error_from_response
 from timely.core.clock import Clock, SystemClock
 from timely.core.errors import EngineFailed
 
@@ -51,7 +51,7 @@ class AsyncConnection:
             transport=transport,
             limits=CONNECTIONS,
             verify=verify,
-            headers=bearer(token),
+            headers=bearer_header(token),
         )
         self.task_tokens = TaskTokens()
         self.reconnect_s = reconnect_s

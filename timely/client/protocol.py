@@ -258,7 +258,7 @@ class Backoff:
         self._since_s, self._next_s = None, self.FIRST_S
 
 
-def path(*parts: str) -> str:
+def v1_url_path(*parts: str) -> str:
     """The URL path ``/v1/...`` with every part quoted."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
@@ -300,18 +300,18 @@ def _tuf(utility: Utility) -> object:
     return utility
 
 
-def index_of(segment: Segment | int) -> int:
+def segment_index(segment: Segment | int) -> int:
     """A segment, or its index."""
     return segment.index if isinstance(segment, Segment) else segment
 
 
-def report_of(kind: ReportKind, segment: Segment | int, **fields: Any) -> ExecutionReport:
+def make_report_body(kind: ReportKind, segment: Segment | int, **fields: Any) -> ExecutionReport:
     """A report of that kind.
 
     Raises:
         InvalidInput: a field is unusable.
     """
-    return ExecutionReport(segment=index_of(segment), kind=kind, **fields)
+    return ExecutionReport(segment=segment_index(segment), kind=kind, **fields)
 
 
 def reports_body(
@@ -323,7 +323,7 @@ def reports_body(
     return [{**report.to_dict(), **sender} for report in items]
 
 
-def bearer(token: str | None) -> dict[str, str]:
+def bearer_header(token: str | None) -> dict[str, str]:
     """The header that identifies the principal."""
     return {} if token is None else {"Authorization": f"Bearer {token}"}
 

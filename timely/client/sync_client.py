@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import httpx
 
-from timely.client.protocol import PlanState, Utility, path, reports_body, task_body
+from timely.client.protocol import PlanState, Utility, reports_body, task_body, v1_url_path
 from timely.client.sync_connection import Connection
 from timely.client.sync_stop import StopStream
 from timely.client.sync_stream import TaskStream
@@ -199,7 +199,7 @@ class TimelyClient:
             NotAllowed: the task belongs to another program. Conflict: no such segment was sent.
             UnknownName: no such task.
         """
-        url = path("tasks", task_id, "reports")
+        url = v1_url_path("tasks", task_id, "reports")
         headers = self._connection.task_tokens.header(task_id, token)
         return self._connection.request("POST", url, json=reports_body(reports, agent), headers=headers)
 
@@ -213,7 +213,7 @@ class TimelyClient:
             UnknownName: no such task. NotAllowed: it belongs to another program.
         """
         headers = self._connection.task_tokens.header(task_id, token)
-        return self._connection.request("DELETE", path("tasks", task_id), headers=headers)
+        return self._connection.request("DELETE", v1_url_path("tasks", task_id), headers=headers)
 
     def task(self, task_id: str) -> dict[str, Any]:
         """State, segments with their times, and measures of a task.
@@ -221,7 +221,7 @@ class TimelyClient:
         Raises:
             UnknownName: no such task.
         """
-        return self._connection.request("GET", path("tasks", task_id))
+        return self._connection.request("GET", v1_url_path("tasks", task_id))
 
     # ------------------------------------------------------------------ the server
 
@@ -240,7 +240,7 @@ class TimelyClient:
             InvalidInput: no such level, or no operator's name.
         """
         body = {"urgency": urgency, "operator": operator, "reason": reason}
-        return self._connection.request("PUT", path("tasks", task_id, "urgency"), json=body)
+        return self._connection.request("PUT", v1_url_path("tasks", task_id, "urgency"), json=body)
 
     def set_discipline(self, name: str) -> dict[str, Any]:
         """Switch the queue discipline while serving; returns what ``disciplines`` does.
@@ -311,7 +311,7 @@ class TimelyClient:
         Raises:
             UnknownName: no such skill set.
         """
-        return self._connection.request("GET", path("skill_sets", name))
+        return self._connection.request("GET", v1_url_path("skill_sets", name))
 
     def robot_profiles(self) -> list[str]:
         """Names of the robot profiles."""
@@ -323,7 +323,7 @@ class TimelyClient:
         Raises:
             UnknownName: no such profile.
         """
-        return self._connection.request("GET", path("robot_profiles", name))
+        return self._connection.request("GET", v1_url_path("robot_profiles", name))
 
     def health(self) -> dict[str, Any]:
         """Whether tasks are admitted.

@@ -15,10 +15,10 @@ from timely.client.protocol import (
     Segment,
     ServerEvent,
     TaskResult,
-    path,
+    make_report_body,
     replan_body,
-    report_of,
     reports_body,
+    v1_url_path,
 )
 from timely.client.sync_connection import Connection, EventResponse, Headers
 from timely.core.errors import Conflict, EngineFailed
@@ -61,7 +61,7 @@ class TaskStream:
 
     def resume(self) -> TaskStream:
         """Open the stream of a task that was submitted before."""
-        self._connect("GET", path("tasks", self.task_id, "events"), None)
+        self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
         return self
 
     def _retry_submit(
@@ -136,7 +136,7 @@ class TaskStream:
     def _reconnect(self, cause: Exception) -> None:
         self._pause(cause)
         try:
-            self._connect("GET", path("tasks", self.task_id, "events"), None)
+            self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
         except httpx.TransportError:
             return  # The next attempt waits longer.
         except BaseException:
@@ -170,13 +170,13 @@ class TaskStream:
         stream = TaskStream(
             self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
         )
-        return stream.submit(body, path("tasks", self.task_id, "replan"), self._proof)
+        return stream.submit(body, v1_url_path("tasks", self.task_id, "replan"), self._proof)
 
     # ------------------------------------------------------------------ reports
 
     def report(self, *reports: ExecutionReport) -> dict[str, Any]:
         """Send reports of any kind; see ``TimelyClient.report``."""
-        url = path("tasks", self.task_id, "reports")
+        url = v1_url_path("tasks", self.task_id, "reports")
         return self._connection.request("POST", url, json=reports_body(reports), headers=self._proof)
 
     @property
@@ -185,7 +185,7 @@ class TaskStream:
 
     def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> None:
         """The robot began the segment ``age_s`` seconds ago."""
-        self.report(report_of("started", segment, age_s=age_s))
+        self.report(make_report_body("started", segment, age_s=age_s))
 
     def report_progress(
         self,
@@ -196,29 +196,31 @@ class TaskStream:
         age_s: float = 0.0,
     ) -> None:
         """The robot expects to need ``remaining_s`` more seconds."""
-        self.report(report_of("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s))
+        self.report(
+            make_report_body("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s)
+        )
 
     def report_done(
         self, segment: Segment | int, *, elapsed_s: float | None = None, age_s: float = 0.0
     ) -> None:
         """The robot executed the segment; ``elapsed_s`` is the measured execution time, seconds."""
-        self.report(report_of("done", segment, elapsed_s=elapsed_s, age_s=age_s))
+        self.report(make_report_body("done", segment, elapsed_s=elapsed_s, age_s=age_s))
 
     def report_failed(
         self, segment: Segment | int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
     ) -> None:
         """The segment could not be executed; the server stops generating this plan."""
-        self.report(report_of("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s))
+        self.report(make_report_body("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s))
 
     def report_value(
         self, segment: Segment | int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
     ) -> None:
         """The value that a blocking segment returned; the generation continues with it."""
-        self.report(report_of("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s))
+        self.report(make_report_body("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s))
 
     def cancel(self) -> None:
         """Stop the generation; the iteration then ends with outcome ``cancelled``."""
-        self._connection.request("DELETE", path("tasks", self.task_id), headers=self._proof)
+        self._connection.request("DELETE", v1_url_path("tasks", self.task_id), headers=self._proof)
 
     def close(self) -> None:
         """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""

@@ -70,7 +70,7 @@ class Wakeful:
 
 
 @contextmanager
-def awake(latency_us: int) -> Iterator[None]:
+def processors_awake(latency_us: int) -> Iterator[None]:
     """Ask for short wake-ups, microseconds, while it lasts; ``AS_THEY_LIKE`` asks for nothing."""
     kept = Wakeful(latency_us)
     kept.want(True)
@@ -80,7 +80,7 @@ def awake(latency_us: int) -> Iterator[None]:
         kept.want(False)
 
 
-def for_measurement(default_system: bool) -> tuple[int, str]:
+def wake_latency_for_measurement(default_system: bool) -> tuple[int, str]:
     """The longest wake-up to ask for while something is measured, and how the processors sleep then, for people.
 
     Latency tests keep them awake (cyclictest does, unless it is told ``--default-system``): how deep a processor slept

@@ -80,7 +80,7 @@ URGENT = TimeUtility(0.2, -6.67, 2.0)
 """Defaults of an urgent robot task (TimelyLLM section 7.1)."""
 
 
-def utilities(ert_s: Floats, alpha: Floats, beta: Floats, latency_s: Floats) -> Floats:
+def utilities_at(ert_s: Floats, alpha: Floats, beta: Floats, latency_s: Floats) -> Floats:
     """Eq. 1 for many jobs at once; arrays of one shape ``(jobs,)``."""
     value: Floats = np.minimum(beta, alpha * (latency_s - ert_s) + beta)
     return value

@@ -46,7 +46,7 @@ class DemoOptions:
     serve: tuple[str, ...] = ()
 
 
-def run(options: DemoOptions, console: Console) -> dict[str, Any]:
+def run_demo(options: DemoOptions, console: Console) -> dict[str, Any]:
     """Run it; the results as plain data (``tasks``, ``engine``, ``picture``).
 
     Raises:
@@ -58,7 +58,7 @@ def run(options: DemoOptions, console: Console) -> dict[str, Any]:
         folder = Path(name)
         url = _start_server(options, children, folder, console)
         _start_fleet(children, folder, url, console)
-        tasks = script.tasks(options.seconds, options.seed)
+        tasks = script.demo_tasks(options.seconds, options.seed)
         playlist = folder / "tasks.json"
         playlist.write_text(json.dumps({"tasks": tasks, "until_s": options.seconds}), encoding="utf-8")
         player = children.start(
@@ -71,7 +71,11 @@ def run(options: DemoOptions, console: Console) -> dict[str, Any]:
             status = client.get("/v1/status").json()
             views = [_view(client, task_id) for task_id in seen]
         answers = [json.loads(line) for line in player.lines() if line.startswith("{")]
-        steps = timeline.read_steps(folder / "journal.jsonl") if (folder / "journal.jsonl").exists() else {}
+        steps = (
+            timeline.read_timeline_steps(folder / "journal.jsonl")
+            if (folder / "journal.jsonl").exists()
+            else {}
+        )
     return _report(options, [v for v in views if v], seen, steps, status, answers, console)
 
 
@@ -111,7 +115,7 @@ def _start_server(options: DemoOptions, children: ChildProcesses, folder: Path, 
 
 def _start_fleet(children: ChildProcesses, folder: Path, url: str, console: Console) -> None:
     fleet = folder / "fleet.yaml"
-    fleet.write_text(json.dumps(script.fleet(url)), encoding="utf-8")  # JSON is YAML
+    fleet.write_text(json.dumps(script.demo_fleet(url)), encoding="utf-8")  # JSON is YAML
     child = children.start(
         "fleet",
         [sys.executable, "-m", "timely_bridge.run_fleet", "--fleet", str(fleet), "--until-stdin-closes"],
@@ -159,7 +163,7 @@ def _watch(
                 if task_id not in seen:
                     seen[task_id] = elapsed - float(line.get("age_s") or 0.0)
             if console.is_terminal:
-                live.update(view.render(status, script.ROBOTS, elapsed, options.seconds))
+                live.update(view.render_demo(status, script.ROBOTS, elapsed, options.seconds))
             children.check()
             if not player.running or elapsed > limit:
                 return seen
@@ -195,16 +199,16 @@ def _report(
             f"               [cyan]{' '.join(s['text'] for s in task['segments']) or '(nothing)'}[/] {task['outcome']}",
             highlight=False,
         )
-    console.print(view.summary(views))
-    for line in view.out_of_reach(views):
+    console.print(view.demo_summary(views))
+    for line in view.demo_out_of_reach(views):
         console.print(f"[yellow]{line}[/]", highlight=False)
     picture: Path | None = None
     if views:
-        drawn = timeline.lanes(views, arrivals)
+        drawn = timeline.timeline_lanes(views, arrivals)
         _add_steps(drawn, views, steps)
         picture = options.out / "timeline.png"
         try:
-            timeline.draw(
+            timeline.draw_timeline(
                 drawn, picture, f"Timely, discipline {options.discipline}: two drones and an arm on one model"
             )
         except ModuleNotFoundError as error:

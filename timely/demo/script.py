@@ -15,7 +15,7 @@ TAIL_S = 8.0
 """No task starts in the last seconds, so that most plans end in time."""
 
 
-def fleet(server_url: str) -> dict[str, Any]:
+def demo_fleet(server_url: str) -> dict[str, Any]:
     """The fleet file of the demonstration's robots."""
     robots: dict[str, Any] = {
         name: {"driver": "sim", "profile": "sim-drone", "skill_set": "drone"} for name in DRONES
@@ -24,7 +24,7 @@ def fleet(server_url: str) -> dict[str, Any]:
     return {"server_url": server_url, "robots": robots}
 
 
-def tasks(seconds: float, seed: int) -> list[dict[str, Any]]:
+def demo_tasks(seconds: float, seed: int) -> list[dict[str, Any]]:
     """A script for ``timely_bridge.task_player``: who is asked what, when.
 
     A robot gets its next task when the last one is done, and not before its time; about every third drone task

@@ -27,7 +27,7 @@ class Lane:
     """When the engine took a step for this task."""
 
 
-def lanes(tasks: Iterable[Mapping[str, Any]], arrivals: Mapping[str, float]) -> list[Lane]:
+def timeline_lanes(tasks: Iterable[Mapping[str, Any]], arrivals: Mapping[str, float]) -> list[Lane]:
     """Lanes from task views (``GET /v1/tasks/{id}``), whose times count from their arrival.
 
     Args:
@@ -46,7 +46,7 @@ def lanes(tasks: Iterable[Mapping[str, Any]], arrivals: Mapping[str, float]) -> 
     return result
 
 
-def read_steps(journal: Path) -> dict[str, list[float]]:
+def read_timeline_steps(journal: Path) -> dict[str, list[float]]:
     """Request id -> seconds after its arrival of each step it took part in, from a scheduling journal.
 
     Request ids begin with the task's id.
@@ -67,7 +67,7 @@ def read_steps(journal: Path) -> dict[str, list[float]]:
     return steps
 
 
-def draw(lanes_: Sequence[Lane], path: Path, title: str) -> None:
+def draw_timeline(lanes_: Sequence[Lane], path: Path, title: str) -> None:
     """Write the picture (PNG or SVG by suffix). Needs matplotlib (extra ``report``)."""
     import matplotlib
 

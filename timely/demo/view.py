@@ -20,7 +20,7 @@ STATE_STYLES = {
 }
 
 
-def render(
+def render_demo(
     status: Mapping[str, Any], robots: Sequence[str], elapsed_s: float, total_s: float
 ) -> RenderableType:
     """One frame.
@@ -121,7 +121,7 @@ def _recent(lines: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def summary(tasks: Sequence[Mapping[str, Any]]) -> Table:
+def demo_summary(tasks: Sequence[Mapping[str, Any]]) -> Table:
     """The table at the end: response, waiting, utility and share served per class.
 
     Args:
@@ -148,7 +148,7 @@ def summary(tasks: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def out_of_reach(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+def demo_out_of_reach(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
     """One line for each class in which even the fastest task got its first segment late.
 
     It tells a reader that the processor, not the discipline, is the limit.

@@ -9,7 +9,7 @@ from typing import cast
 
 from timely.core.errors import UnknownName
 from timely.disciplines.base import Discipline, DisciplineInfo
-from timely.disciplines.predictors.predictor_file import kind_of
+from timely.disciplines.predictors.predictor_file import predictor_kind
 
 DEFAULT = "timely"
 
@@ -55,7 +55,7 @@ _ABLATION: dict[str, str] = {
 """Parts of ``timely``, for benchmarks: they can be loaded by name and are not listed."""
 
 
-def register(name: str, target: str) -> None:
+def register_discipline(name: str, target: str) -> None:
     """Add a discipline: ``target`` is ``package.module:Class``.
 
     Raises:
@@ -66,12 +66,12 @@ def register(name: str, target: str) -> None:
     _REGISTRY[name] = target
 
 
-def names() -> list[str]:
+def discipline_names() -> list[str]:
     """All registered names."""
     return sorted(_REGISTRY)
 
 
-def load(name: str) -> type[Discipline]:
+def load_discipline(name: str) -> type[Discipline]:
     """The class of that name. ``NAME=FILE`` also checks the predictor file, so that a wrong one is an error at start.
 
     Raises:
@@ -89,7 +89,7 @@ def load(name: str) -> type[Discipline]:
     return discipline
 
 
-def create(name: str, files: Sequence[Path] = ()) -> Discipline:
+def create_discipline(name: str, files: Sequence[Path] = ()) -> Discipline:
     """A fresh discipline of that name; ``NAME=FILE`` gives it a predictor from a file.
 
     Args:
@@ -100,9 +100,9 @@ def create(name: str, files: Sequence[Path] = ()) -> Discipline:
         InvalidInput: the discipline takes no predictor file, or this is not one.
     """
     plain, file = _split(name)
-    discipline = load(plain)
+    discipline = load_discipline(plain)
     if file is None and discipline.predictor_kind:
-        file = next((path for path in files if kind_of(path) == discipline.predictor_kind), None)
+        file = next((path for path in files if predictor_kind(path) == discipline.predictor_kind), None)
     return discipline() if file is None else discipline.with_predictor(file)
 
 
@@ -111,11 +111,11 @@ def _split(name: str) -> tuple[str, Path | None]:
     return plain, Path(file) if equals else None
 
 
-def parts() -> list[str]:
+def ablation_names() -> list[str]:
     """Names of the parts of ``timely`` that benchmarks compare."""
     return list(_ABLATION)
 
 
-def infos() -> list[DisciplineInfo]:
+def discipline_infos() -> list[DisciplineInfo]:
     """What ``timely disciplines`` prints, the default first."""
-    return [load(name).info for name in sorted(_REGISTRY, key=lambda n: (n != DEFAULT, n))]
+    return [load_discipline(name).info for name in sorted(_REGISTRY, key=lambda n: (n != DEFAULT, n))]

@@ -26,12 +26,12 @@ _REMEDIES = {
 """Needs without which a discipline is pointless. Any other that a discipline names has a fallback."""
 
 
-def lacks(info: DisciplineInfo, available: Collection[str]) -> list[str]:
+def discipline_lacks(info: DisciplineInfo, available: Collection[str]) -> list[str]:
     """What a discipline is pointless without and this engine cannot give."""
     return [need for need in info.needs if need in _REMEDIES and need not in available]
 
 
-def check_needs(info: DisciplineInfo, available: Collection[str]) -> None:
+def check_discipline_needs(info: DisciplineInfo, available: Collection[str]) -> None:
     """Called at start and when the discipline is switched.
 
     Args:
@@ -40,11 +40,11 @@ def check_needs(info: DisciplineInfo, available: Collection[str]) -> None:
     Raises:
         Unsupported: the discipline is pointless without something that is not there; says what to do about it.
     """
-    for need in lacks(info, available):
+    for need in discipline_lacks(info, available):
         raise Unsupported(f"{info.name!r} needs {need}: {_REMEDIES[need]}", where="discipline")
 
 
-def reads(info: DisciplineInfo) -> frozenset[str]:
+def discipline_reads(info: DisciplineInfo) -> frozenset[str]:
     """Fields that can be predicted at admission and that the discipline's needs name."""
     return frozenset(
         field for field in (URGENCY, EXPECTED_TOKENS) if any(field in need for need in info.needs)

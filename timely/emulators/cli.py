@@ -33,10 +33,10 @@ class Emulator(Protocol):
 
 def main() -> None:
     """Entry point. Exits 0 when interrupted, 2 on bad input."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run_emulator_command(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str], program: str = "timely-emulate") -> int:
+def run_emulator_command(arguments: Sequence[str], program: str = "timely-emulate") -> int:
     """Emulate one robot until SIGINT or SIGTERM; the exit code. On the main thread."""
     parser = _parser(program)
     try:

@@ -235,7 +235,7 @@ class Engine(ABC):
 
     def disciplines(self) -> tuple[DisciplineInfo, ...]:
         """What ``set_discipline`` takes, the default first. Imports every discipline: not for a hot path."""
-        return tuple(registry.infos())
+        return tuple(registry.discipline_infos())
 
     async def tokenize(self, text: str) -> list[int]:
         """Token ids of ``text`` under the engine's tokenizer, or one id a word where there is none."""

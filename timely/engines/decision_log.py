@@ -14,7 +14,9 @@ MAX_LEFT_OUT = 8
 """Jobs left out that are named, the most important first."""
 
 
-def choice(plan: StepPlan, table: JobTable, discipline: Discipline, limits: StepLimits) -> dict[str, Any]:
+def scheduling_choice(
+    plan: StepPlan, table: JobTable, discipline: Discipline, limits: StepLimits
+) -> dict[str, Any]:
     """``{"held", "left", "served", "out"}``: why jobs were left out, how many, and ``[job, key]`` pairs.
 
     ``served`` has the jobs that run, ``out`` the first that do not. The key is None where the discipline has none.

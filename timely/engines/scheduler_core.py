@@ -18,9 +18,9 @@ from timely.core.execution import ExecutionTrack
 from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, Speed, StepLimits, StepPlan
-from timely.disciplines.registry import create
+from timely.disciplines.registry import create_discipline
 from timely.disciplines.requirements import check_urgency
-from timely.engines.decision_log import choice
+from timely.engines.decision_log import scheduling_choice
 from timely.engines.robot_pace import Paces
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
 
@@ -301,7 +301,7 @@ class Controller:
         Raises:
             UnknownName: no such discipline; the current one stays.
         """
-        fresh = create(name, self._files)
+        fresh = create_discipline(name, self._files)
         learned = self.discipline.knowledge()
         if learned is not None and self.discipline.predictor_kind:
             self._knowledge[self.discipline.predictor_kind] = learned
@@ -335,7 +335,7 @@ class Controller:
                 "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
             }  # fmt: skip
             if plan.held:
-                event["choice"] = choice(plan, self.table, self.discipline, limits)
+                event["choice"] = scheduling_choice(plan, self.table, self.discipline, limits)
             self.journal(event)
         return plan
 

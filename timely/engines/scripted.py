@@ -23,7 +23,7 @@ from timely.core.job import Job, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
-from timely.disciplines.requirements import check_needs, lacks
+from timely.disciplines.requirements import check_discipline_needs, discipline_lacks
 from timely.engines.base import (
     Engine,
     EngineEvent,
@@ -147,12 +147,14 @@ class ScriptedEngine(Engine):
         max_prompt_tokens: int = 8192,
         predictors: Sequence[Path] = (),
     ) -> None:
-        check_needs(registry.load(discipline).info, ())
+        check_discipline_needs(registry.load_discipline(discipline).info, ())
         self._plans = dict(plans or {})
         self._planner: Planner = planner or nearest_example
         self.clock: AsyncClock = clock or SystemClock()
         self._speed = FixedSpeed(token_s, sequence_s, prefill_token_s)
-        self._controller = Controller(registry.create(discipline, predictors), self._speed, files=predictors)
+        self._controller = Controller(
+            registry.create_discipline(discipline, predictors), self._speed, files=predictors
+        )
         self._mode: Mode = mode
         self._max_batch, self._max_resident = max_batch, max_resident
         self._kv_blocks, self._block_tokens = kv_blocks, block_tokens
@@ -221,13 +223,13 @@ class ScriptedEngine(Engine):
         Raises:
             Unsupported: it needs speculation; the current one stays.
         """
-        check_needs(registry.load(name).info, ())
+        check_discipline_needs(registry.load_discipline(name).info, ())
         self._controller.switch(name, self.clock.now())
         self._wake.set()
 
     def disciplines(self) -> tuple[DisciplineInfo, ...]:
         """See ``Engine.disciplines``: without those that need speculation."""
-        return tuple(info for info in super().disciplines() if not lacks(info, ()))
+        return tuple(info for info in super().disciplines() if not discipline_lacks(info, ()))
 
     async def stats(self) -> EngineStats:
         if self._failure is not None:

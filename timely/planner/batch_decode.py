@@ -10,7 +10,7 @@ from typing import Any
 from timely.planner.cases.case import Case
 from timely.planner.training import lora
 from timely.planner.training.packing import prompt_ids
-from timely.plans.grammar import grammar
+from timely.plans.grammar import plan_grammar
 from timely.plans.name_mask import NameGuide, Vocabulary
 from timely.plans.object_names import allowed_names
 from timely.plans.skill_set import SkillSet
@@ -51,7 +51,7 @@ class Answerer:
         )
         self.model.to(device).eval()
         if adapter is not None:
-            lora.merge(self.model, adapter)
+            lora.merge_adapter_weights(self.model, adapter)
         self._compiler: Any = None
         self._vocabulary: Vocabulary | None = None
 
@@ -65,7 +65,7 @@ class Answerer:
             )
             self._compiler = xgrammar.GrammarCompiler(info, max_threads=1)
             self._vocabulary = Vocabulary(info.decoded_vocab)
-        return self._compiler.compile_grammar(grammar(skills))
+        return self._compiler.compile_grammar(plan_grammar(skills))
 
     def valid(self, skills: SkillSet, plan: str) -> bool:
         """The grammar accepts the whole plan."""

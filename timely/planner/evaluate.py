@@ -9,7 +9,7 @@ from typing import Any
 
 from timely.core.errors import TimelyError
 from timely.planner.batch_decode import Answerer
-from timely.planner.cases.case import Case, failure, refused_by
+from timely.planner.cases.case import Case, case_failure, plan_refuses
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_set import SkillSet
 
@@ -43,7 +43,7 @@ class Score:
     failures: list[dict[str, str]] = field(default_factory=list)
 
 
-def score(
+def score_planner(
     name: str,
     answerer: Answerer,
     skills: SkillSet,
@@ -59,10 +59,10 @@ def score(
     plans = answerer.plans(
         skills, cases, examples=examples, constrained=constrained, named=named, progress=progress
     )
-    return judged(name, answerer, skills, cases, plans, examples=examples, keep=keep)
+    return judge_plans(name, answerer, skills, cases, plans, examples=examples, keep=keep)
 
 
-def judged(
+def judge_plans(
     name: str,
     answerer: Answerer,
     skills: SkillSet,
@@ -77,12 +77,12 @@ def judged(
     def count(text: str) -> int:
         return len(answerer.tokenizer.encode(text, add_special_tokens=False))
 
-    wrongs = [failure(case, plan, skills) for case, plan in zip(cases, plans, strict=True)]
+    wrongs = [case_failure(case, plan, skills) for case, plan in zip(cases, plans, strict=True)]
     families: dict[str, list[bool]] = defaultdict(list)
     for case, wrong in zip(cases, wrongs, strict=True):
         families[case.family].append(not wrong)
     to_refuse = [not wrong for case, wrong in zip(cases, wrongs, strict=True) if case.refusal]
-    others = [refused_by(plan) for case, plan in zip(cases, plans, strict=True) if not case.refusal]
+    others = [plan_refuses(plan) for case, plan in zip(cases, plans, strict=True) if not case.refusal]
     prompts = [case.prompt(skills, examples=examples) for case in cases]
     return Score(
         name=name,
@@ -93,7 +93,7 @@ def judged(
         wrongly_refused=_mean(others) if others else 0.0,
         valid=_mean([answerer.valid(skills, plan) for plan in plans]),
         plan_tokens=_mean([count(plan) for plan in plans]),
-        first_segment_tokens=_mean([count(first_segment(skills, plan)) for plan in plans]),
+        first_segment_tokens=_mean([count(first_plan_segment(skills, plan)) for plan in plans]),
         prompt_tokens=_mean([count(prompt.system) + count(prompt.user) for prompt in prompts]),
         families={family: (_mean(right), len(right)) for family, right in sorted(families.items())},
         failures=[
@@ -105,7 +105,7 @@ def judged(
     )  # fmt: skip
 
 
-def first_segment(skills: SkillSet, plan: str) -> str:
+def first_plan_segment(skills: SkillSet, plan: str) -> str:
     """The first segment of a plan, or the whole plan if no segment closes."""
     segmenter = Segmenter(skills)
     try:

@@ -11,8 +11,8 @@
     seconds = segment_execution_s(segment, skill_set, profile, parser_state=parser)
 """
 
-from timely.plans.grammar import grammar
-from timely.plans.language.parser import SegmentParser, calls_in, parse
+from timely.plans.grammar import plan_grammar
+from timely.plans.language.parser import SegmentParser, calls_in, parse_plan
 from timely.plans.language.segmenter import Boundary, Segmenter
 from timely.plans.language.syntax import Call, Program
 from timely.plans.prompt import Prompt, build_prompt, fixed_part
@@ -39,10 +39,10 @@ __all__ = [
     "check_segment",
     "find_skill_set",
     "fixed_part",
-    "grammar",
     "load_skill_set",
     "max_segment_tokens",
-    "parse",
+    "parse_plan",
+    "plan_grammar",
     "segment_execution_s",
     "skill_folders",
     "skill_set_names",

@@ -22,19 +22,19 @@ _POSITION = ' "[0." [0-9]{1,2} "]"'
 _POSITION_CHARS = 6
 
 
-def literal(text: str) -> str:
+def ebnf_literal(text: str) -> str:
     """The text itself."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{escaped}"'
 
 
-def either(options: Iterable[str]) -> str:
+def ebnf_either(options: Iterable[str]) -> str:
     """One of ``options``, in brackets if there are several."""
     listed = list(dict.fromkeys(options))
     return listed[0] if len(listed) == 1 else f"({' | '.join(listed)})"
 
 
-def integer(low: int | None, high: int | None) -> str:
+def ebnf_integer(low: int | None, high: int | None) -> str:
     """A whole number in ``low..high`` without leading zeros. Without a bound it has at most four digits."""
     top = 10**_MAX_DIGITS - 1
     low = -top if low is None else low
@@ -42,10 +42,10 @@ def integer(low: int | None, high: int | None) -> str:
     parts = [_glue(classes) for classes in _range(max(low, 0), high)] if high >= 0 else []
     if low < 0:
         parts += [f'"-" {_glue(classes)}' for classes in _range(max(1, -high), -low)]
-    return either(parts)
+    return ebnf_either(parts)
 
 
-def decimal(low: float | None, high: float | None) -> str:
+def ebnf_decimal(low: float | None, high: float | None) -> str:
     """A number in ``low..high`` (zero or more), whole or with one decimal; at most four digits without a bound."""
     bottom = 0.0 if low is None else max(0.0, low)
     top = 10.0**_MAX_DIGITS - 1 if high is None else high
@@ -53,10 +53,10 @@ def decimal(low: float | None, high: float | None) -> str:
     for classes in _range(math.ceil(round(bottom * 10, 6)), math.floor(round(top * 10, 6))):
         whole = classes[:-1] or ["0"]
         parts.append(f'{_glue(whole)} "." {_glue(classes[-1:])}')
-    return either(parts)
+    return ebnf_either(parts)
 
 
-def text(chars: int) -> str:
+def ebnf_text(chars: int) -> str:
     """A text in single quotes: words with one space between them, at most ``chars`` characters in the quotes."""
     words = max(1, min(_MAX_WORDS, (chars + 1) // (_WORD_CHARS + 1)))
     return _words(r"[^ '\"\\\x00-\x1f\x7f-\x9f]", "", words, chars)

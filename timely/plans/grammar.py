@@ -23,9 +23,9 @@ from lrtrace.errors import BadInput
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput
 from timely.plans import ebnf
-from timely.plans.language.lexer import quote
+from timely.plans.language.lexer import quote_plan_text
 from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
-from timely.plans.units import factor
+from timely.plans.units import unit_factor
 from timely.plans.validation import is_object_name
 
 RESERVE = (4, 1)
@@ -59,7 +59,7 @@ class _Previous(NamedTuple):
     times: int
 
 
-def grammar(
+def plan_grammar(
     skill_set: SkillSet,
     *,
     max_statements: int | None = None,
@@ -111,21 +111,23 @@ class _Arguments:
                 if isinstance(value, str)
                 or ((low is None or value >= low) and (high is None or value <= high))
             ]
-            literals = [ebnf.literal(quote(v) if isinstance(v, str) else str(v)) for v in choices]
-            return ebnf.either(literals) if literals else None
+            literals = [
+                ebnf.ebnf_literal(quote_plan_text(v) if isinstance(v, str) else str(v)) for v in choices
+            ]
+            return ebnf.ebnf_either(literals) if literals else None
         if argument.type in NUMERIC:
             if low is not None and high is not None and low > high:
                 return None
             if argument.type == "float":
-                return ebnf.decimal(low, high)
-            return ebnf.integer(
+                return ebnf.ebnf_decimal(low, high)
+            return ebnf.ebnf_integer(
                 None if low is None else math.ceil(low), None if high is None else math.floor(high)
             )
         if argument.type == "bool":
-            return ebnf.either([ebnf.literal("True"), ebnf.literal("False")])
+            return ebnf.ebnf_either([ebnf.ebnf_literal("True"), ebnf.ebnf_literal("False")])
         if argument.type == "object":
             return self.objects or ebnf.object_name(argument.chars)
-        return ebnf.text(argument.chars)
+        return ebnf.ebnf_text(argument.chars)
 
     def _range(self, skill: Skill, argument: Argument) -> tuple[float | None, float | None]:
         """Range of skill set and profile together, in the skill set's unit."""
@@ -138,7 +140,7 @@ class _Arguments:
             return low, high
         if limit is None or not limit.numeric:
             return low, high
-        by = factor(limit.unit, argument.unit)
+        by = unit_factor(limit.unit, argument.unit)
         if by is None:
             raise InvalidInput(
                 f"{argument.name} of {skill.name} is in {argument.unit}, robot {self.profile.name} limits {limit.unit}",
@@ -163,7 +165,7 @@ def _objects(names: Sequence[str]) -> str:
     for name in names:
         if not isinstance(name, str) or not is_object_name(name):
             raise InvalidInput(f"{name!r} is no object name", where="objects")
-    return ebnf.either(ebnf.literal(quote(name)) for name in names)
+    return ebnf.ebnf_either(ebnf.ebnf_literal(quote_plan_text(name)) for name in names)
 
 
 class _Rules:
@@ -201,9 +203,11 @@ class _Rules:
             for argument, part in zip(skill.arguments, parts, strict=True)
             if part is not None
         ]
-        word = ebnf.literal(f"{skill.word}(")
+        word = ebnf.ebnf_literal(f"{skill.word}(")
         inside = ' "," '.join(names)
-        self.rules[_call_rule(skill)] = f'{word} {inside} ")"' if inside else ebnf.literal(f"{skill.word}()")
+        self.rules[_call_rule(skill)] = (
+            f'{word} {inside} ")"' if inside else ebnf.ebnf_literal(f"{skill.word}()")
+        )
         return True
 
     def _rule_name(self, name: str, body: str) -> str:
@@ -291,7 +295,7 @@ class _Rules:
             if condition := self._condition(at.variables):
                 options.append(f'"?" {condition} "{{" {self._sequence(inner, None, first=True)} {rest}')
             if not at.depth:
-                count = self._rule_name("count", ebnf.integer(2, MAX_LOOP))
+                count = self._rule_name("count", ebnf.ebnf_integer(2, MAX_LOOP))
                 options.append(f'{count} "{{" {self._sequence(inner, None, first=True, acts=True)} {rest}')
         return options
 
@@ -302,7 +306,7 @@ class _Rules:
 
     def _return(self, variables: int) -> str:
         values = ['"True"', '"False"', *(['"_1"'] if variables else [])]
-        return self._rule_name(f"return{variables}", f'"->" {ebnf.either(values)} ";"?')
+        return self._rule_name(f"return{variables}", f'"->" {ebnf.ebnf_either(values)} ";"?')
 
     def _statement(self, skill: Skill, variables: int) -> str:
         """A call, whose text argument may be a variable."""
@@ -311,7 +315,7 @@ class _Rules:
             return call
         if skill.arguments[0].type not in ("str", "object"):
             return call
-        return self._rule_name(f"{call}-v", f"{call} | {ebnf.literal(f'{skill.word}(_1)')}")
+        return self._rule_name(f"{call}-v", f"{call} | {ebnf.ebnf_literal(f'{skill.word}(_1)')}")
 
     def _value(self) -> str | None:
         """A call that returns a value."""
@@ -321,7 +325,7 @@ class _Rules:
     def _condition(self, variables: int) -> str | None:
         """One comparison, or two with an operator between."""
         options = []
-        number = self._rule_name("number", ebnf.decimal(0, 9999))
+        number = self._rule_name("number", ebnf.ebnf_decimal(0, 9999))
         if truths := [_call_rule(skill) for skill in self._returning("bool")]:
             options.append(f'{self._rule_name("truth", " | ".join(truths))} ("==True" | "==False")?')
         if numbers := [_call_rule(skill) for skill in self._returning("float")]:

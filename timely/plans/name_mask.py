@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from timely.plans.object_names import fitting, open_argument
+from timely.plans.object_names import fitting_object_names, open_argument
 from timely.plans.skill_set import Argument, SkillSet
 
 Bits = npt.NDArray[np.int32]
@@ -91,7 +91,7 @@ class NameGuide:
         """The names that fit the argument. Arguments differ only in the longest name that they take."""
         names = self._fitting.get(argument.chars)
         if names is None:
-            names = self._fitting[argument.chars] = fitting(self.names, argument)
+            names = self._fitting[argument.chars] = fitting_object_names(self.names, argument)
         return names
 
     def narrow(self, plan: str, bits: Bits) -> bool:

@@ -124,7 +124,7 @@ def _fitting(chars: int) -> re.Pattern[str]:
     return re.compile(ebnf.object_pattern(chars))
 
 
-def fitting(names: Iterable[str], argument: Argument) -> list[str]:
+def fitting_object_names(names: Iterable[str], argument: Argument) -> list[str]:
     """The names that the grammar accepts for this argument, sorted."""
     pattern = _fitting(argument.chars)
     return sorted(name for name in names if pattern.fullmatch(name))

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from lrtrace.errors import BadInput
 from lrtrace.yaml_file import YamlFile, read_yaml
 from timely.core.errors import InvalidInput, UnknownName
-from timely.plans.language.parser import parse
+from timely.plans.language.parser import parse_plan
 from timely.plans.skill_set import NAME, SkillSet
 
 PATH_VARIABLE = "TIMELY_SKILLS_PATH"
@@ -100,7 +100,7 @@ def _build(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
     ]
     for loc, plan in (*plans, *calls):
         try:
-            parse(plan, skill_set)
+            parse_plan(plan, skill_set)
         except InvalidInput as error:
             raise InvalidInput(str(error), where=_where(file, loc)) from error
     return skill_set

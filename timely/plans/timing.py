@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from lrtrace.errors import BadInput
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput
-from timely.plans.language.lexer import quote
+from timely.plans.language.lexer import quote_plan_text
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.language.syntax import Block, Call, If, Loop, Return, Statement, Value, calls_of
@@ -143,7 +143,8 @@ def longest_segments(skill_set: SkillSet) -> Iterator[str]:
             yield f"_1={call};"
             yield f"}};?{call}{_comparison(skill)}{{"
             if all(argument.type == "object" for argument in skill.arguments):
-                short = f"{skill.word}({','.join(quote(_TWO_WORDS) for _ in skill.arguments)}){_comparison(skill)}"
+                words = ",".join(quote_plan_text(_TWO_WORDS) for _ in skill.arguments)
+                short = f"{skill.word}({words}){_comparison(skill)}"
                 yield f"}};?{short}&{short}{{"
 
 
@@ -154,7 +155,9 @@ def _comparison(skill: Skill) -> str:
 def _longest(argument: Argument) -> str:
     """The argument's longest ordinary value as plan text."""
     if argument.choices is not None:
-        written = [quote(choice) if isinstance(choice, str) else str(choice) for choice in argument.choices]
+        written = [
+            quote_plan_text(choice) if isinstance(choice, str) else str(choice) for choice in argument.choices
+        ]
         return max(written, key=len)
     if argument.type in NUMERIC:
         low = 0 if argument.min is None else argument.min
@@ -164,10 +167,10 @@ def _longest(argument: Argument) -> str:
     if argument.type == "bool":
         return "False"
     if argument.type == "object":
-        return quote(_THREE_WORDS[: argument.chars].strip())
+        return quote_plan_text(_THREE_WORDS[: argument.chars].strip())
     words: list[str] = []
     while (
         len(" ".join([*words, following := _COMMON_WORDS[len(words) % len(_COMMON_WORDS)]])) <= argument.chars
     ):
         words.append(following)
-    return quote(" ".join(words) or _COMMON_WORDS[0][: argument.chars])
+    return quote_plan_text(" ".join(words) or _COMMON_WORDS[0][: argument.chars])

@@ -19,9 +19,9 @@ from timely.disciplines.predictors.app_cost import (
     OnlineAppCosts,
     Sample,
     TrainedAppCosts,
-    train,
+    train_app_cost,
 )
-from timely.disciplines.predictors.embedding import embedder
+from timely.disciplines.predictors.embedding import prompt_embedder
 from timely.disciplines.predictors.history import HistoryPredictor
 
 
@@ -92,7 +92,7 @@ def train_costs(
     report, models = [], {}
     for kind, group in sorted(enough.items()):
         begun = time.perf_counter()
-        models[kind] = train(group, seed=seed)
+        models[kind] = train_app_cost(group, seed=seed)
         spent = time.perf_counter() - begun
         report.append(Trained(kind, len(group), _held_out_error(group, seed), spent))
     TrainedAppCosts(models, unit, OnlineAppCosts(COSTS[unit])).save(target)
@@ -104,7 +104,7 @@ def _held_out_error(samples: list[Sample], seed: int) -> float | None:
     held = len(samples) // 5
     if len(samples) - held < LEAST_SAMPLES or held < 2:
         return None
-    model = train([samples[i] for i in order[held:]], seed=seed)
+    model = train_app_cost([samples[i] for i in order[held:]], seed=seed)
     judged = [samples[i] for i in order[:held]]
     return float(np.mean([abs(model.predict(s.text, s.prompt_tokens) - s.cost) / s.cost for s in judged]))
 
@@ -116,7 +116,7 @@ def build_history(traces: Iterable[Path], target: Path, *, space: str = "hash") 
         InvalidInput: there is no request with a text. BadInput: a trace cannot be read.
         UnknownName, Unsupported: no such embedder, or it is not installed.
     """
-    history = HistoryPredictor(embedder(space))
+    history = HistoryPredictor(prompt_embedder(space))
     for _, job in _jobs(traces):
         if job.task:
             vector = history.embedder.embed([job.task])[0]

@@ -48,7 +48,7 @@ class Labelled:
         return Labelled([self.texts[i] for i in places], [self.labels[i] for i in places])
 
 
-def read(paths: Iterable[Path], what: str) -> Labelled:
+def read_labelled_texts(paths: Iterable[Path], what: str) -> Labelled:
     """The labelled texts of some files.
 
     ``*.lrtrace.jsonl``: the tasks of a trace with their ``urgency``, or the tokens of their plans. ``*.csv`` with a

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from timely.core.errors import InvalidInput, UnknownName
-from timely.engines.sim.journal import run_of
+from timely.engines.sim.journal import simulated_run_of
 
 HELD = {
     "admission": "admission was closed: the most urgent generation in the pool would have missed its deadline",
@@ -71,7 +71,7 @@ class Explanation:
         return asdict(self)
 
 
-def explain(result: Mapping[str, Any], job_name: str) -> Explanation:
+def explain_job(result: Mapping[str, Any], job_name: str) -> Explanation:
     """Explain one job of a result.
 
     Raises:
@@ -134,7 +134,7 @@ class _Steps:
         wait = Wait(segment, begin, end, network_s=end - ready)
         first, last = self._between(begin, ready)
         kinds: dict[int, int] = {}
-        for kind, run_first, run_last, _ in run_of(self._journal, name):
+        for kind, run_first, run_last, _ in simulated_run_of(self._journal, name):
             for step in range(max(first, run_first), min(last, run_last + 1)):
                 kinds[step] = kind
         covered = 0.0
@@ -196,7 +196,7 @@ class _Steps:
         wait.reasons = dict(sorted(reasons.items()))
 
 
-def text(explanation: Explanation) -> str:
+def explanation_text(explanation: Explanation) -> str:
     """The explanation as text for a terminal."""
     job = explanation.job
     lines = [f"job {job['job']}, {job['class']}" + (f", {job['agent']}" if job["agent"] else "")]

@@ -15,13 +15,15 @@ from typing import Any
 ENGINE, REQUESTS, ROBOTS = 1, 2, 3
 
 
-def trace_text(result: Mapping[str, Any]) -> str:
+def perfetto_text(result: Mapping[str, Any]) -> str:
     """The result of a replay as Chrome trace JSON, one event a line."""
-    lines = ",\n".join(json.dumps(event, ensure_ascii=False, allow_nan=False) for event in events(result))
+    lines = ",\n".join(
+        json.dumps(event, ensure_ascii=False, allow_nan=False) for event in perfetto_events(result)
+    )
     return '{"displayTimeUnit": "ms", "traceEvents": [\n' + lines + "\n]}\n"
 
 
-def events(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def perfetto_events(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The events, metadata first."""
     for process, name in ((ENGINE, "engine"), (REQUESTS, "requests"), (ROBOTS, "robots")):
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}

@@ -18,7 +18,9 @@ DIGITS = 9
 Result = dict[str, Any]
 
 
-def build(run: BackendRun, options: ReplayOptions, *, engine: str, trace: str, wall_s: float) -> Result:
+def build_result(
+    run: BackendRun, options: ReplayOptions, *, engine: str, trace: str, wall_s: float
+) -> Result:
     """The result of one replay, in the form of ``timely replay --json``."""
     return {
         "discipline": options.discipline,
@@ -30,15 +32,15 @@ def build(run: BackendRun, options: ReplayOptions, *, engine: str, trace: str, w
         "wall_s": round(wall_s, 6),
         "end_s": _number(run.end_s),
         "partial": run.partial,
-        "summary": summary(run.records, run.end_s),
+        "summary": result_summary(run.records, run.end_s),
         "counters": {name: _number(value) for name, value in run.counters.items()},
-        "jobs": [job(record, run.end_s) for record in run.records],
+        "jobs": [job_result(record, run.end_s) for record in run.records],
         "series": {name: [_number(v) for v in column] for name, column in run.series.items()},
         "journal": run.journal,
     }
 
 
-def summary(records: Sequence[JobRecord], end_s: float) -> Result:
+def result_summary(records: Sequence[JobRecord], end_s: float) -> Result:
     """Means and percentiles over all jobs and by class; ``urgent`` is an ERT under half a second."""
     result = _group(records, end_s)
     result["by_class"] = {
@@ -57,12 +59,12 @@ def _group(records: Sequence[JobRecord], end_s: float) -> Result:
         # A task without an answer counts with its utility at the end of the run.
         "utility_mean": _mean(record.utility(end_s) for record in records),
         "utility_max_mean": _mean(record.task.hints.utility.beta for record in records),
-        "response_s": distribution([record.response_time_s for record in records]),
-        "waiting_s": distribution([record.waiting_time_s for record in records]),
+        "response_s": latency_distribution([record.response_time_s for record in records]),
+        "waiting_s": latency_distribution([record.waiting_time_s for record in records]),
     }
 
 
-def distribution(values: Iterable[float]) -> dict[str, float | None]:
+def latency_distribution(values: Iterable[float]) -> dict[str, float | None]:
     """Mean, median, 90th and 99th percentile of the finite values (linear interpolation), seconds."""
     finite = np.array([value for value in values if math.isfinite(value)])
     if finite.size == 0:
@@ -76,7 +78,7 @@ def _mean(values: Iterable[float]) -> float | None:
     return _number(math.fsum(numbers) / len(numbers)) if numbers else None
 
 
-def job(record: JobRecord, end_s: float) -> Result:
+def job_result(record: JobRecord, end_s: float) -> Result:
     """One job's entry. ``_time_s`` are durations; other ``_s`` are absolute, from the trace's origin."""
     task = record.task
     segments = zip(task.plan, record.ready_s, record.start_s, record.end_s, strict=False)

@@ -49,13 +49,13 @@ def replay(
     trace: str = "",
     progress: Progress | None = None,
 ) -> results.Result:
-    """Run ``tasks`` through an engine and give the result as plain data (see ``results.build``).
+    """Run ``tasks`` through an engine and give the result as plain data (see ``results.build_result``).
 
     Raises:
         UnknownName: unknown engine, discipline, mode or profile.
         InvalidInput: another option or the profile is unusable. EngineFailed: the engine died.
     """
-    registry.load(options.discipline)
+    registry.load_discipline(options.discipline)
     if options.mode not in MODES:
         raise UnknownName("mode", options.mode, MODES, where="mode")
     if options.eviction not in EVICTIONS:
@@ -64,4 +64,4 @@ def replay(
     begun = time.perf_counter()
     run = backend.replay(tasks, options, progress)
     wall_s = time.perf_counter() - begun
-    return results.build(run, options, engine=engine, trace=trace, wall_s=wall_s)
+    return results.build_result(run, options, engine=engine, trace=trace, wall_s=wall_s)

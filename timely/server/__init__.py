@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from timely.server.app import create_app
-from timely.server.run import ServerThread, serve
+from timely.server.run import ServerThread, serve_app
 from timely.server.settings import ServerSettings
 
-__all__ = ["ServerSettings", "ServerThread", "create_app", "serve"]
+__all__ = ["ServerSettings", "ServerThread", "create_app", "serve_app"]

@@ -72,12 +72,12 @@ def create_app(
     app.state.service = service
     app.state.names = {}
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
-    problems.install(app, settings.retry_after_s)
-    app.include_router(task_routes.router(service))
+    problems.install_problem_handlers(app, settings.retry_after_s)
+    app.include_router(task_routes.task_router(service))
     sessions = Sessions(registry, service.clock)
     app.state.authenticated = registry is not None
     app.include_router(stop_routes.router(service))
-    app.include_router(info_routes.router(service))
+    app.include_router(info_routes.info_router(service))
     app.include_router(session_routes.router(registry, sessions))
     app.add_middleware(OpenAIEndpoints, service=service)
     app.add_middleware(BodyLimit, settings=settings)

@@ -88,7 +88,7 @@ class FileCatalogue:
             return await asyncio.to_thread(profile_names)
 
 
-async def look_up(entry: Coroutine[Any, Any, Entry], where: str) -> Entry:
+async def look_up_entry(entry: Coroutine[Any, Any, Entry], where: str) -> Entry:
     """The entry; an error names the field of the request.
 
     Raises:

@@ -85,15 +85,15 @@ class Problem:
         return JSONResponse(self.body(), self.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
-def problem(code: str, detail: str, where: str = "") -> Problem:
+def http_problem(code: str, detail: str, where: str = "") -> Problem:
     """The problem of a known code."""
     status, title = PROBLEMS.get(code, (500, "Internal error"))
     return Problem(code, detail, where, status, title)
 
 
-def from_error(error: TimelyError) -> Problem:
+def problem_from_error(error: TimelyError) -> Problem:
     """The problem of an error; 404 for an unknown name in the URL, 400 for a body that is no JSON."""
-    result = problem(error.code, error.message, error.where)
+    result = http_problem(error.code, error.message, error.where)
     if isinstance(error, UnknownName) and error.where.startswith("path"):
         return result.with_status(404)
     if type(error) is InvalidInput and error.where == "body":
@@ -101,7 +101,7 @@ def from_error(error: TimelyError) -> Problem:
     return result
 
 
-def from_validation(
+def problem_from_validation(
     error: ValidationError | RequestValidationError, *, skip: tuple[str, ...] = ()
 ) -> InvalidInput:
     """The first error of a validation, with the name of the field."""
@@ -123,20 +123,20 @@ def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
     return sorted(methods)
 
 
-def install(app: FastAPI, retry_after_s: float) -> None:
+def install_problem_handlers(app: FastAPI, retry_after_s: float) -> None:
     """Register the handlers that make every error of the application a problem."""
     retry = {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
 
     async def timely_error(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, TimelyError):
             raise error
-        result = from_error(error)
+        result = problem_from_error(error)
         return result.response(retry if isinstance(error, Overloaded) else None)
 
     async def validation_error(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, RequestValidationError):
             raise error
-        return from_error(from_validation(error, skip=("query", "header"))).response()
+        return problem_from_error(problem_from_validation(error, skip=("query", "header"))).response()
 
     async def http_error(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, HTTPException):

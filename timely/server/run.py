@@ -66,7 +66,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def bind(host: str, port: int, *, authenticated: bool, insecure: bool = False) -> socket.socket:
+def bind_socket(host: str, port: int, *, authenticated: bool, insecure: bool = False) -> socket.socket:
     """A socket that is bound and not listening yet; port 0 takes a free one.
 
     Raises:
@@ -93,7 +93,7 @@ def bind(host: str, port: int, *, authenticated: bool, insecure: bool = False) -
     return listener
 
 
-def url_of(listener: socket.socket, scheme: str = "http") -> str:
+def socket_url(listener: socket.socket, scheme: str = "http") -> str:
     """``http://HOST:PORT`` of a bound socket."""
     host, port = listener.getsockname()[:2]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -159,7 +159,7 @@ def _server(app: FastAPI, stop_timeout_s: float, log_level: str, tls: TlsFiles |
     return _Server(config, service)
 
 
-async def serve(
+async def serve_app(
     app: FastAPI,
     *,
     host: str = "127.0.0.1",
@@ -185,7 +185,7 @@ async def serve(
         InvalidInput: the address is not available. EngineFailed: the engine or uvicorn could not start.
     """
     service: TaskService = app.state.service
-    listener = bind(host, port, authenticated=app.state.authenticated, insecure=insecure)
+    listener = bind_socket(host, port, authenticated=app.state.authenticated, insecure=insecure)
     stopped = asyncio.Event()
     received: list[int] = []
     server = _server(app, stop_timeout_s, log_level, tls)
@@ -207,7 +207,7 @@ async def serve(
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await _until_ready(server, serving)
         if on_ready is not None:
-            on_ready(url_of(listener, "https" if tls is not None else "http"))
+            on_ready(socket_url(listener, "https" if tls is not None else "http"))
         await _either(serving, stopped)
         if serving.done():
             serving.result()
@@ -286,8 +286,8 @@ class ServerThread:
     ) -> None:
         self.app = app
         self.service: TaskService = app.state.service
-        self._listener = bind(host, port, authenticated=app.state.authenticated)
-        self.url = url_of(self._listener)
+        self._listener = bind_socket(host, port, authenticated=app.state.authenticated)
+        self.url = socket_url(self._listener)
         self._server = _server(app, stop_timeout_s, log_level)
         self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
         self._ready = threading.Event()

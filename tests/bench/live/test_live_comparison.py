@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from timely.bench.live import engine, prediction
-from timely.bench.live.prediction import Predictor, noise_of
-from timely.bench.live.report import closeness, make_report, pairs, report_text
+from timely.bench.live.prediction import Predictor, step_noise_of
+from timely.bench.live.report import compared_pairs, live_report_text, make_live_report, prediction_errors
 from timely.bench.live.runs import SETTINGS_FILE, LiveRuns
 from timely.bench.live.settings import SYSTEMS, Settings
 from timely.cli.main import run as timely
@@ -22,7 +22,7 @@ from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.fit import save_profile
 from timely.engines.step_time.learned import LearnedSpeed
-from timely.engines.step_time.profile import StepTime, load_profile
+from timely.engines.step_time.profile import StepTime, load_step_profile
 
 SETTINGS = Settings({"wid1": 20.0, "wid3": 20.0}, ("timely", "fcfs", "vllm"))
 PROFILE = "cpu-smollm2"
@@ -97,10 +97,10 @@ async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> 
     good, slow = LiveRuns(tmp_path / "a", SETTINGS), LiveRuns(tmp_path / "b", SETTINGS)
     await good.measure(Machine(), 1, say=quiet)
     await slow.measure(Machine(factor=1.3), 1, say=quiet)
-    sure = load_profile(PROFILE).model_copy(update={"fit_error": {}})
+    sure = load_step_profile(PROFILE).model_copy(update={"fit_error": {}})
     file = tmp_path / "sure.yaml"
     save_profile(file, sure)
-    exact, off = make_report(good, str(file)), make_report(slow, str(file))
+    exact, off = make_live_report(good, str(file)), make_live_report(slow, str(file))
     assert all(row["holds"] and row["error"] == pytest.approx(0.0, abs=1e-6) for row in exact["close"])
     assert len(exact["close"]) == 2 * 3 * 2
     assert exact["pairs"]
@@ -108,28 +108,28 @@ async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> 
     assert all(row["inside"] for row in exact["close"])
     assert all(row["error"] == pytest.approx(1 / 1.3 - 1.0, abs=1e-6) for row in off["close"])
     assert not any(row["holds"] for row in off["close"])
-    page = report_text(off)
+    page = live_report_text(off)
     assert "| vllm | 1 |" in page
     assert "0 of 12; the worst -23%" in page
     assert "0 within the range of its simulations" in page
 
 
 def test_a_fit_that_is_no_good_still_gives_a_prediction() -> None:
-    profile = load_profile(PROFILE).model_copy(
+    profile = load_step_profile(PROFILE).model_copy(
         update={"fit_error": {"decode_median": 2.0, "decode_p90": 4.0}}
     )
-    assert noise_of(profile) == (0.9, 0.0)
+    assert step_noise_of(profile) == (0.9, 0.0)
 
 
 async def test_a_profile_that_admits_errors_gives_a_mean_and_a_range(tmp_path: Path) -> None:
     runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}))
     await runs.measure(Machine(), 1, say=quiet)
-    assert min(noise_of(load_profile(PROFILE))) > 0.02
-    row = make_report(runs, PROFILE)["workloads"]["wid1"]["timely"]
+    assert min(step_noise_of(load_step_profile(PROFILE))) > 0.02
+    row = make_live_report(runs, PROFILE)["workloads"]["wid1"]["timely"]
     least, greatest = row["range"]["response mean"]
     assert least < row["predicted"]["response mean"] < greatest
     assert least < row["measured"]["response mean"] < greatest
-    assert make_report(runs, PROFILE)["workloads"]["wid1"]["timely"] == row  # drawn by the seed
+    assert make_live_report(runs, PROFILE)["workloads"]["wid1"]["timely"] == row  # drawn by the seed
 
 
 async def test_a_prediction_begins_with_what_the_engine_had_learned(
@@ -153,13 +153,13 @@ async def test_a_prediction_begins_with_what_the_engine_had_learned(
             super().__init__(*arguments, speed=speed, **options)
 
     monkeypatch.setattr(prediction, "Simulator", Noting)
-    step_s = StepTime(load_profile(PROFILE).step_s)(2, 0, 0, 0.0, 1000)
+    step_s = StepTime(load_step_profile(PROFILE).step_s)(2, 0, 0, 0.0, 1000)
 
     def learned(since_s: float | None) -> list[float]:
         speeds.clear()
         run["steps"] = since_s and {"file": "steps-1.jsonl", "since_s": since_s, "until_s": since_s + 900.0}
         kept.write_text(json.dumps(run))
-        make_report(runs, "runs")
+        make_live_report(runs, "runs")
         return speeds
 
     nothing = LearnedSpeed().step_s(2, 0)
@@ -186,7 +186,7 @@ def test_utilities_differ_by_a_share_of_the_most_or_of_what_is_lost() -> None:
         }  # fmt: skip
 
     def compared(first: float, second: float) -> bool:
-        return bool(pairs("w", {"a": row(first), "b": row(second)}))
+        return bool(compared_pairs("w", {"a": row(first), "b": row(second)}))
 
     assert compared(0.1, -0.1)  # a tenth of the most
     assert not compared(0.02, -0.02)
@@ -203,7 +203,7 @@ def test_pairs_tell_whether_their_repetitions_agree() -> None:
         }  # fmt: skip
 
     rows = {"a": row({0: 1.0, 1: 3.0}), "b": row({0: 2.0, 1: 4.0}), "c": row({0: 3.0, 1: 2.0})}
-    agreed = {tuple(pair["systems"]): pair["agreed"] for pair in pairs("w", rows)}
+    agreed = {tuple(pair["systems"]): pair["agreed"] for pair in compared_pairs("w", rows)}
     assert agreed == {("a", "b"): True, ("a", "c"): False, ("b", "c"): False}
 
 
@@ -219,9 +219,9 @@ def test_pairs_tell_who_should_have_won() -> None:
         }
 
     rows = {"a": row(1.0, 1.0), "b": row(1.04, 0.9), "c": row(1.2, 0.8)}
-    holds = {tuple(pair["systems"]): pair["holds"] for pair in pairs("w", rows)}
+    holds = {tuple(pair["systems"]): pair["holds"] for pair in compared_pairs("w", rows)}
     assert holds == {("a", "c"): False, ("b", "c"): False}  # a and b are within five per cent
-    assert [near["holds"] for near in closeness("w", rows)] == [True, False, False]
+    assert [near["holds"] for near in prediction_errors("w", rows)] == [True, False, False]
 
 
 async def test_a_task_that_did_not_end_fails_the_run(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_the_command_goes_on_until_nothing_is_left(
 
 def journal(factor: float, begin_s: float = 0.0) -> str:
     """Sixty steps of a machine ``factor`` times as slow as the profile, every ten seconds from ``begin_s`` on."""
-    step_s = StepTime(load_profile(PROFILE).step_s)
+    step_s = StepTime(load_step_profile(PROFILE).step_s)
     lines = []
     for number in range(60):
         decodes, context = number % 6 + 1, 500 * (number % 6 + 1) + 7 * number
@@ -281,18 +281,20 @@ async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
         run = json.loads(kept.read_text())
         run["steps"] = {"file": "steps-1.jsonl", "since_s": since_s, "until_s": since_s + 900.0}
         kept.write_text(json.dumps(run))
-        return float(make_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
+        return float(
+            make_live_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+        )
 
     other = tmp_path / "wid1-fcfs-1.json"
     put_away = other.rename(tmp_path / "first.json")
-    as_calibrated = make_report(runs, PROFILE)["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+    as_calibrated = make_live_report(runs, PROFILE)["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
     assert predicted(0.0) == pytest.approx(as_calibrated, rel=0.05)
     slow = predicted(1000.0)
     assert slow > 2.0 * as_calibrated
     other.write_text(put_away.read_text())
-    both = make_report(runs, "runs")["workloads"]["wid1"]["fcfs"]
+    both = make_live_report(runs, "runs")["workloads"]["wid1"]["fcfs"]
     kept.unlink()
-    alone = make_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+    alone = make_live_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
     assert both["predicted"]["response mean"] == pytest.approx((alone + slow) / 2.0)
     assert set(both["by_repetition"]["response mean"]) == {0, 1}
 
@@ -316,7 +318,7 @@ async def test_systems_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
     (tmp_path / "wid1-fcfs-2.json").unlink()
 
     def repetitions() -> dict[str, set[int]]:
-        rows = make_report(runs, PROFILE)["workloads"]["wid1"]
+        rows = make_live_report(runs, PROFILE)["workloads"]["wid1"]
         return {system: set(row["by_repetition"]["response mean"]) for system, row in rows.items()}
 
     assert repetitions() == {"fcfs": {0}, "vllm": {0}}
@@ -344,7 +346,9 @@ async def test_each_task_is_predicted_with_its_own_admission_delay(tmp_path: Pat
     def predicted(since_s: float) -> float:
         run["steps"] = {"file": "steps-1.jsonl", "since_s": since_s, "until_s": 700.0}
         kept.write_text(json.dumps(run))
-        return float(make_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
+        return float(
+            make_live_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+        )
 
     # By these steps, ten seconds apart, the usual delay before a task's first step is 5 s; that of the first is 0.4 s.
     assert predicted(6.0) - predicted(1.0) == pytest.approx(4.6, abs=0.1)
@@ -374,18 +378,18 @@ def test_the_admission_delay_is_that_of_an_idle_engine(tmp_path: Path) -> None:
 async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
     runs = LiveRuns(tmp_path, SETTINGS)
     with pytest.raises(InvalidInput, match="no steps"):
-        make_report(runs, "runs")
+        make_live_report(runs, "runs")
     (tmp_path / "steps-1.jsonl").write_text(journal(2.0))
     sizes = {"kv_blocks": 1000, "block_tokens": 32, "max_batch": 64, "token_budget": 512}
     (tmp_path / "sizes.json").write_text(json.dumps(sizes))
     profile = Predictor(runs, "runs").profile
-    step_s = StepTime(load_profile(PROFILE).step_s)
+    step_s = StepTime(load_step_profile(PROFILE).step_s)
     assert profile.kv.blocks == 1000
     assert StepTime(profile.step_s)(3, 1, 100, 1e4, 900) == pytest.approx(
         2.0 * step_s(3, 1, 100, 1e4, 900), rel=0.02
     )
     await runs.measure(Machine(), 1, say=quiet)
-    assert make_report(runs, "runs")["profile"] == "runs"
+    assert make_live_report(runs, "runs")["profile"] == "runs"
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ from timely.core.utility import NORMAL, URGENT
 from timely.disciplines import registry
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import load_profile
+from timely.engines.step_time.profile import load_step_profile
 
-PROFILE = load_profile("rtx4090-llama3-8b")
+PROFILE = load_step_profile("rtx4090-llama3-8b")
 VERDICTS = {"met", "direction only", "not met", "by construction", "not exercised", None}
 
 
@@ -138,7 +138,7 @@ def test_systems_are_what_they_say() -> None:
         options = ReplayOptions(discipline="given", mode=system.mode, journal=False)
         run = Simulator(options, PROFILE, discipline=system.make()).run(tasks)
         assert all(record.outcome == "complete" for record in run.records), system.name
-    assert type(runs.TIMELY.make()) is registry.load("timely")
+    assert type(runs.TIMELY.make()) is registry.load_discipline("timely")
 
 
 def test_figure_8_s_order_holds_under_load() -> None:

@@ -13,7 +13,7 @@ from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.sagesched import workloads as requests
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.app_cost import kv_token_time
-from timely.replay.trace import planned
+from timely.replay.trace import planned_task
 
 
 def test_the_same_seed_gives_the_same_applications() -> None:
@@ -27,7 +27,7 @@ def test_jobs_are_valid_and_in_order_and_wait_only_for_their_own_application() -
     counts = Counter(of.values())
     before = 0.0
     for job in jobs:
-        task = planned(Job.from_dict(job))
+        task = planned_task(Job.from_dict(job))
         assert task.arrival_s >= before
         before = task.arrival_s
         assert all(of[other] == task.hints.app and other < task.job for other in task.after)  # type: ignore[operator]
@@ -119,7 +119,7 @@ def test_the_same_world_and_seed_give_the_same_requests() -> None:
     other, _ = requests.workload(requests.World(2), 5, 40, 8.0)
     assert one == two != other
     for job in one:
-        planned(Job.from_dict(job))
+        planned_task(Job.from_dict(job))
 
 
 def test_the_rate_and_the_datasets_are_as_asked() -> None:
@@ -159,4 +159,4 @@ def test_a_trace_whose_own_fields_make_no_sense_is_told_by_job_and_field(field: 
         "plan": [{"text": "x", "tokens": 3, "execution_s": 0.0}], field: value,
     }  # fmt: skip
     with pytest.raises(InvalidInput, match=rf"job 7: {field} must be"):
-        planned(Job.from_dict(fields))
+        planned_task(Job.from_dict(fields))

@@ -20,7 +20,9 @@ from timely.disciplines.predictors.app_cost import REMEMBERED, OnlineAppCosts, k
 from timely.engines.scheduler_core import Controller
 from timely.engines.step_time.learned import FixedSpeed
 
-APP_DISCIPLINES = [name for name in registry.names() if issubclass(registry.load(name), AppDiscipline)]
+APP_DISCIPLINES = [
+    name for name in registry.discipline_names() if issubclass(registry.load_discipline(name), AppDiscipline)
+]
 
 
 class Hall:
@@ -85,7 +87,7 @@ def test_cost_models() -> None:
 @pytest.mark.parametrize("name", APP_DISCIPLINES)
 @pytest.mark.parametrize("requests", [0, -3, MOST_REQUESTS + 1, 10**12])
 def test_numbers_no_application_can_mean_are_refused_at_the_door(name: str, requests: int) -> None:
-    controller = Controller(registry.create(name))
+    controller = Controller(registry.create_discipline(name))
     with pytest.raises(InvalidInput, match="app_requests"):
         controller.arrive(JobSpec("a", 0.0, hints=RequestHints(app="x", app_requests=requests)))
     assert len(controller.table) == 0
@@ -95,7 +97,7 @@ def test_numbers_no_application_can_mean_are_refused_at_the_door(name: str, requ
 @pytest.mark.parametrize("name", APP_DISCIPLINES)
 def test_an_overlong_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match=r"app: "):
-        registry.create(name).check(JobSpec("a", 0.0, hints=RequestHints(app="x" * 1000)))
+        registry.create_discipline(name).check(JobSpec("a", 0.0, hints=RequestHints(app="x" * 1000)))
 
 
 def test_an_application_is_charged_once_and_served_whole() -> None:
@@ -212,7 +214,7 @@ def test_a_request_that_lost_its_blocks_comes_before_all_that_have_not_begun() -
 
 @pytest.mark.parametrize("name", [*APP_DISCIPLINES, "vtc", "vllm-sjf", "ssjf"])
 def test_a_robot_that_needs_its_next_segment_comes_before_all_that_have_not_begun(name: str) -> None:
-    hall = Hall(registry.create(name))
+    hall = Hall(registry.create_discipline(name))
     robot = hall.arrive("robot", segmented=True, expected_tokens=500.0)
     assert hall.step() == ["robot"]
     row = robot.row

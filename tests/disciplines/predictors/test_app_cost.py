@@ -19,9 +19,9 @@ from timely.disciplines.predictors.app_cost import (
     Sample,
     TrainedAppCosts,
     kv_token_time,
-    train,
+    train_app_cost,
 )
-from timely.disciplines.predictors.predictor_file import read_arrays, write_arrays
+from timely.disciplines.predictors.predictor_file import read_predictor_arrays, write_predictor_arrays
 
 sklearn = pytest.importorskip("sklearn", reason="training needs the extra 'predict'")
 
@@ -42,7 +42,7 @@ def past(seed: int, count: int) -> list[Sample]:
 
 @pytest.fixture(scope="module")
 def model() -> AppCostModel:
-    return train(past(0, 100))
+    return train_app_cost(past(0, 100))
 
 
 def error(model: AppCostModel, samples: list[Sample]) -> float:
@@ -73,7 +73,7 @@ def test_numpy_predicts_what_scikit_learn_would(model: AppCostModel) -> None:
 
 
 def test_training_is_repeatable_and_has_four_layers(model: AppCostModel) -> None:
-    again = train(past(0, 100))
+    again = train_app_cost(past(0, 100))
     assert len(model.weights) == 4
     for ours, theirs in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -86,7 +86,7 @@ def test_odd_texts_stay_within_what_was_seen(model: AppCostModel) -> None:
 
 def test_samples_without_a_word_leave_the_length() -> None:
     samples = [Sample("", prompt, 10.0 * prompt) for prompt in range(100, 1100, 20)]
-    model = train(samples)
+    model = train_app_cost(samples)
     assert model.predict("", 1000) > 3.0 * model.predict("", 150)
 
 
@@ -96,7 +96,7 @@ def test_samples_without_a_word_leave_the_length() -> None:
 )
 def test_useless_samples_are_refused(samples: list[Sample]) -> None:
     with pytest.raises(InvalidInput):
-        train(samples)
+        train_app_cost(samples)
 
 
 def test_a_type_without_a_model_is_learned_while_serving(model: AppCostModel) -> None:
@@ -163,18 +163,22 @@ def _broken(path: Path, kind: str, model: AppCostModel) -> None:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("readme", "hello")
     elif kind == "other kind":
-        write_arrays(path, "timely-length-history", {}, {"x": np.zeros(3)})
+        write_predictor_arrays(path, "timely-length-history", {}, {"x": np.zeros(3)})
     elif kind == "not finite":
-        write_arrays(path, "timely-app-costs", {"unit": "kv", "models": []}, {"x": np.array([np.nan])})
+        write_predictor_arrays(
+            path, "timely-app-costs", {"unit": "kv", "models": []}, {"x": np.array([np.nan])}
+        )
     elif kind == "layers that do not fit":
         record = {"kind": "a", "words": ["x", "y"], "layers": 1}
         arrays = {
             "0.idf": np.ones(2), "0.numbers": np.ones(6), "0.w0": np.ones((7, 1)), "0.b0": np.ones(1),
         }  # fmt: skip
-        write_arrays(path, "timely-app-costs", {"unit": "kv", "models": [record]}, arrays)
+        write_predictor_arrays(path, "timely-app-costs", {"unit": "kv", "models": [record]}, arrays)
     elif kind == "a missing array":
         record = {"kind": "a", "words": [], "layers": 2}
-        write_arrays(path, "timely-app-costs", {"unit": "kv", "models": [record]}, {"0.idf": np.ones(0)})
+        write_predictor_arrays(
+            path, "timely-app-costs", {"unit": "kv", "models": [record]}, {"0.idf": np.ones(0)}
+        )
     elif kind == "another unit":
         TrainedAppCosts({"a": model}, "weighted", OnlineAppCosts(kv_token_time)).save(path)
     elif kind != "missing":
@@ -200,13 +204,13 @@ def test_a_file_that_would_unpack_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "bomb.npz"
-    write_arrays(path, "x", {}, {"zeros": np.zeros(100_000)})
+    write_predictor_arrays(path, "x", {}, {"zeros": np.zeros(100_000)})
     assert path.stat().st_size < 5_000
     monkeypatch.setattr("timely.disciplines.predictors.predictor_file.MAX_BYTES", 10_000)
     with pytest.raises(InvalidInput, match="too large"):
-        read_arrays(path, "x")
+        read_predictor_arrays(path, "x")
 
 
 def test_only_numbers_are_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no numbers"):
-        write_arrays(tmp_path / "x.npz", "x", {}, {"a": np.array(["text"])})  # type: ignore[dict-item]
+        write_predictor_arrays(tmp_path / "x.npz", "x", {}, {"a": np.array(["text"])})  # type: ignore[dict-item]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.support.hints import with_hints
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.job import JobSpec
-from timely.disciplines.predictors.embedding import HashEmbedder, embedder
-from timely.disciplines.predictors.history import HistoryPredictor, prior
-from timely.disciplines.predictors.predictor_file import write_arrays
+from timely.disciplines.predictors.embedding import HashEmbedder, prompt_embedder
+from timely.disciplines.predictors.history import HistoryPredictor, length_prior
+from timely.disciplines.predictors.predictor_file import write_predictor_arrays
 from timely.disciplines.predictors.vector_index import FaissFlat, NumpyFlat, flat_index
 
 POEM = "write a short poem about the sea in autumn"
@@ -58,14 +58,14 @@ def test_the_hash_is_the_same_on_every_machine() -> None:
 
 def test_unknown_names_are_told() -> None:
     with pytest.raises(UnknownName, match="hash, wordllama"):
-        embedder("bert")
+        prompt_embedder("bert")
     with pytest.raises(UnknownName, match="faiss, numpy"):
         flat_index("hnsw", 10, 4)
 
 
 @pytest.mark.skipif(find_spec("wordllama") is None, reason="needs the extra 'predict'")
 def test_wordllama_brings_paraphrases_together_without_a_network() -> None:
-    space = embedder("wordllama")
+    space = prompt_embedder("wordllama")
     one, other, proof, empty = space.embed(
         ["Find the scissors in the kitchen", "Where are the scissors? look in the kitchen", PROOF, "  "]
     )
@@ -132,8 +132,8 @@ def test_without_history_the_belief_is_wide_and_within_the_limit() -> None:
 
 
 def test_a_hint_in_the_request_is_believed_while_cold() -> None:
-    assert prior(spec(expected_tokens=100.0)).mean == pytest.approx(100.0)
-    assert prior(spec(expected_tokens=1e9, max_tokens=50)).lengths.tolist() == [50.0] * 7
+    assert length_prior(spec(expected_tokens=100.0)).mean == pytest.approx(100.0)
+    assert length_prior(spec(expected_tokens=1e9, max_tokens=50)).lengths.tolist() == [50.0] * 7
 
 
 def test_a_few_similar_ones_are_filled_up_from_the_rest() -> None:
@@ -206,7 +206,7 @@ def test_a_file_that_is_no_history_of_this_space_is_refused(tmp_path: Path) -> N
     with pytest.raises(InvalidInput, match="embedded by 'hash-64-0'"):
         HistoryPredictor().load(path)
     arrays = {"vectors": np.zeros((2, 9)), "inputs": np.zeros(2), "outputs": np.zeros(2)}
-    write_arrays(path, "timely-length-history", {"space": "hash-256-0"}, arrays)
+    write_predictor_arrays(path, "timely-length-history", {"space": "hash-256-0"}, arrays)
     with pytest.raises(InvalidInput, match="damaged"):
         HistoryPredictor().load(path)
     with pytest.raises(InvalidInput, match="only a history of prompts"):

@@ -14,10 +14,10 @@ from timely.disciplines.predictors.classifier import TextClassifier
 from timely.disciplines.predictors.embedding import HashEmbedder
 from timely.disciplines.predictors.history import HistoryPredictor
 from timely.disciplines.predictors.length_bucket import LengthBucketPredictor
-from timely.disciplines.predictors.predictor_file import kind_of, write_arrays
+from timely.disciplines.predictors.predictor_file import predictor_kind, write_predictor_arrays
 from timely.disciplines.predictors.request_annotator import Arrival, Predictors, RequestAnnotator
 from timely.disciplines.predictors.urgency import UrgencyPredictor
-from timely.disciplines.requirements import EXPECTED_TOKENS, URGENCY, reads
+from timely.disciplines.requirements import EXPECTED_TOKENS, URGENCY, discipline_reads
 
 WORDS = ("bleeding", "choking", "broken", "tired", "curious")
 TEXTS = [f"{word} {other}" for word in WORDS for other in ("man", "child", "dog", "robot")]
@@ -45,11 +45,11 @@ def files(folder: Path) -> dict[str, Path]:
     history.remember(None, 10, 20)
     history.save(result["history"])
     TextClassifier.train(TEXTS[:12], [0, 1, 2] * 4, 3).save(result["three"])
-    write_arrays(result["array"], "something-else", {}, {"x": np.zeros(3)})
+    write_predictor_arrays(result["array"], "something-else", {}, {"x": np.zeros(3)})
     return result
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", registry.discipline_names())
 def test_what_a_discipline_goes_by_is_named_in_its_needs(name: str) -> None:
     fields = {
         "semantic": set(ALL), "semantic-mixed": set(ALL), "hpjf": {URGENCY}, "sjf": {EXPECTED_TOKENS},
@@ -57,12 +57,12 @@ def test_what_a_discipline_goes_by_is_named_in_its_needs(name: str) -> None:
         "ssjf": {EXPECTED_TOKENS},
         "ltr": {EXPECTED_TOKENS}, "trail": {EXPECTED_TOKENS}, "vllm-sjf": {EXPECTED_TOKENS},
     }  # fmt: skip
-    assert reads(registry.load(name).info) == fields.get(name, set())
+    assert discipline_reads(registry.load_discipline(name).info) == fields.get(name, set())
 
 
 def test_files_are_sorted_by_what_they_say_they_are(tmp_path: Path) -> None:
     result = files(tmp_path)
-    assert kind_of(result["urgency"]) == "timely-text-classifier"
+    assert predictor_kind(result["urgency"]) == "timely-text-classifier"
     read = Predictors.read([str(result[name]) for name in ("history", "lengths", "urgency")])
     assert read.urgency is not None
     assert read.lengths is not None
@@ -104,11 +104,11 @@ def test_files_that_cannot_be_used_are_told_by_name(tmp_path: Path, fields: list
 def test_a_discipline_takes_the_file_that_is_for_it(tmp_path: Path) -> None:
     fields = tuple(files(tmp_path).values())
     history = [path for path in fields if path.name == "history.npz"]
-    sage: Any = registry.create("sagesched", history)
+    sage: Any = registry.create_discipline("sagesched", history)
     assert len(sage.predictor) == 1
-    assert len(registry.create("sagesched").predictor) == 0  # type: ignore[attr-defined]
-    registry.create("justitia", history)
-    registry.create("fcfs", history)
+    assert len(registry.create_discipline("sagesched").predictor) == 0  # type: ignore[attr-defined]
+    registry.create_discipline("justitia", history)
+    registry.create_discipline("fcfs", history)
 
 
 def test_only_what_is_missing_and_wanted_is_predicted() -> None:

@@ -19,15 +19,15 @@ from timely.disciplines.predictors import embedding
 from timely.disciplines.predictors.classifier import TextClassifier
 from timely.disciplines.predictors.embedding import HashEmbedder
 from timely.disciplines.predictors.length_bucket import LengthBucketPredictor
-from timely.disciplines.predictors.predictor_file import write_arrays
+from timely.disciplines.predictors.predictor_file import write_predictor_arrays
 from timely.disciplines.predictors.urgency import (
     REMEMBERED,
     UrgencyPredictor,
     UrgencyService,
-    example_classifier,
-    examples,
+    example_urgency_classifier,
+    urgency_examples,
 )
-from timely.disciplines.registry import create
+from timely.disciplines.registry import create_discipline
 from timely.engines.scheduler_core import Controller
 
 ROOMS = ("kitchen", "hall", "cellar", "garden", "office", "workshop")
@@ -148,7 +148,9 @@ def test_a_file_whose_parts_do_not_fit_is_refused(
     tmp_path: Path, meta: dict[str, object], weights: tuple[int, int], bias: int, says: str
 ) -> None:
     path = tmp_path / "file.npz"
-    write_arrays(path, "timely-text-classifier", meta, {"weights": np.zeros(weights), "bias": np.zeros(bias)})
+    write_predictor_arrays(
+        path, "timely-text-classifier", meta, {"weights": np.zeros(weights), "bias": np.zeros(bias)}
+    )
     with pytest.raises(InvalidInput, match=says) as caught:
         TextClassifier.load(path)
     assert str(path) in str(caught.value)
@@ -258,7 +260,7 @@ def test_the_desk_does_not_remember_for_ever() -> None:
 
 
 def test_an_override_reaches_a_request_that_already_waits() -> None:
-    controller = Controller(create("semantic"))
+    controller = Controller(create_discipline("semantic"))
     controller.arrive(JobSpec("a", 0.0, hints=RequestHints(urgency=4)))
     assert controller.set_urgency("a", 0, 1.0) is not None
     assert controller.table.urgency[0] == 0
@@ -268,13 +270,13 @@ def test_an_override_reaches_a_request_that_already_waits() -> None:
 
 
 def test_the_examples_that_ship_are_thirty_a_level_and_teach_something() -> None:
-    texts, levels = examples()
+    texts, levels = urgency_examples()
     assert np.bincount(levels).tolist() == [30] * 5
     assert len(set(texts)) == 150
-    fields = UrgencyPredictor(example_classifier()).predict(texts)
+    fields = UrgencyPredictor(example_urgency_classifier()).predict(texts)
     assert np.mean([abs(guess.level - level) for guess, level in zip(fields, levels, strict=True)]) < 0.3
     unseen = ["he collapsed and has no pulse", "there is a man bleeding heavily", "write a story about chess"]
-    guesses = UrgencyPredictor(example_classifier()).predict(unseen)
+    guesses = UrgencyPredictor(example_urgency_classifier()).predict(unseen)
     assert guesses[0].level <= 1
     assert guesses[1].level <= 1
     assert guesses[2].level >= 3
@@ -283,13 +285,13 @@ def test_the_examples_that_ship_are_thirty_a_level_and_teach_something() -> None
 @pytest.mark.process
 def test_the_examples_accuracy_is_what_the_docstring_says() -> None:
     """Ten-fold cross-validation, both embedders."""
-    texts, fields = examples()
+    texts, fields = urgency_examples()
     levels = np.array(fields)
     fold = np.random.default_rng(0).permutation(len(texts)) % 10
     names = ["hash", *(["wordllama"] if find_spec("wordllama") else [])]
     floor = {"hash": (0.38, 0.76), "wordllama": (0.44, 0.82)}
     for name in names:
-        space = embedding.embedder("wordllama") if name == "wordllama" else HashEmbedder(1024)
+        space = embedding.prompt_embedder("wordllama") if name == "wordllama" else HashEmbedder(1024)
         guess = np.zeros_like(levels)
         for part in range(10):
             train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from timely.disciplines.semantic.heap import Key, ScheduleHeap, evictable
+from timely.disciplines.semantic.heap import Key, ScheduleHeap, evictable_by_priority
 
 BUFFERED = None
 
@@ -107,7 +107,7 @@ def test_the_eviction_heap_yields_the_largest_first(
     ranked = [((*rank, row), row) for row, rank in enumerate(ranks)]
     shuffled = list(ranked)
     rng.shuffle(shuffled)
-    assert list(evictable(shuffled)) == [row for _, row in sorted(ranked, reverse=True)]
+    assert list(evictable_by_priority(shuffled)) == [row for _, row in sorted(ranked, reverse=True)]
 
 
 class CountedKey(tuple[int, float, int]):
@@ -150,6 +150,6 @@ def test_a_victim_is_evicted_with_logarithmically_many_comparisons(
         return real(entries)
 
     monkeypatch.setattr(heapq, "heappop", counting)
-    victims = evictable(((4, 0, float(row), row), row) for row in range(size))
+    victims = evictable_by_priority(((4, 0, float(row), row), row) for row in range(size))
     assert [next(victims) for _ in range(3)] == [size - 1, size - 2, size - 3]
     assert counts["pops"] == 3, "a victim costs one removal from the heap, not another sort"

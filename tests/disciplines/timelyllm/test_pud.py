@@ -24,7 +24,7 @@ from timely.disciplines.timelyllm.pud import Pud
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.learned import FixedSpeed
-from timely.engines.step_time.profile import load_profile
+from timely.engines.step_time.profile import load_step_profile
 
 TOKEN_S, PREFILL_S = 0.02, 0.0003
 SPEED = FixedSpeed(TOKEN_S, 0.0, PREFILL_S)
@@ -279,7 +279,7 @@ def test_a_blocking_call_in_wid_2_waits_for_its_value_and_the_others_go_on() -> 
     plan = (replace(tasks[target].plan[0], blocking=True), *tasks[target].plan[1:])
     changed = [*tasks[:target], replace(tasks[target], plan=plan), *tasks[target + 1 :]]
     options = ReplayOptions(discipline="pud", journal=False, warm_prefixes=True)
-    records = Simulator(options, load_profile(runs.PROFILE), discipline=Pud()).run(changed).records
+    records = Simulator(options, load_step_profile(runs.PROFILE), discipline=Pud()).run(changed).records
     assert all(record.outcome == "complete" for record in records)
     record = records[target]
     assert record.ready_s[1] >= record.end_s[0] + record.task.hints.network_s

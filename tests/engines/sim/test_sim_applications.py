@@ -11,7 +11,7 @@ from timely.disciplines.base import Discipline, StepLimits, StepPlan
 from timely.disciplines.basic import Fcfs
 from timely.engines.replay_types import BackendRun, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import load_profile
+from timely.engines.step_time.profile import load_step_profile
 
 
 def task(job: int, tokens: int, *, after: tuple[int, ...] = (), **fields: object) -> PlannedTask:
@@ -23,7 +23,7 @@ def task(job: int, tokens: int, *, after: tuple[int, ...] = (), **fields: object
 
 def simulate(*tasks: PlannedTask, discipline: Discipline | None = None, **options: object) -> BackendRun:
     chosen = ReplayOptions(discipline="fcfs", mode="whole", journal=False, **options)  # type: ignore[arg-type]
-    return Simulator(chosen, load_profile("unit"), discipline=discipline).run(tasks)
+    return Simulator(chosen, load_step_profile("unit"), discipline=discipline).run(tasks)
 
 
 def test_a_request_is_sent_when_those_it_needs_have_ended() -> None:

@@ -8,7 +8,7 @@ from sim_cases import profile, run, task
 
 from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
-from timely.disciplines.registry import names
+from timely.disciplines.registry import discipline_names
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 from timely.engines.step_time.profile import StepTimeProfile
 
@@ -112,7 +112,7 @@ def load(seed: int) -> list[PlannedTask]:
     return tasks
 
 
-@pytest.mark.parametrize("discipline", [name for name in names() if not name.startswith("laps")])
+@pytest.mark.parametrize("discipline", [name for name in discipline_names() if not name.startswith("laps")])
 @pytest.mark.parametrize("blocks", [1000, 24])
 def test_nothing_is_lost_under_any_discipline(discipline: str, blocks: int) -> None:
     """With ample memory and with room for a few; the simulator checks its books at every step."""

@@ -13,7 +13,7 @@ from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.timely.discipline import Timely
 from timely.engines.replay_types import PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import PLAIN_MAX_TOKENS, Simulator
-from timely.engines.step_time.profile import load_profile
+from timely.engines.step_time.profile import load_step_profile
 
 
 def chat(job: int, arrival_s: float, tokens: int, **fields: object) -> PlannedTask:
@@ -33,7 +33,7 @@ class Recording(Timely):
 
 def test_the_discipline_gets_what_it_would_get_live() -> None:
     discipline = Recording()
-    run = Simulator(ReplayOptions(), load_profile("unit"), discipline=discipline).run(
+    run = Simulator(ReplayOptions(), load_step_profile("unit"), discipline=discipline).run(
         [chat(0, 0.0, 500), chat(1, 0.0, 70, max_tokens=100)]
     )
     assert [record.output_tokens for record in run.records] == [500, 70]
@@ -43,7 +43,7 @@ def test_the_discipline_gets_what_it_would_get_live() -> None:
 
 
 def test_an_answer_is_one_segment_for_its_reader_and_none_for_the_engine() -> None:
-    simulator = Simulator(ReplayOptions(), load_profile("unit"))
+    simulator = Simulator(ReplayOptions(), load_step_profile("unit"))
     journal: list[dict[str, Any]] = []
     simulator.controller.journal = lambda event: journal.append(dict(event))
     run = simulator.run([chat(0, 0.0, 40)])
@@ -72,7 +72,7 @@ def test_repeated_steps_change_nothing() -> None:
     tasks += [task(job, 0.25 * job, ((7, 1.0), (9, 0.5))) for job in range(20, 32)]
     tasks.sort(key=lambda one: one.arrival_s)
     runs = [
-        Simulator(ReplayOptions(), load_profile("unit"), repeat_steps=repeat).run(tasks)
+        Simulator(ReplayOptions(), load_step_profile("unit"), repeat_steps=repeat).run(tasks)
         for repeat in (True, False)
     ]
     assert [r.ready_s for r in runs[0].records] == [r.ready_s for r in runs[1].records]

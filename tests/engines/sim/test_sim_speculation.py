@@ -105,7 +105,7 @@ def test_requests_without_an_acceptance_decode_as_ever() -> None:
             result = Simulator(options, profile(blocks=30), repeat_steps=False).run(tasks)
             result.counters.pop("drafted_tokens", None)
             result.counters.pop("accepted_tokens", None)
-            texts.append(json.dumps(results.build(result, plain, engine="sim", trace="t", wall_s=0.0)))
+            texts.append(json.dumps(results.build_result(result, plain, engine="sim", trace="t", wall_s=0.0)))
         assert texts[0] == texts[1]
 
 
@@ -115,7 +115,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     def text(seed: int) -> str:
         options = ReplayOptions(discipline="timely", draft_tokens=3, seed=seed)
         result = Simulator(options, profile()).run(tasks)
-        return json.dumps(results.build(result, options, engine="sim", trace="t", wall_s=0.0))
+        return json.dumps(results.build_result(result, options, engine="sim", trace="t", wall_s=0.0))
 
     assert text(1) == text(1)
     assert text(1) != text(2)
@@ -230,5 +230,9 @@ def test_laps_sd_without_speculation_is_refused_at_start() -> None:
 
 
 def test_it_is_the_only_one_that_is() -> None:
-    needy = [name for name in registry.names() if SPECULATION in registry.load(name).info.needs]
+    needy = [
+        name
+        for name in registry.discipline_names()
+        if SPECULATION in registry.load_discipline(name).info.needs
+    ]
     assert needy == ["laps-sd"]

@@ -26,7 +26,7 @@ def outcome(tasks: list, repeat_steps: bool, blocks: int, **options: object) -> 
     chosen = ReplayOptions(**options)  # type: ignore[arg-type]
     simulator = Simulator(chosen, profile(blocks=blocks, per_context_token=1e-6), repeat_steps=repeat_steps)
     run = simulator.run(tasks)
-    result = results.build(run, chosen, engine="sim", trace="t", wall_s=0.0)
+    result = results.build_result(run, chosen, engine="sim", trace="t", wall_s=0.0)
     result["series"] = None  # samples are taken where steps begin, and rows of steps have one beginning
     result["journal"] = result["journal"] and {k: v for k, v in result["journal"].items() if k != "choices"}
     return json.dumps(result)
@@ -116,7 +116,7 @@ def test_unknown_names_and_nonsense_are_refused() -> None:
         Simulator(ReplayOptions(max_batch=0))
 
 
-@pytest.mark.parametrize("discipline", registry.names())
+@pytest.mark.parametrize("discipline", registry.discipline_names())
 def test_every_registered_discipline_serves_a_small_fleet(discipline: str) -> None:
     options = ReplayOptions(discipline=discipline, draft_tokens=3)
     tasks = [replace(task, acceptance=0.5) for task in random_tasks(2, 40)]

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.engines.step_time.journal import from_events, launches, passages, read_events
+from timely.engines.step_time.journal import (
+    admission_passages,
+    read_scheduler_events,
+    step_launch_s,
+    steps_from_events,
+)
 
 
 def event(begin_s: float, end_s: float, **counts: int) -> dict[str, Any]:
@@ -19,16 +24,16 @@ def event(begin_s: float, end_s: float, **counts: int) -> dict[str, Any]:
 
 def test_the_engines_own_gap_counts_and_idleness_does_not() -> None:
     events = [event(0.0, 0.020), {"event": "arrive"}, event(0.021, 0.040, decodes=2), event(5.0, 5.020)]
-    steps = from_events(events)
+    steps = steps_from_events(events)
     assert [step.step_s for step in steps] == pytest.approx([0.021, 0.019, 0.020])
     assert [step.decodes for step in steps] == [1, 2, 1]
 
 
 def test_a_step_composed_while_another_ran_begins_with_its_end() -> None:
     events = [event(0.0, 0.020), event(0.005, 0.045), event(0.020, 0.060), event(0.5, 0.520)]
-    assert [step.step_s for step in from_events(events)] == pytest.approx([0.020, 0.025, 0.015, 0.020])
-    assert [step.step_s for step in from_events(events, 0.02)] == pytest.approx([0.015, 0.020])
-    assert [step.step_s for step in from_events(events, 0.001, 0.01)] == pytest.approx([0.025])
+    assert [step.step_s for step in steps_from_events(events)] == pytest.approx([0.020, 0.025, 0.015, 0.020])
+    assert [step.step_s for step in steps_from_events(events, 0.02)] == pytest.approx([0.015, 0.020])
+    assert [step.step_s for step in steps_from_events(events, 0.001, 0.01)] == pytest.approx([0.025])
 
 
 def test_a_step_before_prompts_is_known_with_them_only() -> None:
@@ -37,13 +42,13 @@ def test_a_step_before_prompts_is_known_with_them_only() -> None:
         event(0.0, 0.020), event(0.001, 0.055), event(0.020, 0.060, prefills=1, prefill_tokens=60),
         event(0.055, 0.080), event(0.060, 0.100),
     ]  # fmt: skip
-    steps = from_events(events)
+    steps = steps_from_events(events)
     assert [step.step_s for step in steps] == pytest.approx([0.020] * 5)
     assert [step.prefill_tokens for step in steps] == [0, 30, 30, 0, 0]
     assert sum(step.decodes for step in steps) == 5
     # Composed when nothing ran, a prompt is seen as it is.
     alone = [event(0.0, 0.020), event(0.021, 0.060, prefills=1, prefill_tokens=60)]
-    assert [step.prefill_tokens for step in from_events(alone)] == [0, 60]
+    assert [step.prefill_tokens for step in steps_from_events(alone)] == [0, 60]
 
 
 def test_how_long_a_launch_keeps_the_engine_busy() -> None:
@@ -55,14 +60,14 @@ def test_how_long_a_launch_keeps_the_engine_busy() -> None:
         event(0.5, 0.520),
         event(0.507, 0.540),
     ]
-    assert launches([ahead]) == (pytest.approx(0.006), 0.0)
-    assert launches([[event(0.0, 0.020), event(0.021, 0.040)]]) == (0.0, 0.0)
+    assert step_launch_s([ahead]) == (pytest.approx(0.006), 0.0)
+    assert step_launch_s([[event(0.0, 0.020), event(0.021, 0.040)]]) == (0.0, 0.0)
 
 
 def test_engines_have_journals_of_their_own() -> None:
     """One may have ended before the other began, and be read after it."""
     later, earlier = [event(900.0, 900.020)], [event(0.0, 0.020), event(0.5, 0.520)]
-    assert launches([later, earlier]) == (0.0, 0.0)
+    assert step_launch_s([later, earlier]) == (0.0, 0.0)
 
 
 def test_a_journal_is_read_from_a_time_on(tmp_path: Path) -> None:
@@ -70,9 +75,11 @@ def test_a_journal_is_read_from_a_time_on(tmp_path: Path) -> None:
     path.write_text(
         "".join(json.dumps(e) + "\n" for e in (event(0.0, 0.5), {"event": "park"}, event(2.0, 2.1)))
     )
-    assert [step.step_s for step in from_events(read_events(path), since_s=1.0)] == pytest.approx([0.1])
-    assert len(from_events(read_events(path))) == 2
-    assert len(from_events(read_events(path), until_s=0.9)) == 1
+    assert [
+        step.step_s for step in steps_from_events(read_scheduler_events(path), since_s=1.0)
+    ] == pytest.approx([0.1])
+    assert len(steps_from_events(read_scheduler_events(path))) == 2
+    assert len(steps_from_events(read_scheduler_events(path), until_s=0.9)) == 1
 
 
 @pytest.mark.parametrize(
@@ -83,12 +90,12 @@ def test_what_is_no_journal_is_told_with_its_line(tmp_path: Path, line: str) -> 
     path = tmp_path / "journal.jsonl"
     path.write_text(json.dumps(event(0.0, 0.5)) + "\n" + line + "\n")
     with pytest.raises(InvalidInput, match=r"journal\.jsonl:2"):
-        read_events(path)
+        read_scheduler_events(path)
 
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"none\.jsonl: cannot read it"):
-        read_events(tmp_path / "none.jsonl")
+        read_scheduler_events(tmp_path / "none.jsonl")
 
 
 def arrive(job: str, when_s: float) -> dict[str, Any]:
@@ -106,8 +113,8 @@ def test_how_long_each_task_was_at_the_door() -> None:
         arrive("c", 1.0), arrive("d", 1.499), composed(1.501), event(1.501, 2.0),
         arrive("e", 3.0), composed(3.010), event(3.010, 3.1), arrive("f", 9.0),
     ]  # fmt: skip
-    assert passages(events, 0.003) == {
+    assert admission_passages(events, 0.003) == {
         "a": pytest.approx(0.004), "b": pytest.approx(0.004), "c": pytest.approx(0.0041), "d": 0.003,
         "e": pytest.approx(0.010),
     }  # fmt: skip
-    assert set(passages(events, 0.003, 1.2, 5.0)) == {"d", "e"}
+    assert set(admission_passages(events, 0.003, 1.2, 5.0)) == {"d", "e"}

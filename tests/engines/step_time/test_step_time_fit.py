@@ -10,7 +10,7 @@ import pytest
 from timely.cli.main import run as timely
 from timely.core.errors import InvalidInput
 from timely.engines.step_time.fit import TimedStep, fit_steps, make_profile, save_profile
-from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTime, load_profile
+from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTime, load_step_profile
 
 TRUE = StepTerms(
     base=0.0144,
@@ -101,7 +101,7 @@ def test_file_reads_back(tmp_path: Path) -> None:
     )  # fmt: skip
     path = tmp_path / "mine.yaml"
     save_profile(path, profile)
-    assert load_profile(path) == profile
+    assert load_step_profile(path) == profile
 
 
 def test_command_refuses_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,14 @@ import pytest
 
 from timely.core.errors import InvalidInput, UnknownName
 from timely.engines.step_time.from_kernels import fit_kernels
-from timely.engines.step_time.profile import Curve, ProfileSpeed, StepTerms, StepTime, load_profile, shipped
+from timely.engines.step_time.profile import (
+    Curve,
+    ProfileSpeed,
+    StepTerms,
+    StepTime,
+    load_step_profile,
+    shipped_step_profiles,
+)
 
 UNIT = """\
 name: mine
@@ -25,9 +32,9 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_step_profiles())
 def test_shipped_profiles_load_and_name_their_source(name: str) -> None:
-    profile = load_profile(name)
+    profile = load_step_profile(name)
     assert profile.name == name
     assert len(profile.source) > 10
     step = StepTime(profile.step_s)
@@ -41,18 +48,18 @@ def test_the_profiles_that_were_promised_are_there() -> None:
     assert {
         "unit", "rtx4090-llama3-8b", "timelyllm-4090", "cpu-smollm2", "a100-qwen1.5-4b", "a100-qwen1.5-7b",
         "a5000-qwen1.5-7b",
-    } <= set(shipped())  # fmt: skip
+    } <= set(shipped_step_profiles())  # fmt: skip
 
 
 def test_papers_numbers_come_out() -> None:
-    step = StepTime(load_profile("timelyllm-4090").step_s)
+    step = StepTime(load_step_profile("timelyllm-4090").step_s)
     # TimelyLLM Table 1: 2884 prompt tokens take 328.45 ms to the first token; section 4.1: 133.31 ms for 1300.
     assert step(0, 1, 2884, 2884.0**2, 0) == pytest.approx(0.32845, rel=1e-3)
     assert step(0, 1, 1300, 1300.0**2, 0) == pytest.approx(0.13331, rel=1e-3)
 
 
 def test_own_file(tmp_path: Path) -> None:
-    assert load_profile(write(tmp_path, UNIT)).limits.max_batch == 4
+    assert load_step_profile(write(tmp_path, UNIT)).limits.max_batch == 4
 
 
 @pytest.mark.parametrize(
@@ -70,13 +77,13 @@ def test_own_file(tmp_path: Path) -> None:
 )
 def test_broken_files_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said) as caught:
-        load_profile(write(tmp_path, UNIT.replace(old, new)))
+        load_step_profile(write(tmp_path, UNIT.replace(old, new)))
     assert "\n" not in str(caught.value)
 
 
 def test_unknown_name_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="unit"):
-        load_profile(tmp_path / "nothing.yaml")
+        load_step_profile(tmp_path / "nothing.yaml")
 
 
 def test_curve_is_linear_between_and_extended_after() -> None:

@@ -27,14 +27,16 @@ def offered(engine: VllmEngine) -> list[str]:
 async def test_without_drafts_a_discipline_that_needs_them_is_neither_offered_nor_taken() -> None:
     for engine in (VllmEngine(VllmOptions()), started_with(None)):
         names = offered(engine)
-        assert names == [name for name in (info.name for info in registry.infos()) if name != "laps-sd"]
+        assert names == [
+            name for name in (info.name for info in registry.discipline_infos()) if name != "laps-sd"
+        ]
         with pytest.raises(Unsupported, match=r"'laps-sd' needs speculation: .*--speculative-config"):
             await engine.set_discipline("laps-sd")
 
 
 async def test_with_drafts_all_are_offered() -> None:
     engine = started_with({"method": "ngram"})
-    assert offered(engine) == [info.name for info in registry.infos()]
+    assert offered(engine) == [info.name for info in registry.discipline_infos()]
     with pytest.raises(EngineFailed, match="not running"):
         await engine.set_discipline("laps-sd")
 

@@ -8,18 +8,20 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.core.utility import NORMAL, TimeUtility
-from timely.engines.vllm.params import flatten, parse
+from timely.engines.vllm.params import flatten_xargs, parse_extra_args
 
 
 def test_nothing_said_is_none() -> None:
-    assert parse(None) is None
-    assert parse({}) is None
-    assert parse({"kv_transfer_params": {"x": 1}}) is None
+    assert parse_extra_args(None) is None
+    assert parse_extra_args({}) is None
+    assert parse_extra_args({"kv_transfer_params": {"x": 1}}) is None
 
 
 def test_nested_and_flat_say_the_same() -> None:
-    nested = parse({"timely": {"skill_set": "drone", "tuf": {"ert_s": 0.2, "alpha": -6.67, "beta": 2.0}}})
-    flat = parse(
+    nested = parse_extra_args(
+        {"timely": {"skill_set": "drone", "tuf": {"ert_s": 0.2, "alpha": -6.67, "beta": 2.0}}}
+    )
+    flat = parse_extra_args(
         {"timely_skill_set": "drone", "timely_ert_s": 0.2, "timely_alpha": -6.67, "timely_beta": 2.0}
     )
     assert nested == flat
@@ -34,14 +36,14 @@ def test_a_flattened_body_parses_back() -> None:
         "tuf": {"ert_s": 0.5, "cutoff_s": 1.0, "beta": 3.0},
         "app": None,
     }
-    params = parse(flatten(fields))
+    params = parse_extra_args(flatten_xargs(fields))
     assert params is not None
     assert params.utility == TimeUtility.from_cutoff(0.5, 1.0, 3.0)
     assert params.app is None
 
 
 def test_defaults_are_the_normal_task() -> None:
-    params = parse({"timely_robot": "tello"})
+    params = parse_extra_args({"timely_robot": "tello"})
     assert params is not None
     assert params.utility == NORMAL
 
@@ -69,32 +71,34 @@ def test_defaults_are_the_normal_task() -> None:
 )
 def test_unusable_parameters_name_their_field(fields: dict[str, object], where: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse(fields)
+        parse_extra_args(fields)
     assert caught.value.where == where
 
 
 class TestOpenAIBody:
     def test_timely_moves_into_vllm_xargs(self) -> None:
-        from timely.engines.vllm.openai import translate
+        from timely.engines.vllm.openai import translate_openai_body
 
         body = {"model": "m", "messages": [], "vllm_xargs": {"x": 1}, "timely": {"ert_s": 0.2, "agent": "a"}}
-        data = json.loads(translate(json.dumps(body).encode()))
+        data = json.loads(translate_openai_body(json.dumps(body).encode()))
         assert "timely" not in data
         assert data["vllm_xargs"] == {"x": 1, "timely_agent": "a", "timely_ert_s": 0.2}
 
     def test_a_body_with_images_passes(self) -> None:
-        from timely.engines.vllm.openai import translate
+        from timely.engines.vllm.openai import translate_openai_body
 
         image = "x" * (16 << 20)
-        data = json.loads(translate(json.dumps({"image": image, "timely": {"agent": "a"}}).encode()))
+        data = json.loads(
+            translate_openai_body(json.dumps({"image": image, "timely": {"agent": "a"}}).encode())
+        )
         assert data["image"] == image
         assert data["vllm_xargs"] == {"timely_agent": "a"}
 
     def test_other_bodies_stay_as_they_are(self) -> None:
-        from timely.engines.vllm.openai import translate
+        from timely.engines.vllm.openai import translate_openai_body
 
         for body in (b'{"model": "m"}', b"{broken", b'"timely"', b'["timely"]', b""):
-            assert translate(body) == body
+            assert translate_openai_body(body) == body
 
     @pytest.mark.parametrize(
         "timely",
@@ -109,7 +113,7 @@ class TestOpenAIBody:
         ],
     )
     def test_unusable_timely_is_refused(self, timely: object) -> None:
-        from timely.engines.vllm.openai import translate
+        from timely.engines.vllm.openai import translate_openai_body
 
         with pytest.raises(InvalidInput, match=r"."):
-            translate(json.dumps({"timely": timely}).encode())
+            translate_openai_body(json.dumps({"timely": timely}).encode())

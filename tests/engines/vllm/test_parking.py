@@ -183,10 +183,10 @@ def test_plans_under_a_grammar_are_the_same_parked_and_not(
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
-    from timely.plans import find_skill_set, grammar
+    from timely.plans import find_skill_set, plan_grammar
 
     engine = request.getfixturevalue(engine_name)
-    rules = grammar(find_skill_set("arm"))
+    rules = plan_grammar(find_skill_set("arm"))
     texts: dict[bool, dict[str, str]] = {}
     suspensions = 0
     for segmented in (False, True):

@@ -11,7 +11,7 @@ import pytest
 from timely.core.errors import InvalidInput
 from timely.engines.base import GenerationDone, GenerationRequest
 from timely.engines.vllm.name_constraint import PromptNames, names_for
-from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse
+from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse_extra_args
 from timely.plans.object_names import names_of_plan
 from timely.plans.prompt import build_prompt
 from timely.plans.skill_library import find_skill_set
@@ -29,7 +29,7 @@ def scheduler(backend: Any = None) -> Any:
 
 
 def params_with(*names: str) -> TimelyParams:
-    params = parse({"timely": {"skill_set": "drone", "names": list(names)}})
+    params = parse_extra_args({"timely": {"skill_set": "drone", "names": list(names)}})
     assert params is not None
     return params
 
@@ -96,7 +96,7 @@ def test_names_for_a_prompt() -> None:
     assert names == sorted(names)
     assert names_for("扔掉杯子", ["bin"]) is None
     with pytest.raises(InvalidInput, match="names"):
-        parse({"timely": {"names": ["x"] * (MOST_NAMES + 1)}})
+        parse_extra_args({"timely": {"names": ["x"] * (MOST_NAMES + 1)}})
 
 
 @pytest.mark.engine

@@ -20,13 +20,13 @@ import pytest
 from timely.core.clock import ManualClock
 from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
-from timely.disciplines.registry import create
+from timely.disciplines.registry import create_discipline
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.scheduler_core import Controller
 from timely.engines.sim.events import ARRIVAL, REPORT
 from timely.engines.sim.robots import Robots
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_profile
+from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -43,7 +43,7 @@ def profile(blocks: int, asynchronous: bool = False) -> StepTimeProfile:
     All times are multiples of a power of two, so that sums and differences are exact. Otherwise the last bit of a
     step's time would decide between equal priorities: the live scheduler measures it, the simulator adds it up.
     """
-    data = load_profile("unit").model_dump()
+    data = load_step_profile("unit").model_dump()
     data["step_s"] |= {"base": 2.0**-6, "per_sequence": 2.0**-10, "per_prefill_token": 2.0**-11}
     data["kv"] |= {"blocks": blocks, "block_tokens": BLOCK}
     data["limits"] |= {"max_batch": MAX_BATCH, "token_budget": BUDGET, "asynchronous": asynchronous}
@@ -170,7 +170,7 @@ class Twin:
         self.scheduler.clock = self.clock.now
         self.journal: list[dict[str, Any]] = []
         self.scheduler.controller = Controller(
-            create(discipline), journal=lambda event: self.journal.append(dict(event))
+            create_discipline(discipline), journal=lambda event: self.journal.append(dict(event))
         )
         self.step_time = StepTime(profile(blocks).step_s)
         self.tasks = tasks

@@ -12,11 +12,11 @@ import pytest
 
 from timely.cli.main import run as timely
 from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest
-from timely.engines.step_time.profile import StepTime, load_profile
+from timely.engines.step_time.profile import StepTime, load_step_profile
 from timely.engines.vllm import calibrate
 from timely.engines.vllm.arguments import EngineSizes, VllmOptions
 
-TRUE = StepTime(load_profile("cpu-smollm2").step_s)
+TRUE = StepTime(load_step_profile("cpu-smollm2").step_s)
 SLOW_START = 100.0
 """Seconds of each step of the warm-up."""
 
@@ -83,7 +83,7 @@ def test_a_profile_is_measured_and_says_where_it_comes_from(
     printed = capsys.readouterr()
     assert "profile mine" in printed.out
     assert "round 1 of 1" in printed.err
-    profile = load_profile(out)
+    profile = load_step_profile(out)
     assert (profile.kv.blocks, profile.kv.block_tokens, profile.limits.token_budget) == (777, 32, 1024)
     assert profile.source.startswith("made-up-model, vLLM")
     assert "timed steps" in profile.source

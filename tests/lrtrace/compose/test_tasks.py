@@ -10,7 +10,7 @@ import pytest
 from lrtrace.compose.tasks import TASKS, PlanVariant, find_task
 from lrtrace.errors import UnknownName
 from lrtrace.job import NORMAL, URGENT
-from lrtrace.plan_text import Call, count_tokens, execution_s, parse_calls
+from lrtrace.plan_text import Call, count_tokens, parse_calls, plan_execution_s
 from lrtrace.profiles import find_profile
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
@@ -71,13 +71,13 @@ def test_execution_times_come_from_the_profile(trace_id: int, index: int) -> Non
     profile = find_profile(task.robot)
     plan = task.plan(index, profile, rng=np.random.default_rng(3))
     for number, segment in enumerate(plan):
-        low = execution_s(segment.text, profile, "minimum")
+        low = plan_execution_s(segment.text, profile, "minimum")
         if number in chosen.untaken:
             assert segment.execution_s == 0
         else:
             assert segment.execution_s >= low - 1e-6
         estimate = segment.extra.get("estimate_s", segment.execution_s)
-        assert estimate == pytest.approx(execution_s(segment.text, profile, "estimate"), abs=1e-6)
+        assert estimate == pytest.approx(plan_execution_s(segment.text, profile, "estimate"), abs=1e-6)
 
 
 @pytest.mark.parametrize(

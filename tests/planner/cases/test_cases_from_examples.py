@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.planner.cases.case import failure
+from timely.planner.cases.case import case_failure
 from timely.planner.cases.from_examples import cases_of
 from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
@@ -67,10 +67,10 @@ def test_refusals_are_known_as_such(cart: SkillSet) -> None:
 
 def test_a_plan_is_judged_by_its_calls(cart: SkillSet) -> None:
     case = next(case for case in cases_of(cart, "test", 0) if case.family == "drive")
-    assert failure(case, case.plan, cart) == ""
-    assert failure(case, case.plan.replace("drive", " drive "), cart) == ""
-    assert failure(case, "drive('elsewhere');", cart)
-    assert failure(case, "nonsense", cart)
+    assert case_failure(case, case.plan, cart) == ""
+    assert case_failure(case, case.plan.replace("drive", " drive "), cart) == ""
+    assert case_failure(case, "drive('elsewhere');", cart)
+    assert case_failure(case, "nonsense", cart)
 
 
 def test_the_same_seed_gives_the_same_cases(cart: SkillSet) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from lrtrace.compose.tasks import TASKS
 from timely.core.errors import UnknownName
-from timely.planner.cases.case import Case, failure, refused_by
-from timely.planner.cases.generate import DRAWN, generate
+from timely.planner.cases.case import Case, case_failure, plan_refuses
+from timely.planner.cases.generate import DRAWN, generate_cases
 from timely.planner.cases.vocabulary import PHRASES, WORDS, Split, SplitList, coinable
-from timely.planner.cases.wordings import expand
+from timely.planner.cases.wordings import expand_wording
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 
@@ -25,7 +25,7 @@ MANY = 600
 
 def made(skill_set: str, split: Split, count: int = MANY, seed: int = 3) -> list[Case]:
     # Each is parsed, checked and carried out as it is generated: a wrong one raises.
-    return list(islice(generate(skill_set, split, seed), count))
+    return list(islice(generate_cases(skill_set, split, seed), count))
 
 
 @pytest.mark.parametrize("skill_set", sorted(DRAWN))
@@ -35,7 +35,7 @@ def test_every_family_is_drawn_and_right(skill_set: str, split: Split) -> None:
     families = {case.family for case in cases}
     assert families == {case.family for case in made(skill_set, "train", seed=4)}
     assert 0.08 < sum(case.refusal for case in cases) / MANY < 0.3
-    assert all(refused_by(case.plan) == case.refusal for case in cases)
+    assert all(plan_refuses(case.plan) == case.refusal for case in cases)
     assert sum(bool(case.history) for case in cases) > MANY * 0.01
 
 
@@ -89,7 +89,7 @@ def test_the_held_out_test_is_still_the_one_scores_were_measured_on(
 @pytest.mark.parametrize("skill_set", sorted(DRAWN))
 def test_coined_names_are_names_of_no_table(skill_set: str) -> None:
     """And the plans that copy them are right; without a share of them nothing is drawn."""
-    coined = list(islice(generate(skill_set, "train", 3, coin_share=0.5), 200))
+    coined = list(islice(generate_cases(skill_set, "train", 3, coin_share=0.5), 200))
     plain = made(skill_set, "train", 200)
     assert [case.task for case in coined] != [case.task for case in plain]
     table_words = set(re.findall("[a-z]+", f"{WORDS} {PHRASES}"))
@@ -135,7 +135,7 @@ def test_no_wording_of_the_test_is_one_of_training() -> None:
     assert PHRASES["train"].keys() == PHRASES["test"].keys()
     count = 0
     for key, held in PHRASES["test"].items():
-        trained = {plain(text) for pattern in PHRASES["train"][key] for text in expand(pattern)}
+        trained = {plain(text) for pattern in PHRASES["train"][key] for text in expand_wording(pattern)}
         count += len(trained)
         shared = {plain(text) for text in held} & trained
         # "put the cup there" has one structure, whatever the verb; the verbs are held out.
@@ -144,15 +144,20 @@ def test_no_wording_of_the_test_is_one_of_training() -> None:
 
 
 def test_a_pattern_is_written_out() -> None:
-    assert expand("(go|fly) there(| now).") == ("go there.", "go there now.", "fly there.", "fly there now.")
-    assert expand("(a|b (c|d))") == ("a", "b c", "b d")
+    assert expand_wording("(go|fly) there(| now).") == (
+        "go there.",
+        "go there now.",
+        "fly there.",
+        "fly there now.",
+    )
+    assert expand_wording("(a|b (c|d))") == ("a", "b c", "b d")
 
 
 @pytest.mark.parametrize("skill_set", sorted(DRAWN))
 def test_another_case_s_plan_is_wrong(skill_set: str) -> None:
     skills = find_skill_set(skill_set)
     cases = made(skill_set, "test", 150)
-    wrong = [bool(failure(case, other.plan, skills)) for case, other in pairwise(cases)]
+    wrong = [bool(case_failure(case, other.plan, skills)) for case, other in pairwise(cases)]
     assert sum(wrong) > 0.9 * len(wrong)
 
 
@@ -161,16 +166,16 @@ def test_doing_nothing_or_refusing_is_no_way_to_succeed(skill_set: str) -> None:
     skills = find_skill_set(skill_set)
     refusal = next(case.plan for case in made(skill_set, "train") if case.family == "unsafe")
     tasks = [case for case in made(skill_set, "test", 200) if not case.refusal]
-    assert all(failure(case, refusal, skills) for case in tasks)
+    assert all(case_failure(case, refusal, skills) for case in tasks)
 
 
 def test_a_plan_in_other_words_that_does_the_same_succeeds() -> None:
     skills = find_skill_set("drone")
     case = next(case for case in made("drone", "train") if case.family == "find")
     name = case.plan.split("'")[1]
-    assert failure(case, f"?s('{name}'){{o('{name}');g('{name}');}}", skills) == ""
-    assert "went to" in failure(case, "tp();", skills)
-    assert failure(case, "?s(", skills)
+    assert case_failure(case, f"?s('{name}'){{o('{name}');g('{name}');}}", skills) == ""
+    assert "went to" in case_failure(case, "tp();", skills)
+    assert case_failure(case, "?s(", skills)
 
 
 def test_first_segments_are_short() -> None:
@@ -192,7 +197,7 @@ def test_the_paper_s_tasks_are_not_in_the_training_set() -> None:
 
 def test_a_skill_set_without_a_generator() -> None:
     with pytest.raises(UnknownName, match="arm, drone"):
-        next(generate("chat", "train", 0))
+        next(generate_cases("chat", "train", 0))
 
 
 def test_words_of_a_vocabulary_that_may_be_names() -> None:
@@ -210,7 +215,7 @@ def test_words_of_a_vocabulary_that_may_be_names() -> None:
     assert coinable(vocabulary) == ("cathedral",)
     case = next(
         case
-        for case in generate("arm", "train", 0, coin_share=1.0, coinable=("cathedral",))
+        for case in generate_cases("arm", "train", 0, coin_share=1.0, coinable=("cathedral",))
         if case.family == "put"
     )
     assert "cathedral" in case.plan

@@ -10,8 +10,8 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.planner.cases.case import Case
-from timely.planner.cases.generate import generate
-from timely.planner.training.packing import Tokens, pack, tokens_of
+from timely.planner.cases.generate import generate_cases
+from timely.planner.training.packing import Tokens, pack_examples, training_tokens
 from timely.plans.skill_library import find_skill_set
 
 TEMPLATE = (
@@ -21,7 +21,7 @@ TEMPLATE = (
 
 
 def test_a_pack_has_the_common_beginning_once() -> None:
-    packed = pack([Tokens((1, 2, 3, 4), (9, 0)), Tokens((1, 2, 5), (8, 0))])
+    packed = pack_examples([Tokens((1, 2, 3, 4), (9, 0)), Tokens((1, 2, 5), (8, 0))])
     assert packed.ids == [1, 2, 3, 4, 9, 0, 5, 8, 0]
     assert packed.positions == [0, 1, 2, 3, 4, 5, 2, 3, 4]
     assert packed.spans == [2, 6, 9]
@@ -30,7 +30,7 @@ def test_a_pack_has_the_common_beginning_once() -> None:
 
 
 def test_one_example_alone_keeps_a_token_of_its_own() -> None:
-    packed = pack([Tokens((1, 2, 3), (9, 0))])
+    packed = pack_examples([Tokens((1, 2, 3), (9, 0))])
     assert packed.spans == [2, 5]
     assert packed.targets == [9, 0]
 
@@ -62,7 +62,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cases(skill_set: str, count: int) -> list[Case]:
-    return list(islice(generate(skill_set, "train", 0), count))
+    return list(islice(generate_cases(skill_set, "train", 0), count))
 
 
 @pytest.mark.process
@@ -70,21 +70,21 @@ def test_a_pack_computes_what_separate_sequences_would(base: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from timely.planner.training.packing import inputs, register_attention
+    from timely.planner.training.packing import packed_inputs, register_attention
 
     tokenizer = AutoTokenizer.from_pretrained(base)
     skills = find_skill_set("arm")
     examples = []
     for case in cases("arm", 3):
         prompt = case.prompt(skills)
-        examples.append(tokens_of(tokenizer, prompt.system, prompt.user, case.plan))
+        examples.append(training_tokens(tokenizer, prompt.system, prompt.user, case.plan))
     plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     packing = AutoModelForCausalLM.from_pretrained(
         base, dtype=torch.float32, attn_implementation=register_attention()
     )
-    packed = pack(examples)
+    packed = pack_examples(examples)
     with torch.no_grad():
-        together = packing.model(**inputs(packed, "cpu"), use_cache=False).last_hidden_state[0][
+        together = packing.model(**packed_inputs(packed, "cpu"), use_cache=False).last_hidden_state[0][
             packed.predicts
         ]
         alone = torch.cat(
@@ -105,7 +105,7 @@ def test_a_pack_computes_what_separate_sequences_would(base: Path) -> None:
 def test_the_gradient_of_a_pack_is_that_of_masked_attention(spans: list[int]) -> None:
     import torch
 
-    from timely.planner.training.packing import attention
+    from timely.planner.training.packing import packed_attention
 
     class Module:
         scaling = 0.3
@@ -124,7 +124,7 @@ def test_the_gradient_of_a_pack_is_that_of_masked_attention(spans: list[int]) ->
     scores = query @ key.repeat_interleave(groups, 1).transpose(2, 3) * Module.scaling
     weights = scores.masked_fill(~sees, float("-inf")).softmax(-1)
     masked = (weights @ value.repeat_interleave(groups, 1)).transpose(1, 2)
-    packed, _ = attention(Module(), query, key, value, None, spans=spans)
+    packed, _ = packed_attention(Module(), query, key, value, None, spans=spans)
     torch.testing.assert_close(packed, masked)
     towards = torch.randn(masked.shape, dtype=torch.float64, generator=generator)
     expected = torch.autograd.grad(masked, (query, key, value), towards)
@@ -166,7 +166,7 @@ def test_answers_together_are_those_of_one_by_one(base: Path, constrained: bool)
 def run(
     base: Path, out: Path, steps: int, *, seed: int = 0, stop_at: int | None = None, rate: float = 1e-3
 ) -> None:
-    from timely.planner.training.train import Source, TrainOptions, train
+    from timely.planner.training.train import Source, TrainOptions, train_planner
 
     class Stopped(Exception):
         pass
@@ -175,10 +175,10 @@ def run(
         if done.step == stop_at:
             raise Stopped
 
-    sources = [Source(find_skill_set("arm"), generate("arm", "train", seed))]
+    sources = [Source(find_skill_set("arm"), generate_cases("arm", "train", seed))]
     options = TrainOptions(steps=steps, examples=(4,), rank=4, alpha=8, warmup=2, seed=seed, rate=rate)
     try:
-        train(base, sources, out, options, progress=progress)
+        train_planner(base, sources, out, options, progress=progress)
     except Stopped:
         return
 
@@ -209,7 +209,7 @@ def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> 
     from transformers import AutoModelForCausalLM
 
     from timely.planner.batch_decode import Answerer
-    from timely.planner.evaluate import judged
+    from timely.planner.evaluate import judge_plans
     from timely.planner.training import lora
 
     run(base, tmp_path, 40, rate=1e-2)
@@ -218,8 +218,8 @@ def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> 
     plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     merged = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     adapted = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    lora.merge(merged, tmp_path)
-    lora.load(tmp_path, lora.attach(adapted, 4, 8, seed=5))
+    lora.merge_adapter_weights(merged, tmp_path)
+    lora.load_adapter(tmp_path, lora.attach_adapter(adapted, 4, 8, seed=5))
     ids = torch.tensor([[1, 2, 3, 4, 5]])
     with torch.no_grad():
         torch.testing.assert_close(merged(ids).logits, adapted(ids).logits, rtol=1e-3, atol=1e-3)
@@ -230,7 +230,7 @@ def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> 
     for plan in plans:  # whatever the tiny model writes, under the grammar it is a plan, if perhaps cut off
         assert plan
         assert xgrammar.GrammarMatcher(answerer.compiled(skills)).accept_string(plan)
-    score = judged("tiny", answerer, skills, cases("arm", 6), [case.plan for case in cases("arm", 6)])
+    score = judge_plans("tiny", answerer, skills, cases("arm", 6), [case.plan for case in cases("arm", 6)])
     assert score.success == score.valid == 1.0
     assert score.wrongly_refused == 0
     assert 0 < score.first_segment_tokens <= score.plan_tokens
@@ -248,8 +248,8 @@ def test_an_adapter_for_another_shape_is_refused(base: Path, tmp_path: Path) -> 
     config.num_hidden_layers = 1
     other = AutoModelForCausalLM.from_config(config)
     with pytest.raises(InvalidInput, match="another base model"):
-        lora.merge(other, tmp_path)
+        lora.merge_adapter_weights(other, tmp_path)
     (tmp_path / lora.WEIGHTS).write_bytes(b"torn")
     with pytest.raises(InvalidInput, match="no adapter"):
-        lora.merge(other, tmp_path)
+        lora.merge_adapter_weights(other, tmp_path)
     assert torch.is_grad_enabled()

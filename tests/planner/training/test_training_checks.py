@@ -10,7 +10,7 @@ import pytest
 from timely.cli import main as shell
 from timely.core.errors import InvalidInput
 from timely.planner.cases.from_examples import cases_of
-from timely.planner.cases.generate import DRAWN, generate
+from timely.planner.cases.generate import DRAWN, generate_cases
 from timely.planner.training.checks import Acceptor, check_examples, own_names
 from timely.plans import find_skill_set
 from timely.plans.skill_library import load_skill_set
@@ -76,7 +76,7 @@ def test_it_is_told_in_one_line_before_anything_is_trained(
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_every_generated_plan_is_one_of_the_grammar(skill_set: str, split: str) -> None:
     acceptor = Acceptor(find_skill_set(skill_set))
-    cases = islice(generate(skill_set, "train" if split == "train" else "test", 5), 600)
+    cases = islice(generate_cases(skill_set, "train" if split == "train" else "test", 5), 600)
     assert [case.plan for case in cases if not acceptor.accepts(case.plan)] == []
 
 
@@ -84,7 +84,7 @@ def test_names_that_stand_in_no_prompt(tmp_path: Path) -> None:
     skills = cart(tmp_path)
     assert own_names(skills, islice(cases_of(skills, "train", 0), 100)) == ["dock"]
     arm = find_skill_set("arm")
-    assert own_names(arm, islice(generate("arm", "train", 0), 1500)) == ["bin"]
+    assert own_names(arm, islice(generate_cases("arm", "train", 0), 1500)) == ["bin"]
 
 
 def test_names_that_do_not_fit_are_not_drawn(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import yaml
 from lrtrace.plan_text import parse_calls
 from timely.engines.vllm.boundaries import TextBoundaries
 from timely.plans.language.interpreter import Interpreter
-from timely.plans.language.parser import SegmentParser, parse
+from timely.plans.language.parser import SegmentParser, parse_plan
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.language.syntax import Call, Variable
 from timely.plans.object_names import names_of_plan
@@ -34,7 +34,7 @@ def written(calls: list[Call]) -> list[list[object]]:
 
 @every_plan
 def test_the_parser(skills: SkillSet, row: dict[str, Any]) -> None:
-    assert written(list(parse(row["plan"], skills).calls())) == row["calls"]
+    assert written(list(parse_plan(row["plan"], skills).calls())) == row["calls"]
 
 
 @every_plan

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.core.errors import InvalidInput, TimelyError, UnknownName, Unsupported
-from timely.plans import Call, Segmenter, SegmentParser, calls_in, find_skill_set, parse
-from timely.plans.language.lexer import quote, unquote
+from timely.plans import Call, Segmenter, SegmentParser, calls_in, find_skill_set, parse_plan
+from timely.plans.language.lexer import quote_plan_text, unquote_plan_text
 from timely.plans.language.syntax import Assign, Branch, If, Loop, Operation, Return, Variable, calls_of
 
 DRONE = find_skill_set("drone")
@@ -16,7 +16,7 @@ ARM = find_skill_set("arm")
 
 
 def body(text: str, skill_set: object = DRONE) -> list[object]:
-    return list(parse(text, skill_set).body.statements)  # type: ignore[arg-type]
+    return list(parse_plan(text, skill_set).body.statements)  # type: ignore[arg-type]
 
 
 def test_calls_are_named_in_full_and_know_where_they_stand() -> None:
@@ -105,19 +105,19 @@ BAD = [
 @pytest.mark.parametrize(("text", "why"), BAD, ids=[why for _, why in BAD])
 def test_what_does_not_parse_says_what_and_where(text: str, why: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse(text, DRONE)
+        parse_plan(text, DRONE)
     assert why in caught.value.message
     assert caught.value.where
 
 
 def test_unknown_skills_are_unknown_names() -> None:
     with pytest.raises(UnknownName, match="known: close, drop, home"):
-        parse("grab('a');", ARM)
+        parse_plan("grab('a');", ARM)
 
 
 def test_the_place_of_an_error_is_exact() -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse("mf(50);tc(90) = 3", DRONE)
+        parse_plan("mf(50);tc(90) = 3", DRONE)
     assert caught.value.where == "character 14, at '= 3'"
     parser = SegmentParser(DRONE)
     parser.feed("mf(50);")
@@ -150,7 +150,7 @@ def test_segment_by_segment_gives_the_tree_of_the_whole(text: str) -> None:
         assert fragment == calls[len(calls) - len(fragment) :]
         assert tuple(call.skill for call in fragment) == boundary.skills
     parser.feed(segmenter.finish())
-    whole = parse(text, DRONE)
+    whole = parse_plan(text, DRONE)
     assert parser.finish() == whole
     assert calls == list(whole.calls())
     assert [call.at for call in calls] == [call.at for call in whole.calls()]
@@ -195,8 +195,8 @@ def test_arguments_come_before_the_call_that_takes_them() -> None:
 
 @given(st.text())
 def test_quoted_texts_come_back_unchanged(text: str) -> None:
-    assert unquote(quote(text)) == text
-    (call,) = calls_in(f"l({quote(text)});", DRONE)
+    assert unquote_plan_text(quote_plan_text(text)) == text
+    (call,) = calls_in(f"l({quote_plan_text(text)});", DRONE)
     assert call.args == (text,)
 
 
@@ -206,7 +206,7 @@ def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
     for skill_set in (DRONE, ARM):
         problem = None
         try:
-            parse(text, skill_set)
+            parse_plan(text, skill_set)
         except TimelyError as error:
             problem = error
         assert problem is None or (isinstance(problem, InvalidInput) and problem.where)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_ros_bench.faults.judge import Moved, Said, Violations, judge_holding, judge_motions, judge_outcome
-from timely_ros_bench.faults.motions import log_motions, motions_of, plan_of
-from timely_ros_bench.faults.rounds import KINDS, kind_of, names_of, schedule
+from timely_ros_bench.faults.motions import expected_motions, fault_round_plan, logged_motions
+from timely_ros_bench.faults.rounds import KINDS, fault_schedule, faulty_robot_kind, faulty_robot_names
 
 from timely.core.errors import UnknownName
 from timely.emulators.command_log import CommandLog
@@ -109,18 +109,21 @@ def test_an_end_without_a_type_is_a_violation(outcome: str, code: int, typed: bo
 
 
 def test_a_schedule_is_seeded_and_has_every_kind_before_any_again() -> None:
-    robots = names_of(("tello", "indy7", "sim", "sim"))
+    robots = faulty_robot_names(("tello", "indy7", "sim", "sim"))
     assert robots == ["tello1", "arm1", "sim1", "sim2"]
-    assert [kind_of(name) for name in robots] == ["tello", "indy7", "sim", "sim"]
-    faults = schedule(20, 5, robots)
-    assert faults == schedule(20, 5, robots)
-    assert faults != schedule(20, 6, robots)
+    assert [faulty_robot_kind(name) for name in robots] == ["tello", "indy7", "sim", "sim"]
+    faults = fault_schedule(20, 5, robots)
+    assert faults == fault_schedule(20, 5, robots)
+    assert faults != fault_schedule(20, 6, robots)
     assert {fault.kind for fault in faults[: len(KINDS)]} == set(KINDS)
-    assert {fault.robot for fault in schedule(200, 5, robots)} == set(robots)
+    assert {fault.robot for fault in fault_schedule(200, 5, robots)} == set(robots)
     assert all(fault.robot == "tello1" for fault in faults if fault.kind == "battery")
-    assert {fault.kind for fault in schedule(50, 1, ["sim1"])} == set(KINDS) - {"battery", "emulator_dies"}
+    assert {fault.kind for fault in fault_schedule(50, 1, ["sim1"])} == set(KINDS) - {
+        "battery",
+        "emulator_dies",
+    }
     with pytest.raises(UnknownName, match="submarine"):
-        names_of(["submarine"])
+        faulty_robot_names(["submarine"])
 
 
 def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> None:
@@ -134,10 +137,10 @@ def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> Non
     files[1].write_text(
         '{"t_s": 5.0, "event": "motion", "command": "cw 21", "outcome": "done", "start_s": 4.5, "end_s": 5.0}\n{"t_s"'
     )
-    moved = log_motions("tello1", files, 1.5)
+    moved = logged_motions("tello1", files, 1.5)
     assert moved == [Moved("forward 20", 2.0, 4.0), Moved("cw 21", 4.5, 5.0)]
-    plan = plan_of("tello1", 0, random.Random(0))
-    assert motions_of("tello1", plan) == ["forward 20", "cw 21", "back 22", "ccw 23"]
+    plan = fault_round_plan("tello1", 0, random.Random(0))
+    assert expected_motions("tello1", plan) == ["forward 20", "cw 21", "back 22", "ccw 23"]
     with CommandLog(files[2]) as journal:
         journal.write(9.0, "motion", "MoveL(450.0,-100.0,270.0)", "done", start_s=8.0, end_s=9.0)
-    assert log_motions("arm1", [files[2]], 0.0)[0].what == "move_to('apple')"
+    assert logged_motions("arm1", [files[2]], 0.0)[0].what == "move_to('apple')"

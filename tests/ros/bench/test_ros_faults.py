@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from emulated_robots import need
 from timely_ros_bench import faults, stop
-from timely_ros_bench.faults.dds_cut import DdsCut, build, udp_only
+from timely_ros_bench.faults.dds_cut import DdsCut, build_dds_cut, dds_udp_only
 from timely_ros_bench.faults.judge import VIOLATIONS
-from timely_ros_bench.faults.rounds import names_of, schedule
+from timely_ros_bench.faults.rounds import fault_schedule, faulty_robot_names
 
 from timely.cli import main as shell
 from timely.core.errors import EngineFailed, Unsupported
@@ -26,7 +26,7 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
     need("djitellopy")
     lines: list[str] = []
     fleet = ("tello", "sim")
-    struck = {fault.kind for fault in schedule(4, SEED, names_of(fleet))}
+    struck = {fault.kind for fault in fault_schedule(4, SEED, faulty_robot_names(fleet))}
     assert struck == {"emulator_dies", "dds_cut", "bridge_killed", "driver_killed"}
     result = faults.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append)
     assert result["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
@@ -52,14 +52,14 @@ def test_a_busy_fleet_stops_and_a_faulty_driver_is_unknown(domain_id: int) -> No
 
 
 def test_the_cut_is_a_switch_for_the_ports_of_one_domain(tmp_path: Path) -> None:
-    library = build(tmp_path)
+    library = build_dds_cut(tmp_path)
     assert library.exists()
     cut = DdsCut(library, tmp_path / "switch", 7)
     assert (cut.environment["TIMELY_CUT_LOW"], cut.environment["TIMELY_CUT_HIGH"]) == ("9150", "9400")
     for on, byte in ((True, b"1"), (False, b"0")):
         cut.set(on)
         assert (tmp_path / "switch").read_bytes() == byte
-    assert "127.0.0.1" in Path(udp_only(tmp_path)["FASTDDS_DEFAULT_PROFILES_FILE"]).read_text()
+    assert "127.0.0.1" in Path(dds_udp_only(tmp_path)["FASTDDS_DEFAULT_PROFILES_FILE"]).read_text()
 
 
 def test_without_a_compiler_the_cut_says_what_it_needs(
@@ -67,7 +67,7 @@ def test_without_a_compiler_the_cut_says_what_it_needs(
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(Unsupported, match="C compiler"):
-        build(tmp_path)
+        build_dds_cut(tmp_path)
 
 
 def test_a_broken_promise_is_exit_code_1_and_in_the_json(

@@ -21,7 +21,7 @@ from std_srvs.srv import Trigger
 from timely_bridge import driver_port
 from timely_bridge.fleet import Fleet, fleet_of
 from timely_bridge.run_fleet import RunningFleet, start_fleet
-from timely_bridge.task_player import play
+from timely_bridge.task_player import play_task_goals
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteSegment, ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
@@ -531,7 +531,7 @@ def test_a_script_of_tasks_is_played_robot_by_robot(
             {"at_s": 0.0, "robot": "drone2", "task": ""},
             {"at_s": 60.0, "robot": "drone2", "task": "fly"},
         ]
-        assert play(tasks, threading.Event(), until_s=2.0, domain_id=domain_id)
+        assert play_task_goals(tasks, threading.Event(), until_s=2.0, domain_id=domain_id)
         ended = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
         assert sorted((one["robot"], one["task"], one["outcome"]) for one in ended) == [
             ("arm1", "tidy", "complete"),
@@ -550,7 +550,9 @@ def test_a_play_that_is_stopped_cancels_what_runs(domain_id: int, server: FakeSe
     try:
         stop, answers = threading.Event(), []
         script = [{"at_s": 0.0, "robot": "drone1", "task": "wait"}]
-        player = threading.Thread(target=lambda: answers.append(play(script, stop, domain_id=domain_id)))
+        player = threading.Thread(
+            target=lambda: answers.append(play_task_goals(script, stop, domain_id=domain_id))
+        )
         player.start()
         eventually(lambda: server.reports, "it never began")
         stop.set()

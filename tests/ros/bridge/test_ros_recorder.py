@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ros_harness import AT_ONCE_S, Program, eventually
 from timely_bridge.fleet import fleet_of
-from timely_bridge.recorder import Bounds, McapFiles, bounds_of, definition
+from timely_bridge.recorder import Bounds, McapFiles, mcap_definition, recording_bounds
 from timely_bridge.run_fleet import start_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
@@ -139,7 +139,11 @@ def test_a_full_recording_goes_on_in_the_next_file_and_forgets_the_oldest(tmp_pa
         noise = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=400))
         eventually(lambda: files._queue.qsize() < 5000)
         files.write(
-            "/drone1/segments", "timely_interfaces/msg/Segment", definition(Segment), index, message(noise)
+            "/drone1/segments",
+            "timely_interfaces/msg/Segment",
+            mcap_definition(Segment),
+            index,
+            message(noise),
         )
     assert files.close()
     assert files.written == 3000
@@ -161,7 +165,7 @@ def test_the_files_of_one_recording_are_one_day(tmp_path: Path) -> None:
         files.write(
             f"/drone1/{topic}",
             f"timely_interfaces/msg/{kind.__name__}",
-            definition(kind),
+            mcap_definition(kind),
             int(at_s * 1e9),
             data,
         )
@@ -190,4 +194,4 @@ def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be written"):
         McapFiles(tmp_path / "no" / "such" / "folder" / "day.mcap")
     with pytest.raises(InvalidInput, match="at least"):
-        bounds_of(0.0, 4)
+        recording_bounds(0.0, 4)

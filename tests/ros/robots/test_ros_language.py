@@ -118,7 +118,7 @@ def test_a_plan_that_never_ends_is_ended() -> None:
 
 def test_prose_is_read_out_in_one_piece() -> None:
     hands = Hands()
-    reader = language.interpreter("chat", hands)
+    reader = language.robot_interpreter("chat", hands)
     reader.run(" A short sentence. ")
     assert hands.args == [("A short sentence.",)]
 
@@ -131,7 +131,7 @@ def order(text: str, skill_set: str = "drone") -> SegmentOrder:
     "text", ["mf(100);", "?s('dog')==True{", "g('dog')}", "mu(40);?iv('vase')==True{tp()}"]
 )
 def test_good_segments_pass(text: str) -> None:
-    language.check(order(text), DRONE)
+    language.check_robot_segment(order(text), DRONE)
 
 
 @pytest.mark.parametrize(
@@ -149,30 +149,32 @@ def test_good_segments_pass(text: str) -> None:
 )
 def test_bad_segments_are_refused_with_a_code(text: str, code: int) -> None:
     with pytest.raises(MotionError) as caught:
-        language.check(order(text), DRONE)
+        language.check_robot_segment(order(text), DRONE)
     assert caught.value.code == code
 
 
 def test_an_unknown_skill_set_is_refused() -> None:
     with pytest.raises(MotionError) as caught:
-        language.check(order("mf(100);", "nope"), DRONE)
+        language.check_robot_segment(order("mf(100);", "nope"), DRONE)
     assert caught.value.code == ErrorCode.UNKNOWN_NAME
 
 
 def test_a_skill_the_robot_may_not_use_is_forbidden() -> None:
     tame = DRONE.model_copy(update={"deny": ("move_up",)})
     with pytest.raises(MotionError) as caught:
-        language.check(order("mu(40);"), tame)
+        language.check_robot_segment(order("mu(40);"), tame)
     assert caught.value.code == ErrorCode.SKILL_FORBIDDEN
-    language.check(order("mf(40);"), tame)
+    language.check_robot_segment(order("mf(40);"), tame)
 
 
 def test_a_computed_argument_is_checked_when_it_is_known() -> None:
     skills = load_skill_set("drone")
     with pytest.raises(MotionError) as caught:
-        language.approve(SkillCall("move_forward", (9999,), "mf(_1)"), skills, DRONE)
+        language.approve_skill_call(SkillCall("move_forward", (9999,), "mf(_1)"), skills, DRONE)
     assert caught.value.code == ErrorCode.OUT_OF_LIMITS
-    assert language.approve(SkillCall("move_forward", (100,), "mf(100)"), skills, DRONE).args == (100,)
+    assert language.approve_skill_call(SkillCall("move_forward", (100,), "mf(100)"), skills, DRONE).args == (
+        100,
+    )
 
 
 def test_arguments_arrive_in_the_units_of_the_profile() -> None:
@@ -180,7 +182,9 @@ def test_arguments_arrive_in_the_units_of_the_profile() -> None:
     data = DRONE.model_dump()
     data["skills"]["move_forward"]["args"]["distance"] = {"unit": "m", "min": 0.2, "max": 5.0}
     metric = type(DRONE).model_validate(data)
-    assert language.approve(SkillCall("move_forward", (150,), "mf(150)"), skills, metric).args == (1.5,)
+    assert language.approve_skill_call(SkillCall("move_forward", (150,), "mf(150)"), skills, metric).args == (
+        1.5,
+    )
 
 
 @pytest.mark.parametrize("name", ["drone", "arm"])
@@ -188,7 +192,7 @@ def test_every_example_plan_runs_on_the_simulated_robot(name: str) -> None:
     profile = DRONE if name == "drone" else ARM
     skills = load_skill_set(name)
     for example in skills.examples:
-        language.check(order(example.plan, name), profile)
+        language.check_robot_segment(order(example.plan, name), profile)
         for answer in (True, False):
             hands = Hands(
                 scan=answer, is_visible=answer, scan_abstract="pen", look=answer, probe="yes", object_x=0.5

@@ -15,7 +15,7 @@ from timely_robots.mujoco.arm import Arm, joints_for
 from timely_robots.mujoco.desk import Desk
 from timely_robots.mujoco.models import HOME, arm_model, quadrotor_model
 from timely_robots.mujoco.path import Progress
-from timely_robots.mujoco.physics import Physics, load
+from timely_robots.mujoco.physics import Physics, load_mjcf
 from timely_robots.mujoco.quadrotor import Pilot
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
 
@@ -51,7 +51,7 @@ def test_a_brake_comes_to_rest_where_it_must() -> None:
 
 
 def test_the_home_position_is_where_the_joints_say() -> None:
-    model, data = load(arm_model({}, {}))
+    model, data = load_mjcf(arm_model({}, {}))
     arm = Arm(model, data, [])
     arm.control(0.0)
     assert joints_for(arm.tool) == pytest.approx(list(HOME), abs=0.01)
@@ -69,7 +69,7 @@ class Table:
     ) -> None:
         self.spots = {name: (x, y, 0.02) for name, (x, y) in things.items()}
         mats = {name: (x, y, 0.001) for name, (x, y) in places.items()}
-        self.model, self.data = load(arm_model(self.spots, mats))
+        self.model, self.data = load_mjcf(arm_model(self.spots, mats))
         self.arm = Arm(self.model, self.data, list(things))
         self.said: list[str] = []
         self.motion: Any = Motion(SegmentOrder("t", 0, "", "arm"), None, SystemClock(), 1.0)  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def fly(pilot: Pilot, model: Any, data: Any, limit_s: float = 15.0) -> float:
 
 
 def test_a_quadrotor_goes_where_it_is_told_in_gusts() -> None:
-    model, data = load(quadrotor_model())
+    model, data = load_mjcf(quadrotor_model())
     pilot = Pilot(data, seed=3, gust_n=0.01)
     pilot.take_off(0.8)
     assert 1.0 < fly(pilot, model, data) < 4.0
@@ -181,7 +181,7 @@ def test_a_quadrotor_goes_where_it_is_told_in_gusts() -> None:
 
 
 def test_a_stopped_quadrotor_hovers_on_its_way() -> None:
-    model, data = load(quadrotor_model())
+    model, data = load_mjcf(quadrotor_model())
     pilot = Pilot(data)
     pilot.take_off(0.8)
     fly(pilot, model, data)
@@ -198,7 +198,7 @@ def test_a_stopped_quadrotor_hovers_on_its_way() -> None:
 
 def test_time_goes_in_lock_step_with_the_simulation() -> None:
     """However busy the machine, a wait of a hundredth is a hundredth of simulated time."""
-    model, data = load(quadrotor_model())
+    model, data = load_mjcf(quadrotor_model())
     clock = SteppedClock(50.0)
     clock.GRACE_S = 20.0  # a machine that stands still is not a thread that thinks
     physics = Physics(model, data, Pilot(data), clock, 1.0).start()
@@ -226,7 +226,7 @@ def test_a_simulation_that_fails_says_why() -> None:
         def control(self, now_s: float) -> None:
             raise ValueError("no such rotor")
 
-    model, data = load(quadrotor_model())
+    model, data = load_mjcf(quadrotor_model())
     physics = Physics(model, data, Broken(), SystemClock(), 1.0).start()
     deadline = time.monotonic() + 5.0
     while not physics.failure and time.monotonic() < deadline:

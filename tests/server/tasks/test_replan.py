@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fleet import DRONE, TINY, TOKEN, WAIT_S, Fleet, Reader, body, events_of, fleet
 
-from timely.server.tasks.replanning import CUT, history_of
+from timely.server.tasks.replanning import CUT, replan_history
 from timely.server.tasks.request import ReplanRequest
 
 
@@ -143,7 +143,7 @@ def test_a_long_past_is_cut_at_its_beginning(served: Fleet, tmp_path: Path) -> N
     old, _ = begin(served)
     task = served.service.tasks.get(old)
     assert (DRONE.name, TINY.name) == (task.skill_set.name, task.profile.name)
-    text = history_of(task, ReplanRequest(reason="r", executed="mu(20);" * 100 + "tc(7);"), 200)
+    text = replan_history(task, ReplanRequest(reason="r", executed="mu(20);" * 100 + "tc(7);"), 200)
     assert len(text) <= 200
     assert text.endswith("tc(7);")
     assert f"executed so far: {CUT}" in text

@@ -20,7 +20,7 @@ from timely.plans.robot_profiles import RobotProfile, find_profile
 from timely.plans.robot_values import value_text
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import NUMERIC, SkillSet
-from timely.plans.units import convert
+from timely.plans.units import convert_unit
 from timely.plans.validation import check_segment
 
 DEADLINE_S = 600.0
@@ -96,7 +96,7 @@ def unsafe_call(call: Call, skills: SkillSet, profile: RobotProfile) -> str:
             limit = limits.get(argument.name)
             bounds = [(argument.min, argument.max, float(value))]
             if limit is not None:
-                converted = convert(value, argument.unit, limit.unit)
+                converted = convert_unit(value, argument.unit, limit.unit)
                 bounds.append((limit.min, limit.max, float("nan") if converted is None else converted))
             for low, high, number in bounds:
                 if not ((low is None or number >= low) and (high is None or number <= high)):

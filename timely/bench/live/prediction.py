@@ -15,14 +15,14 @@ from timely.engines.replay_types import PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.fit import fit_steps, measured_profile
 from timely.engines.step_time.journal import (
-    from_events,
-    in_order,
-    launches,
-    passages,
+    admission_passages,
     prompts_follow,
+    step_launch_s,
+    steps_from_events,
+    timed_in_order,
 )
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
-from timely.engines.step_time.profile import StepTimeProfile, load_profile
+from timely.engines.step_time.profile import StepTimeProfile, load_step_profile
 from timely.replay import results
 
 OWN = "runs"
@@ -58,7 +58,7 @@ class Predictor:
     def __init__(self, runs: LiveRuns, profile_name: str) -> None:
         self._runs = runs
         self._own = profile_name == OWN
-        self.profile = _fit_all(runs) if self._own else load_profile(profile_name)
+        self.profile = _fit_all(runs) if self._own else load_step_profile(profile_name)
         self.door_s = _idle_admission_s(runs)
         """From a task's arrival to the first step of an idle engine, seconds: the median; 0 without one."""
 
@@ -82,7 +82,9 @@ class Predictor:
     def _with_admission_times(self, tasks: list[PlannedTask], run: Mapping[str, Any]) -> list[PlannedTask]:
         """The tasks, each with the delay before its first step that it had in the run."""
         steps = run["steps"]
-        delays_s = passages(self._runs.events_of(run), self.door_s, steps["since_s"], steps["until_s"])
+        delays_s = admission_passages(
+            self._runs.events_of(run), self.door_s, steps["since_s"], steps["until_s"]
+        )
         # A request is named after its job, the begin of its run, and a suffix of vLLM's.
         by_job = {name.rsplit("-", 2)[0]: delay_s for name, delay_s in delays_s.items()}
         return [replace(task, door_s=by_job.get(str(task.job))) for task in tasks]
@@ -90,7 +92,7 @@ class Predictor:
     def _fit_run(self, run: Mapping[str, Any]) -> StepTimeProfile:
         """Step times fitted to one run, because a machine drifts between runs."""
         times = run["steps"]
-        steps = from_events(self._runs.events_of(run), times["since_s"], times["until_s"])
+        steps = steps_from_events(self._runs.events_of(run), times["since_s"], times["until_s"])
         if len(steps) < MIN_STEPS:
             return self.profile
         terms, errors = fit_steps(steps)
@@ -105,7 +107,7 @@ class Predictor:
         begin_s = max(in_run_s, default=steps["since_s"])
         before = (event for event in events if event["event"] == "timed" and event["t_s"] < begin_s)
         learner = StepLearner(speed.observe)
-        for event, step_begin_s, after in in_order(before):
+        for event, step_begin_s, after in timed_in_order(before):
             learner.ran(
                 event["decodes"] + event["prefills"],
                 event["prefill_tokens"],
@@ -119,9 +121,9 @@ def _fit_all(runs: LiveRuns) -> StepTimeProfile:
     journals = runs.journals()
     if not journals:
         raise InvalidInput("no steps of its runs were kept", where=str(runs.folder))
-    steps = [step for events in journals for step in from_events(events)]
+    steps = [step for events in journals for step in steps_from_events(events)]
     source = f"{len(steps)} steps of the measured runs"
-    return measured_profile(OWN, source, steps, runs.sizes(), launches(journals))
+    return measured_profile(OWN, source, steps, runs.sizes(), step_launch_s(journals))
 
 
 def _idle_admission_s(runs: LiveRuns) -> float:
@@ -139,16 +141,16 @@ def _idle_admission_s(runs: LiveRuns) -> float:
 def _simulate(
     tasks: list[PlannedTask], options: ReplayOptions, profile: StepTimeProfile, speed: LearnedSpeed
 ) -> list[results.Result]:
-    decode, prompts = noise_of(profile)
+    decode, prompts = step_noise_of(profile)
     summaries = []
     for sample in range(SAMPLES if decode or prompts else 1):
         noisy = replace(options, step_noise=decode, prompt_noise=prompts, seed=options.seed + sample)
         outcome = Simulator(noisy, profile, speed=copy.deepcopy(speed)).run(tasks)
-        summaries.append(results.summary(outcome.records, outcome.end_s))
+        summaries.append(results.result_summary(outcome.records, outcome.end_s))
     return summaries
 
 
-def noise_of(profile: StepTimeProfile) -> tuple[float, float]:
+def step_noise_of(profile: StepTimeProfile) -> tuple[float, float]:
     """How step times scatter around a profile: sigma of decoding steps, sigma of steps with prompts.
 
     They follow from the profile's median errors; 0 where it names none.

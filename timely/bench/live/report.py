@@ -44,7 +44,7 @@ Utilities may be near zero. Their difference counts as a share of the maximum, w
 """
 
 
-def make_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
+def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
     """Measured and predicted values, and where the prediction holds.
 
     ``{"settings", "profile", "door_s", "close": [...], "pairs": [...], "workloads": {workload: {system: {"runs",
@@ -65,8 +65,8 @@ def make_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
         "profile": predictor.profile.name,
         "door_s": round(predictor.door_s, 6),
         "workloads": workloads,
-        "close": [row for name, rows in workloads.items() for row in closeness(name, rows)],
-        "pairs": [row for name, rows in workloads.items() for row in pairs(name, rows)],
+        "close": [row for name, rows in workloads.items() for row in prediction_errors(name, rows)],
+        "pairs": [row for name, rows in workloads.items() for row in compared_pairs(name, rows)],
     }
 
 
@@ -115,7 +115,7 @@ def _values(summary: Mapping[str, Any]) -> dict[str, float]:
     return values
 
 
-def closeness(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def prediction_errors(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The relative error of each predicted response time."""
     result = []
     for (system, row), name in itertools.product(rows.items(), RESPONSES):
@@ -139,7 +139,7 @@ def closeness(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict
     return result
 
 
-def pairs(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def compared_pairs(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Every two systems that differ by more than ``DIFFERENT``, and whether the prediction has the same winner.
 
     ``agreed``: the same system was ahead in every repetition.
@@ -173,7 +173,7 @@ def _agreed(first: Mapping[int, float], second: Mapping[int, float]) -> bool:
     return len(ahead) == 1
 
 
-def report_text(report: Mapping[str, Any]) -> str:
+def live_report_text(report: Mapping[str, Any]) -> str:
     """The report as Markdown tables: measured / predicted."""
     lines = []
     for workload, rows in report["workloads"].items():

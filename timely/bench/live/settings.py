@@ -9,7 +9,7 @@ from lrtrace.compose.composition import compose
 from timely.disciplines import registry
 from timely.engines.base import Mode
 from timely.engines.replay_types import PlannedTask, ReplayOptions
-from timely.replay.trace import planned
+from timely.replay.trace import planned_task
 
 SYSTEMS: dict[str, tuple[str, Mode]] = {
     "timely": ("timely", "segmented"),
@@ -21,7 +21,7 @@ SYSTEMS: dict[str, tuple[str, Mode]] = {
 }
 """System -> discipline and mode (TimelyLLM section 7.1)."""
 
-ABLATIONS: dict[str, tuple[str, Mode]] = {name: (name, "segmented") for name in registry.parts()}
+ABLATIONS: dict[str, tuple[str, Mode]] = {name: (name, "segmented") for name in registry.ablation_names()}
 """Parts of the discipline ``timely``."""
 
 DEFAULT_DURATIONS_S = {"wid1": 45.0, "wid2": 45.0, "wid3": 60.0}
@@ -54,7 +54,7 @@ class Settings:
     def options(self, system: str) -> ReplayOptions:
         """How a system is replayed, live and simulated."""
         discipline, mode = (SYSTEMS | ABLATIONS)[system]
-        registry.load(discipline)
+        registry.load_discipline(discipline)
         return ReplayOptions(
             discipline=discipline, mode=mode, seed=self.seed, journal=False, warm_prefixes=True
         )
@@ -72,7 +72,7 @@ class Settings:
             prompt_tokens=self.prompt_tokens,
             shared_prefix_tokens=self.shared_prefix_tokens,
         )
-        tasks = [planned(job, trace.header.network_s) for job in trace.jobs]
+        tasks = [planned_task(job, trace.header.network_s) for job in trace.jobs]
         longest: dict[str, int] = {}
         for task in tasks:
             bound = max(segment.tokens for segment in task.plan)

@@ -18,9 +18,9 @@ def command(
     json_file: JsonFile = None,
 ) -> None:
     """The simulator against a measured run of vLLM: time to first token, per output token, latency."""
-    from timely.bench.accuracy import compare, text
+    from timely.bench.accuracy import accuracy_text, compare_accuracy
 
-    result = compare(run, profile, discipline)
+    result = compare_accuracy(run, profile, discipline)
     write_json(json_file, result)
     if json_file != STDOUT:
-        typer.echo(text(result))
+        typer.echo(accuracy_text(result))

@@ -18,9 +18,11 @@ def command(
     json_file: JsonFile = None,
 ) -> None:
     """Waiting times with execution times 30% off the profile: robots report, or they do not (simulator)."""
-    from timely.bench.closed_loop import measure
+    from timely.bench.closed_loop import measure_closed_loop
 
-    result = measure(list(range(1, seeds + 1)), workload=workload, duration_s=seconds, discipline=discipline)
+    result = measure_closed_loop(
+        list(range(1, seeds + 1)), workload=workload, duration_s=seconds, discipline=discipline
+    )
     write_json(json_file, result)
     rows = [
         (

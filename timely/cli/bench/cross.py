@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import Budget, Jobs, MarkdownFile, Resume, log, resumable, split_names
+from timely.cli.bench.options import (
+    Budget,
+    Jobs,
+    MarkdownFile,
+    Resume,
+    log_progress,
+    resumable_checkpoints,
+    split_names,
+)
 from timely.cli.bench.tables import make_console, show_table
 from timely.cli.output import JsonFile, write_json
 from timely.core.errors import UnknownName
@@ -29,19 +37,19 @@ def command(
     from timely.bench import cross
     from timely.disciplines import registry
 
-    names = split_names(disciplines) or registry.names()
+    names = split_names(disciplines) or registry.discipline_names()
     for name in names:
-        registry.load(name)
+        registry.load_discipline(name)
     chosen = split_names(workloads) or list(cross.WORKLOADS)
     for name in chosen:
         if name not in cross.WORKLOADS:
             raise UnknownName("workload", name, cross.WORKLOADS, where="--workloads")
     console = make_console(json_file)
-    with resumable(resume, budget, jobs) as checkpoints:
-        values = cross.table(names, chosen, list(range(1, seeds + 1)), checkpoints, log)
+    with resumable_checkpoints(resume, budget, jobs) as checkpoints:
+        values = cross.cross_table(names, chosen, list(range(1, seeds + 1)), checkpoints, log_progress)
     write_json(json_file, {"seeds": seeds, "disciplines": values})
-    columns = cross.measures(chosen)
-    best = {column.name: cross.best(values, column) for column in columns}
+    columns = cross.cross_measures(chosen)
+    best = {column.name: cross.best_in_column(values, column) for column in columns}
 
     def cell(name: str, column: str) -> str:
         value = values[name][column]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import MarkdownFile, log, split_names
+from timely.cli.bench.options import MarkdownFile, log_progress, split_names
 from timely.cli.bench.tables import make_console, show_table
 from timely.cli.output import JsonFile, write_json
 
@@ -26,16 +26,16 @@ def command(
     from timely.bench.decision_cost import scheduling_point_us
     from timely.disciplines import registry
 
-    names = split_names(disciplines) or registry.names()
+    names = split_names(disciplines) or registry.discipline_names()
     counts = jobs or list(JOB_COUNTS)
     console = make_console(json_file)
     costs: dict[str, dict[str, float]] = {}
     for name in names:
-        registry.load(name)
+        registry.load_discipline(name)
         costs[name] = {
             str(count): round(scheduling_point_us(name, count, points=points), 1) for count in counts
         }
-        log(f"{name}: {costs[name]}")
+        log_progress(f"{name}: {costs[name]}")
     write_json(json_file, {"scheduling_point_us": costs})
     headings = ("discipline", *(f"{count:,} queued, µs" for count in counts))
     rows = [(f"`{name}`", *(f"{cost:,.0f}" for cost in row.values())) for name, row in costs.items()]

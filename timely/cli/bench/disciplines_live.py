@@ -11,9 +11,9 @@ from timely.cli.bench.options import (
     Budget,
     MarkdownFile,
     Resume,
-    log,
+    log_progress,
     require_package,
-    resumable,
+    resumable_checkpoints,
     split_names,
 )
 from timely.cli.bench.tables import format_figure, make_console, show_table
@@ -47,14 +47,14 @@ def command(
     from timely.bench.disciplines_live import compare
     from timely.disciplines import registry
 
-    names = split_names(disciplines) or registry.names()
+    names = split_names(disciplines) or registry.discipline_names()
     for name in "+".join(names).split("+"):
-        registry.load(name)
+        registry.load_discipline(name)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     console = make_console(json_file)
-    with resumable(resume, budget) as checkpoints:
-        results = compare(names, seconds, seed, checkpoints, keep, log)
+    with resumable_checkpoints(resume, budget) as checkpoints:
+        results = compare(names, seconds, seed, checkpoints, keep, log_progress)
     write_json(json_file, {"seconds": seconds, "seed": seed, "disciplines": results})
     show_table(console, HEADINGS, [_row(name, row) for name, row in sorted(results.items())], markdown)
 

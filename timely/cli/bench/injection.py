@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timely.cli.bench.options import log, require_package
+from timely.cli.bench.options import log_progress, require_package
 from timely.cli.output import JsonFile, write_json
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def _measure(
 
             def progress(done: int, name: str = name) -> None:
                 if done % PROGRESS_EVERY == 0:
-                    log(f"{name}: {done} of {count} attacks")
+                    log_progress(f"{name}: {done} of {count} attacks")
 
             result = await run_attacks(
                 engine, corpus, engine.prompt_encoder, constrained=constrained, progress=progress

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import TRY_AGAIN, DefaultSystem, log, require_package, split_names
+from timely.cli.bench.options import TRY_AGAIN, DefaultSystem, log_progress, require_package, split_names
 from timely.cli.output import JsonFile, write_json
-from timely.core.cpu_latency import awake, for_measurement
+from timely.core.cpu_latency import processors_awake, wake_latency_for_measurement
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.files import STDOUT
 
@@ -47,7 +47,7 @@ def command(
     Arguments that it does not know go to vLLM.
     """
     from timely.bench.live.engine import VllmLive
-    from timely.bench.live.report import make_report, report_text
+    from timely.bench.live.report import live_report_text, make_live_report
     from timely.bench.live.runs import LiveRuns
     from timely.bench.live.settings import ABLATIONS, DEFAULT_DURATIONS_S, SYSTEMS, Settings
 
@@ -62,14 +62,16 @@ def command(
     if left and budget != 0.0:
         require_package("vllm")
         budget_s = float("inf") if budget is None else budget
-        latency_us, how = for_measurement(default_system)
-        log(how)
-        with awake(latency_us):
-            left = asyncio.run(runs.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=log))
-    report = make_report(runs, profile)
+        latency_us, how = wake_latency_for_measurement(default_system)
+        log_progress(how)
+        with processors_awake(latency_us):
+            left = asyncio.run(
+                runs.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=log_progress)
+            )
+    report = make_live_report(runs, profile)
     write_json(json_file, report)
     if json_file != STDOUT:
-        typer.echo(report_text(report))
+        typer.echo(live_report_text(report))
     if left:
         typer.echo(f"timely: {left} runs are left; the same command goes on.", err=True)
     return TRY_AGAIN if left else 0

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import log, require_package
+from timely.cli.bench.options import log_progress, require_package
 from timely.cli.bench.tables import make_console
 from timely.cli.output import JsonFile, write_json
 
@@ -38,7 +38,7 @@ def command(
     engine = make_engine("vllm", model=model, discipline=discipline, arguments=tuple(context.args))
     with ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server:
         load = HttpLoad(server.url)
-        result = asyncio.run(compare(load, robots=robots, chats=chats, seconds=seconds, say=log))
+        result = asyncio.run(compare(load, robots=robots, chats=chats, seconds=seconds, say=log_progress))
     write_json(json_file, result)
     make_console(json_file).print(
         f"urgent response {result['urgent_response_ratio']:.2f} times that without chat; "

@@ -40,7 +40,7 @@ Budget = Annotated[
 
 
 @contextmanager
-def resumable(path: Path | None, budget_s: float | None, jobs: int = 1) -> Iterator[Checkpoints]:
+def resumable_checkpoints(path: Path | None, budget_s: float | None, jobs: int = 1) -> Iterator[Checkpoints]:
     """Checkpoints in ``path``; a command whose budget is used up says so and exits with ``TRY_AGAIN``."""
     if budget_s is not None and path is None:
         raise InvalidInput("a budget needs a file to go on from: --resume FILE", where="--budget")
@@ -66,6 +66,6 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def log(line: str) -> None:
+def log_progress(line: str) -> None:
     """Print a line of progress on stderr."""
     print(line, file=sys.stderr, flush=True)

@@ -44,9 +44,9 @@ def command(
         result["compose_us"] = {str(count): round(compose_us(discipline, count), 1) for count in lengths}
     if engine:
         require_package("vllm")
-        from timely.engines.vllm.overhead import measure
+        from timely.engines.vllm.overhead import measure_vllm_overhead
 
-        result["segmented_over_unsegmented"] = measure(repetitions, batch)
+        result["segmented_over_unsegmented"] = measure_vllm_overhead(repetitions, batch)
     if lengths and find_spec("vllm") is not None:
         result |= _measure_queues(lengths)
     write_json(json_file, result)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from timely.bench.papers.run_context import Evaluation
-from timely.cli.bench.options import Budget, Jobs, MarkdownFile, Resume, log, resumable
+from timely.cli.bench.options import Budget, Jobs, MarkdownFile, Resume, log_progress, resumable_checkpoints
 from timely.cli.bench.tables import format_figure, make_console, show_table
 from timely.cli.output import JsonFile, write_json
 from timely.core.errors import UnknownName
@@ -52,8 +52,8 @@ def command(
     console = make_console(json_file)
     target = out / name
     target.mkdir(parents=True, exist_ok=True)
-    with resumable(resume, budget, jobs) as checkpoints:
-        claims = module.run(Evaluation(range(1, seeds + 1), target, log, checkpoints, data))
+    with resumable_checkpoints(resume, budget, jobs) as checkpoints:
+        claims = module.run(Evaluation(range(1, seeds + 1), target, log_progress, checkpoints, data))
     write_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
     written = ""
     for subject, title in SUBJECTS.items():

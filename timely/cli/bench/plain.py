@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import log, require_package
+from timely.cli.bench.options import log_progress, require_package
 from timely.cli.bench.tables import make_console, show_table
 from timely.cli.output import JsonFile, write_json
 
@@ -42,13 +42,13 @@ def command(
     from timely.disciplines import registry
     from timely.engines.vllm.model import NO_PLANNER, resolve_model
 
-    registry.load(discipline)
+    registry.load_discipline(discipline)
     out.mkdir(parents=True, exist_ok=True)
-    folder = str(resolve_model(model, planner=NO_PLANNER, progress=log))
+    folder = str(resolve_model(model, planner=NO_PLANNER, progress=log_progress))
     # `timely serve` is eager on CPUs unless told otherwise, so each server gets the choice.
     eager = "--no-enforce-eager" if compiled else "--enforce-eager"
     bench = VllmBench(out, folder, (*ARGUMENTS, eager, *context.args), discipline)
-    result = compare(bench, repetitions, log)
+    result = compare(bench, repetitions, log_progress)
     write_json(json_file, {"compiled": compiled, "discipline": discipline, **result})
     rows = [(name, *(f"{result[name][server]:.3f}" for server in SERVERS[1:])) for name in MEASURES]
     show_table(make_console(json_file), ("over stock vLLM", *SERVERS[1:]), rows)

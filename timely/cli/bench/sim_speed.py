@@ -10,9 +10,9 @@ from timely.core.files import STDOUT
 
 def command(json_file: JsonFile = None) -> None:
     """How fast the simulator is: WID 2 against real time, and a thousand robots for an hour."""
-    from timely.bench.sim_speed import measure, text
+    from timely.bench.sim_speed import measure_sim_speed, sim_speed_text
 
-    result = measure()
+    result = measure_sim_speed()
     write_json(json_file, result)
     if json_file != STDOUT:
-        typer.echo(text(result))
+        typer.echo(sim_speed_text(result))

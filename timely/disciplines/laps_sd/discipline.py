@@ -40,7 +40,9 @@ DRAFTS = 4.0
 """Draft tokens a round before any has been seen."""
 
 
-def execution_s(tokens: float, acceptance: float, drafts: float, draft_s: float, verify_s: float) -> float:
+def speculative_execution_s(
+    tokens: float, acceptance: float, drafts: float, draft_s: float, verify_s: float
+) -> float:
     """Estimated time to generate ``tokens`` (Eq. 6), seconds.
 
     Args:
@@ -189,8 +191,10 @@ class LapsSd(KeyedDiscipline):
             tokens = min(tokens, max(1.0, float(table.segment_bound[row] - table.segment_tokens[row])))
         prompt_s = float(table.prefill_left[row]) * limits.speed.prefill_token_s
         if self._draft_s is None and self._verify_s is None:
-            return prompt_s + execution_s(tokens, seen.rate, seen.drafts, 0.0, limits.speed.token_s)
-        return prompt_s + execution_s(
+            return prompt_s + speculative_execution_s(
+                tokens, seen.rate, seen.drafts, 0.0, limits.speed.token_s
+            )
+        return prompt_s + speculative_execution_s(
             tokens, seen.rate, seen.drafts, self._draft_s or 0.0, self._verify_s or 0.0
         )
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.job import JobSpec
-from timely.disciplines.predictors.predictor_file import read_arrays, write_arrays
+from timely.disciplines.predictors.predictor_file import read_predictor_arrays, write_predictor_arrays
 
 Floats = NDArray[np.float64]
 
@@ -182,7 +182,7 @@ class AppCostModel:
         return min(self.ceiling, max(self.floor, cost))
 
 
-def train(samples: Sequence[Sample], *, seed: int = 0, decay: float = 1e-2) -> AppCostModel:
+def train_app_cost(samples: Sequence[Sample], *, seed: int = 0, decay: float = 1e-2) -> AppCostModel:
     """Train the model of one application type.
 
     Four layers. The first is half as wide as the average input has words, within 16..64; in the paper it is
@@ -293,7 +293,7 @@ class TrainedAppCosts:
             arrays[f"{i}.numbers"] = np.array([getattr(model, name) for name in _NUMBERS])
             for layer, (weight, bias) in enumerate(zip(model.weights, model.biases, strict=True)):
                 arrays[f"{i}.w{layer}"], arrays[f"{i}.b{layer}"] = weight, bias
-        write_arrays(path, APP_COSTS, {"unit": self.unit, "models": records}, arrays)
+        write_predictor_arrays(path, APP_COSTS, {"unit": self.unit, "models": records}, arrays)
 
     @classmethod
     def load(cls, path: Path, unit: str, fallback: AppCosts) -> TrainedAppCosts:
@@ -302,7 +302,7 @@ class TrainedAppCosts:
         Raises:
             InvalidInput: missing, not such a file, damaged, or made for another ``unit``.
         """
-        arrays = read_arrays(path, APP_COSTS)
+        arrays = read_predictor_arrays(path, APP_COSTS)
         if arrays.meta.get("unit") != unit:
             raise InvalidInput(
                 f"predicts the cost {arrays.meta.get('unit')!r}, not {unit!r}", where=str(path)

@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, WordLlamaEmbedder
-from timely.disciplines.predictors.predictor_file import ArrayFile, read_arrays, write_arrays
+from timely.disciplines.predictors.predictor_file import (
+    ArrayFile,
+    read_predictor_arrays,
+    write_predictor_arrays,
+)
 
 Floats = NDArray[np.float64]
 
@@ -120,7 +124,7 @@ class TextClassifier:
 
     def save(self, path: Path) -> None:
         """Write it to an ``npz`` of plain numbers."""
-        write_arrays(path, TEXT_CLASSIFIER, *self.record())
+        write_predictor_arrays(path, TEXT_CLASSIFIER, *self.record())
 
     def record(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What a file has to hold of it: a JSON record and arrays."""
@@ -135,7 +139,7 @@ class TextClassifier:
             InvalidInput: it is something else, or damaged.
             Unsupported: its embedder is not installed.
         """
-        return cls.of(read_arrays(path, TEXT_CLASSIFIER, cls.ARRAYS), path)
+        return cls.of(read_predictor_arrays(path, TEXT_CLASSIFIER, cls.ARRAYS), path)
 
     @classmethod
     def of(cls, data: ArrayFile, path: Path) -> TextClassifier:

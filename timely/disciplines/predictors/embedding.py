@@ -153,7 +153,7 @@ def _wordllama() -> Any:
     return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
 
 
-def embedder(name: str = "hash") -> Embedder:
+def prompt_embedder(name: str = "hash") -> Embedder:
     """An embedder by name: ``hash`` or ``wordllama``.
 
     Raises:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.core.job import JobSpec
-from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, Vectors, embedder
-from timely.disciplines.predictors.predictor_file import read_arrays, write_arrays
+from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, Vectors, prompt_embedder
+from timely.disciplines.predictors.predictor_file import read_predictor_arrays, write_predictor_arrays
 from timely.disciplines.predictors.vector_index import FlatIndex, flat_index
 
 Floats = NDArray[np.float64]
@@ -79,7 +79,7 @@ class LengthPredictor(Protocol):
         ...
 
 
-def prior(spec: JobSpec) -> Prediction:
+def length_prior(spec: JobSpec) -> Prediction:
     """The belief when there is no history: around ``expected_tokens`` if the request brings it, else anything.
 
     Without any hint: powers of two up to ``max_tokens``, equally likely.
@@ -157,11 +157,11 @@ class HistoryPredictor:
         Raises:
             InvalidInput: no such file, or its embedder is not known or not installed here.
         """
-        space = str(read_arrays(path, LENGTH_HISTORY).meta.get("space"))
+        space = str(read_predictor_arrays(path, LENGTH_HISTORY).meta.get("space"))
         made: Embedder = HashEmbedder()
         if space != made.name:
             try:
-                made = embedder(space.partition("-")[0])
+                made = prompt_embedder(space.partition("-")[0])
             except (UnknownName, Unsupported) as error:
                 raise InvalidInput(str(error), where=str(path)) from error
         predictor = cls(made, **settings)
@@ -225,7 +225,7 @@ class HistoryPredictor:
             return Prediction(self._public, np.ones_like(self._public))
         # A hint about this very request is worth more than the mix of all others.
         if spec.hints.expected_tokens is not None or len(self) < self.enough:
-            return prior(spec)
+            return length_prior(spec)
         newest = (self.seen - 1 - np.arange(min(len(self), _RECENT))) % self.window
         return Prediction(self._outputs[newest], np.ones(newest.size))
 
@@ -240,7 +240,7 @@ class HistoryPredictor:
         if self._vectors is None:
             raise InvalidInput("only a history of prompts can be saved", where=str(path))
         order = (self.seen - len(self) + np.arange(len(self))) % self.window
-        write_arrays(
+        write_predictor_arrays(
             path,
             LENGTH_HISTORY,
             {"space": self.embedder.name},
@@ -259,7 +259,7 @@ class HistoryPredictor:
         """
         if self._vectors is None:
             raise InvalidInput("only a history of prompts can be loaded", where=str(path))
-        arrays = read_arrays(path, LENGTH_HISTORY, ("vectors", "inputs", "outputs"))
+        arrays = read_predictor_arrays(path, LENGTH_HISTORY, ("vectors", "inputs", "outputs"))
         vectors, inputs, outputs = arrays["vectors"], arrays["inputs"], arrays["outputs"]
         if arrays.meta.get("space") != self.embedder.name:
             raise InvalidInput(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.classifier import Classifier, TextClassifier
 from timely.disciplines.predictors.embedding import Embedder
-from timely.disciplines.predictors.predictor_file import read_arrays, write_arrays
+from timely.disciplines.predictors.predictor_file import read_predictor_arrays, write_predictor_arrays
 
 Floats = NDArray[np.float64]
 
@@ -122,7 +122,9 @@ class LengthBucketPredictor:
         if not isinstance(self.classifier, TextClassifier):
             raise InvalidInput(f"{self.classifier.name} has files of its own", where=str(path))
         meta, arrays = self.classifier.record()
-        write_arrays(path, LENGTH_BUCKETS, meta, {**arrays, "edges": self.edges, "means": self.means})
+        write_predictor_arrays(
+            path, LENGTH_BUCKETS, meta, {**arrays, "edges": self.edges, "means": self.means}
+        )
 
     @classmethod
     def load(cls, path: Path) -> LengthBucketPredictor:
@@ -132,7 +134,7 @@ class LengthBucketPredictor:
             InvalidInput: it is something else, or damaged.
             Unsupported: its embedder is not installed.
         """
-        data = read_arrays(path, LENGTH_BUCKETS, ("edges", "means", *TextClassifier.ARRAYS))
+        data = read_predictor_arrays(path, LENGTH_BUCKETS, ("edges", "means", *TextClassifier.ARRAYS))
         classifier = TextClassifier.of(data, path)
         try:
             return cls(classifier, data["edges"].ravel().tolist(), data["means"].ravel().tolist())

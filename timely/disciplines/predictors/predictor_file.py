@@ -29,7 +29,7 @@ MAX_RECORD_BYTES = 64 * 1024 * 1024
 _VERSION = 1
 
 
-def kind_of(path: Path) -> str:
+def predictor_kind(path: Path) -> str:
     """What a predictor file is: the ``format`` of its record, such as ``timely-text-classifier``.
 
     With its ``unit`` after a colon where it has one: ``timely-app-costs:kv``.
@@ -57,7 +57,9 @@ class ArrayFile(dict[str, Array]):
     meta: dict[str, object]
 
 
-def write_arrays(path: Path, kind: str, meta: Mapping[str, object], arrays: Mapping[str, Array]) -> None:
+def write_predictor_arrays(
+    path: Path, kind: str, meta: Mapping[str, object], arrays: Mapping[str, Array]
+) -> None:
     """Write ``arrays`` (numbers only) with the record ``meta``, which is JSON.
 
     Raises:
@@ -71,7 +73,7 @@ def write_arrays(path: Path, kind: str, meta: Mapping[str, object], arrays: Mapp
         np.savez_compressed(file, meta=np.frombuffer(record, dtype=np.uint8), **arrays)  # type: ignore[arg-type]
 
 
-def read_arrays(path: Path, kind: str, names: tuple[str, ...] | None = None) -> ArrayFile:
+def read_predictor_arrays(path: Path, kind: str, names: tuple[str, ...] | None = None) -> ArrayFile:
     """Read what ``write_arrays`` wrote.
 
     Args:

@@ -18,14 +18,14 @@ from timely.disciplines.predictors.app_cost import APP_COSTS
 from timely.disciplines.predictors.classifier import TEXT_CLASSIFIER, TextClassifier
 from timely.disciplines.predictors.history import LENGTH_HISTORY
 from timely.disciplines.predictors.length_bucket import LENGTH_BUCKETS, LengthBucketPredictor, LengthGuess
-from timely.disciplines.predictors.predictor_file import kind_of
+from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.predictors.urgency import (
     Assignment,
     Record,
     UrgencyGuess,
     UrgencyPredictor,
     UrgencyService,
-    example_classifier,
+    example_urgency_classifier,
 )
 from timely.disciplines.requirements import EXPECTED_TOKENS, LEVELS, URGENCY
 
@@ -75,7 +75,7 @@ class Predictors:
         files: list[Path] = []
         seen: dict[str, str] = {}
         for name in named:
-            kind = TEXT_CLASSIFIER if name == EXAMPLES else kind_of(Path(name))
+            kind = TEXT_CLASSIFIER if name == EXAMPLES else predictor_kind(Path(name))
             if kind in seen:
                 raise InvalidInput(f"{seen[kind]} is a {kind} too; one is enough", where=name)
             seen[kind] = name
@@ -93,7 +93,7 @@ class Predictors:
 
 
 def _examples() -> UrgencyPredictor:
-    return UrgencyPredictor(example_classifier("wordllama" if find_spec("wordllama") else "hash"))
+    return UrgencyPredictor(example_urgency_classifier("wordllama" if find_spec("wordllama") else "hash"))
 
 
 def _urgency(path: Path) -> UrgencyPredictor:

@@ -18,7 +18,7 @@ import numpy as np
 
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.classifier import Classifier, TextClassifier
-from timely.disciplines.predictors.embedding import embedder
+from timely.disciplines.predictors.embedding import prompt_embedder
 from timely.disciplines.requirements import LEVELS, check_urgency
 
 CAUTION = 0.4
@@ -232,7 +232,7 @@ class UrgencyService:
             self._record(record)
 
 
-def examples() -> tuple[list[str], list[int]]:
+def urgency_examples() -> tuple[list[str], list[int]]:
     """The texts and levels that ship, 30 a level: emergencies, robots' tasks, ordinary questions."""
     import yaml
 
@@ -243,7 +243,7 @@ def examples() -> tuple[list[str], list[int]]:
 
 
 @cache
-def example_classifier(embedder_name: str = "hash") -> TextClassifier:
+def example_urgency_classifier(embedder_name: str = "hash") -> TextClassifier:
     """A classifier trained on ``examples`` at its first use, in under a second.
 
     A start, not a triage system. Measured by ten-fold cross-validation on its own 150 texts, mean of four. With
@@ -256,6 +256,6 @@ def example_classifier(embedder_name: str = "hash") -> TextClassifier:
         UnknownName: no such embedder.
         Unsupported: it is not installed.
     """
-    texts, levels = examples()
-    used = None if embedder_name == "hash" else embedder(embedder_name)
+    texts, levels = urgency_examples()
+    used = None if embedder_name == "hash" else prompt_embedder(embedder_name)
     return TextClassifier.train(texts, levels, LEVELS, embedder=used, note="the examples that ship")

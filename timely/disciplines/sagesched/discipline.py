@@ -23,7 +23,7 @@ import numpy as np
 from timely.core.job import Job, JobId, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.output_length import COMPLETED
-from timely.disciplines.predictors.embedding import embedder
+from timely.disciplines.predictors.embedding import prompt_embedder
 from timely.disciplines.predictors.history import (
     LENGTH_HISTORY,
     HistoryPredictor,
@@ -65,7 +65,7 @@ def literal_history(**settings: Any) -> HistoryPredictor:
     Raises:
         Unsupported: the sentence embeddings are not installed (extra ``predict``).
     """
-    return HistoryPredictor(embedder("wordllama"), **{**LITERAL, **settings})
+    return HistoryPredictor(prompt_embedder("wordllama"), **{**LITERAL, **settings})
 
 
 _OUTLIVED = np.array([1.25, 1.5, 2.0, 3.0])

@@ -12,7 +12,7 @@ from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.output_length import Lengths
 from timely.disciplines.requirements import check_urgency
-from timely.disciplines.semantic.discipline import levels
+from timely.disciplines.semantic.discipline import urgency_levels
 from timely.disciplines.step_builder import KeyedDiscipline
 
 
@@ -64,5 +64,5 @@ class Hpjf(KeyedDiscipline):
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """The lower level first."""
-        result: Floats = -levels(table, np.arange(len(table))).astype(np.float64)
+        result: Floats = -urgency_levels(table, np.arange(len(table))).astype(np.float64)
         return result

@@ -33,8 +33,8 @@ from timely.disciplines.base import Discipline, DisciplineInfo, Floats, Rows, St
 from timely.disciplines.output_length import Lengths
 from timely.disciplines.requirements import LEVELS, check_urgency
 from timely.disciplines.semantic.cache_cost import CostModel
-from timely.disciplines.semantic.heap import Entry, Key, ScheduleHeap, evictable
-from timely.disciplines.step_builder import StepBuilder, next_wake
+from timely.disciplines.semantic.heap import Entry, Key, ScheduleHeap, evictable_by_priority
+from timely.disciplines.step_builder import StepBuilder, next_due_wake
 
 MERGE_PER_STEP = 128
 """Most newcomers put into the heap at a scheduling point."""
@@ -43,7 +43,7 @@ HURRIED, ROBOT, PLAIN = 1, 3, 4
 """Levels of jobs that come without one."""
 
 
-def levels(table: JobTable, rows: Rows) -> Rows:
+def urgency_levels(table: JobTable, rows: Rows) -> Rows:
     """Urgency 0 (most) to 4 of each row, guessed where it is unknown, shape ``(len(rows),)``."""
     urgency = table.urgency[rows]
     guess = np.where(table.segmented[rows], np.where(table.ert_s[rows] < 0.5, HURRIED, ROBOT), PLAIN)
@@ -51,7 +51,7 @@ def levels(table: JobTable, rows: Rows) -> Rows:
     return result
 
 
-def remaining_s(table: JobTable, rows: Rows, limits: StepLimits) -> Floats:
+def remaining_compute_s(table: JobTable, rows: Rows, limits: StepLimits) -> Floats:
     """``f_t``: estimated computing time left of each row, seconds: prompt left and output left."""
     speed = limits.speed
     prompt = table.prefill_left[rows] * speed.prefill_token_s
@@ -150,7 +150,7 @@ class Semantic(Discipline):
         )
         order = list(heapq.merge(candidates, sorted(ongoing)))
         if not order:
-            return StepPlan(wake_s=next_wake(table, limits.now))
+            return StepPlan(wake_s=next_due_wake(table, limits.now))
         rows = [table[job_id].row for _, job_id in order]
         if self._stage_aware and table.prefill_left[rows[0]] == 0:
             chosen = [row for row in rows if table.prefill_left[row] == 0]
@@ -166,7 +166,7 @@ class Semantic(Discipline):
         plan = builder.plan
         self._save(table, limits, plan)
         if not builder.rows:
-            plan.wake_s = next_wake(table, limits.now)
+            plan.wake_s = next_due_wake(table, limits.now)
         if len(plan.tokens) < int(np.count_nonzero(table.resume_s <= limits.now)):
             plan.held = self._held(builder, len(chosen) < len(rows))
             plan.steady = self._settled(builder, rows, keys)
@@ -243,7 +243,7 @@ class Semantic(Discipline):
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         """``(f_e, f_t)`` of some rows: urgency level, and estimated time left within it, seconds; smaller first."""
-        return levels(table, rows), remaining_s(table, rows, limits)
+        return urgency_levels(table, rows), remaining_compute_s(table, rows, limits)
 
     def _merge(self, table: JobTable, limits: StepLimits, job_ids: list[JobId]) -> None:
         entries = self._entries(table, limits, self._rows(table, job_ids))
@@ -286,7 +286,7 @@ class Semantic(Discipline):
             ((level[i], 1, left[i], sequence[i]), row) for i, row in enumerate(parked.tolist())
         ]
         ranked += [((key[0], 0, key[1], key[2]), row) for row, key in keys.items()]
-        return evictable(ranked)
+        return evictable_by_priority(ranked)
 
     def _save(self, table: JobTable, limits: StepLimits, plan: StepPlan) -> None:
         """``ShouldRecompute`` (Alg. 4, lines 6 to 10)."""

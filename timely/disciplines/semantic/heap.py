@@ -78,7 +78,7 @@ class ScheduleHeap:
         return entries
 
 
-def evictable(ranked: Iterable[tuple[tuple[float, ...], int]]) -> Iterator[int]:
+def evictable_by_priority(ranked: Iterable[tuple[tuple[float, ...], int]]) -> Iterator[int]:
     """Rows by a max-heap of eviction priority (Alg. 3): the largest first, each taken out in O(log n).
 
     Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.engines.decision_log import choice
+from timely.engines.decision_log import scheduling_choice
 
 if TYPE_CHECKING:
     from timely.core.job import JobId, JobTable
@@ -61,7 +61,9 @@ class Journal:
         if len(self._choices) >= MAX_CHOICES:
             self._dropped += 1
             return
-        self._choices.append({"step": step, **choice(plan, controller.table, controller.discipline, limits)})
+        self._choices.append(
+            {"step": step, **scheduling_choice(plan, controller.table, controller.discipline, limits)}
+        )
 
     def steps(self, now: float, times: list[float], members: list[tuple[Live, int, bool]]) -> None:
         """One step, or several with the same members."""
@@ -117,7 +119,7 @@ class Series:
         return {name: [row[index] for row in self._rows] for index, name in enumerate(names)}
 
 
-def run_of(journal: Mapping[str, Any], job: object) -> list[list[int]]:
+def simulated_run_of(journal: Mapping[str, Any], job: object) -> list[list[int]]:
     """A job's runs in a journal as ``to_dict`` gives it (also after a detour through JSON)."""
     runs: list[list[int]] = journal["runs"].get(str(job), [])
     return runs

@@ -16,8 +16,8 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.job import PLAIN_SEGMENT_TOKENS, JobId, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, StepLimits, StepPlan
-from timely.disciplines.registry import create
-from timely.disciplines.requirements import SPECULATION, check_needs
+from timely.disciplines.registry import create_discipline
+from timely.disciplines.requirements import SPECULATION, check_discipline_needs
 from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
 from timely.engines.scheduler_core import Controller
 from timely.engines.sim.events import ARRIVAL, REPORT, STEP_END, WAKE, Agenda
@@ -27,7 +27,7 @@ from timely.engines.sim.robots import Robots
 from timely.engines.sim.speculation import Speculation
 from timely.engines.step_time.learned import LearnedSpeed
 from timely.engines.step_time.profile import DEFAULT as DEFAULT_PROFILE
-from timely.engines.step_time.profile import ProfileSpeed, StepTime, StepTimeProfile, load_profile
+from timely.engines.step_time.profile import ProfileSpeed, StepTime, StepTimeProfile, load_step_profile
 
 PLAIN_MAX_TOKENS = 4096
 """Most output tokens of a plain request that names no limit."""
@@ -85,7 +85,7 @@ class Simulator:
         speed: LearnedSpeed | None = None,
     ) -> None:
         self.options = options
-        self.profile = profile or load_profile(options.profile or DEFAULT_PROFILE)
+        self.profile = profile or load_step_profile(options.profile or DEFAULT_PROFILE)
         kv, limits = self.profile.kv, self.profile.limits
         self._max_batch = _positive("max_batch", options.max_batch, limits.max_batch)
         self._token_budget = _positive("token_budget", options.token_budget, limits.token_budget)
@@ -110,8 +110,8 @@ class Simulator:
             else ProfileSpeed(self.profile.step_s, self.speculation.step_s(drafts))
         )
         if discipline is None:
-            discipline = create(options.discipline)
-            check_needs(discipline.info, {SPECULATION} if drafts else ())
+            discipline = create_discipline(options.discipline)
+            check_discipline_needs(discipline.info, {SPECULATION} if drafts else ())
         self.controller = Controller(discipline, learned)
         capacity = _positive("kv_blocks", options.kv_blocks, kv.blocks)
         self.memory = Memory(capacity, self.profile, options, self.controller)
@@ -703,6 +703,6 @@ class SimBackend:
         return Simulator(options).run(tasks, progress, keep_partial=True)
 
 
-def backend() -> SimBackend:
+def simulator_backend() -> SimBackend:
     """What ``timely.replay`` looks up."""
     return SimBackend()

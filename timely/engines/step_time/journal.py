@@ -44,7 +44,7 @@ def _mean(steps: Sequence[TimedStep]) -> TimedStep:
     return TimedStep(*(sum(column) / len(steps) for column in columns))
 
 
-def from_events(
+def steps_from_events(
     events: Iterable[Mapping[str, Any]], since_s: float = -math.inf, until_s: float = math.inf
 ) -> list[TimedStep]:
     """The steps among a scheduler's journal events (``{"event": "timed", "t_s", "end_s", ...}``), in order.
@@ -61,7 +61,7 @@ def from_events(
     steps: list[TimedStep] = []
     joined: list[TimedStep] = []
     timed = (event for event in events if event.get("event") == "timed" and float(event["t_s"]) <= until_s)
-    for event, begin_s, after in in_order(timed):
+    for event, begin_s, after in timed_in_order(timed):
         end_s = float(event["end_s"])
         if after is not None and 0.0 <= float(after["t_s"]) - end_s < NEXT_STEP_S:
             end_s = float(after["t_s"])
@@ -75,7 +75,7 @@ def from_events(
     return steps
 
 
-def in_order(
+def timed_in_order(
     timed: Iterable[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], float, Mapping[str, Any] | None]]:
     """Each timed event, when its step began, seconds, and the one after it.
@@ -94,7 +94,7 @@ def prompts_follow(event: Mapping[str, Any], after: Mapping[str, Any] | None) ->
     return after is not None and float(after["t_s"]) < float(event["end_s"]) and after["prefill_tokens"] > 0
 
 
-def passages(
+def admission_passages(
     events: Iterable[Mapping[str, Any]], door_s: float, since_s: float = -math.inf, until_s: float = math.inf
 ) -> dict[str, float]:
     """What each job took from its arrival to the scheduler's queue, seconds, by the first step it could have been in.
@@ -128,7 +128,7 @@ def passages(
     return door_times_s
 
 
-def launches(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[float, float]:
+def step_launch_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[float, float]:
     """How long launching a step keeps an engine busy, seconds: one that only decodes, and one with prompts; medians.
 
     Measured from composing a step of an idle engine to composing the next, while the first one runs. It is 0 without
@@ -146,7 +146,7 @@ def launches(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[float, fl
     return decode_s, prompts_s
 
 
-def read_events(path: Path) -> list[dict[str, Any]]:
+def read_scheduler_events(path: Path) -> list[dict[str, Any]]:
     """All events of a scheduler's journal file.
 
     Raises:

@@ -223,13 +223,13 @@ class ProfileSpeed:
         return max(1e-7, (self._time(0, 1, 257, 0.0, 0) - self._time(0, 1, 1, 0.0, 0)) / 256)
 
 
-def shipped() -> list[str]:
+def shipped_step_profiles() -> list[str]:
     """Names of the profiles that come with the package."""
     folder = resources.files(SHIPPED)
     return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
 
 
-def load_profile(name_or_file: str | Path) -> StepTimeProfile:
+def load_step_profile(name_or_file: str | Path) -> StepTimeProfile:
     """A shipped profile by name, or any YAML file.
 
     Raises:
@@ -237,12 +237,12 @@ def load_profile(name_or_file: str | Path) -> StepTimeProfile:
         InvalidInput: the file is broken; says file, line and field.
     """
     text = str(name_or_file)
-    if text in shipped():
+    if text in shipped_step_profiles():
         with resources.as_file(resources.files(SHIPPED) / f"{text}.yaml") as path:
             return _read(path)
     path = Path(text)
     if not path.exists():
-        raise UnknownName("step-time profile", text, [*shipped(), "or a file"], where="profile")
+        raise UnknownName("step-time profile", text, [*shipped_step_profiles(), "or a file"], where="profile")
     return _read(path)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.disciplines import registry
-from timely.disciplines.requirements import SPECULATION, check_needs
+from timely.disciplines.requirements import SPECULATION, check_discipline_needs
 from timely.engines.base import Mode
 from timely.engines.vllm.compatibility import SUPPORTED
 from timely.engines.vllm.model import NO_PLANNER, resolve_model
@@ -78,7 +78,7 @@ def parse_arguments(options: VllmOptions) -> Any:
     parsed = make_arg_parser(Parser()).parse_args(arguments)
     if parsed.stream_interval != 1:
         raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
-    check_needs(registry.load(options.discipline).info, offered(parsed))
+    check_discipline_needs(registry.load_discipline(options.discipline).info, offered(parsed))
     extra = dict(parsed.additional_config or {})
     extra["timely"] = {
         **dict(extra.get("timely") or {}),

@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timely.engines.base import ForcedPlan, GenerationRequest
-from timely.engines.step_time.journal import TimedStep, from_events, launches, read_events
+from timely.engines.step_time.journal import (
+    TimedStep,
+    read_scheduler_events,
+    step_launch_s,
+    steps_from_events,
+)
 from timely.engines.vllm.arguments import EngineSizes, VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import engine_arguments
@@ -60,10 +65,10 @@ def timed_steps(
         journal = Path(folder) / "journal-{pid}.jsonl"
         sizes, name, warm_s = asyncio.run(_run(str(journal), model, tuple(arguments), rounds, say))
         files = sorted(Path(folder).glob("journal-*.jsonl"))
-        journals = [read_events(file) for file in files]
-    steps = [step for events in journals for step in from_events(events, warm_s)]
+        journals = [read_scheduler_events(file) for file in files]
+    steps = [step for events in journals for step in steps_from_events(events, warm_s)]
     source = f"{name}, {_vllm()} on {_machine()}: {len(steps)} timed steps"
-    return Measured(steps, sizes, source, launches(journals))
+    return Measured(steps, sizes, source, step_launch_s(journals))
 
 
 async def _run(

@@ -56,7 +56,7 @@ CORE_METHODS = (
 )  # fmt: skip
 
 
-def check() -> None:
+def check_vllm() -> None:
     """Compare the installed vLLM with what the scheduler hooks into.
 
     Raises:

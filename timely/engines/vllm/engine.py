@@ -27,7 +27,7 @@ from timely.core.errors import (
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
-from timely.disciplines.requirements import check_needs, lacks
+from timely.disciplines.requirements import check_discipline_needs, discipline_lacks
 from timely.engines.base import (
     Engine,
     EngineEvent,
@@ -50,7 +50,7 @@ from timely.engines.vllm.model import DEFAULT_MODEL, planner_apart, planner_card
 from timely.engines.vllm.name_constraint import names_for
 from timely.engines.vllm.params import forced_to_wire, hints_to_wire
 from timely.planner.model_card import Card, read_card
-from timely.plans import build_prompt, find_skill_set, grammar, skill_set_names
+from timely.plans import build_prompt, find_skill_set, plan_grammar, skill_set_names
 from timely.plans.prompt_tokens import PromptEncoder, encoder_of
 
 TEXT_CHARS = 2_000
@@ -70,7 +70,9 @@ class VllmEngine(Engine):
 
     def __init__(self, options: VllmOptions | None = None) -> None:
         self.options = options or VllmOptions()
-        registry.load(self.options.discipline)  # an unknown name fails here, not in the engine process
+        registry.load_discipline(
+            self.options.discipline
+        )  # an unknown name fails here, not in the engine process
         self.openai_app: Any = None
         self._llm: Any = None
         self._lora: Any = None
@@ -90,9 +92,9 @@ class VllmEngine(Engine):
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        from timely.engines.vllm.plugin import register
+        from timely.engines.vllm.plugin import register_vllm_plugin
 
-        register()
+        register_vllm_plugin()
         self._args = parse_arguments(self.options)
         card = self._planner_card()
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
@@ -266,7 +268,7 @@ class VllmEngine(Engine):
         if not skill_set:
             return ""
         if skill_set not in self._grammars:
-            self._grammars[skill_set] = grammar(find_skill_set(skill_set))
+            self._grammars[skill_set] = plan_grammar(find_skill_set(skill_set))
         return self._grammars[skill_set]
 
     # ------------------------------------------------------------------ control
@@ -292,7 +294,7 @@ class VllmEngine(Engine):
         Raises:
             Unsupported: it needs speculation, which this engine does not have; the current discipline stays.
         """
-        check_needs(registry.load(name).info, offered(self._args))
+        check_discipline_needs(registry.load_discipline(name).info, offered(self._args))
         await self._control({"kind": "discipline", "name": name})
 
     async def set_mode(self, mode: Mode) -> None:
@@ -350,7 +352,7 @@ class VllmEngine(Engine):
     def disciplines(self) -> tuple[DisciplineInfo, ...]:
         """Without those that need speculation, if this engine runs without it."""
         features = offered(self._args)
-        return tuple(info for info in super().disciplines() if not lacks(info, features))
+        return tuple(info for info in super().disciplines() if not discipline_lacks(info, features))
 
     async def tokenize(self, text: str) -> list[int]:
         """Token ids under the model's tokenizer, no special tokens."""

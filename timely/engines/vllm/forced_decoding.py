@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from timely.core.errors import InvalidInput
-from timely.engines.vllm.params import parse
+from timely.engines.vllm.params import parse_extra_args
 
 PROCESSOR = "timely.engines.vllm.forced_decoding:ForcedTokens"
 
@@ -79,7 +79,7 @@ def _processor_class() -> type:
         @classmethod
         def validate_params(cls, sampling_params: SamplingParams) -> None:
             try:
-                parse(sampling_params.extra_args)
+                parse_extra_args(sampling_params.extra_args)
             except InvalidInput as error:
                 raise ValueError(str(error)) from error
 
@@ -88,7 +88,7 @@ def _processor_class() -> type:
 
         def new_req_logits_processor(self, params: SamplingParams) -> Any:
             """A processor for requests that carry ``forced_ids``; None for all others."""
-            timely = parse(params.extra_args)
+            timely = parse_extra_args(params.extra_args)
             if timely is None or not timely.forced_ids:
                 return None
             forced = timely.forced_ids

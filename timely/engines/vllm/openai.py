@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.engines.vllm.params import KEY, RESERVED, TimelyParams, flatten
+from timely.engines.vllm.params import KEY, RESERVED, TimelyParams, flatten_xargs
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -54,7 +54,7 @@ class TimelyField:
             more = message.get("more_body", False)
         try:
             # vLLM has no limit for bodies, which may hold images.
-            body = translate(b"".join(chunks))
+            body = translate_openai_body(b"".join(chunks))
         except TimelyError as error:
             await _problem(send, 400, error.code, error.message, error.where)
             return
@@ -72,7 +72,7 @@ class TimelyField:
         await self._app({**scope, "headers": headers}, replay, send)
 
 
-def translate(body: bytes) -> bytes:
+def translate_openai_body(body: bytes) -> bytes:
     """The body with ``timely`` moved into ``vllm_xargs``; bodies without it stay as they are.
 
     Raises:
@@ -103,7 +103,7 @@ def translate(body: bytes) -> bytes:
         first = error.errors()[0]
         where = ".".join([KEY, *(str(part) for part in first["loc"])])
         raise InvalidInput(first["msg"], where=where) from None
-    data["vllm_xargs"] = {**(data.get("vllm_xargs") or {}), **flatten(fields)}
+    data["vllm_xargs"] = {**(data.get("vllm_xargs") or {}), **flatten_xargs(fields)}
     return json.dumps(data).encode()
 
 

@@ -97,7 +97,7 @@ class TimelyParams(BaseModel):
         )
 
 
-def parse(extra_args: Mapping[str, Any] | None) -> TimelyParams | None:
+def parse_extra_args(extra_args: Mapping[str, Any] | None) -> TimelyParams | None:
     """The parameters in ``SamplingParams.extra_args``; None when the request has none.
 
     Raises:
@@ -154,7 +154,7 @@ def forced_to_wire(forced: ForcedPlan) -> dict[str, Any]:
     }
 
 
-def flatten(fields: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_xargs(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The same parameters as flat keys that vLLM's HTTP field ``vllm_xargs`` takes (no nesting, no None)."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():

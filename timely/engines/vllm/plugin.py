@@ -21,7 +21,7 @@ LONGEST_DRAIN_WAIT_S = 1.0
 """While draining, the loop looks again after this time at the latest."""
 
 
-def register() -> None:
+def register_vllm_plugin() -> None:
     """Install the additions; safe to call more than once."""
     from vllm.outputs import RequestOutput
     from vllm.v1.engine import core
@@ -158,10 +158,10 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
 
         from timely.core.errors import TimelyError
         from timely.engines.vllm.boundaries import profile_named, skill_set_named
-        from timely.engines.vllm.params import parse
+        from timely.engines.vllm.params import parse_extra_args
 
         try:
-            timely = parse(getattr(params, "extra_args", None))
+            timely = parse_extra_args(getattr(params, "extra_args", None))
             if timely is not None and timely.skill_set:
                 skill_set_named(timely.skill_set)
             if timely is not None and timely.robot:

@@ -131,10 +131,10 @@ def _make_scheduler(stock: bool, running: int) -> tuple[Any, Any]:
     from vllm.v1.structured_output import StructuredOutputManager
 
     from timely.engines.vllm.model import default_model
-    from timely.engines.vllm.plugin import register
+    from timely.engines.vllm.plugin import register_vllm_plugin
     from timely.engines.vllm.scheduler import TimelyScheduler
 
-    register()
+    register_vllm_plugin()
     config = copy(
         EngineArgs(
             model=str(default_model()),

@@ -28,13 +28,13 @@ from timely.core.errors import TimelyError
 from timely.core.job import NEVER
 from timely.disciplines import registry
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.requirements import SPECULATION, check_needs
+from timely.disciplines.requirements import SPECULATION, check_discipline_needs
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm import compatibility
 from timely.engines.vllm.block_manager import BlockManager
 from timely.engines.vllm.control import ControlEvents
 from timely.engines.vllm.name_constraint import PromptNames
-from timely.engines.vllm.params import TimelyParams, parse
+from timely.engines.vllm.params import TimelyParams, parse_extra_args
 from timely.engines.vllm.planned_queue import PlannedQueue
 from timely.engines.vllm.readiness import Readiness
 from timely.engines.vllm.request_intake import RequestIntake
@@ -57,7 +57,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        compatibility.check()
+        compatibility.check_vllm()
         compatibility.refuse_unsupported(self.vllm_config)
         # The plan orders requests, so vLLM's last resort takes the end of ``running`` under either policy.
         self.waiting = PlannedQueue(create_request_queue(self.policy))
@@ -67,9 +67,9 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         """Seconds; on Linux one axis for all processes of the host. A test may put a virtual one here."""
         self.settings = SchedulerSettings.from_vllm(self.vllm_config)
         offers = {SPECULATION} if self.num_spec_tokens > 0 else set()
-        check_needs(registry.load(self.settings.discipline).info, offers)
+        check_discipline_needs(registry.load_discipline(self.settings.discipline).info, offers)
         self.controller = Controller(
-            registry.create(self.settings.discipline, self.settings.predictors),
+            registry.create_discipline(self.settings.discipline, self.settings.predictors),
             journal=open_journal(self.settings.journal),
             files=self.settings.predictors,
         )
@@ -103,7 +103,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         if request.sampling_params is None:
             return  # a pooling request: vLLM orders it
         try:
-            params = parse(request.sampling_params.extra_args) or TimelyParams.model_validate({})
+            params = parse_extra_args(request.sampling_params.extra_args) or TimelyParams.model_validate({})
             self._track(request, params)
         except TimelyError as error:
             logger.warning("request %s refused: %s", request.request_id, error)

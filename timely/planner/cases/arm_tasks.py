@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from timely.planner.cases.case import Case, Judge, Scene, Trial, refused, same
+from timely.planner.cases.case import Case, Judge, Scene, Trial, case_refused, same_effects
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.text_noise import add_noise
 from timely.planner.cases.vocabulary import WORDS
@@ -19,7 +19,7 @@ MAX_CARRIED = 6
 """Objects that one plan may pick and place; each takes two statements."""
 
 
-def draw_case(sampler: Sampler) -> Case:
+def draw_arm_case(sampler: Sampler) -> Case:
     """A task of a random family, weighted by ``FAMILIES``. The second part of a training draws hard ones more often."""
     weights = [
         weight * (FINISHING_FACTORS.get(family, 1.0) if sampler.coin_share and sampler.training else 1.0)
@@ -28,7 +28,7 @@ def draw_case(sampler: Sampler) -> Case:
     return sampler.rng.choices(list(FAMILIES), weights=weights)[0](sampler)
 
 
-def case(
+def arm_case(
     sampler: Sampler,
     family: str,
     task: str,
@@ -42,7 +42,7 @@ def case(
     on: Mapping[str, str] | None = None,
     holding: str | None = None,
     history: str = "",
-    judge: Judge = same,
+    judge: Judge = same_effects,
 ) -> Case:
     """A case on a table with these objects. ``scene`` lists them by default."""
     text = f"{task[0].upper()}{task[1:]}"
@@ -55,11 +55,11 @@ def case(
     said = ", ".join(sampler.with_position(thing) for thing in things) if scene is None else scene
     text = add_noise(sampler, text, plan, command=command) if not history else text
     return Case(
-        NAME, family, text, plan, (Trial(world, refused if refusal else judge),), said, history, refusal
+        NAME, family, text, plan, (Trial(world, case_refused if refusal else judge),), said, history, refusal
     )
 
 
-def table(sampler: Sampler, *names: str, without: Sequence[str] = (), least: int = 0) -> list[str]:
+def arm_table(sampler: Sampler, *names: str, without: Sequence[str] = (), least: int = 0) -> list[str]:
     """These objects among others, in random order."""
     taken = {*names, *without}
     others = [name for name in _objects(sampler, 6) if not any(name in t or t in name for t in taken)]
@@ -107,7 +107,7 @@ def _in_or_on(place: str, sampler: Sampler) -> str:
     return f"{sampler.choose(('in', 'into'))} the {place}"
 
 
-def carry(*moves: tuple[str, str]) -> str:
+def arm_carry(*moves: tuple[str, str]) -> str:
     """Statements that pick each object and place it."""
     return "".join(f"pick('{thing}');place('{place}');" for thing, place in moves)
 
@@ -115,7 +115,7 @@ def carry(*moves: tuple[str, str]) -> str:
 # ---------------------------------------------------------------------- families
 
 
-def put(sampler: Sampler) -> Case:
+def arm_put(sampler: Sampler) -> Case:
     """Put one to three objects, each in its place."""
     count = sampler.choose((1, 1, 2, 2, 3))
     names = _objects(sampler, count)
@@ -134,11 +134,13 @@ def put(sampler: Sampler) -> Case:
         )
     else:
         task = sampler.phrase("arm put two" if count == 2 else "arm put three", *clauses, v=verb)
-    tail, plan = ("", carry(*moves)) if task.endswith("?") else _with_final_step(sampler, carry(*moves))
-    listed_scene = table(
+    tail, plan = (
+        ("", arm_carry(*moves)) if task.endswith("?") else _with_final_step(sampler, arm_carry(*moves))
+    )
+    listed_scene = arm_table(
         sampler, *names, *(dict.fromkeys(places) if sampler.chance(0.6) else ()), without=places
     )
-    return case(
+    return arm_case(
         sampler,
         "put",
         task + tail,
@@ -162,17 +164,17 @@ def _with_final_step(sampler: Sampler, plan: str) -> tuple[str, str]:
     return sampler.phrase("arm finally open"), plan + "open();"
 
 
-def single(sampler: Sampler) -> Case:
+def arm_single(sampler: Sampler) -> Case:
     """Pick up, throw away or show one object."""
     (name,) = _objects(sampler, 1)
     kind = sampler.choose(("pick", "throw", "show", "show", "drop", "over"))
     if kind == "pick":
         task = sampler.phrase("arm pick", x=name)
-        return case(sampler, "single", task, f"pick('{name}');", things=table(sampler, name))
+        return arm_case(sampler, "single", task, f"pick('{name}');", things=arm_table(sampler, name))
     if kind == "throw":
         task = sampler.phrase("arm throw", x=name)
-        things = table(sampler, name)
-        return case(
+        things = arm_table(sampler, name)
+        return arm_case(
             sampler,
             "single",
             task,
@@ -184,47 +186,51 @@ def single(sampler: Sampler) -> Case:
     if kind == "drop":
         place = _place(sampler, name)
         task = sampler.phrase("arm drop", x=name, p=_in_or_on(place, sampler))
-        return case(
+        return arm_case(
             sampler,
             "single",
             task,
             f"pick('{name}');drop('{place}');",
-            things=table(sampler, name, without=[place]),
+            things=arm_table(sampler, name, without=[place]),
             places=[place],
         )
     if kind == "over":
         task = sampler.phrase("arm over", x=name)
-        return case(sampler, "single", task, f"move_to('{name}');", things=table(sampler, name))
+        return arm_case(sampler, "single", task, f"move_to('{name}');", things=arm_table(sampler, name))
     task = sampler.phrase("arm show", x=name)
-    return case(sampler, "single", task, f"move_to('{name}');say('Here it is');", things=table(sampler, name))
+    return arm_case(
+        sampler, "single", task, f"move_to('{name}');say('Here it is');", things=arm_table(sampler, name)
+    )
 
 
-def simple(sampler: Sampler) -> Case:
+def arm_simple(sampler: Sampler) -> Case:
     """Use the gripper, go home, say something or look."""
     kind = sampler.choose(("open", "close", "home", "say", "look"))
-    things = table(sampler)
+    things = arm_table(sampler)
     if kind == "open":
-        return case(sampler, "simple", sampler.phrase("arm open"), "open();", things=things)
+        return arm_case(sampler, "simple", sampler.phrase("arm open"), "open();", things=things)
     if kind == "close":
-        return case(sampler, "simple", sampler.phrase("arm close"), "close();", things=things)
+        return arm_case(sampler, "simple", sampler.phrase("arm close"), "close();", things=things)
     if kind == "home":
-        return case(sampler, "simple", sampler.phrase("arm home"), "home();", things=things)
+        return arm_case(sampler, "simple", sampler.phrase("arm home"), "home();", things=things)
     if kind == "say":
         message = sampler.from_table(WORDS.messages)
-        return case(
+        return arm_case(
             sampler, "simple", sampler.phrase("arm say", m=message), f"say('{message}');", things=things
         )
     place = sampler.from_table(WORDS.looked_at)
-    return case(sampler, "simple", sampler.phrase("arm look", p=place), f"look('{place}');", things=things)
+    return arm_case(
+        sampler, "simple", sampler.phrase("arm look", p=place), f"look('{place}');", things=things
+    )
 
 
-def stack(sampler: Sampler) -> Case:
+def arm_stack(sampler: Sampler) -> Case:
     """Stack boxes. Often only their colours name them."""
     shape = sampler.from_table(WORDS.shapes)
     colours = sampler.sample(WORDS.colours.of(sampler.split), sampler.choose((2, 3, 3, 4)))
     colours = [sampler.coined_name() if sampler.coins() else colour for colour in colours]
     if any(a != b and a in b for a in colours for b in colours) or len(set(colours)) < len(colours):
-        return stack(sampler)
+        return arm_stack(sampler)
     names = [f"{colour} {shape}" for colour in colours]
     order = list(zip(names[1:], names, strict=False))  # each on the one before
     if sampler.chance(0.5):
@@ -236,15 +242,15 @@ def stack(sampler: Sampler) -> Case:
         clauses = [f"the {thing} on the {below}" for thing, below in order]
         verb = sampler.phrase("arm stack, verb")
         task = f"{verb} " + sampler.choose((" and ", ", then ", ", then put ")).join(clauses)
-    tail, plan = _with_final_step(sampler, carry(*order))
-    things = table(sampler, *names, without=[shape])
+    tail, plan = _with_final_step(sampler, arm_carry(*order))
+    things = arm_table(sampler, *names, without=[shape])
     scene = ", ".join(things)
     if sampler.chance(0.3):
         scene += sampler.choose((" on the table", " on the desk", " on the workbench"))
-    return case(sampler, "stack", task + tail, plan, things=things, scene=scene)
+    return arm_case(sampler, "stack", task + tail, plan, things=things, scene=scene)
 
 
-def sort(sampler: Sampler) -> Case:
+def arm_sort(sampler: Sampler) -> Case:
     """Sort objects by kind. The model must know the kinds."""
     usable = [kind for kind in WORDS.groups if WORDS.groups[kind].of(sampler.split)]
     kinds = sampler.sample(usable, sampler.choose((2, 2, 2, 3)))
@@ -267,7 +273,7 @@ def sort(sampler: Sampler) -> Case:
     target = {thing: place for things, place in zip(members, places, strict=True) for thing in things}
     listed = list(target)
     if any(a != b and a in b for a in listed for b in (*listed, *places)) or set(listed) & set(places):
-        return sort(sampler)
+        return arm_sort(sampler)
     sampler.rng.shuffle(listed)
     counts = _counts(sampler, listed)
     if places[:2] == ["left basket", "right basket"] and sampler.chance(0.7):
@@ -283,8 +289,8 @@ def sort(sampler: Sampler) -> Case:
         ]
     joined = ", ".join(clauses[:-1]) + f" and {clauses[-1]}"
     task = sampler.phrase("arm sort", c=joined)
-    plan = carry(*((thing, target[thing]) for thing in listed for _ in range(counts[thing])))
-    return case(
+    plan = arm_carry(*((thing, target[thing]) for thing in listed for _ in range(counts[thing])))
+    return arm_case(
         sampler,
         "sort",
         task,
@@ -313,7 +319,7 @@ def _scene_with_counts(sampler: Sampler, listed: Sequence[str], counts: Mapping[
     )
 
 
-def desk(sampler: Sampler) -> Case:
+def arm_desk(sampler: Sampler) -> Case:
     """Clear a desk: kinds of objects into their places, and a single object into another."""
     usable = [kind for kind in WORDS.groups if WORDS.groups[kind].of(sampler.split)]
     kinds = [sampler.choose(("rubbish", "pens", "toys", "tools") if sampler.chance(0.6) else usable)]
@@ -339,7 +345,7 @@ def desk(sampler: Sampler) -> Case:
         or {*bins, place} & set(listed)
         or len(set(bins)) < len(bins)
     ):
-        return desk(sampler)
+        return arm_desk(sampler)
     sampler.rng.shuffle(listed)
     target = {name: bin_place for kind, bin_place in zip(kinds, bins, strict=True) for name in members[kind]}
     target[single_name] = place
@@ -354,42 +360,44 @@ def desk(sampler: Sampler) -> Case:
         p=_in_or_on(place, sampler),
     )
     counts = _counts(sampler, listed)
-    return case(
+    return arm_case(
         sampler,
         "sort",
         task,
-        carry(*((thing, target[thing]) for thing in listed for _ in range(counts[thing]))),
+        arm_carry(*((thing, target[thing]) for thing in listed for _ in range(counts[thing]))),
         things=listed,
         places=[*bins, place],
         scene=_scene_with_counts(sampler, listed, counts),
     )
 
 
-def all_of(sampler: Sampler) -> Case:
+def arm_all_of(sampler: Sampler) -> Case:
     """Put every object into one place."""
     names = _objects(sampler, sampler.choose((2, 3, 4)))
     place = _place(sampler, *names)
     task = sampler.phrase("arm all", p=_in_or_on(place, sampler))
-    return case(sampler, "all", task, carry(*((name, place) for name in names)), things=names, places=[place])
+    return arm_case(
+        sampler, "all", task, arm_carry(*((name, place) for name in names)), things=names, places=[place]
+    )
 
 
-def question(sampler: Sampler) -> Case:
+def arm_question(sampler: Sampler) -> Case:
     """Answer from the scene whether an object is there."""
     name = _objects(sampler, 1)[0]
     there = sampler.chance(0.5)
-    things = table(sampler, *([name] if there else []), without=[name], least=0 if there else 1)
+    things = arm_table(sampler, *([name] if there else []), without=[name], least=0 if there else 1)
     task = sampler.phrase("arm there?", a=sampler.with_article(name), x=name)
-    return case(
+    return arm_case(
         sampler, "question", task, f"say('{'Yes' if there else 'No'}');", things=things, command=False
     )
 
 
-def replan(sampler: Sampler) -> Case:
+def arm_replan(sampler: Sampler) -> Case:
     """The last plan failed: do the rest of it."""
     names = _objects(sampler, sampler.choose((1, 2, 2)))
     places = [_place(sampler, *names) for _ in names]
     moves = list(zip(names, places, strict=True))
-    plan = carry(*moves)
+    plan = arm_carry(*moves)
     steps = [f"{part};" for part in plan.rstrip(";").split(";")]
     at = sampler.rng.randrange(len(steps))
     done = steps[:at]
@@ -404,11 +412,11 @@ def replan(sampler: Sampler) -> Case:
         held = names[at // 2]
         reason = sampler.phrase("arm stopped, why")
     goal = sampler.phrase("arm rest")
-    things = table(sampler, *names, without=places)
+    things = arm_table(sampler, *names, without=places)
     executed = "".join(done).rstrip(";") or "nothing"
     if sampler.chance(0.5):
         task = sampler.phrase("arm again, in the task", p=plan, r=reason, d=executed, g=goal)
-        listed = case(
+        listed = arm_case(
             sampler,
             "re-plan",
             task,
@@ -422,19 +430,19 @@ def replan(sampler: Sampler) -> Case:
         )
         return Case(NAME, "re-plan", task, new, listed.trials, listed.scene)
     history = sampler.phrase("arm again", p=plan, r=reason, d=executed)
-    return case(
+    return arm_case(
         sampler, "re-plan", goal, new, things=things, places=places, on=on, holding=held, history=history
     )
 
 
-def unseen(sampler: Sampler) -> Case:
+def arm_unseen(sampler: Sampler) -> Case:
     """Refuse: the object is not in the scene."""
     name = _objects(sampler, 1)[0]
     place = _place(sampler, name)
-    things = table(sampler, without=[name, place], least=2)
+    things = arm_table(sampler, without=[name, place], least=2)
     task = sampler.phrase("arm unseen", y=things[0], x=name, p=_in_or_on(place, sampler))
     listed = [sampler.with_position(thing) for thing in ([*things, place] if sampler.chance(0.5) else things)]
-    return case(
+    return arm_case(
         sampler,
         "unseen",
         task,
@@ -446,44 +454,44 @@ def unseen(sampler: Sampler) -> Case:
     )
 
 
-def unsafe(sampler: Sampler) -> Case:
+def arm_unsafe(sampler: Sampler) -> Case:
     """Refuse: the task would hurt a person or break an object."""
     who = sampler.from_table(WORDS.people)
     names = _objects(sampler, 2)
     task = sampler.phrase("arm unsafe", w=who, x=names[0], y=names[1])
-    return case(sampler, "unsafe", task, UNSAFE, things=table(sampler, *names), refusal=True)
+    return arm_case(sampler, "unsafe", task, UNSAFE, things=arm_table(sampler, *names), refusal=True)
 
 
-def unclear(sampler: Sampler) -> Case:
+def arm_unclear(sampler: Sampler) -> Case:
     """Refuse: the task is unclear, or an arm cannot do it."""
-    things = table(sampler)
+    things = arm_table(sampler)
     if sampler.chance(0.55):
         task = sampler.phrase("arm unclear")
-        return case(sampler, "unclear", task, UNCLEAR, things=things, refusal=True, command=False)
+        return arm_case(sampler, "unclear", task, UNCLEAR, things=things, refusal=True, command=False)
     task = sampler.phrase("arm unable")
-    return case(sampler, "unable", task, UNABLE, things=things, refusal=True)
+    return arm_case(sampler, "unable", task, UNABLE, things=things, refusal=True)
 
 
 FAMILIES: Mapping[Callable[[Sampler], Case], float] = {
-    put: 24,
-    single: 13,
-    simple: 7,
-    stack: 13,
-    sort: 14,
-    desk: 8,
-    all_of: 5,
-    question: 7,
-    replan: 11,
-    unseen: 12,
-    unsafe: 8,
-    unclear: 8,
+    arm_put: 24,
+    arm_single: 13,
+    arm_simple: 7,
+    arm_stack: 13,
+    arm_sort: 14,
+    arm_desk: 8,
+    arm_all_of: 5,
+    arm_question: 7,
+    arm_replan: 11,
+    arm_unseen: 12,
+    arm_unsafe: 8,
+    arm_unclear: 8,
 }
 """Weight of each family."""
 
 FINISHING_FACTORS: Mapping[Callable[[Sampler], Case], float] = {
-    sort: 3.0,
-    desk: 2.5,
-    replan: 2.0,
-    question: 1.5,
+    arm_sort: 3.0,
+    arm_desk: 2.5,
+    arm_replan: 2.0,
+    arm_question: 1.5,
 }
 """Factors on the weights of families that an adapter does worst after the first, mostly drone, part of a training."""

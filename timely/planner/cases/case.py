@@ -55,7 +55,7 @@ class Case:
         return build_prompt(skills, self.task, self.scene, examples=examples, history=self.history)
 
 
-def failure(case: Case, plan: str, skills: SkillSet) -> str:
+def case_failure(case: Case, plan: str, skills: SkillSet) -> str:
     """Why ``plan`` does not do the task; "" if it does."""
     for trial in case.trials:
         reference, world = trial.world(), trial.world()
@@ -72,29 +72,27 @@ def failure(case: Case, plan: str, skills: SkillSet) -> str:
 # ---------------------------------------------------------------------- judging
 
 
-def same(reference: Scene, world: Scene) -> str:
+def same_effects(reference: Scene, world: Scene) -> str:
     """The plans had the same effects: position, visits, pictures, words and waiting, or the objects' places."""
     if isinstance(reference, DroneWorld) and isinstance(world, DroneWorld):
-        return (
-            said_the_same(reference, world) or _same_visits(reference, world) or _same_pose(reference, world)
-        )
+        return same_words(reference, world) or _same_visits(reference, world) or _same_pose(reference, world)
     if isinstance(reference, ArmWorld) and isinstance(world, ArmWorld):
-        return said_the_same(reference, world) or _same_table(reference, world)
+        return same_words(reference, world) or _same_table(reference, world)
     raise InvalidInput("two different kinds of world", where="judge")
 
 
-def same_calls(reference: Scene, world: Scene) -> str:
+def same_plan_calls(reference: Scene, world: Scene) -> str:
     """The plans made the same calls in the same order. For worlds that only record calls."""
     expected, actual = getattr(reference, "calls", None), getattr(world, "calls", None)
     return "" if expected == actual else f"calls {actual}, not {expected}"
 
 
-def refused_by(plan: str) -> bool:
+def plan_refuses(plan: str) -> bool:
     """The plan refuses in the canonical form."""
     return f"'{REFUSAL}" in plan
 
 
-def said_the_same(reference: Scene, world: Scene) -> str:
+def same_words(reference: Scene, world: Scene) -> str:
     """The plans said the same words, case and punctuation aside. For yes and no the first word decides."""
     if not isinstance(reference, (DroneWorld, ArmWorld)) or not isinstance(world, (DroneWorld, ArmWorld)):
         return "no scene"
@@ -107,12 +105,12 @@ def said_the_same(reference: Scene, world: Scene) -> str:
     return ""
 
 
-def answered(reference: Scene, world: Scene) -> str:
+def same_answer(reference: Scene, world: Scene) -> str:
     """The plans gave the same answer; nothing else counts."""
-    return said_the_same(reference, world)
+    return same_words(reference, world)
 
 
-def refused(reference: Scene, world: Scene) -> str:
+def case_refused(reference: Scene, world: Scene) -> str:
     """The plan refuses in the canonical form and moves nothing."""
     if not isinstance(world, (DroneWorld, ArmWorld)):
         return "no scene"

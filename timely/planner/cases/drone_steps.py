@@ -39,7 +39,7 @@ DISTANCE_FORMS: dict[Split, tuple[str, ...]] = {
 """Forms of a distance, with repetition as weight. Training has more of the forms that need arithmetic."""
 
 
-def distance(sampler: Sampler) -> tuple[str, int]:
+def draw_distance(sampler: Sampler) -> tuple[str, int]:
     """A distance in words and in cm."""
     kind = sampler.choose(DISTANCE_FORMS[sampler.split])
     if kind == "cm":
@@ -78,10 +78,10 @@ def distance(sampler: Sampler) -> tuple[str, int]:
     return f"{sampler.choose((str(feet), NUMBERS[feet]))} {'foot' if feet == 1 else 'feet'}", feet * FEET_CM
 
 
-def move(sampler: Sampler) -> Step:
+def move_step(sampler: Sampler) -> Step:
     """Fly a distance in a direction."""
     way = sampler.choose(list(MOVES))
-    words, cm = distance(sampler)
+    words, cm = draw_distance(sampler)
     if sampler.chance(0.12):
         words, cm = "", 100
     plain = {
@@ -100,7 +100,7 @@ def move(sampler: Sampler) -> Step:
     return Step(text, f"{MOVES[way]}({cm});", MOVES[way])
 
 
-def turn(sampler: Sampler) -> Step:
+def turn_step(sampler: Sampler) -> Step:
     """Turn on the spot."""
     side, skill = sampler.choose((("right", "tc"), ("left", "tu")))
     kind = sampler.choose(("plain", "degrees", "degrees", "quarter", "half", "full", "around", "clock"))
@@ -129,13 +129,13 @@ def turn(sampler: Sampler) -> Step:
     return Step(text, f"{skill}({degrees});", "turn")
 
 
-def photo(sampler: Sampler) -> Step:
+def photo_step(sampler: Sampler) -> Step:
     """Take a picture of the view ahead."""
     text = sampler.phrase("photo")
     return Step(text, "tp();", "tp")
 
 
-def wait(sampler: Sampler) -> Step:
+def wait_step(sampler: Sampler) -> Step:
     """Hover for a while."""
     if sampler.chance(0.2):
         words, seconds = sampler.choose((("half a minute", 30), ("a minute", 60), ("one minute", 60)))
@@ -147,14 +147,14 @@ def wait(sampler: Sampler) -> Step:
     return Step(text, f"d({seconds});", "d")
 
 
-def say(sampler: Sampler) -> Step:
+def say_step(sampler: Sampler) -> Step:
     """Say a message."""
     message = sampler.from_table(WORDS.messages)
     text = sampler.phrase("say", m=message)
     return Step(text, f"l('{message}');", "l")
 
 
-def somewhere(sampler: Sampler, name: str) -> Thing:
+def thing_somewhere(sampler: Sampler, name: str) -> Thing:
     """The thing at a random place at eye level."""
     return Thing(
         name,
@@ -163,7 +163,7 @@ def somewhere(sampler: Sampler, name: str) -> Thing:
     )
 
 
-def find(sampler: Sampler, name: str | None = None) -> Step:
+def find_step(sampler: Sampler, name: str | None = None) -> Step:
     """Look for an object and go there."""
     name = name or sampler.object_name(WORDS.drone_objects)
     text = sampler.phrase("step: find", a=sampler.with_article(name), x=name)
@@ -171,21 +171,39 @@ def find(sampler: Sampler, name: str | None = None) -> Step:
         text,
         f"?s('{name}')==True{{g('{name}')}}",
         f"find {name}",
-        (somewhere(sampler, name),),
+        (thing_somewhere(sampler, name),),
         conditional=True,
     )
 
 
-def find_photo(sampler: Sampler) -> Step:
+def find_photo_step(sampler: Sampler) -> Step:
     """Look for an object and take its picture."""
     name = sampler.object_name(WORDS.drone_objects)
     text = sampler.phrase("step: photo of", a=sampler.with_article(name), x=name)
     return Step(
-        text, f"?s('{name}')==True{{tp()}}", f"photo {name}", (somewhere(sampler, name),), conditional=True
+        text,
+        f"?s('{name}')==True{{tp()}}",
+        f"photo {name}",
+        (thing_somewhere(sampler, name),),
+        conditional=True,
     )
 
 
-def any_step(sampler: Sampler) -> Step:
+def any_drone_step(sampler: Sampler) -> Step:
     """A random step."""
-    steps = (move, move, move, turn, turn, photo, wait, say, find, find, find_photo)
-    return sampler.choose((*steps, turn, say, find_photo) if sampler.training else steps)(sampler)
+    steps = (
+        move_step,
+        move_step,
+        move_step,
+        turn_step,
+        turn_step,
+        photo_step,
+        wait_step,
+        say_step,
+        find_step,
+        find_step,
+        find_photo_step,
+    )
+    return sampler.choose((*steps, turn_step, say_step, find_photo_step) if sampler.training else steps)(
+        sampler
+    )

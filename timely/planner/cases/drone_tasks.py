@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from timely.planner.cases import drone_steps
-from timely.planner.cases.case import Case, Judge, Scene, Trial, answered, refused, same
-from timely.planner.cases.drone_steps import Step, somewhere
+from timely.planner.cases.case import Case, Judge, Scene, Trial, case_refused, same_answer, same_effects
+from timely.planner.cases.drone_steps import Step, thing_somewhere
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.text_noise import add_noise
 from timely.planner.cases.vocabulary import WORDS
@@ -27,7 +27,7 @@ MAX_QUESTION_WORDS = 6
 """Words that the grammar allows in a text."""
 
 
-def draw_case(sampler: Sampler) -> Case:
+def draw_drone_case(sampler: Sampler) -> Case:
     """A task of a random family, weighted by ``FAMILIES``. Training draws hard ones more often."""
     weights = [
         weight * (TRAINING_FACTORS.get(family, 1.0) if sampler.training else 1.0)
@@ -36,12 +36,12 @@ def draw_case(sampler: Sampler) -> Case:
     return sampler.rng.choices(list(FAMILIES), weights=weights)[0](sampler)
 
 
-def room(*things: Thing, facts: tuple[tuple[tuple[str, ...], str], ...] = ()) -> Callable[[], Scene]:
+def drone_room(*things: Thing, facts: tuple[tuple[tuple[str, ...], str], ...] = ()) -> Callable[[], Scene]:
     """Makes a new room with these things for every plan."""
     return partial(DroneWorld, things, facts)
 
 
-def scene_text(sampler: Sampler, *names: str, without: tuple[str, ...] = ()) -> str:
+def drone_scene_text(sampler: Sampler, *names: str, without: tuple[str, ...] = ()) -> str:
     """A scene in words: these things, usually among others."""
     others = [_object_name(sampler) for _ in range(sampler.choose((0, 1, 2, 3, 4)))]
     if sampler.chance(0.5):
@@ -57,7 +57,7 @@ def scene_text(sampler: Sampler, *names: str, without: tuple[str, ...] = ()) -> 
     return ", ".join(listed)
 
 
-def case(
+def drone_case(
     sampler: Sampler,
     family: str,
     task: str,
@@ -94,10 +94,10 @@ def _two_names(sampler: Sampler) -> tuple[str, str]:
     return first, second
 
 
-def _ahead_there_absent(thing: Thing, judge: Judge = same, level: Level = "eye") -> tuple[Trial, ...]:
+def _ahead_there_absent(thing: Thing, judge: Judge = same_effects, level: Level = "eye") -> tuple[Trial, ...]:
     """Three rooms: the thing straight ahead, at its own place, and absent."""
     ahead = Thing(thing.name, 0.0, thing.distance_cm, level)
-    return (Trial(room(ahead), judge), Trial(room(thing), judge), Trial(room(), judge))
+    return (Trial(drone_room(ahead), judge), Trial(drone_room(thing), judge), Trial(drone_room(), judge))
 
 
 # ---------------------------------------------------------------------- families
@@ -105,13 +105,16 @@ def _ahead_there_absent(thing: Thing, judge: Judge = same, level: Level = "eye")
 
 def _single(sampler: Sampler, make: Callable[[Sampler], Step], family: str) -> Case:
     step = make(sampler)
-    trials = (Trial(room(*step.things), same), *((Trial(room(), same),) if step.conditional else ()))
+    trials = (
+        Trial(drone_room(*step.things), same_effects),
+        *((Trial(drone_room(), same_effects),) if step.conditional else ()),
+    )
     names = [thing.name for thing in step.things]
-    scene = scene_text(sampler, without=tuple(names)) if sampler.chance(0.5) else ""
-    return case(sampler, family, step.words, step.plan, trials, scene=scene)
+    scene = drone_scene_text(sampler, without=tuple(names)) if sampler.chance(0.5) else ""
+    return drone_case(sampler, family, step.words, step.plan, trials, scene=scene)
 
 
-def find(sampler: Sampler) -> Case:
+def drone_find(sampler: Sampler) -> Case:
     """Find an object and go there. Often it is out of view."""
     name = _object_name(sampler)
     task = sampler.phrase("find", x=name, a=sampler.with_article(name))
@@ -119,60 +122,66 @@ def find(sampler: Sampler) -> Case:
     scene = (
         ""
         if sampler.chance(0.3)
-        else scene_text(sampler, *([name] if sampler.chance(often) else []), without=(name,))
+        else drone_scene_text(sampler, *([name] if sampler.chance(often) else []), without=(name,))
     )
-    return case(
+    return drone_case(
         sampler,
         "find",
         task,
         f"?s('{name}')==True{{g('{name}')}}",
-        _ahead_there_absent(somewhere(sampler, name)),
+        _ahead_there_absent(thing_somewhere(sampler, name)),
         scene=scene,
     )
 
 
-def go_to(sampler: Sampler) -> Case:
+def drone_go_to(sampler: Sampler) -> Case:
     """Go to an object: at once if it is in the scene, otherwise look for it first."""
     name = _object_name(sampler)
     here = sampler.chance(0.6)
     task = sampler.phrase("go to", x=name)
     if here:
-        trials: tuple[Trial, ...] = (Trial(room(Thing(name, 15.0, 300.0)), same),)
-        return case(sampler, "go to", task, f"g('{name}');", trials, scene=scene_text(sampler, name))
-    scene = scene_text(sampler, without=(name,)) if sampler.chance(0.6) else ""
-    return case(
+        trials: tuple[Trial, ...] = (Trial(drone_room(Thing(name, 15.0, 300.0)), same_effects),)
+        return drone_case(
+            sampler, "go to", task, f"g('{name}');", trials, scene=drone_scene_text(sampler, name)
+        )
+    scene = drone_scene_text(sampler, without=(name,)) if sampler.chance(0.6) else ""
+    return drone_case(
         sampler,
         "go to",
         task,
         f"?s('{name}')==True{{g('{name}')}}",
-        _ahead_there_absent(somewhere(sampler, name)),
+        _ahead_there_absent(thing_somewhere(sampler, name)),
         scene=scene,
     )
 
 
-def face(sampler: Sampler) -> Case:
+def drone_face(sampler: Sampler) -> Case:
     """Turn to an object in view, or come closer to it."""
     name = _object_name(sampler)
-    trials = (Trial(room(Thing(name, sampler.choose((-30.0, 20.0, 35.0)), 300.0)), same),)
+    trials = (Trial(drone_room(Thing(name, sampler.choose((-30.0, 20.0, 35.0)), 300.0)), same_effects),)
     if sampler.chance(0.6):
         task = sampler.phrase("face", x=name)
-        return case(sampler, "face", task, f"o('{name}');", trials, scene=scene_text(sampler, name))
+        return drone_case(
+            sampler, "face", task, f"o('{name}');", trials, scene=drone_scene_text(sampler, name)
+        )
     task = sampler.phrase("closer", x=name)
-    return case(sampler, "face", task, f"o('{name}');a();", trials, scene=scene_text(sampler, name))
+    return drone_case(
+        sampler, "face", task, f"o('{name}');a();", trials, scene=drone_scene_text(sampler, name)
+    )
 
 
-def question(sampler: Sampler) -> Case:
+def drone_question(sampler: Sampler) -> Case:
     """Answer whether an object is in the room, or in view."""
     name = _object_name(sampler)
     if sampler.chance(0.5):
         task = sampler.phrase("in the room?", x=name, a=sampler.with_article(name))
-        scene = scene_text(sampler, without=(name,)) if sampler.chance(0.6) else ""
-        return case(
+        scene = drone_scene_text(sampler, without=(name,)) if sampler.chance(0.6) else ""
+        return drone_case(
             sampler,
             "question",
             task,
             f"?s('{name}')==True{YES_NO}",
-            _ahead_there_absent(somewhere(sampler, name), answered),
+            _ahead_there_absent(thing_somewhere(sampler, name), same_answer),
             scene=scene,
             command=False,
         )
@@ -180,13 +189,15 @@ def question(sampler: Sampler) -> Case:
     scene = (
         ""
         if sampler.chance(0.4)
-        else scene_text(sampler, *([name] if sampler.chance(0.5) else []), without=(name,))
+        else drone_scene_text(sampler, *([name] if sampler.chance(0.5) else []), without=(name,))
     )
-    trials = (Trial(room(Thing(name)), answered), Trial(room(), answered))
-    return case(sampler, "question", task, f"?iv('{name}')==True{YES_NO}", trials, scene=scene, command=False)
+    trials = (Trial(drone_room(Thing(name)), same_answer), Trial(drone_room(), same_answer))
+    return drone_case(
+        sampler, "question", task, f"?iv('{name}')==True{YES_NO}", trials, scene=scene, command=False
+    )
 
 
-def two_things(sampler: Sampler) -> Case:
+def drone_two_things(sampler: Sampler) -> Case:
     """Answer whether both objects, or either, are in view."""
     first, second = _two_names(sampler)
     both = sampler.chance(0.5)
@@ -200,22 +211,22 @@ def two_things(sampler: Sampler) -> Case:
         )
     plan = f"?iv('{first}'){'&' if both else '|'}iv('{second}'){YES_NO}"
     one, other = Thing(first, -10.0), Thing(second, 10.0)
-    trials = tuple(Trial(room(*things), answered) for things in ((one, other), (one,), (other,), ()))
+    trials = tuple(Trial(drone_room(*things), same_answer) for things in ((one, other), (one,), (other,), ()))
     scene = (
         ""
         if sampler.chance(0.4)
-        else scene_text(
+        else drone_scene_text(
             sampler, *(n for n in (first, second) if sampler.chance(0.5)), without=(first, second)
         )
     )
-    return case(sampler, "two things", task, plan, trials, scene=scene, command=False)
+    return drone_case(sampler, "two things", task, plan, trials, scene=scene, command=False)
 
 
-def above(sampler: Sampler) -> Case:
+def drone_above(sampler: Sampler) -> Case:
     """Look on top of furniture: go up first."""
     name, surface = _object_name(sampler), sampler.from_table(WORDS.surfaces)
     high = Thing(name, 10.0, 200.0, "high")
-    trials = (Trial(room(high), same), Trial(room(), same))
+    trials = (Trial(drone_room(high), same_effects), Trial(drone_room(), same_effects))
     slots = {"x": name, "a": sampler.with_article(name), "f": surface}
     kind = sampler.choose(("photo", "ask", "ask", "go", "check"))
     if kind == "photo":
@@ -227,19 +238,19 @@ def above(sampler: Sampler) -> Case:
     elif kind == "ask":
         task = sampler.phrase("above?", **slots)
         plan = f"mu(40);?iv('{name}')==True{YES_NO}"
-        trials = (Trial(room(high), answered), Trial(room(), answered))
+        trials = (Trial(drone_room(high), same_answer), Trial(drone_room(), same_answer))
     else:
         task = sampler.phrase("above, go", **slots)
         plan = f"mu(40);?s('{name}')==True{{g('{name}')}}"
-    scene = "" if sampler.chance(0.4) else scene_text(sampler, surface, without=(name,))
-    return case(sampler, "above", task, plan, trials, scene=scene, command=kind not in ("ask", "check"))
+    scene = "" if sampler.chance(0.4) else drone_scene_text(sampler, surface, without=(name,))
+    return drone_case(sampler, "above", task, plan, trials, scene=scene, command=kind not in ("ask", "check"))
 
 
-def below(sampler: Sampler) -> Case:
+def drone_below(sampler: Sampler) -> Case:
     """Look under furniture: go down first."""
     name, cover = _object_name(sampler), sampler.from_table(WORDS.unders)
     low = Thing(name, sampler.choose((-10.0, 0.0, 15.0)), 200.0, "low")
-    trials = (Trial(room(low), same), Trial(room(), same))
+    trials = (Trial(drone_room(low), same_effects), Trial(drone_room(), same_effects))
     slots = {"x": name, "a": sampler.with_article(name), "f": cover}
     if sampler.chance(0.65):
         task = sampler.phrase("below", **slots)
@@ -247,22 +258,29 @@ def below(sampler: Sampler) -> Case:
     else:
         task = sampler.phrase("below?", **slots)
         plan = f"md(40);?iv('{name}')==True{YES_NO}"
-        trials = (Trial(room(low), answered), Trial(room(), answered))
-    scene = "" if sampler.chance(0.4) else scene_text(sampler, cover, without=(name,))
-    return case(sampler, "below", task, plan, trials, scene=scene, command=False)
+        trials = (Trial(drone_room(low), same_answer), Trial(drone_room(), same_answer))
+    scene = "" if sampler.chance(0.4) else drone_scene_text(sampler, cover, without=(name,))
+    return drone_case(sampler, "below", task, plan, trials, scene=scene, command=False)
 
 
-def tool(sampler: Sampler) -> Case:
+def drone_tool(sampler: Sampler) -> Case:
     """Find an object for a purpose. Only the camera can tell which object fits."""
     purpose, name = sampler.from_table(WORDS.needs)
     task = sampler.phrase("tool", p=purpose)
     thing = Thing(name, sampler.choose((-60.0, 0.0, 90.0, 170.0)), 250.0, "eye", (purpose,))
     plan = f"_1=sa('{purpose}');?_1!=False{{g(_1)}}"
-    scene = scene_text(sampler, without=(name,)) if sampler.chance(0.6) else ""
-    return case(sampler, "tool", task, plan, (Trial(room(thing), same), Trial(room(), same)), scene=scene)
+    scene = drone_scene_text(sampler, without=(name,)) if sampler.chance(0.6) else ""
+    return drone_case(
+        sampler,
+        "tool",
+        task,
+        plan,
+        (Trial(drone_room(thing), same_effects), Trial(drone_room(), same_effects)),
+        scene=scene,
+    )
 
 
-def loops(sampler: Sampler) -> Case:
+def drone_loops(sampler: Sampler) -> Case:
     """Repeat steps, fly far in parts, or fly a shape."""
     times = sampler.choose((2, 3, 4, 5) if sampler.split == "train" else (3, 4, 6))
     count = sampler.choose((str(times), drone_steps.NUMBERS[times]))
@@ -289,22 +307,22 @@ def loops(sampler: Sampler) -> Case:
         pictures = sampler.choose((4, 6, 8, 3))
         task = sampler.phrase("directions", n=pictures)
         plan = f"{pictures}{{tp();tc({360 // pictures})}}"
-    return case(
+    return drone_case(
         sampler,
         "loops",
         task,
         plan,
-        (Trial(room(), same),),
-        scene=scene_text(sampler) if sampler.chance(0.4) else "",
+        (Trial(drone_room(), same_effects),),
+        scene=drone_scene_text(sampler) if sampler.chance(0.4) else "",
     )
 
 
-def several(sampler: Sampler) -> Case:
+def drone_several(sampler: Sampler) -> Case:
     """Do two or three steps in order."""
     step_count = sampler.choose((2, 3, 3) if sampler.training else (2, 2, 3, 3))
     steps: list[Step] = []
     while len(steps) < step_count:
-        step = drone_steps.any_step(sampler)
+        step = drone_steps.any_drone_step(sampler)
         if steps and (
             step.kind == steps[-1].kind
             or any(step.kind.split()[-1] == other.kind.split()[-1] for other in steps if other.things)
@@ -318,15 +336,17 @@ def several(sampler: Sampler) -> Case:
     if sampler.chance(0.25):
         task = ". ".join(f"{step.words[0].upper()}{step.words[1:]}" for step in steps)
     things = tuple(thing for step in steps for thing in step.things)
-    trials = [Trial(room(*things), same)]
+    trials = [Trial(drone_room(*things), same_effects)]
     if things:
-        trials.append(Trial(room(), same))
+        trials.append(Trial(drone_room(), same_effects))
     names = tuple(thing.name for thing in things)
-    scene = scene_text(sampler, without=names) if sampler.chance(0.4) else ""
-    return case(sampler, "several", task, "".join(step.plan for step in steps), tuple(trials), scene=scene)
+    scene = drone_scene_text(sampler, without=names) if sampler.chance(0.4) else ""
+    return drone_case(
+        sampler, "several", task, "".join(step.plan for step in steps), tuple(trials), scene=scene
+    )
 
 
-def when(sampler: Sampler) -> Case:
+def drone_when(sampler: Sampler) -> Case:
     """Do a step on a condition."""
     name = _object_name(sampler)
     near, away = Thing(name, 0.0, 60.0), Thing(name, 0.0, 300.0)
@@ -335,37 +355,43 @@ def when(sampler: Sampler) -> Case:
         cm = sampler.choose((100, 150, 200) if sampler.split == "train" else (120, 150))
         words = sampler.choose((f"{cm} cm", f"{cm / 100:g} m", f"{cm / 100:g} metres"))
         task = sampler.phrase("near", x=name, d=words)
-        trials = (Trial(room(near), same), Trial(room(away), same))
-        return case(
+        trials = (Trial(drone_room(near), same_effects), Trial(drone_room(away), same_effects))
+        return drone_case(
             sampler,
             "when",
             task,
             f"?od('{name}')<{cm}{{mb(50)}}",
             trials,
-            scene=scene_text(sampler, name),
+            scene=drone_scene_text(sampler, name),
             command=False,
         )
     do = sampler.choose(
-        (drone_steps.photo, drone_steps.say, drone_steps.turn, drone_steps.move, drone_steps.wait)
+        (
+            drone_steps.photo_step,
+            drone_steps.say_step,
+            drone_steps.turn_step,
+            drone_steps.move_step,
+            drone_steps.wait_step,
+        )
     )(sampler)
-    trials = (Trial(room(near), same), Trial(room(), same))
+    trials = (Trial(drone_room(near), same_effects), Trial(drone_room(), same_effects))
     statement = do.plan.rstrip(";")
     if kind == "seen":
         task = sampler.phrase("if", x=name, a=sampler.with_article(name), s=do.words)
         plan = f"?iv('{name}')==True{{{statement}}}"
     else:
-        other = sampler.choose((drone_steps.say, drone_steps.turn, drone_steps.move))(sampler)
+        other = sampler.choose((drone_steps.say_step, drone_steps.turn_step, drone_steps.move_step))(sampler)
         task = sampler.phrase("if else", x=name, a=sampler.with_article(name), s=do.words, o=other.words)
         plan = f"?iv('{name}')==True{{{do.plan}->True}}{other.plan}"
     scene = (
-        scene_text(sampler, *([name] if sampler.chance(0.3) else []), without=(name,))
+        drone_scene_text(sampler, *([name] if sampler.chance(0.3) else []), without=(name,))
         if sampler.chance(0.4)
         else ""
     )
-    return case(sampler, "when", task, plan, trials, scene=scene, command=False)
+    return drone_case(sampler, "when", task, plan, trials, scene=scene, command=False)
 
 
-def probe(sampler: Sampler) -> Case:
+def drone_probe(sampler: Sampler) -> Case:
     """Ask the camera a question about an object in view."""
     pattern, answer = sampler.from_table(WORDS.questions)
     text = ""
@@ -377,14 +403,14 @@ def probe(sampler: Sampler) -> Case:
     task = f"{text[0].upper()}{text[1:]}?"
     if sampler.chance(0.3):
         task = sampler.phrase("probe", q=text)
-    trials = (Trial(room(Thing(name), facts=((words[-3:], answer),)), answered),)
-    return case(
+    trials = (Trial(drone_room(Thing(name), facts=((words[-3:], answer),)), same_answer),)
+    return drone_case(
         sampler,
         "probe",
         task,
         plan,
         trials,
-        scene=scene_text(sampler, name) if sampler.chance(0.7) else "",
+        scene=drone_scene_text(sampler, name) if sampler.chance(0.7) else "",
         command=False,
     )
 
@@ -392,7 +418,7 @@ def probe(sampler: Sampler) -> Case:
 # ---------------------------------------------------------------------- threats and re-plans
 
 
-def escaped(reference: Scene, world: Scene) -> str:
+def drone_escaped(reference: Scene, world: Scene) -> str:
     """The drone ends farther from the threat and never came nearer to it."""
     if not isinstance(world, DroneWorld):
         return "no drone"
@@ -435,7 +461,7 @@ def _kind(name: str, plan: str) -> str:
     return "animal" if plan.startswith("mu(100)") else name
 
 
-def evade(sampler: Sampler) -> Case:
+def drone_evade(sampler: Sampler) -> Case:
     """Avoid something that approaches."""
     name, plan = _threat(sampler)
     way, (aside, bearing) = sampler.choose([("", ESCAPES[""])] * 3 + list(ESCAPES.items())[1:])
@@ -444,30 +470,30 @@ def evade(sampler: Sampler) -> Case:
         task = sampler.phrase("comes from", a=sampler.with_article(name), x=name, w=way)
     else:
         task = sampler.phrase("comes", a=sampler.with_article(name), x=name)
-    trials = (Trial(room(Thing(name, bearing, CLOSE_CM)), escaped),)
-    return case(
+    trials = (Trial(drone_room(Thing(name, bearing, CLOSE_CM)), drone_escaped),)
+    return drone_case(
         sampler,
         "evade",
         task,
         plan,
         trials,
-        scene=scene_text(sampler, name) if sampler.chance(0.5) else "",
+        scene=drone_scene_text(sampler, name) if sampler.chance(0.5) else "",
         command=False,
     )
 
 
-def replan(sampler: Sampler) -> Case:
+def drone_replan(sampler: Sampler) -> Case:
     """The last plan failed: make the next one from what was done."""
     before = [
-        drone_steps.move(sampler),
-        sampler.choose((drone_steps.turn, drone_steps.photo, drone_steps.wait))(sampler),
+        drone_steps.move_step(sampler),
+        sampler.choose((drone_steps.turn_step, drone_steps.photo_step, drone_steps.wait_step))(sampler),
     ]
     failed_plan = "".join(step.plan for step in before)
     kind = sampler.choose(
         ("rest", "rest", "danger", "danger", "danger", "danger", "danger", "blocked", "blocked", "lost")
     )
     if kind == "rest":
-        extra = drone_steps.move(sampler)
+        extra = drone_steps.move_step(sampler)
         steps = [*before, *([extra] if extra.kind != before[0].kind and sampler.chance(0.6) else [])]
         parts = [step.plan for step in steps]
         cut = sampler.rng.randrange(1, len(parts))
@@ -480,7 +506,7 @@ def replan(sampler: Sampler) -> Case:
             "".join(parts[:cut]),
             goal,
             "".join(parts[cut:]),
-            (Trial(room(), same),),
+            (Trial(drone_room(), same_effects),),
         )
     if kind == "danger":
         name, plan = _threat(sampler)
@@ -499,7 +525,7 @@ def replan(sampler: Sampler) -> Case:
             done,
             goal,
             plan,
-            (Trial(room(Thing(name, 0.0, CLOSE_CM)), escaped),),
+            (Trial(drone_room(Thing(name, 0.0, CLOSE_CM)), drone_escaped),),
             name,
         )
     if kind == "blocked":
@@ -511,7 +537,7 @@ def replan(sampler: Sampler) -> Case:
             ),
         )
         goal = sampler.phrase("blocked", x=name)
-        trials = (Trial(room(Thing(name, 0.0, 400.0)), partial(_went_around, name)),)
+        trials = (Trial(drone_room(Thing(name, 0.0, 400.0)), partial(_went_around, name)),)
         forward = f"mf({sampler.choose((200, 300, 400))});"
         done = sampler.choose(("nothing", forward + " in part"))
         return _replan_case(
@@ -527,7 +553,7 @@ def replan(sampler: Sampler) -> Case:
     name = _object_name(sampler)
     reason = sampler.phrase("lost, why", x=name)
     goal = sampler.phrase("lost")
-    trials = (Trial(room(Thing(name, 90.0, 250.0, "high")), same),)
+    trials = (Trial(drone_room(Thing(name, 90.0, 250.0, "high")), same_effects),)
     return _replan_case(
         sampler,
         f"?s('{name}')==True{{g('{name}')}}",
@@ -543,8 +569,8 @@ def _random_statement(sampler: Sampler) -> str:
     """A random statement."""
     name = _object_name(sampler)
     statements = (
-        drone_steps.move(sampler).plan,
-        drone_steps.turn(sampler).plan,
+        drone_steps.move_step(sampler).plan,
+        drone_steps.turn_step(sampler).plan,
         f"s('{name}');",
         f"g('{name}');",
         "tp();",
@@ -574,7 +600,7 @@ def _replan_case(
     *names: str,
 ) -> Case:
     """A case with the history in the task, as in the paper, or in its own field."""
-    scene = scene_text(sampler, *names) if sampler.chance(0.5) else ""
+    scene = drone_scene_text(sampler, *names) if sampler.chance(0.5) else ""
     if sampler.chance(0.5):
         task = sampler.phrase("again, in the task", p=plan, r=reason, d=done.rstrip(";"), g=goal)
         return Case(NAME, "re-plan", task, new, trials, scene)
@@ -585,86 +611,86 @@ def _replan_case(
 # ---------------------------------------------------------------------- refusals
 
 
-def unsafe(sampler: Sampler) -> Case:
+def drone_unsafe(sampler: Sampler) -> Case:
     """Refuse: the task would hurt a person or break an object."""
     who = sampler.from_table(sampler.choose((WORDS.people, WORDS.people, WORDS.animals)))
     thing = _object_name(sampler)
     someone = sampler.chance(0.7)
     task = sampler.phrase("unsafe, someone" if someone else "unsafe, something", w=who, x=thing)
-    scene = scene_text(sampler, *([who] if sampler.chance(0.5) else [])) if sampler.chance(0.5) else ""
-    return case(
+    scene = drone_scene_text(sampler, *([who] if sampler.chance(0.5) else [])) if sampler.chance(0.5) else ""
+    return drone_case(
         sampler,
         "unsafe",
         task,
         UNSAFE,
-        (Trial(room(Thing(who), Thing(thing, 30.0)), refused),),
+        (Trial(drone_room(Thing(who), Thing(thing, 30.0)), case_refused),),
         scene=scene,
         refusal=True,
     )
 
 
-def unclear(sampler: Sampler) -> Case:
+def drone_unclear(sampler: Sampler) -> Case:
     """Refuse: the task is unclear, or a drone cannot do it."""
     if sampler.chance(0.55):
         task = sampler.phrase("unclear")
-        return case(
+        return drone_case(
             sampler,
             "unclear",
             task,
             UNCLEAR,
-            (Trial(room(), refused),),
-            scene=scene_text(sampler) if sampler.chance(0.5) else "",
+            (Trial(drone_room(), case_refused),),
+            scene=drone_scene_text(sampler) if sampler.chance(0.5) else "",
             refusal=True,
             command=False,
         )
     task = sampler.phrase("unable", x=_object_name(sampler))
-    return case(
+    return drone_case(
         sampler,
         "unable",
         task,
         UNABLE,
-        (Trial(room(), refused),),
-        scene=scene_text(sampler) if sampler.chance(0.5) else "",
+        (Trial(drone_room(), case_refused),),
+        scene=drone_scene_text(sampler) if sampler.chance(0.5) else "",
         refusal=True,
     )
 
 
-MOVE = partial(_single, make=drone_steps.move, family="move")
-TURN = partial(_single, make=drone_steps.turn, family="turn")
-PHOTO = partial(_single, make=drone_steps.find_photo, family="photo")
+MOVE = partial(_single, make=drone_steps.move_step, family="move")
+TURN = partial(_single, make=drone_steps.turn_step, family="turn")
+PHOTO = partial(_single, make=drone_steps.find_photo_step, family="photo")
 
 FAMILIES: Mapping[Callable[[Sampler], Case], float] = {
-    find: 10,
-    go_to: 8,
-    face: 4,
-    question: 9,
-    two_things: 6,
-    above: 7,
-    below: 6,
-    tool: 6,
+    drone_find: 10,
+    drone_go_to: 8,
+    drone_face: 4,
+    drone_question: 9,
+    drone_two_things: 6,
+    drone_above: 7,
+    drone_below: 6,
+    drone_tool: 6,
     MOVE: 9,
     TURN: 6,
     PHOTO: 5,
-    partial(_single, make=drone_steps.wait, family="wait"): 2,
-    partial(_single, make=drone_steps.say, family="say"): 2,
-    loops: 4,
-    several: 22,
-    when: 6,
-    probe: 5,
-    evade: 10,
-    replan: 18,
-    unsafe: 13,
-    unclear: 13,
+    partial(_single, make=drone_steps.wait_step, family="wait"): 2,
+    partial(_single, make=drone_steps.say_step, family="say"): 2,
+    drone_loops: 4,
+    drone_several: 22,
+    drone_when: 6,
+    drone_probe: 5,
+    drone_evade: 10,
+    drone_replan: 18,
+    drone_unsafe: 13,
+    drone_unclear: 13,
 }
 """Weight of each family."""
 
 TRAINING_FACTORS: Mapping[Callable[[Sampler], Case], float] = {
-    several: 1.5,
-    loops: 2.0,
+    drone_several: 1.5,
+    drone_loops: 2.0,
     MOVE: 1.4,
     TURN: 1.6,
     PHOTO: 1.6,
-    when: 1.4,
-    two_things: 1.3,
+    drone_when: 1.4,
+    drone_two_things: 1.3,
 }
 """Factors on the weights of families that an adapter trained without them got wrong most."""

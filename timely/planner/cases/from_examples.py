@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.planner.cases.case import Case, Scene, Trial, refused_by, same_calls
+from timely.planner.cases.case import Case, Scene, Trial, plan_refuses, same_plan_calls
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.text_noise import add_noise
 from timely.planner.cases.vocabulary import WORDS, Split
 from timely.plans.language.interpreter import Invocation, Plain
-from timely.plans.language.parser import parse
+from timely.plans.language.parser import parse_plan
 from timely.plans.language.syntax import Call, Program
-from timely.plans.object_names import fitting
+from timely.plans.object_names import fitting_object_names
 from timely.plans.skill_set import NUMERIC, Example, SkillSet
 
 MAX_REPEATS = 200
@@ -84,9 +84,9 @@ def _case(sampler: Sampler, skills: SkillSet, example: Example) -> Case:
         def world() -> Scene:
             return CallRecorder(skills, yes)
 
-        return Trial(world, same_calls)
+        return Trial(world, same_plan_calls)
 
-    refusal = refused_by(example.plan)
+    refusal = plan_refuses(example.plan)
     task = add_noise(sampler, example.task, example.plan, command=not example.task.endswith("?"))
     return Case(
         skills.name,
@@ -101,17 +101,17 @@ def _case(sampler: Sampler, skills: SkillSet, example: Example) -> Case:
 
 
 def _first_skill(example: Example, skills: SkillSet) -> str:
-    return next(iter(parse(example.plan, skills).calls())).skill
+    return next(iter(parse_plan(example.plan, skills).calls())).skill
 
 
 def _fill_slots(sampler: Sampler, skills: SkillSet, example: Example) -> Example:
     """The example with other objects and numbers in its slots; in training sometimes as written."""
     if sampler.split == "train" and sampler.chance(CHANCE_AS_WRITTEN):
         return example
-    program = parse(example.plan, skills)
+    program = parse_plan(example.plan, skills)
     variant = _numbers(sampler, skills, program, _objects(sampler, skills, program, example))
     try:
-        parse(variant.plan, skills)
+        parse_plan(variant.plan, skills)
     except TimelyError:  # a slot in an unusual place, for instance after an apostrophe
         return example
     return variant
@@ -150,7 +150,7 @@ def _usable_names(skills: SkillSet, names: Sequence[str]) -> list[str]:
     for skill in skills.skills:
         for argument in skill.arguments:
             if argument.type == "object":
-                fits = set(fitting(kept, argument))
+                fits = set(fitting_object_names(kept, argument))
                 kept = [name for name in kept if name in fits]
     return kept if len(kept) > MIN_NAMES else list(names)
 

@@ -9,7 +9,7 @@ from lrtrace.compose.tasks import TASKS
 from lrtrace.profiles import find_profile
 from timely.core.errors import EngineFailed, TimelyError, UnknownName
 from timely.planner.cases import arm_tasks, drone_tasks
-from timely.planner.cases.case import Case, failure
+from timely.planner.cases.case import Case, case_failure
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.vocabulary import Split
 from timely.plans.language.parser import SegmentParser
@@ -17,8 +17,8 @@ from timely.plans.skill_library import find_skill_set
 from timely.plans.validation import check_segment
 
 DRAWN: Mapping[str, Callable[[Sampler], Case]] = {
-    drone_tasks.NAME: drone_tasks.draw_case,
-    arm_tasks.NAME: arm_tasks.draw_case,
+    drone_tasks.NAME: drone_tasks.draw_drone_case,
+    arm_tasks.NAME: arm_tasks.draw_arm_case,
 }
 """Skill sets with a generator of their own. ``from_examples`` makes cases for all others."""
 
@@ -28,7 +28,7 @@ PAPER_TASKS = frozenset(task.task.lower().rstrip(".!") for task in TASKS.values(
 """Wordings of the benchmark. No case has them, so that a planner never saw them before it is measured."""
 
 
-def generate(
+def generate_cases(
     skill_set: str,
     split: Split,
     seed: int,
@@ -68,7 +68,7 @@ def generate(
         keys.add(key)
         try:
             check_segment(case.plan, skills, profile, parser_state=SegmentParser(skills))
-            problem = failure(case, case.plan, skills)
+            problem = case_failure(case, case.plan, skills)
         except TimelyError as error:
             problem = str(error)
         if problem:

@@ -28,7 +28,7 @@ def check_pattern(pattern: str) -> str:
 
 
 @cache
-def expand(pattern: str) -> tuple[str, ...]:
+def expand_wording(pattern: str) -> tuple[str, ...]:
     """All wordings of a pattern, in order.
 
     >>> expand("(go|fly) there(| now).")

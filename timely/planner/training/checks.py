@@ -7,7 +7,7 @@ from typing import Any
 
 from timely.core.errors import InvalidInput
 from timely.planner.cases.case import Case
-from timely.plans.grammar import grammar
+from timely.plans.grammar import plan_grammar
 from timely.plans.object_names import names_in, names_of_plan
 from timely.plans.skill_set import SkillSet
 
@@ -25,7 +25,9 @@ class Acceptor:
         self._xgrammar: Any = xgrammar
         # This check works on bytes, so any vocabulary is enough.
         letters = xgrammar.TokenizerInfo([*map(chr, range(32, 127)), "</s>"], stop_token_ids=[95])
-        self._rules: Any = xgrammar.GrammarCompiler(letters, max_threads=1).compile_grammar(grammar(skills))
+        self._rules: Any = xgrammar.GrammarCompiler(letters, max_threads=1).compile_grammar(
+            plan_grammar(skills)
+        )
 
     def accepts(self, plan: str) -> bool:
         """The grammar accepts the whole plan."""

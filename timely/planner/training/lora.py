@@ -24,7 +24,7 @@ PREFIX = "base_model.model."
 NOT_AN_ADAPTER = "is no adapter that this version can read"
 
 
-def attach(model: Any, rank: int, alpha: int, seed: int) -> dict[str, Any]:
+def attach_adapter(model: Any, rank: int, alpha: int, seed: int) -> dict[str, Any]:
     """Put an adapter on every linear layer of ``LAYERS``; A random by ``seed``, B zero, so nothing changes yet.
 
     Returns:
@@ -106,7 +106,7 @@ def _product() -> Any:
     return Product
 
 
-def save(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int) -> None:
+def save_adapter(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int) -> None:
     """Write the adapter: weights (bfloat16) and configuration."""
     import torch
     from safetensors.torch import save_file
@@ -135,7 +135,7 @@ def save(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int) -> Non
     write_file(folder / CONFIG, json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
-def read(folder: Path) -> tuple[dict[str, Any], float]:
+def read_adapter(folder: Path) -> tuple[dict[str, Any], float]:
     """Weights by name, and the scale of their product.
 
     Raises:
@@ -164,7 +164,7 @@ def read(folder: Path) -> tuple[dict[str, Any], float]:
     return weights, alpha / rank
 
 
-def load(folder: Path, trained: Mapping[str, Any]) -> None:
+def load_adapter(folder: Path, trained: Mapping[str, Any]) -> None:
     """Copy an adapter's weights into tensors from ``attach``.
 
     Raises:
@@ -172,7 +172,7 @@ def load(folder: Path, trained: Mapping[str, Any]) -> None:
     """
     import torch
 
-    weights, scale = read(folder)
+    weights, scale = read_adapter(folder)
     if {name: value.shape for name, value in weights.items()} != {
         name: value.shape for name, value in trained.items()
     }:
@@ -182,7 +182,7 @@ def load(folder: Path, trained: Mapping[str, Any]) -> None:
             parameter.copy_(weights[name].float() * (scale if ".lora_B." in name else 1.0))
 
 
-def merge(model: Any, folder: Path) -> None:
+def merge_adapter_weights(model: Any, folder: Path) -> None:
     """Add an adapter to the weights of a plain model, in place.
 
     Raises:
@@ -190,7 +190,7 @@ def merge(model: Any, folder: Path) -> None:
     """
     import torch
 
-    weights, scale = read(folder)
+    weights, scale = read_adapter(folder)
     parameters = dict(model.named_parameters())
     names = sorted(name.removesuffix(".lora_A.weight") for name in weights if name.endswith(".lora_A.weight"))
     if len(names) * 2 != len(weights):
@@ -209,7 +209,7 @@ def merge(model: Any, folder: Path) -> None:
             target.copy_((target.float() + scale * (b.float() @ a)).to(target.dtype))
 
 
-def quicken(model: Any) -> None:
+def quicken_norms(model: Any) -> None:
     """Replace the norms by torch's own: the same numbers in one call instead of six."""
     import torch
 

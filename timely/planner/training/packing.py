@@ -39,7 +39,7 @@ class Pack:
     targets: list[int]
 
 
-def tokens_of(tokenizer: Any, system: str, user: str, plan: str) -> Tokens:
+def training_tokens(tokenizer: Any, system: str, user: str, plan: str) -> Tokens:
     """As the server templates a prompt, and as a model continues it."""
     return Tokens(
         tuple(prompt_ids(tokenizer, system, user)),
@@ -52,7 +52,7 @@ def prompt_ids(tokenizer: Any, system: str, user: str) -> list[int]:
     return encoder_of(tokenizer).encode(system, user)
 
 
-def pack(examples: Sequence[Tokens]) -> Pack:
+def pack_examples(examples: Sequence[Tokens]) -> Pack:
     """All of them in one sequence."""
     common = _common([example.prompt for example in examples])
     result = Pack(list(examples[0].prompt[:common]), list(range(common)), [common], [], [])
@@ -78,7 +78,7 @@ def _common(prompts: Sequence[tuple[int, ...]]) -> int:
     return most
 
 
-def inputs(packed: Pack, device: str) -> dict[str, Any]:
+def packed_inputs(packed: Pack, device: str) -> dict[str, Any]:
     """The model's arguments: ids and positions (1, L); ``spans`` for ``attention``."""
     import torch
 
@@ -95,11 +95,11 @@ def register_attention() -> str:
     """Make ``attention`` known to transformers; the name to ask for it by."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register("timely_packed", attention)
+    AttentionInterface.register("timely_packed", packed_attention)
     return "timely_packed"
 
 
-def attention(
+def packed_attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, spans: Sequence[int] = (), **_: Any
 ) -> tuple[Any, None]:
     """Attention of a pack: the common beginning to itself, each example to the beginning and to itself.

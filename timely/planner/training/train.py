@@ -15,7 +15,13 @@ from timely.core.errors import InvalidInput
 from timely.core.files import replaced_file
 from timely.planner.cases.case import Case
 from timely.planner.training import lora
-from timely.planner.training.packing import Tokens, inputs, pack, register_attention, tokens_of
+from timely.planner.training.packing import (
+    Tokens,
+    pack_examples,
+    packed_inputs,
+    register_attention,
+    training_tokens,
+)
 from timely.plans.skill_set import SkillSet
 
 STATE = "state.pt"
@@ -77,7 +83,7 @@ class Source:
     cases: Iterator[Case]
 
 
-def train(
+def train_planner(
     base: Path,
     sources: Sequence[Source],
     out: Path,
@@ -105,9 +111,9 @@ def train(
         torch.set_num_threads(options.threads)
     tokenizer = AutoTokenizer.from_pretrained(base)
     model = _loaded(base, options.device)
-    trained = lora.attach(model, options.rank, options.alpha, options.seed)
+    trained = lora.attach_adapter(model, options.rank, options.alpha, options.seed)
     if start is not None:
-        lora.load(start, trained)
+        lora.load_adapter(start, trained)
     optimiser = _Optimiser(trained, options.rate)
     out.mkdir(parents=True, exist_ok=True)
     signature = _signature(options, sources, start)
@@ -124,7 +130,7 @@ def train(
         losses.append(_step(model, batches, options.device))
         optimiser.step(_schedule(step, options))
         if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == options.steps:
-            lora.save(out, trained, options.rank, options.alpha)
+            lora.save_adapter(out, trained, options.rank, options.alpha)
             _save(out, signature, step + 1, losses, optimiser)
         if progress:
             progress(StepDone(step + 1, options.steps, losses[-1], time.perf_counter() - began))
@@ -132,7 +138,7 @@ def train(
     return sum(recent) / len(recent)
 
 
-def repeated(cases: Sequence[Case], seed: int) -> Iterator[Case]:
+def repeated_cases(cases: Sequence[Case], seed: int) -> Iterator[Case]:
     """A fixed list of cases without end, in another order each round."""
     rng = random.Random(f"repeat {seed}")
     while True:
@@ -143,7 +149,7 @@ def repeated(cases: Sequence[Case], seed: int) -> Iterator[Case]:
 
 def _tokens(tokenizer: Any, skills: SkillSet, case: Case) -> Tokens:
     prompt = case.prompt(skills)
-    return tokens_of(tokenizer, prompt.system, prompt.user, case.plan)
+    return training_tokens(tokenizer, prompt.system, prompt.user, case.plan)
 
 
 def _loaded(base: Path, device: str) -> Any:
@@ -152,7 +158,7 @@ def _loaded(base: Path, device: str) -> Any:
 
     name = register_attention()
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16, attn_implementation=name)
-    lora.quicken(model)
+    lora.quicken_norms(model)
     return model.to(device)
 
 
@@ -160,11 +166,11 @@ def _step(model: Any, batches: Sequence[Sequence[Tokens]], device: str) -> float
     """Gradients of one step; the mean loss over all plan tokens."""
     import torch
 
-    packs = [pack(batch) for batch in batches]
+    packs = [pack_examples(batch) for batch in batches]
     total = sum(len(packed.targets) for packed in packs)
     loss_sum = 0.0
     for packed in packs:
-        hidden = model.model(**inputs(packed, device), use_cache=False).last_hidden_state[0]
+        hidden = model.model(**packed_inputs(packed, device), use_cache=False).last_hidden_state[0]
         # Only where a plan's token comes next: the vocabulary is a fifth of the model.
         logits = model.lm_head(hidden[torch.tensor(packed.predicts, device=device)])
         targets = torch.tensor(packed.targets, device=device)

@@ -35,7 +35,7 @@ class Token(NamedTuple):
     end: int
 
 
-def tokens(text: str) -> Iterator[Token]:
+def plan_tokens(text: str) -> Iterator[Token]:
     """The tokens of ``text``.
 
     Raises:
@@ -46,22 +46,22 @@ def tokens(text: str) -> Iterator[Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             what = "text without its closing quote" if text[at] in "'\"" else f"unexpected {text[at]!r}"
-            raise InvalidInput(what, where=place(text, at))
+            raise InvalidInput(what, where=place_in_plan(text, at))
         kind = match.lastgroup
         at = match.end()
         if kind == "number" and match.end() - match.start() > MAX_DIGITS:
-            raise InvalidInput("number with too many digits", where=place(text, match.start()))
+            raise InvalidInput("number with too many digits", where=place_in_plan(text, match.start()))
         if kind != "space":
             yield Token(cast(Kind, kind), match.group(), match.start(), at)
 
 
-def place(text: str, at: int) -> str:
+def place_in_plan(text: str, at: int) -> str:
     """Describes a place in a plan: the character's number and the text there."""
     shown = text[at : at + MAX_SHOWN]
     return f"character {at}, at {shown!r}" if shown else f"character {at}, at the end"
 
 
-def unquote(text: str) -> str:
+def unquote_plan_text(text: str) -> str:
     """The text of a quoted string. ``\\n`` and ``\\t`` are as in Python; another escaped character is itself."""
     inside = text[1:-1]
     if "\\" not in inside:
@@ -69,7 +69,7 @@ def unquote(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), inside, flags=re.DOTALL)
 
 
-def quote(text: str) -> str:
+def quote_plan_text(text: str) -> str:
     """``text`` as a plan literal, in single quotes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
     return f"'{escaped}'"

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
-from timely.plans.language.lexer import Token, place, tokens, unquote
+from timely.plans.language.lexer import Token, place_in_plan, plan_tokens, unquote_plan_text
 from timely.plans.language.syntax import (
     Assign,
     Block,
@@ -117,7 +117,7 @@ class SegmentParser:
         if self._position + len(segment) > MAX_PLAN_CHARS:
             raise InvalidInput(f"plan is longer than {MAX_PLAN_CHARS} characters", where="plan")
         self.just_closed = []
-        reader = _Reader(self, segment, list(tokens(segment)))
+        reader = _Reader(self, segment, list(plan_tokens(segment)))
         calls = reader.statements()
         self._position += len(segment)
         return calls
@@ -198,7 +198,7 @@ class _Reader:
     def error(self, message: str) -> InvalidInput:
         token = self.peek()
         at = token.at if token else len(self.text)
-        where = place(self.text, at)
+        where = place_in_plan(self.text, at)
         start = self.parser.position
         return InvalidInput(
             message, where=f"{where}, in the segment from character {start}" if start else where
@@ -329,7 +329,7 @@ class _Reader:
         if token.kind == "number":
             return _number(token.text)
         if token.kind == "string":
-            return unquote(token.text)
+            return unquote_plan_text(token.text)
         if token.kind == "variable":
             return self.variable(token)
         if token.kind == "name":
@@ -403,7 +403,7 @@ def _number(text: str) -> int | float:
     return float(text) if "." in text else int(text)
 
 
-def parse(text: str, skill_set: SkillSet) -> Program:
+def parse_plan(text: str, skill_set: SkillSet) -> Program:
     """Parse a whole plan.
 
     Raises:
@@ -426,6 +426,6 @@ def calls_in(segment_text: str, skill_set: SkillSet) -> list[Call]:
     return SegmentParser(skill_set, fragment=True).feed(segment_text)
 
 
-def flatten(program: Program) -> list[Call]:
+def plan_calls(program: Program) -> list[Call]:
     """Every call of a plan, in the order written."""
     return list(calls_of(program.body))

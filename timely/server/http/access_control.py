@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from timely.core.errors import NotAllowed, TimelyError
 from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
 from timely.server.access.sessions import COOKIE, Sessions
-from timely.server.problems import from_error, problem
+from timely.server.problems import http_problem, problem_from_error
 
 OPEN_PATHS = frozenset({"/healthz", "/", "/v1/session"})
 """Answered without a principal: health, the live page without data, and the start of its session."""
@@ -53,11 +53,11 @@ class AccessControl:
             _check_origin(headers)
             principal = self._principal(headers, scope["method"])
         except TimelyError as error:
-            await from_error(error).response({"Connection": "close"})(scope, receive, send)
+            await problem_from_error(error).response({"Connection": "close"})(scope, receive, send)
             return
         if principal is None and scope["path"] not in OPEN_PATHS:
             detail = "send Authorization: Bearer TOKEN with the token of a principal"
-            refusal = problem("not_authenticated", detail, "Authorization")
+            refusal = http_problem("not_authenticated", detail, "Authorization")
             await refusal.response({"WWW-Authenticate": "Bearer"})(scope, receive, send)
             return
         scope.setdefault("state", {})["principal"] = principal

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from timely.core.errors import InvalidInput, TooLarge
-from timely.server.problems import from_validation
+from timely.server.problems import problem_from_validation
 from timely.server.tasks.request import ReportBody
 
 Model = TypeVar("Model")
@@ -24,7 +24,7 @@ async def read_body(request: Request, model: type[Model]) -> Model:
     Raises:
         InvalidInput: names the first field that is wrong. HTTPException: the body is not declared as JSON.
     """
-    return validate(TypeAdapter(model), await read_json(request))
+    return validate_body(TypeAdapter(model), await read_json(request))
 
 
 async def read_reports(request: Request, limit: int) -> list[ReportBody]:
@@ -35,7 +35,7 @@ async def read_reports(request: Request, limit: int) -> list[ReportBody]:
     """
     value = await read_json(request)
     if not isinstance(value, list):
-        return [validate(REPORT, value)]
+        return [validate_body(REPORT, value)]
     if len(value) > limit:
         raise TooLarge(f"{len(value)} reports; the limit is {limit}", where="reports")
     if not value:
@@ -43,7 +43,7 @@ async def read_reports(request: Request, limit: int) -> list[ReportBody]:
     reports = []
     for index, item in enumerate(value):
         try:
-            reports.append(validate(REPORT, item))
+            reports.append(validate_body(REPORT, item))
         except InvalidInput as error:
             raise InvalidInput(error.message, where=f"{index}.{error.where}") from error
     return reports
@@ -58,10 +58,10 @@ async def read_json(request: Request) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, f"send application/json, not {kind[:80] or 'nothing named'}")
-    return decode(await request.body())
+    return decode_body(await request.body())
 
 
-def decode(body: bytes) -> Any:
+def decode_body(body: bytes) -> Any:
     """Decode JSON strictly: no NaN or Infinity, no key twice, bounded nesting.
 
     Raises:
@@ -82,7 +82,7 @@ def decode(body: bytes) -> Any:
         raise InvalidInput(f"not JSON: {str(error)[:200]}", where="body") from error
 
 
-def validate(model: TypeAdapter[Model], value: object) -> Model:
+def validate_body(model: TypeAdapter[Model], value: object) -> Model:
     """``value`` as an instance of the model.
 
     Raises:
@@ -91,7 +91,7 @@ def validate(model: TypeAdapter[Model], value: object) -> Model:
     try:
         return model.validate_python(value)
     except ValidationError as error:
-        raise from_validation(error) from error
+        raise problem_from_validation(error) from error
 
 
 def body_schema(model: type[object], *, many: int = 0) -> dict[str, Any]:

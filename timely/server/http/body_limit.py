@@ -7,7 +7,7 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from timely.core.errors import Overloaded, TimelyError, TooLarge
-from timely.server.problems import Problem, from_error
+from timely.server.problems import Problem, problem_from_error
 from timely.server.settings import ServerSettings
 
 DRAIN_BYTES = 64 * 1024 * 1024
@@ -41,7 +41,7 @@ class BodyLimit:
             await timeout.response({"Connection": "close"})(scope, receive, send)
             return
         except TimelyError as error:
-            await from_error(error).response({"Connection": "close"})(scope, receive, send)
+            await problem_from_error(error).response({"Connection": "close"})(scope, receive, send)
             return
         else:
 

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from timely.core.errors import EngineFailed
-from timely.server.catalogue import look_up
+from timely.server.catalogue import look_up_entry
 from timely.server.http.access_control import principal_of
 from timely.server.http.bodies import body_schema, read_body
-from timely.server.http.status import snapshot
-from timely.server.problems import problem
+from timely.server.http.status import status_snapshot
+from timely.server.problems import http_problem
 from timely.server.tasks.request import DisciplineBody
 from timely.server.tasks.service import TaskService
 from timely.server.telemetry.metrics import CONTENT_TYPE
@@ -26,7 +26,7 @@ METRICS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(service: TaskService) -> APIRouter:
+def info_router(service: TaskService) -> APIRouter:
     """The routes of one task service."""
     routes = APIRouter(tags=["server"])
     catalogue = service.catalogue
@@ -39,7 +39,9 @@ def router(service: TaskService) -> APIRouter:
     @routes.get("/v1/skill_sets/{name}")
     async def skill_set(name: str) -> JSONResponse:
         """One skill set: skills, arguments, units, the fixed parts of its prompt."""
-        return JSONResponse((await look_up(catalogue.skill_set(name), "path.name")).model_dump(mode="json"))
+        return JSONResponse(
+            (await look_up_entry(catalogue.skill_set(name), "path.name")).model_dump(mode="json")
+        )
 
     @routes.get("/v1/robot_profiles")
     async def robot_profiles() -> JSONResponse:
@@ -49,7 +51,9 @@ def router(service: TaskService) -> APIRouter:
     @routes.get("/v1/robot_profiles/{name}")
     async def robot_profile(name: str) -> JSONResponse:
         """One robot profile: limits and execution times."""
-        return JSONResponse((await look_up(catalogue.profile(name), "path.name")).model_dump(mode="json"))
+        return JSONResponse(
+            (await look_up_entry(catalogue.profile(name), "path.name")).model_dump(mode="json")
+        )
 
     async def discipline_list() -> JSONResponse:
         infos = await service.engine.disciplines()
@@ -71,7 +75,7 @@ def router(service: TaskService) -> APIRouter:
     @routes.get("/v1/status")
     async def status(request: Request) -> JSONResponse:
         """What the live page shows, as data; of tasks, those that the principal may see."""
-        return JSONResponse(await snapshot(service, principal_of(request)))
+        return JSONResponse(await status_snapshot(service, principal_of(request)))
 
     @routes.get("/metrics", response_class=Response, responses=METRICS)
     async def metrics(request: Request) -> Response:
@@ -88,11 +92,11 @@ def router(service: TaskService) -> APIRouter:
     async def health() -> JSONResponse:
         """200 while tasks are taken and the engine answers, else 503."""
         if service.stopping:
-            return problem("shutting_down", "the server is shutting down").response()
+            return http_problem("shutting_down", "the server is shutting down").response()
         try:
             stats = await service.engine.stats()
         except EngineFailed as error:
-            failed = problem("engine_failed", error.message, error.where)
+            failed = http_problem("engine_failed", error.message, error.where)
             return failed.with_status(503).response()
         return JSONResponse({"status": "ok", "engine": stats.engine, "uptime_s": round(service.uptime_s, 3)})
 

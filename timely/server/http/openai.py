@@ -20,10 +20,10 @@ from timely.core.errors import InvalidInput, TimelyError, Unsupported
 from timely.disciplines.predictors.request_annotator import Arrival
 from timely.server.access.principals import Principal
 from timely.server.http.access_control import principal_of_scope
-from timely.server.http.bodies import decode
+from timely.server.http.bodies import decode_body
 from timely.server.http.openai_request import KEY, MAX_TEXT_CHARS, check_fields, hints_of, text_of
-from timely.server.problems import from_error
-from timely.server.tasks.request import time_utility
+from timely.server.problems import problem_from_error
+from timely.server.tasks.request import utility_from_wire
 from timely.server.tasks.service import TaskService
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
@@ -58,7 +58,7 @@ class OpenAIEndpoints:
                 return
             body: bytes = message.get("body", b"")  # Whole: ``BodyLimit`` has read it.
             size = len(body)
-            data = await _off_loop(decode, body, size)
+            data = await _off_loop(decode_body, body, size)
             del body, message
             principal = principal_of_scope(scope)
             choices = self._checked(data, principal)
@@ -81,7 +81,7 @@ class OpenAIEndpoints:
                 ]
                 await inner({**scope, "headers": headers}, _replayed(content, receive), send)
         except TimelyError as error:
-            await from_error(error).response()(scope, receive, send)
+            await problem_from_error(error).response()(scope, receive, send)
 
     def _engine_app(self, path: str) -> ASGIApp:
         # Looked up each time: an engine may have its application only once it has started.
@@ -112,7 +112,7 @@ class OpenAIEndpoints:
                 text,
                 hints.get("urgency"),
                 hints.get("expected_tokens"),
-                hurry="tuf" in hints and time_utility(hints["tuf"]).urgent,
+                hurry="tuf" in hints and utility_from_wire(hints["tuf"]).urgent,
             )
         )
         hints["task_id"] = name

@@ -8,8 +8,17 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from timely.core.errors import InvalidInput, NotAllowed, TooLarge
 from timely.server.access.principals import Principal
-from timely.server.http.bodies import validate
-from timely.server.tasks.request import MAX_TOKENS, STRICT, Label, Name, Tuf, Urgency, time_utility, tuf
+from timely.server.http.bodies import validate_body
+from timely.server.tasks.request import (
+    MAX_TOKENS,
+    STRICT,
+    Label,
+    Name,
+    Tuf,
+    Urgency,
+    utility_from_wire,
+    utility_to_wire,
+)
 
 KEY = "timely"
 """The field of a body that holds the scheduler's hints."""
@@ -107,15 +116,15 @@ def hints_of(data: dict[str, Any], principal: Principal) -> dict[str, Any]:
             raise InvalidInput("must be an object beside fields of its own", where=f"{KEY}.tuf")
         fields["tuf"] = {**nested, **flat}
     try:
-        hints = validate(HINTS, fields)
+        hints = validate_body(HINTS, fields)
     except InvalidInput as error:
         raise InvalidInput(error.message, where=f"{KEY}.{error.where}") from error
     claims = principal.claims
     result = {name: value for name, value in hints.model_dump(exclude={"tuf"}).items() if value is not None}
     if hints.tuf is not None:
-        result["tuf"] = tuf(claims.utility(hints.tuf))
+        result["tuf"] = utility_to_wire(claims.utility(hints.tuf))
     elif principal.named:
-        result["tuf"] = tuf(claims.utility(time_utility("normal")))
+        result["tuf"] = utility_to_wire(claims.utility(utility_from_wire("normal")))
     if hints.urgency is not None:
         result["urgency"] = claims.urgency(hints.urgency)
     if hints.priority is not None:

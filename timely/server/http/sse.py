@@ -116,7 +116,7 @@ class StopEvents(_Stream):
                 yield chunks
 
 
-def resume_point(header: str | None, events: TaskEvents) -> int:
+def sse_resume_point(header: str | None, events: TaskEvents) -> int:
     """The event id after which a reader continues, from its ``Last-Event-ID``.
 
     Raises:

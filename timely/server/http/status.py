@@ -20,7 +20,7 @@ TIMELINE_S = 60.0
 MAX_TIMELINE_TASKS = 200
 
 
-async def snapshot(service: TaskService, principal: Principal) -> dict[str, Any]:
+async def status_snapshot(service: TaskService, principal: Principal) -> dict[str, Any]:
     """Data of the live page and of ``GET /v1/status``; times are seconds from now unless named otherwise.
 
     Raises:

@@ -8,17 +8,17 @@ from fastapi.responses import JSONResponse, Response
 from timely.core.errors import InvalidInput
 from timely.server.http.access_control import principal_of
 from timely.server.http.bodies import body_schema, read_body, read_reports
-from timely.server.http.sse import EVENTS, EventStream, resume_point
+from timely.server.http.sse import EVENTS, EventStream, sse_resume_point
 from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest, UrgencyBody
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
-from timely.server.tasks.task_events import encode
+from timely.server.tasks.task_events import encode_task_event
 
 ACCEPTED_ID = 1
 """Id of the event ``accepted``."""
 
 
-def router(service: TaskService) -> APIRouter:
+def task_router(service: TaskService) -> APIRouter:
     """The routes of one task service."""
     routes = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
@@ -38,7 +38,7 @@ def router(service: TaskService) -> APIRouter:
     async def events(task_id: str, request: Request) -> Response:
         """Follow a task from the start, or from after the event named in ``Last-Event-ID``."""
         task = service.visible(task_id, principal_of(request))
-        after = resume_point(request.headers.get("last-event-id"), task.events)
+        after = sse_resume_point(request.headers.get("last-event-id"), task.events)
         return EventStream(service, task, after=after)
 
     @routes.post(
@@ -88,7 +88,7 @@ def router(service: TaskService) -> APIRouter:
 
 def _stream(service: TaskService, task: Task) -> EventStream:
     """The response to a request for a plan; its first event has the task's token."""
-    first = encode(ACCEPTED_ID, "accepted", task.accepted(with_token=True))
+    first = encode_task_event(ACCEPTED_ID, "accepted", task.accepted(with_token=True))
     return EventStream(service, task, after=ACCEPTED_ID, first=first)
 
 

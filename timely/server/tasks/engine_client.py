@@ -12,7 +12,7 @@ from timely.core.clock import Clock
 from timely.core.errors import EngineFailed, TimelyError, TooLarge
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import DisciplineInfo
-from timely.disciplines.requirements import reads
+from timely.disciplines.requirements import discipline_reads
 from timely.engines.base import Engine, EngineStats
 from timely.server.settings import ServerSettings
 
@@ -116,7 +116,8 @@ class EngineClient:
     async def reads(self, name: str) -> frozenset[str]:
         """The predictable fields of a request that a discipline reads; none for a discipline that is not listed."""
         return next(
-            (reads(info) for info in await self._discipline_infos() if info.name == name), frozenset()
+            (discipline_reads(info) for info in await self._discipline_infos() if info.name == name),
+            frozenset(),
         )
 
     async def _discipline_infos(self) -> tuple[DisciplineInfo, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from timely.core.clock import AsyncClock, wait_until
 from timely.core.errors import Conflict, InvalidInput, Overloaded
-from timely.server.tasks.task_events import KEEPALIVE, encode
+from timely.server.tasks.task_events import KEEPALIVE, encode_task_event
 
 Acknowledgement = Literal["halted", "at_rest", "unknown"]
 """``halted``: the driver latched the stop and gave the halt command. ``at_rest``: the robot was seen at rest."""
@@ -52,7 +52,7 @@ class FleetStop:
         self._stop: _Stop | None = None
         self._followers: dict[object, frozenset[str]] = {}
         self._sequence = 0
-        self._last = encode(0, "clear", {})
+        self._last = encode_task_event(0, "clear", {})
         self._changed = asyncio.Event()
         self._acknowledged = asyncio.Event()
 
@@ -179,6 +179,6 @@ class FleetStop:
 
     def _publish(self, name: str, data: dict[str, Any]) -> None:
         self._sequence += 1
-        self._last = encode(self._sequence, name, data)
+        self._last = encode_task_event(self._sequence, name, data)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import cast
 
-from timely.core.clock import AsyncClock, at_most, wait_until
+from timely.core.clock import AsyncClock, give_up_after, wait_until
 from timely.core.errors import EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
@@ -68,7 +68,7 @@ class TaskLifecycle:
         # The client has no open event stream yet, and may never have one.
         task.grace = asyncio.create_task(self._expect_reader(task))
         self._count_live()
-        async with at_most(self._settings.admission_wait_s):
+        async with give_up_after(self._settings.admission_wait_s):
             await task.answered.wait()
         if task.refusal is not None:
             self.settle(task)
@@ -125,7 +125,7 @@ class TaskLifecycle:
         if task.state != "generating" or task.over.is_set():
             return
         if task.stopping:
-            async with at_most(2 * self._settings.engine_timeout_s):
+            async with give_up_after(2 * self._settings.engine_timeout_s):
                 await task.over.wait()
             return
         task.stopping = True
@@ -136,7 +136,7 @@ class TaskLifecycle:
             log.warning("task %s: %s", task.task_id, error)
             cancelled = False
         if cancelled:
-            async with at_most(self._settings.engine_timeout_s):
+            async with give_up_after(self._settings.engine_timeout_s):
                 await task.over.wait()
         if not task.over.is_set() and task.pump is not None:
             task.pump.cancel()

@@ -14,12 +14,12 @@ INTERRUPTED = "it was interrupted"
 CUT = "... "
 
 
-def follow_up(old: Task, change: ReplanRequest, task_id: str) -> TaskRequest:
+def replan_request(old: Task, change: ReplanRequest, task_id: str) -> TaskRequest:
     """The request for the new plan: the old one with the changes, and the history of the attempt."""
     updates = {
         "task": change.task or old.request.task,
         "scene": old.request.scene if change.scene is None else change.scene,
-        "history": history_of(old, change),
+        "history": replan_history(old, change),
         "tuf": change.tuf,
         "urgency": change.urgency,
         "deadline_s": change.deadline_s,
@@ -32,17 +32,17 @@ def follow_up(old: Task, change: ReplanRequest, task_id: str) -> TaskRequest:
     return old.request.model_copy(update=updates)
 
 
-def history_of(old: Task, change: ReplanRequest, max_chars: int = MAX_HISTORY_CHARS) -> str:
+def replan_history(old: Task, change: ReplanRequest, max_chars: int = MAX_HISTORY_CHARS) -> str:
     """What was planned, why it ended and what was executed, in the words the shipped planner was trained on."""
     reason = change.reason.strip() or _failure(old) or INTERRUPTED
-    executed = executed_of(old, change) or NOTHING
+    executed = executed_segments(old, change) or NOTHING
     plan = "".join(segment.text for segment in old.track.segments) or NOTHING
     # The end says more about where the robot is than the beginning.
     room = max(0, (max_chars - len(reason) - 64) // 2)
     return f"plan {_tail(plan, room)} failed because {reason}; executed so far: {_tail(executed, room)}"
 
 
-def executed_of(old: Task, change: ReplanRequest) -> str:
+def executed_segments(old: Task, change: ReplanRequest) -> str:
     """What was executed of the plan and of those that it replaced."""
     if change.executed is not None:
         return change.executed

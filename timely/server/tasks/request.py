@@ -52,7 +52,7 @@ TUF_CLASSES: Mapping[str, TimeUtility] = {"normal": NORMAL, "urgent": URGENT}
 """Time-utility functions that have a name."""
 
 
-def time_utility(value: object) -> TimeUtility:
+def utility_from_wire(value: object) -> TimeUtility:
     """A time-utility function from its wire form: a class, or an object where ``cutoff_s`` may stand for ``alpha``.
 
     Raises:
@@ -83,7 +83,7 @@ def time_utility(value: object) -> TimeUtility:
     return TimeUtility.from_cutoff(flat.ert_s, cutoff_s, flat.beta)
 
 
-def tuf(utility: TimeUtility) -> dict[str, float]:
+def utility_to_wire(utility: TimeUtility) -> dict[str, float]:
     """The wire form of a time-utility function."""
     return {"ert_s": utility.ert_s, "alpha": utility.alpha, "beta": utility.beta}
 
@@ -144,7 +144,7 @@ Token = Annotated[
     str, Field(pattern=TOKEN_PATTERN, description="chosen by the client; by default by the server")
 ]
 Seconds = Annotated[float, Field(ge=0, le=1e6, strict=True)]
-Tuf = Annotated[TimeUtility, PlainValidator(time_utility), WithJsonSchema(_TUF_SCHEMA)]
+Tuf = Annotated[TimeUtility, PlainValidator(utility_from_wire), WithJsonSchema(_TUF_SCHEMA)]
 Urgency = Annotated[int, Field(ge=0, le=4, description="0 is the most urgent"), Integral]
 Deadline = Annotated[float, Field(gt=0, le=86_400, description="the server gives up after so long, seconds")]
 TaskText = Annotated[

@@ -23,7 +23,7 @@ from timely.server.tasks.engine_client import EngineClient
 from timely.server.tasks.fleet_stop import Acknowledgement, FleetStop
 from timely.server.tasks.lifecycle import TaskLifecycle
 from timely.server.tasks.recorder import TaskRecorder
-from timely.server.tasks.replanning import executed_of, follow_up
+from timely.server.tasks.replanning import executed_segments, replan_request
 from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest
 from timely.server.tasks.task import Ending, Task
 from timely.server.tasks.task_table import TaskTable
@@ -220,8 +220,10 @@ class TaskService:
         old.replanned_as = new_id = self.tasks.free_id(change.id)
         try:
             await self.lifecycle.discard(old, Ending("cancelled", "", f"re-planned as {new_id}"))
-            request = follow_up(old, change, new_id)
-            return await self.submit(request, principal, replaced=old, executed=executed_of(old, change))
+            request = replan_request(old, change, new_id)
+            return await self.submit(
+                request, principal, replaced=old, executed=executed_segments(old, change)
+            )
         except TimelyError:
             old.replanned_as = None
             raise

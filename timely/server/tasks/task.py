@@ -17,8 +17,8 @@ from timely.plans.language.syntax import Call, Operation, Value, Variable
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.plans.validation import check_segment
-from timely.server.problems import problem
-from timely.server.tasks.request import TaskRequest, tuf
+from timely.server.problems import http_problem
+from timely.server.tasks.request import TaskRequest, utility_to_wire
 from timely.server.tasks.task_events import TaskEvents
 
 Outcome = Literal["complete", "cancelled", "failed", "unsafe_segment", "engine_failed", "refused", "expired"]
@@ -41,7 +41,7 @@ class Ending:
 
     def problem(self) -> dict[str, Any]:
         """As problem details."""
-        return problem(self.code, self.detail, self.where).body()
+        return http_problem(self.code, self.detail, self.where).body()
 
 
 @dataclass(eq=False, slots=True)
@@ -158,7 +158,7 @@ class Task:
             "agent": self.request.agent,
             "skill_set": self.skill_set.name,
             "robot": self.profile.name,
-            "tuf": tuf(self.request.tuf),
+            "tuf": utility_to_wire(self.request.tuf),
             "network_s": self.network_s,
             "replans": self.replans,
         }
@@ -214,7 +214,7 @@ class Task:
             "history": request.history,
             "replans": self.replans,
             "replanned_as": self.replanned_as,
-            "tuf": tuf(request.tuf),
+            "tuf": utility_to_wire(request.tuf),
             "age_s": _number(now - self.arrival_s),
             "plan": self.plan,
             "segments": [

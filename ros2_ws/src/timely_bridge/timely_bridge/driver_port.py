@@ -20,7 +20,13 @@ from rclpy.action import ActionClient
 from rclpy.lifecycle import LifecycleNode
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_robots.ros.rclpy_utils import LATCHED, assumed_handle, new_goal_id, send_goal, without_debug_lines
+from timely_robots.ros.rclpy_utils import (
+    LATCHED,
+    assumed_goal_handle,
+    new_goal_id,
+    send_goal,
+    without_debug_lines,
+)
 
 from timely.client import Segment
 from timely_bridge.interfaces import Execution, SentSegment
@@ -256,7 +262,7 @@ class DriverPort:
         for sent, mine in list(self._goals.items()):
             if mine.handle is None and mine.since_s < late_s:
                 mine.assumed = True
-                self._follow(sent, mine, assumed_handle(self._client, mine.goal_id))
+                self._follow(sent, mine, assumed_goal_handle(self._client, mine.goal_id))
 
     def _lose(self, message: str) -> None:
         for sent in list(self._goals):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.utility import TimeUtility
-from timely_bridge.error_codes import TaskEnded, owner_of
+from timely_bridge.error_codes import TaskEnded, ros_code_owner
 
 CANCEL_CODES = (ErrorCode.CANCELLED, ErrorCode.PREEMPTED, ErrorCode.FLEET_STOPPED, ErrorCode.BRIDGE_INACTIVE)
 """The goal was ended on request; nothing failed."""
@@ -100,4 +100,4 @@ def _outcome(ended: TaskEnded | None, began: bool) -> str:
         return "complete"
     if ended.code in CANCEL_CODES:
         return "cancelled"
-    return "refused" if owner_of(ended.code) == "goal" and not began else "failed"
+    return "refused" if ros_code_owner(ended.code) == "goal" and not began else "failed"

@@ -21,7 +21,7 @@ from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError, UnknownName
 from timely.core.utility import URGENT
-from timely_bridge.error_codes import TaskEnded, code_of, owner_of
+from timely_bridge.error_codes import TaskEnded, ros_code_of, ros_code_owner
 from timely_bridge.goals import TaskGoal, scene_with
 from timely_bridge.interfaces import Driver, PlanClient, PlanStream, SentSegment
 from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
@@ -179,7 +179,7 @@ class PlanRun:
         if isinstance(error, UnknownName) and self._stream is not None:
             return TaskEnded(ErrorCode.ENGINE_FAILED, "the server no longer has the task; was it restarted?")
         if isinstance(error, TimelyError):
-            return TaskEnded(code_of(error, server_url=self.context.server_url), str(error))
+            return TaskEnded(ros_code_of(error, server_url=self.context.server_url), str(error))
         if isinstance(error, TimeoutError):
             return TaskEnded(ErrorCode.SERVER_TIMEOUT, "the server did not answer in time")
         log.error("task %s", self.task_id, exc_info=error)
@@ -356,7 +356,7 @@ class PlanRun:
             async with asyncio.timeout(self.context.deadlines.cancel_s):
                 if stream is None:
                     # The server may have the task although its answer never came: the id is the bridge's own.
-                    if self.submitted and owner_of(ended.code) != "goal":
+                    if self.submitted and ros_code_owner(ended.code) != "goal":
                         await self.context.client.cancel(self.task_id)
                     return
                 try:

@@ -49,7 +49,7 @@ PRIMITIVES = {"double": "float64", "float": "float32", "boolean": "bool", "octet
 LINE = "=" * 80
 
 
-def definition(kind: Any) -> str:
+def mcap_definition(kind: Any) -> str:
     """The message definition of a generated type with those of all types in it, as MCAP wants it (``ros2msg``)."""
     texts: dict[str, str] = {}
     pending = [kind]
@@ -198,7 +198,7 @@ class RecorderNode(Node):
                 self._listen(f"/{robot}/{topic}", kind, qos)
 
     def _listen(self, topic: str, kind: Any, qos: QoSProfile) -> None:
-        name, schema = _name(kind), definition(kind)
+        name, schema = _name(kind), mcap_definition(kind)
 
         def keep(data: bytes) -> None:
             self.files.write(topic, name, schema, self.get_clock().now().nanoseconds, bytes(data))
@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     ended = stop_on_signals()
     try:
-        files = McapFiles(options.output, bounds_of(options.max_mb, options.max_files))
+        files = McapFiles(options.output, recording_bounds(options.max_mb, options.max_files))
     except TimelyError as error:
         sys.stderr.write(f"timely_record: {error}\n")
         return 2
@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if whole and not files.dropped else 1
 
 
-def bounds_of(max_mb: float, max_files: int) -> Bounds:
+def recording_bounds(max_mb: float, max_files: int) -> Bounds:
     """Bounds as given by a user.
 
     Raises:

@@ -21,7 +21,7 @@ from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError
 from timely_bridge.driver_port import DriverPort
-from timely_bridge.error_codes import TaskEnded, code_of, name_of
+from timely_bridge.error_codes import TaskEnded, ros_code_name, ros_code_of
 from timely_bridge.goal_run import GoalRun
 from timely_bridge.goals import RobotEntry, read_goal
 from timely_bridge.loop_thread import LoopThread
@@ -117,7 +117,7 @@ class RobotServer:
             self._finish(handle, TaskEnd("refused", error.code, error.message))
             return
         except TimelyError as error:
-            self._finish(handle, TaskEnd("refused", code_of(error), str(error)))
+            self._finish(handle, TaskEnd("refused", ros_code_of(error), str(error)))
             return
         mark_executing(handle)
         connection.on_task()
@@ -147,7 +147,7 @@ class RobotServer:
     def _finish(self, handle: ServerGoalHandle, end: TaskEnd) -> None:
         self.outcomes[end.outcome] += 1
         if end.code:
-            self.last_error = f"{name_of(end.code)}: {end.message}"
+            self.last_error = f"{ros_code_name(end.code)}: {end.message}"
             self._node.get_logger().info(f"{self.entry.name}: {end.outcome}, {self.last_error}")
         if self._server is None:
             return

@@ -29,7 +29,7 @@ from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import Spinner, isolated_context
 from timely_robots.ros.realtime import realtime_process
-from timely_robots.ros.shared_memory import clean as clean_shared_memory
+from timely_robots.ros.shared_memory import clean_dds_shared_memory as clean_shared_memory
 from timely_robots.ros.shutdown import stop_on_signals, stop_with_parent, wait_for_stop
 
 from timely.client import AsyncTimelyClient
@@ -38,7 +38,7 @@ from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet import Fleet, load_fleet
 from timely_bridge.interfaces import ClientFactory
 from timely_bridge.node import BridgeNode
-from timely_bridge.recorder import McapFiles, RecorderNode, bounds_of
+from timely_bridge.recorder import McapFiles, RecorderNode, recording_bounds
 
 SETTLE_S = 5.0
 START_S = 60.0
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             fleet = replace(fleet, server_url=options.server_url)
         recording = None
         if options.record is not None:
-            recording = McapFiles(options.record, bounds_of(options.record_mb, options.record_files))
+            recording = McapFiles(options.record, recording_bounds(options.record_mb, options.record_files))
         with contextlib.ExitStack() as while_running:
             processes = None
             if not options.one_process:

@@ -26,7 +26,13 @@ from rclpy.action import ActionClient
 from rclpy.node import Node
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
-from timely_robots.ros.rclpy_utils import Spinner, assumed_handle, isolated_context, new_goal_id, send_goal
+from timely_robots.ros.rclpy_utils import (
+    Spinner,
+    assumed_goal_handle,
+    isolated_context,
+    new_goal_id,
+    send_goal,
+)
 from timely_robots.ros.shutdown import stop_on_signals, stop_with_parent
 
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
@@ -114,7 +120,7 @@ class Player(Node):
                 self._taken(robot, task, handle)
 
         # An acceptance can get lost while bridge and player are still finding each other.
-        self.unanswered[name] = (now, lambda: taken(assumed_handle(client, goal_id)))
+        self.unanswered[name] = (now, lambda: taken(assumed_goal_handle(client, goal_id)))
         send_goal(client, goal, goal_id=goal_id).add_done_callback(lambda future: taken(future.result()))
 
     def _taken(self, robot: str, task: Mapping[str, Any], handle: Any) -> None:
@@ -154,7 +160,7 @@ def _plain(result: Any) -> dict[str, Any]:
     }
 
 
-def read_script(path: Path) -> tuple[list[dict[str, Any]], float]:
+def read_task_script(path: Path) -> tuple[list[dict[str, Any]], float]:
     """The tasks of a script, and until when they may begin (seconds).
 
     Raises:
@@ -177,7 +183,7 @@ def read_script(path: Path) -> tuple[list[dict[str, Any]], float]:
     return tasks, float(until_s)
 
 
-def play(
+def play_task_goals(
     tasks: Sequence[Mapping[str, Any]],
     stop: threading.Event,
     *,
@@ -216,8 +222,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.until_stdin_closes:
         stop_with_parent(stop)
     try:
-        tasks, until_s = read_script(options.script)
-        return 0 if play(tasks, stop, until_s=until_s, domain_id=options.domain_id) else 1
+        tasks, until_s = read_task_script(options.script)
+        return 0 if play_task_goals(tasks, stop, until_s=until_s, domain_id=options.domain_id) else 1
     except TimelyError as error:
         sys.stderr.write(f"timely_play: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1

@@ -17,7 +17,7 @@ from timely.plans.language.parser import calls_in
 from timely.plans.language.syntax import Call, Value
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
-from timely.plans.units import convert
+from timely.plans.units import convert_unit
 from timely.plans.validation import check_call, check_segment
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
@@ -41,7 +41,7 @@ class Interpreter(Protocol):
 
 
 @lru_cache(maxsize=64)
-def skill_set(name: str) -> SkillSet:
+def robot_skill_set(name: str) -> SkillSet:
     """The skill set of that name; never a path, because the name comes over the network.
 
     Raises:
@@ -53,7 +53,7 @@ def skill_set(name: str) -> SkillSet:
         raise MotionError(str(error), ErrorCode.UNKNOWN_NAME) from error
 
 
-def check(order: SegmentOrder, profile: RobotProfile) -> None:
+def check_robot_segment(order: SegmentOrder, profile: RobotProfile) -> None:
     """Refuse a segment that is not in its language or leaves the robot's limits, before anything moves.
 
     Raises:
@@ -64,7 +64,7 @@ def check(order: SegmentOrder, profile: RobotProfile) -> None:
             f"a segment has at most {MAX_SEGMENT_CHARS} characters, a task id {MAX_ID_CHARS}",
             ErrorCode.TOO_LARGE,
         )
-    skills = skill_set(order.skill_set)
+    skills = robot_skill_set(order.skill_set)
     try:
         calls = calls_in(order.text, skills)
     except InvalidInput as error:
@@ -77,7 +77,7 @@ def check(order: SegmentOrder, profile: RobotProfile) -> None:
         raise MotionError(str(error), ErrorCode.OUT_OF_LIMITS) from error
 
 
-def approve(call: SkillCall, skills: SkillSet, profile: RobotProfile) -> SkillCall:
+def approve_skill_call(call: SkillCall, skills: SkillSet, profile: RobotProfile) -> SkillCall:
     """One call as the robot takes it: checked once more, arguments in the units of the robot's profile.
 
     A plan can compute arguments, so what the whole segment was checked for may not be what runs.
@@ -98,7 +98,7 @@ def approve(call: SkillCall, skills: SkillSet, profile: RobotProfile) -> SkillCa
     for argument, value in zip(skill.arguments, call.args, strict=True):
         unit = limits[argument.name].unit if argument.name in limits else argument.unit
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            args.append(convert(value, argument.unit, unit))
+            args.append(convert_unit(value, argument.unit, unit))
         else:
             args.append(value)
     return SkillCall(call.skill, tuple(args), call.text)
@@ -111,9 +111,9 @@ def _allowed(skill: str, text: str, profile: RobotProfile) -> None:
         )
 
 
-def interpreter(name: str, perform: Perform) -> Interpreter:
+def robot_interpreter(name: str, perform: Perform) -> Interpreter:
     """A fresh interpreter for a task in the skill set of that name."""
-    skills = skill_set(name)
+    skills = robot_skill_set(name)
     return ProseReader(skills, perform) if skills.language == "text" else PlanInterpreter(skills, perform)
 
 

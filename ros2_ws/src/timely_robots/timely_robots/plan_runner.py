@@ -32,7 +32,7 @@ class PlanRunner:
 
     def check(self, order: SegmentOrder) -> None:
         """See ``SegmentRunner``."""
-        language.check(order, self._robot.profile)
+        language.check_robot_segment(order, self._robot.profile)
 
     def execute(self, motion: Motion, executed: list[str]) -> str | None:
         """See ``SegmentRunner``."""
@@ -40,7 +40,7 @@ class PlanRunner:
         self._motion = (motion, executed)
         try:
             if order.index == 0:
-                self._interpreters[order.task_id] = language.interpreter(order.skill_set, self._perform)
+                self._interpreters[order.task_id] = language.robot_interpreter(order.skill_set, self._perform)
                 while len(self._interpreters) > REMEMBERED_TASKS:
                     self._interpreters.popitem(last=False)
             plan = self._interpreters.get(order.task_id)
@@ -62,7 +62,9 @@ class PlanRunner:
             raise MotionError("no segment is being executed", ErrorCode.DRIVER_INTERNAL)
         motion, executed = self._motion
         motion.check()
-        call = language.approve(call, language.skill_set(motion.order.skill_set), self._robot.profile)
+        call = language.approve_skill_call(
+            call, language.robot_skill_set(motion.order.skill_set), self._robot.profile
+        )
         if self._guard is not None:
             self._guard(call, motion)
         executed.append(call.text)

@@ -53,7 +53,7 @@ def open_robot(name: str, entry: Mapping[str, Any], speed: float = 1.0) -> Stand
         robot.profile = load_profile(str(entry.get("profile", "")))
         skill_set = str(entry.get("skill_set", ""))
         if skill_set:
-            language.skill_set(skill_set)
+            language.robot_skill_set(skill_set)
         robot.connect(CONNECT_S)
     except (LRTraceError, MotionError) as error:
         raise RuntimeError(str(error)) from error

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.cli.bench.options import DefaultSystem, log, require_package, split_names
+from timely.cli.bench.options import DefaultSystem, log_progress, require_package, split_names
 from timely.cli.bench.tables import make_console, show_table
 from timely.cli.output import JsonFile, write_json
-from timely.core.cpu_latency import for_measurement
+from timely.core.cpu_latency import wake_latency_for_measurement
 
 ROBOT_COUNTS = (1, 10, 30)
 READINGS = ("rss_mb", "files", "threads", "children")
@@ -32,7 +32,7 @@ def ros(
     from timely_ros_bench.latency import measure_latency
 
     console = make_console(json_file)
-    latency_us, setting = for_measurement(default_system)
+    latency_us, setting = wake_latency_for_measurement(default_system)
     console.print(setting)
     result: dict[str, Any] = {"wake_latency_us": latency_us, "robots": {}}
     for count in robots or ROBOT_COUNTS:
@@ -58,7 +58,7 @@ def stop(
     require_package("rclpy")
     from timely_ros_bench.stop import measure_stop
 
-    result = measure_stop(robots, repetitions, seed=seed, say=log)
+    result = measure_stop(robots, repetitions, seed=seed, say=log_progress)
     write_json(json_file, result)
     first, rest = result["first_command_ms"], result["at_rest_s"]
     rows = [
@@ -87,7 +87,7 @@ def faults(
     require_package("rclpy")
     from timely_ros_bench.faults import measure_faults
 
-    result = measure_faults(count, seed, fleet=split_names(robots), say=log)
+    result = measure_faults(count, seed, fleet=split_names(robots), say=log_progress)
     write_json(json_file, result)
     counts = {**result["violations"], "lost tasks": result["lost_tasks"]}
     console = make_console(json_file)
@@ -104,9 +104,9 @@ def soak(
 ) -> None:
     """Run two robots for a long, accelerated time. Exit code 1 if memory grows or a task is left."""
     require_package("rclpy")
-    from timely_ros_bench.soak import measure
+    from timely_ros_bench.soak import measure_soak
 
-    result = measure(minutes, speed, say=log)
+    result = measure_soak(minutes, speed, say=log_progress)
     write_json(json_file, result)
     rows = [
         (name, *(" to ".join(str(value) for value in reading[what]) for what in READINGS))

@@ -29,7 +29,7 @@ from typing import Any
 from timely_bridge.fleet import Fleet, fleet_of
 
 from timely.core.child_process import START_S, ChildProcess, module_command, stop_event
-from timely.core.cpu_latency import AS_THEY_LIKE, PARAMETER, for_measurement
+from timely.core.cpu_latency import AS_THEY_LIKE, PARAMETER, wake_latency_for_measurement
 from timely.core.errors import EngineFailed, TimelyError
 from timely.core.files import write_file
 
@@ -251,7 +251,7 @@ def _ask(robots: int, segments: int, seed: int) -> None:
     from timely_interfaces.action import ExecuteTask
     from timely_robots.ros.rclpy_utils import (
         Spinner,
-        assumed_handle,
+        assumed_goal_handle,
         isolated_context,
         new_goal_id,
         send_goal,
@@ -282,7 +282,7 @@ def _ask(robots: int, segments: int, seed: int) -> None:
                 handle.get_result_async().add_done_callback(ended)
 
         # An acceptance can get lost while bridge and clients are still finding each other.
-        unanswered[index] = (time.monotonic(), lambda: taken(assumed_handle(client, goal_id)))
+        unanswered[index] = (time.monotonic(), lambda: taken(assumed_goal_handle(client, goal_id)))
         sent = send_goal(client, ExecuteTask.Goal(task=TASK), goal_id=goal_id)
         sent.add_done_callback(lambda future: taken(future.result()))
 
@@ -337,7 +337,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _ask(options.robots[0], options.segments, options.seed)
         else:
             results = {}
-            latency_us, how = for_measurement(options.default_system)
+            latency_us, how = wake_latency_for_measurement(options.default_system)
             print(how, flush=True)
             for robots in options.robots:
                 results[str(robots)] = one = measure_latency(

@@ -41,7 +41,7 @@ GROWTH_MB, GROWTH = 3.0, 0.02
 """Memory is flat if the median of the last quarter exceeds that of the second by no more than this."""
 
 
-def measure(
+def measure_soak(
     minutes: float = 24.0,
     speed: float = 40.0,
     *,

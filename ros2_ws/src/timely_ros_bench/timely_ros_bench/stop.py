@@ -22,10 +22,10 @@ from timely_interfaces.srv import StopFleet
 from timely.core.child_process import ChildProcess
 from timely.core.errors import EngineFailed
 from timely_ros_bench.faults.fleet_processes import World
-from timely_ros_bench.faults.measure import a_world
+from timely_ros_bench.faults.measure import running_fault_fleet
 from timely_ros_bench.faults.motions import SPOTS
 from timely_ros_bench.faults.observer import Errand, Observer
-from timely_ros_bench.faults.rounds import kind_of, names_of
+from timely_ros_bench.faults.rounds import faulty_robot_kind, faulty_robot_names
 from timely_ros_bench.stop_judge import Claim, StopTally, read_log
 
 ROBOTS, REPETITIONS = 2, 20
@@ -64,10 +64,10 @@ def measure_stop(
     Raises:
         EngineFailed: a part did not start or come back. Unsupported: no vendor's library or no C compiler.
     """
-    names = names_of([KINDS[number % len(KINDS)] for number in range(robots)])
+    names = faulty_robot_names([KINDS[number % len(KINDS)] for number in range(robots)])
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 100
     tally, rng = StopTally(), random.Random(seed)
-    with a_world(names, seed, domain) as (world, observer), _load():
+    with running_fault_fleet(names, seed, domain) as (world, observer), _load():
         rounds = _Rounds(world, observer, names, rng)
         for number in range(repetitions):
             fault = FAULTS[(number // 2) % len(FAULTS)] if number % 2 else ""
@@ -128,7 +128,7 @@ class _Rounds:
     def _prepare(self) -> None:
         for name in self._names:
             last = self._observer.last(name)
-            if kind_of(name) == "tello" and last is not None and last.battery < LOW_BATTERY:
+            if faulty_robot_kind(name) == "tello" and last is not None and last.battery < LOW_BATTERY:
                 self._world.kill(f"driver of {name}")
                 self._world.kill(f"emulator of {name}")
                 self._world.start_robot(name)
@@ -144,7 +144,7 @@ class _Rounds:
         )
 
     def _send(self, name: str) -> Errand:
-        if kind_of(name) == "indy7":
+        if faulty_robot_kind(name) == "indy7":
             plan = [f"move_to('{spot}');" for spot in sorted(SPOTS)] * 3
         else:
             plan = ["mf(200);", "mb(200);"] * 6

@@ -32,12 +32,12 @@ from timely.disciplines.predictors.app_cost import (
     OnlineAppCosts,
     TrainedAppCosts,
     kv_token_time,
-    train,
+    train_app_cost,
     weighted_tokens,
 )
 from timely.engines.replay_types import PlannedTask
 from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTimeProfile
-from timely.replay.trace import planned
+from timely.replay.trace import planned_task
 
 ORDER = ("justitia", "vllm", "vllm-sjf", "parrot", "vtc", "srjf")
 """The bars of Fig. 8 and 9."""
@@ -122,9 +122,9 @@ class Predictors:
     def make(cls) -> Predictors:
         """Train on 100 instances of each class, as section IV-B does."""
         begun = time.perf_counter()
-        memory = {kind: train(samples(kind)) for kind in KINDS}
+        memory = {kind: train_app_cost(samples(kind)) for kind in KINDS}
         train_s = time.perf_counter() - begun
-        compute = {kind: train(samples(kind, cost=weighted_tokens)) for kind in KINDS}
+        compute = {kind: train_app_cost(samples(kind, cost=weighted_tokens)) for kind in KINDS}
         return cls(
             TrainedAppCosts(memory, "kv", OnlineAppCosts(kv_token_time)),
             TrainedAppCosts(compute, "weighted", OnlineAppCosts(weighted_tokens)),
@@ -177,7 +177,7 @@ class _VllmFcfs(QueueDiscipline):
 
 def tasks(trace: Jobs) -> list[PlannedTask]:
     """A workload as tasks of the simulator."""
-    return [planned(TraceJob.from_dict(dict(job))) for job in trace]
+    return [planned_task(TraceJob.from_dict(dict(job))) for job in trace]
 
 
 def completion_s(trace: Jobs, discipline: Discipline, profile: StepTimeProfile) -> dict[str, float]:

@@ -37,7 +37,7 @@ from timely.disciplines.sagesched.baselines import Ltr, Ssjf, Trail
 from timely.disciplines.sagesched.discipline import SageSched, SageSchedSmooth, literal_history
 from timely.disciplines.sagesched.fastserve import FastServe
 from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTimeProfile
-from timely.replay.trace import planned
+from timely.replay.trace import planned_task
 
 Lengths = np.ndarray[Any, Any]
 
@@ -321,7 +321,7 @@ class Latency:
 
 def measure(jobs: Sequence[Mapping[str, Any]], discipline: Discipline, profile: StepTimeProfile) -> Latency:
     """Run the requests and average."""
-    run = simulate([planned(TraceJob.from_dict(dict(job))) for job in jobs], discipline, profile)
+    run = simulate([planned_task(TraceJob.from_dict(dict(job))) for job in jobs], discipline, profile)
     return Latency(
         mean([record.last_token_s - record.task.arrival_s for record in run.records]),
         mean([record.first_token_s - record.task.arrival_s for record in run.records]),

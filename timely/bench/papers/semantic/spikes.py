@@ -27,13 +27,13 @@ from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, Rows, StepLimits
 from timely.disciplines.predictors.batching import PredictionStage, ready_times
 from timely.disciplines.predictors.error_injection import mistaken_levels, mistaken_tokens
-from timely.disciplines.registry import create
+from timely.disciplines.registry import create_discipline
 from timely.disciplines.semantic.cache_cost import CostModel
 from timely.disciplines.semantic.discipline import Semantic, SemanticMixed
 from timely.disciplines.semantic.heap import Key
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import load_profile
+from timely.engines.step_time.profile import load_step_profile
 
 POINTS = 20
 LEVELS = 5
@@ -103,7 +103,7 @@ ON_BATCHES: dict[str, type[Semantic]] = {
 
 def make(system: str) -> Discipline:
     """A discipline by its registered name; ``staged-NAME`` is a baseline on Alg. 2."""
-    return ON_BATCHES[system]() if system in ON_BATCHES else create(system)
+    return ON_BATCHES[system]() if system in ON_BATCHES else create_discipline(system)
 
 
 def spikes(seed: int, concurrency: int, gap_s: float) -> list[PlannedTask]:
@@ -160,7 +160,7 @@ def waiting(
 ) -> Levels:
     """Serve ``seen`` (the tasks themselves unless given) and measure by the tasks' true arrivals and levels."""
     options = ReplayOptions(mode="whole", journal=False, max_batch=places, learned_speed=False)
-    run = Simulator(options, load_profile(MACHINES[machine]), discipline=discipline).run(seen or tasks)
+    run = Simulator(options, load_step_profile(MACHINES[machine]), discipline=discipline).run(seen or tasks)
     waited, tokens, each = ([0.0] * (LEVELS + 1) for _ in range(3))
     counts = [0] * (LEVELS + 1)
     truth = {task.job: task for task in tasks}
@@ -235,7 +235,7 @@ class NoEviction(Steady):
 
 def quadratic_cost(machine: str) -> CostModel:
     """The cost of computing again and of loading (section 3.3) with the coefficients of appendix B."""
-    profile = load_profile(MACHINES[machine])
+    profile = load_step_profile(MACHINES[machine])
     step, load_s = profile.step_s, profile.kv.swap_s_per_token
     return CostModel(
         step.per_prefill_token_sq, step.per_prefill_token, load_s, step.per_context_token, step.base
@@ -255,7 +255,7 @@ def measure_tight(machine: str, variant: str, seed: int) -> list[float]:
         eviction=eviction,  # type: ignore[arg-type]
     )  # fmt: skip
     tasks = spikes(seed, 20, 0.1)
-    run = Simulator(options, load_profile(MACHINES[machine]), discipline=discipline).run(tasks)
+    run = Simulator(options, load_step_profile(MACHINES[machine]), discipline=discipline).run(tasks)
     each = [(r.last_token_s - r.task.arrival_s) / r.task.output_tokens for r in run.records]
     urgent = [value for value, r in zip(each, run.records, strict=True) if r.task.hints.urgency == 0]
     if any(record.outcome != "complete" for record in run.records):

@@ -18,7 +18,7 @@ from timely.bench.papers.timelyllm.runs import (
     ratio_interval,
 )
 from timely.engines.replay_types import PlannedSegment, PlannedTask
-from timely.engines.step_time.profile import load_profile
+from timely.engines.step_time.profile import load_step_profile
 
 ARMS = {9: "stacking", 10: "desk cleaning", 11: "sorting"}
 DESK = 10
@@ -33,7 +33,7 @@ LONGER = (1.0, 1.5)
 
 def table_1(report: Report) -> None:
     """Table 1: what one request of 2884 tokens costs, on our profile of the same card."""
-    alone = Alone(load_profile(PROFILE))
+    alone = Alone(load_step_profile(PROFILE))
     one = PlannedTask(job=0, arrival_s=0.0, plan=(PlannedSegment("", 1, 0.0),), prompt_tokens=2884)
     two = PlannedTask(job=0, arrival_s=0.0, plan=(PlannedSegment("", 2, 0.0),), prompt_tokens=2884)
     first_ms = 1e3 * alone.response_s(one)

@@ -16,7 +16,7 @@ from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.plots import Interval
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, StepLimits
-from timely.disciplines.registry import create
+from timely.disciplines.registry import create_discipline
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.timely import ablations
 from timely.disciplines.timely.discipline import Timely
@@ -24,8 +24,8 @@ from timely.disciplines.timelyllm.pud import Pud
 from timely.engines.base import Mode
 from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import load_profile
-from timely.replay.trace import planned
+from timely.engines.step_time.profile import load_step_profile
+from timely.replay.trace import planned_task
 
 PROFILE = "rtx4090-llama3-8b"
 PREFIX_TOKENS = 1200
@@ -68,7 +68,7 @@ class System:
 
 
 def _named(name: str) -> Callable[[], Discipline]:
-    return lambda: create(name)
+    return lambda: create_discipline(name)
 
 
 VLLM = System("vLLM", _named("fcfs"), "whole")
@@ -201,7 +201,7 @@ def workload(
             name, seed, prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS
         )
     jobs = list(composed.jobs)
-    tasks = tuple(lengthened(planned(job, composed.header.network_s), longer) for job in jobs)
+    tasks = tuple(lengthened(planned_task(job, composed.header.network_s), longer) for job in jobs)
     return tasks, tuple(int(job.extra.get("trace_id", 0)) for job in jobs)
 
 
@@ -229,7 +229,7 @@ def run_records(
     options = ReplayOptions(
         discipline="given", mode=system.mode, max_batch=max_batch, journal=False, warm_prefixes=True
     )
-    run = Simulator(options, load_profile(profile), discipline=system.make()).run(tasks)
+    run = Simulator(options, load_step_profile(profile), discipline=system.make()).run(tasks)
     return run.records, ids, run.end_s
 
 
@@ -288,12 +288,12 @@ class Runs:
 
 
 def _alone(seed: int, new_tokens: int) -> float:
-    alone = Alone(load_profile(PROFILE))
+    alone = Alone(load_step_profile(PROFILE))
     return _mean(alone.utility(task) for task in workload("wid2", seed, new_tokens)[0])
 
 
 def _measure_bursts(seed: int, new_tokens: int) -> list[float]:
-    profile = load_profile(PROFILE)
+    profile = load_step_profile(PROFILE)
     total = [0.0, 0.0, 0.0]
     for burst in _bursts(workload("wid2", seed, new_tokens)[0]):
         total[0] += clairvoyant_utility(burst, profile)
@@ -312,7 +312,7 @@ def _bursts(tasks: Sequence[PlannedTask]) -> list[list[PlannedTask]]:
 
 def _burst_utility(system: System, burst: Sequence[PlannedTask]) -> float:
     options = ReplayOptions(discipline="given", mode=system.mode, journal=False, warm_prefixes=True)
-    run = Simulator(options, load_profile(PROFILE), discipline=system.make()).run(burst)
+    run = Simulator(options, load_step_profile(PROFILE), discipline=system.make()).run(burst)
     return sum(record.utility(run.end_s) for record in run.records)
 
 

@@ -24,7 +24,7 @@ class Controller(Protocol):
         ...
 
 
-def load(xml: str) -> tuple[Any, Any]:
+def load_mjcf(xml: str) -> tuple[Any, Any]:
     """(model, data) of an MJCF text.
 
     Raises:

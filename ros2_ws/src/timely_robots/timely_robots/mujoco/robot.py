@@ -16,7 +16,7 @@ from timely_robots.mujoco import models
 from timely_robots.mujoco.arm import Arm
 from timely_robots.mujoco.desk import Desk
 from timely_robots.mujoco.models import Spot
-from timely_robots.mujoco.physics import Physics, load
+from timely_robots.mujoco.physics import Physics, load_mjcf
 from timely_robots.mujoco.quadrotor import Pilot
 from timely_robots.robot import RobotStatus, Setting
 from timely_robots.segments import Motion, MotionCancelled, MotionError, SkillCall, SkillValue
@@ -80,7 +80,7 @@ class MujocoRobot(DroneRobot):
             self._set_the_table()
         else:
             self.open_detector()
-            model, data = load(models.quadrotor_model())
+            model, data = load_mjcf(models.quadrotor_model())
             self._pilot = Pilot(data, self.settings["seed"], float(self.settings["gust_n"]))
             self._physics = Physics(model, data, self._pilot, self.clock, self._speed)
         if self._physics is not None:
@@ -92,7 +92,7 @@ class MujocoRobot(DroneRobot):
         places = {name: (x, y, 0.001) for name, (x, y) in self._spots("places").items()}
         for spot in (*things.values(), *places.values()):
             self._allowed(spot)
-        model, data = load(models.arm_model(things, places))
+        model, data = load_mjcf(models.arm_model(things, places))
         self._arm = arm = Arm(model, data, list(things))
         limit = self.profile.speed.joint_rad_per_s or math.inf
         self._physics = Physics(model, data, arm, self.clock, self._speed)

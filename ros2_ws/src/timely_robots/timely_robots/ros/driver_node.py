@@ -42,7 +42,7 @@ from timely_robots.ros.rclpy_utils import (
     EagerActionServer,
     describe_parameter,
     finish_goal,
-    to_time,
+    to_ros_time,
 )
 from timely_robots.ros.state_messages import DriverState, diagnostic_status, state_message
 from timely_robots.ros.stop_service import StopService
@@ -231,7 +231,7 @@ class DriverNode(ManagedNode):
                 )
             self._failsafe = self._safety.failsafe = FailsafeMonitor(profile.failsafe)
             if name := str(self.value("skill_set")):
-                language.skill_set(name)
+                language.robot_skill_set(name)
             self.robot.connect(float(self.value("connect_timeout_s")))
         except (LRTraceError, MotionError) as error:
             self._fault = str(error)
@@ -361,7 +361,7 @@ class DriverNode(ManagedNode):
     def _stamp(self, when_s: float) -> Any:
         """ROS time of a moment on the robot's clock."""
         ago = self.robot.clock.now() - when_s
-        return to_time(self.get_clock().now().nanoseconds * 1e-9 - ago)
+        return to_ros_time(self.get_clock().now().nanoseconds * 1e-9 - ago)
 
     # --- Services and state ---
 

@@ -214,7 +214,7 @@ def describe_parameter(
     return descriptor
 
 
-def to_time(seconds: float) -> Time:
+def to_ros_time(seconds: float) -> Time:
     """ROS time of ``seconds`` since its epoch; zero for NaN or less."""
     if not seconds > 0.0:
         return Time()
@@ -265,7 +265,7 @@ def new_goal_id() -> UUID:
     return UUID(uuid=list(uuid.uuid4().bytes))
 
 
-def assumed_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle:
+def assumed_goal_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle:
     """A handle of a goal whose acceptance never came.
 
     During discovery the server may know the client's requests before it knows where to send responses. It then accepts

@@ -185,7 +185,7 @@ class TelloLink:
         self._state = TelloState(now, before.packets + 1, yaw, height, speed, battery, rest_s)
 
 
-def open_link(host: str, port: int, timeout_s: float, clock: RobotClock) -> TelloLink:
+def open_tello_link(host: str, port: int, timeout_s: float, clock: RobotClock) -> TelloLink:
     """Connect: the drone answers ``command`` and its state comes.
 
     Raises:

@@ -15,7 +15,7 @@ from timely_robots.drone_skills import DETECTOR_SETTINGS, STRAIGHT, DroneRobot
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import RobotStatus, Setting
 from timely_robots.segments import Motion, MotionCancelled, MotionError
-from timely_robots.tello.link import COMMAND_PORT, STATE_SILENCE_S, TelloLink, open_link
+from timely_robots.tello.link import COMMAND_PORT, STATE_SILENCE_S, TelloLink, open_tello_link
 
 POLL_S = 0.02
 MARGIN_S = 4.0
@@ -90,7 +90,7 @@ class TelloRobot(DroneRobot):
         self.open_detector()
         host, port = self.settings["host"], self.settings["command_port"]
         begin_s = self.clock.now()
-        link = open_link(host, port, timeout_s, self.clock)
+        link = open_tello_link(host, port, timeout_s, self.clock)
         speed = self.settings["speed_cm_s"]
         if (limit := self.profile.speed.linear_m_per_s) is not None:
             speed = min(speed, max(10, int(100 * limit)))

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from timely_bridge.error_codes import name_of
+from timely_bridge.error_codes import ros_code_name
 from timely_interfaces.msg import ErrorCode, RobotState
 
 from timely.client import TimelyClient
 from timely.core.errors import EngineFailed, TimelyError, UnknownName
 from timely_ros_bench.faults.fleet_processes import RESERVE, World
 from timely_ros_bench.faults.judge import Said, Violations, judge_holding, judge_motions, judge_outcome
-from timely_ros_bench.faults.motions import STALL_TOKENS, log_motions, motions_of, plan_of
+from timely_ros_bench.faults.motions import STALL_TOKENS, expected_motions, fault_round_plan, logged_motions
 from timely_ros_bench.faults.observer import Errand, Observer
-from timely_ros_bench.faults.rounds import Fault, kind_of
+from timely_ros_bench.faults.rounds import Fault, faulty_robot_kind
 
 CUT_S = 5.0
 EMPTY_SOON = 20.1
@@ -56,7 +56,7 @@ class Campaign:
             self._until(lambda: self._nearly_empty(fault.robot), 25.0)
             begin_s = time.monotonic()
         heard = {name: len(self.observer.said[name]) for name in self.world.robots}
-        plans = {name: plan_of(name, number, self.rng) for name in self.world.robots}
+        plans = {name: fault_round_plan(name, number, self.rng) for name in self.world.robots}
         errands = {
             name: self.observer.send(name, self._task(fault, name, plans[name]), plans[name])
             for name in plans
@@ -115,7 +115,7 @@ class Campaign:
             # Early in the plan: later the robot has so much to do that the stall would be over before it shows.
             parts[1] += f"@{STALL_TOKENS}"
         if name == fault.robot and fault.kind == "unsafe_plan":
-            parts[fault.segment + 1] = "move_to(7);" if kind_of(name) == "indy7" else "mf(900);"
+            parts[fault.segment + 1] = "move_to(7);" if faulty_robot_kind(name) == "indy7" else "mf(900);"
         return "|".join(parts)
 
     def _strike(self, fault: Fault) -> None:
@@ -182,10 +182,10 @@ class Campaign:
             violations.cases.append(f"lost: {who}")
         else:
             judge_outcome(*outcome, violations, who)
-            label = f"{outcome[0]} {name_of(outcome[1])}"
+            label = f"{outcome[0]} {ros_code_name(outcome[1])}"
             self.outcomes[label] = self.outcomes.get(label, 0) + 1
-        moved = log_motions(name, self.world.logs[name], begin_s)
-        sent = motions_of(name, errand.plan)
+        moved = logged_motions(name, self.world.logs[name], begin_s)
+        sent = expected_motions(name, errand.plan)
         judge_motions(sent, [motion.what for motion in moved], violations, who)
         # What a driver says while it is cut off, or dead, nobody can hear.
         if not (name == fault.robot and fault.kind in ("dds_cut", "driver_killed")):

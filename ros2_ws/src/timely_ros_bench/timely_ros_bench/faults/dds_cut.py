@@ -122,7 +122,7 @@ ssize_t recvmsg(int handle, struct msghdr *message, int flags) {
 """
 
 
-def build(folder: Path) -> Path:
+def build_dds_cut(folder: Path) -> Path:
     """The library, compiled into ``folder``.
 
     Raises:
@@ -147,7 +147,7 @@ def build(folder: Path) -> Path:
     return library
 
 
-def udp_only(folder: Path) -> dict[str, str]:
+def dds_udp_only(folder: Path) -> dict[str, str]:
     """Environment of a program that is to speak ROS 2 by UDP on loopback only; its profile is kept in ``folder``."""
     file = folder / "loopback.xml"
     file.write_text(PROFILE)

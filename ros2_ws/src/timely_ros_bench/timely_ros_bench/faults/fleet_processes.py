@@ -12,9 +12,9 @@ import yaml
 from timely_bridge.driver_processes import python_for
 
 from timely.core.child_process import ChildProcess, module_command
-from timely_ros_bench.faults.dds_cut import DdsCut, build, udp_only
+from timely_ros_bench.faults.dds_cut import DdsCut, build_dds_cut, dds_udp_only
 from timely_ros_bench.faults.motions import SPOTS
-from timely_ros_bench.faults.rounds import kind_of
+from timely_ros_bench.faults.rounds import faulty_robot_kind
 
 LOSS = DUPLICATES = 0.2
 RESERVE = 0.2
@@ -35,15 +35,15 @@ class World:
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._parts: dict[str, ChildProcess] = {}
-        self._python = {name: python_for(kind_of(name)) for name in robots}
-        library = build(folder)
+        self._python = {name: python_for(faulty_robot_kind(name)) for name in robots}
+        library = build_dds_cut(folder)
         self.cuts = {name: DdsCut(library, folder / f"{name}.cut", domain) for name in robots}
         self._environment = {
             **os.environ,
             "ROS_DOMAIN_ID": str(domain),
             "PYTHONUNBUFFERED": "1",
             "TIMELY_STATE_DIR": str(folder / "state"),
-            **udp_only(folder),
+            **dds_udp_only(folder),
         }
 
     def start(self) -> None:
@@ -64,7 +64,10 @@ class World:
     def start_bridge(self) -> None:
         """The bridge."""
         robots = {
-            name: {"profile": _profile(name), "skill_set": "arm" if kind_of(name) == "indy7" else "drone"}
+            name: {
+                "profile": _profile(name),
+                "skill_set": "arm" if faulty_robot_kind(name) == "indy7" else "drone",
+            }
             for name in self.robots
         }
         settings = {
@@ -84,7 +87,7 @@ class World:
 
     def start_robot(self, name: str, *, battery: float = 100.0) -> None:
         """The emulator of a robot, if it has one."""
-        kind = kind_of(name)
+        kind = faulty_robot_kind(name)
         if kind == "sim":
             return
         log = self._log(name)
@@ -102,7 +105,7 @@ class World:
 
     def start_driver(self, name: str) -> None:
         """The driver of a robot."""
-        kind = kind_of(name)
+        kind = faulty_robot_kind(name)
         settings: dict[str, Any] = {
             "profile": _profile(name),
             "skill_set": "arm" if kind == "indy7" else "drone",
@@ -181,7 +184,7 @@ class World:
 
 
 def _profile(name: str) -> str:
-    kind = kind_of(name)
+    kind = faulty_robot_kind(name)
     return "sim-drone" if kind == "sim" else kind
 
 

@@ -15,7 +15,7 @@ from timely_ros_bench.faults.campaign import Campaign
 from timely_ros_bench.faults.fleet_processes import World
 from timely_ros_bench.faults.judge import VIOLATIONS
 from timely_ros_bench.faults.observer import Observer
-from timely_ros_bench.faults.rounds import FLEET, names_of, schedule
+from timely_ros_bench.faults.rounds import FLEET, fault_schedule, faulty_robot_names
 
 Say = Callable[[str], None]
 
@@ -25,7 +25,7 @@ def _silent(line: str) -> None:
 
 
 @contextmanager
-def a_world(robots: Sequence[str], seed: int, domain: int) -> Iterator[tuple[World, Observer]]:
+def running_fault_fleet(robots: Sequence[str], seed: int, domain: int) -> Iterator[tuple[World, Observer]]:
     """Everything running; nothing is left behind."""
     with tempfile.TemporaryDirectory(prefix="timely-faults.") as folder:
         world = World(robots, Path(folder), domain, seed)
@@ -58,11 +58,11 @@ def measure_faults(
     Raises:
         EngineFailed: a part does not come back. Unsupported: no vendor's library or no C compiler.
     """
-    robots = names_of(fleet)
+    robots = faulty_robot_names(fleet)
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 101
-    with a_world(robots, seed, domain) as (world, observer):
+    with running_fault_fleet(robots, seed, domain) as (world, observer):
         campaign = Campaign(world, observer, random.Random(seed + 1))
-        for number, fault in enumerate(schedule(count, seed, robots)):
+        for number, fault in enumerate(fault_schedule(count, seed, robots)):
             before_s, seen = time.monotonic(), len(campaign.violations.cases)
             struck = campaign.play(number, fault)
             say(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from timely_ros_bench.faults.judge import Moved
-from timely_ros_bench.faults.rounds import SEGMENTS, kind_of
+from timely_ros_bench.faults.rounds import SEGMENTS, faulty_robot_kind
 
 TOKENS, TOKEN_S, STALL_TOKENS = 3, 0.05, 110
 """A segment takes a sixth of a second to write, one that stalls five and a half."""
@@ -22,24 +22,24 @@ SPOTS = {
 }
 
 
-def plan_of(robot: str, round_number: int, rng: random.Random) -> list[str]:
+def fault_round_plan(robot: str, round_number: int, rng: random.Random) -> list[str]:
     """A plan whose motions differ from each other and from those of the rounds before."""
-    if kind_of(robot) == "indy7":
+    if faulty_robot_kind(robot) == "indy7":
         return [f"move_to('{name}');" for name in rng.sample(sorted(SPOTS), SEGMENTS)]
     amount = 20 + 4 * (round_number % 12)
     return [f"mf({amount});", f"tc({amount + 1});", f"mb({amount + 2});", f"tu({amount + 3});"]
 
 
-def motions_of(robot: str, plan: Sequence[str]) -> list[str]:
+def expected_motions(robot: str, plan: Sequence[str]) -> list[str]:
     """The plan in the words of the robot's own log."""
     calls = [text.rstrip(";") for text in plan]
-    if kind_of(robot) == "tello":
+    if faulty_robot_kind(robot) == "tello":
         parts = [re.match(r"(\w+)\((\d+)\)", call) for call in calls]
         return [f"{TELLO_WORDS[part[1]]} {part[2]}" for part in parts if part]
     return calls
 
 
-def log_motions(robot: str, files: Sequence[Path], since_s: float) -> list[Moved]:
+def logged_motions(robot: str, files: Sequence[Path], since_s: float) -> list[Moved]:
     """What the robot did, out of its own logs, without what a driver does for safety (takeoff, landing, home)."""
     moved = []
     for file in files:
@@ -59,9 +59,9 @@ def log_motions(robot: str, files: Sequence[Path], since_s: float) -> list[Moved
 
 
 def _canonical(robot: str, command: str) -> str:
-    if kind_of(robot) == "tello":
+    if faulty_robot_kind(robot) == "tello":
         return "" if command.split(maxsplit=1)[0] in ("takeoff", "land") else command
-    if kind_of(robot) == "indy7":
+    if faulty_robot_kind(robot) == "indy7":
         numbers = re.match(r"MoveL\((-?[\d.]+),(-?[\d.]+)", command)
         if numbers is None:
             return ""

@@ -17,7 +17,7 @@ from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import RobotState
 from timely_robots.ros.rclpy_utils import (
     Spinner,
-    assumed_handle,
+    assumed_goal_handle,
     isolated_context,
     new_goal_id,
     send_goal,
@@ -124,7 +124,7 @@ class Observer:
     def insist(self, errand: Errand) -> None:
         """Ask for the result by the goal's name: after a bridge was started again, or an answer was lost."""
         self._spinner.call(
-            lambda: self._follow(errand, assumed_handle(self._clients[errand.robot], errand.goal_id))
+            lambda: self._follow(errand, assumed_goal_handle(self._clients[errand.robot], errand.goal_id))
         )
 
     def cancel(self, errand: Errand) -> None:

@@ -37,15 +37,15 @@ class Fault:
     delay_s: float
 
 
-def schedule(count: int, seed: int, robots: Sequence[str]) -> list[Fault]:
+def fault_schedule(count: int, seed: int, robots: Sequence[str]) -> list[Fault]:
     """So many faults; every kind that the robots allow comes once before any comes again.
 
     Args:
         robots: names such as ``tello1``; the letters say the kind of robot.
     """
     rng = random.Random(seed)
-    emulated = [name for name in robots if kind_of(name) != "sim"]
-    tellos = [name for name in robots if kind_of(name) == "tello"]
+    emulated = [name for name in robots if faulty_robot_kind(name) != "sim"]
+    tellos = [name for name in robots if faulty_robot_kind(name) == "tello"]
     kinds = [
         kind
         for kind in KINDS
@@ -59,13 +59,13 @@ def schedule(count: int, seed: int, robots: Sequence[str]) -> list[Fault]:
     return faults[:count]
 
 
-def kind_of(robot: str) -> str:
+def faulty_robot_kind(robot: str) -> str:
     """The kind of a robot, by its name."""
     label = robot.rstrip("0123456789")
     return next(kind for kind, called in LABELS.items() if called == label)
 
 
-def names_of(fleet: Sequence[str]) -> list[str]:
+def faulty_robot_names(fleet: Sequence[str]) -> list[str]:
     """``tello1``, ``arm1``, ``sim1``, ``sim2`` ... of kinds of robots.
 
     Raises:
