@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -22,25 +23,32 @@ def command(
     ] = True,
     waiting: Annotated[
         list[int] | None,
-        typer.Option(min=0, help="Compose steps of 256 chats while so many wait; repeatable."),
+        typer.Option(min=1, metavar="N ...", help="Also measure the scheduler with N queued requests."),
     ] = None,
+    more_waiting: Annotated[list[int] | None, typer.Argument(hidden=True)] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """What segmenting and deciding cost: segmented over unsegmented on the real engine, and a scheduling point."""
+    """The cost of segmenting and deciding: segmented over unsegmented on the real engine, and a scheduling point.
+
+    With --waiting also the processor time of our scheduler over vLLM's own, on the same queue without a model.
+    """
     from timely.bench.decision_cost import scheduling_point_us
 
     console = make_console(json_file)
     costs = {str(jobs): round(scheduling_point_us(discipline, jobs), 1) for jobs in JOB_COUNTS}
     result: dict[str, Any] = {"discipline": discipline, "scheduling_point_us": costs}
-    if waiting:
+    lengths = [*(waiting or ()), *(more_waiting or ())]
+    if lengths:
         from timely.bench.queue_cost import compose_us
 
-        result["compose_us"] = {str(count): round(compose_us(discipline, count), 1) for count in waiting}
+        result["compose_us"] = {str(count): round(compose_us(discipline, count), 1) for count in lengths}
     if engine:
         require_package("vllm")
         from timely.engines.vllm.overhead import measure
 
         result["segmented_over_unsegmented"] = measure(repetitions, batch)
+    if lengths and find_spec("vllm") is not None:
+        result |= _measure_queues(lengths)
     write_json(json_file, result)
     headings = ("jobs", "scheduling point, µs (TimelyLLM: 2030 at 8)")
     show_table(console, headings, [(jobs, f"{cost:.0f}") for jobs, cost in costs.items()])
@@ -52,3 +60,19 @@ def command(
             f"segmented over unsegmented, {ratio['pairs']} pairs in turn: median {ratio['median']:.3f} "
             f"(p10 {ratio['p10']:.3f}, p90 {ratio['p90']:.3f}); TimelyLLM Table 4: 1.026 to 1.056"
         )
+    if "waiting_us" in result:
+        rows = [
+            (length, f"{cost['stock_us']:.0f}", f"{cost['timely_us']:.0f}", f"{cost['ratio']:.2f}")
+            for length, cost in result["waiting_us"].items()
+        ]
+        show_table(console, ("waiting", "vLLM's scheduler, µs a step", "Timely's, µs", "ratio"), rows)
+
+
+def _measure_queues(lengths: list[int]) -> dict[str, Any]:
+    from timely.engines.vllm.queue_cost import measure
+
+    costs = {str(length): measure(length) for length in lengths}
+    return {
+        "waiting": {length: round(cost["ratio"], 4) for length, cost in costs.items()},
+        "waiting_us": costs,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from vllm.v1.request import Request, RequestStatus
@@ -50,22 +51,30 @@ class BlockManager:
         short = free_blocks < SHORTAGE * self._pool.num_gpu_blocks
         if not short and bool(table.resident.all()):
             return
+        if short:
+            self._count_shared()
         looks = PREFIX_LOOK_UPS
         for state in self._live:
-            row, request = state.job.row, state.request
-            if table.resident[row]:
-                if short:
-                    state.shared_blocks = self._prefix.shared(request, state.shared_blocks)
-                    table.shared_blocks[row] = state.shared_blocks
-            elif looks and state.job.ready:
-                looks -= 1
-                cached = self._prefix.cached(request, state.cached_blocks)
-                if cached != state.cached_blocks:
-                    state.cached_blocks = cached
-                    table.prefill_left[row] = request.num_tokens - cached * self._block_tokens
-                table.shared_blocks[row] = self._prefix.held_by_others(request, cached) if short else 0
-            elif not short and not looks:
+            if not looks:
                 return
+            row, request = state.job.row, state.request
+            if table.resident[row] or not state.job.ready:
+                continue
+            looks -= 1
+            cached = self._prefix.cached(request, state.cached_blocks)
+            if cached != state.cached_blocks:
+                state.cached_blocks = cached
+                table.prefill_left[row] = request.num_tokens - cached * self._block_tokens
+            table.shared_blocks[row] = self._prefix.held_by_others(request, cached) if short else 0
+
+    def _count_shared(self) -> None:
+        """Count the shared blocks of resident requests; the queue of the others may be long."""
+        table = self._controller.table
+        for request in chain(self._scheduler.running, self._scheduler.kv_holding_waiting):
+            state = self._live.get(request.request_id)
+            if state is not None and table.resident[state.job.row]:
+                state.shared_blocks = self._prefix.shared(request, state.shared_blocks)
+                table.shared_blocks[state.job.row] = state.shared_blocks
 
     def sync_context(self, state: RequestState) -> None:
         """Bring the table in line with a context that changed outside a step."""

@@ -1,0 +1,40 @@
+"""The cost of our scheduler beside vLLM's own: both serve the same queue; the command prints the ratio."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from timely.cli.main import run
+
+pytest.importorskip("vllm", reason="needs vLLM")
+
+from timely.engines.vllm import queue_cost
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore")
+def test_both_schedulers_keep_the_batch_full_and_replace_finished_requests() -> None:
+    for stock in (True, False):
+        queue = queue_cost._Queue(stock, 8, 20, itertools.count().__next__)
+        costs = queue.run(60)
+        assert costs == [(1, 1)] * 60
+        assert 4 <= len(queue._scheduler.running) <= 8  # some may just have finished
+        assert len(queue._scheduler.requests) == 28
+        assert queue._arrivals > 28
+
+
+def test_the_command_writes_a_ratio_for_each_queue(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        queue_cost, "measure", lambda n: {"stock_us": 2.0, "timely_us": n / 100, "ratio": n / 200}
+    )
+    target = tmp_path / "overhead.json"
+    arguments = ["--no-engine", "--waiting", "200", "400", "--json", str(target)]
+    assert run(["bench", "overhead", *arguments]) == 0
+    assert json.loads(target.read_text())["waiting"] == {"200": 1.0, "400": 2.0}
+    assert "400" in capsys.readouterr().out
