@@ -19,6 +19,7 @@ GROUP = "timely.bench"
 
 BENCHMARKS = (
     "overhead",
+    "plain",
     "decisions",
     "sim-speed",
     "closed-loop",

@@ -1,0 +1,59 @@
+"""``timely bench plain`` on a fake: servers take turns, ratios are of medians over stock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from timely.bench import plain
+from timely.bench.plain import MEASURES, SERVERS, VllmBench, compare
+from timely.cli.main import run
+
+SPEED = {"stock": 100.0, "plugged": 90.0, "served": 80.0}
+
+
+class FakeBench:
+    """Measures a fixed speed, three times as high in one repetition that a median leaves out."""
+
+    def __init__(self) -> None:
+        self.turns: list[str] = []
+
+    def run(self, server: str, seed: int) -> Mapping[str, float]:
+        self.turns.append(server)
+        speed = SPEED[server] * (3.0 if seed == 1 else 1.0)
+        return {field: speed if "throughput" in field else 1000.0 / speed for field in MEASURES.values()}
+
+
+def test_ratios_are_of_medians_over_stock_and_servers_take_turns() -> None:
+    bench = FakeBench()
+    result = compare(bench, 3, lambda line: None)
+    assert result["throughput_ratio"] == pytest.approx({"plugged": 0.9, "served": 0.8})
+    assert result["ttft_p50_ratio"] == pytest.approx({"plugged": 1 / 0.9, "served": 1 / 0.8})
+    assert bench.turns[:3] == list(SERVERS)
+    assert bench.turns[3:6] == ["plugged", "served", "stock"]
+
+
+def test_all_servers_get_the_same_arguments_and_model(tmp_path: Path) -> None:
+    bench = VllmBench(tmp_path, "/model", ("--dtype", "bfloat16"), "pud")
+    commands = {server: bench._command(server, 8000) for server in SERVERS}
+    assert all("/model" in words and words[-2:] == ["--dtype", "bfloat16"] for words in commands.values())
+    assert plain.SCHEDULER in commands["plugged"]
+    assert plain.SCHEDULER not in commands["stock"]
+    assert commands["served"][2] == "timely.cli.main"
+
+
+def test_the_command_writes_the_ratios(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    monkeypatch.setattr(plain, "VllmBench", lambda *arguments: FakeBench())
+    target = tmp_path / "plain.json"
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    arguments = ["--repetitions", "1", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "out")]
+    assert run(["bench", "plain", *arguments, "--json", str(target)]) == 0
+    assert json.loads(target.read_text())["throughput_ratio"] == {"plugged": 0.9, "served": 0.8}
+    assert "throughput_ratio" in capsys.readouterr().out

@@ -1,0 +1,149 @@
+"""Ordinary requests on stock vLLM, on vLLM with our scheduler, and on ``timely serve``, measured by vLLM's own client.
+
+The servers take turns in each repetition with the same engine arguments, so that a machine that drifts hurts all of
+them.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from timely.core.child_process import ChildProcess
+from timely.core.errors import EngineFailed
+
+SERVERS = ("stock", "plugged", "served")
+"""``vllm serve``; the same with our scheduler; ``timely serve``."""
+
+INPUT_TOKENS, OUTPUT_TOKENS = 64, 48
+PROMPTS, CONCURRENCY = 96, 24
+START_S, CLIENT_S = 600.0, 900.0
+MEASURES = {
+    "throughput_ratio": "output_throughput",
+    "ttft_p50_ratio": "p50_ttft_ms",
+    "ttft_p99_ratio": "p99_ttft_ms",
+    "itl_p99_ratio": "p99_itl_ms",
+}
+"""Name of a ratio -> field of the client's result."""
+
+SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
+
+
+class Bench(Protocol):
+    """Measures one server once."""
+
+    def run(self, server: str, seed: int) -> Mapping[str, float]:
+        """The fields of ``MEASURES``, measured by the client."""
+        ...
+
+
+def compare(bench: Bench, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Ratios over stock of the medians of all repetitions.
+
+    Returns ``{"throughput_ratio": {"plugged", "served"}, "ttft_p50_ratio": ..., "ttft_p99_ratio": ...,
+    "itl_p99_ratio": ..., "medians": {server: {field: value}}, "runs": {server: [{field: value}]}}``.
+
+    Raises:
+        EngineFailed: a server did not start, or the client failed.
+    """
+    runs: dict[str, list[Mapping[str, float]]] = {server: [] for server in SERVERS}
+    for repetition in range(repetitions):
+        first = repetition % len(SERVERS)
+        for server in SERVERS[first:] + SERVERS[:first]:
+            result = bench.run(server, repetition)
+            runs[server].append({field: result[field] for field in MEASURES.values()})
+            say(f"repetition {repetition + 1}, {server}: {result['output_throughput']:.0f} tokens/s")
+    medians = {
+        server: {field: statistics.median(row[field] for row in rows) for field in MEASURES.values()}
+        for server, rows in runs.items()
+    }
+    ratios = {
+        name: {server: medians[server][field] / medians["stock"][field] for server in SERVERS[1:]}
+        for name, field in MEASURES.items()
+    }
+    return {**ratios, "medians": medians, "runs": runs}
+
+
+class VllmBench:
+    """Starts a server, loads it with ``vllm bench serve``, and ends it.
+
+    Args:
+        folder: of logs and results.
+        model: folder of the model.
+        arguments: of vLLM, the same for all servers.
+        discipline: of the servers with our scheduler.
+    """
+
+    def __init__(self, folder: Path, model: str, arguments: Sequence[str], discipline: str) -> None:
+        self._folder = folder
+        self._model = model
+        self._arguments = tuple(arguments)
+        self._discipline = discipline
+
+    def run(self, server: str, seed: int) -> Mapping[str, float]:
+        port = _free_port()
+        environment = {"TIMELY_DISCIPLINE": self._discipline, "VLLM_LOGGING_LEVEL": "WARNING"}
+        log = self._folder / f"{server}-{seed}.log"
+        process = ChildProcess(f"server {server}", self._command(server, port), environment, log=log)
+        try:
+            process.start()
+            process.wait_until(lambda: _is_healthy(port), START_S)
+            return self._load(server, port, seed)
+        finally:
+            process.stop()
+
+    def _command(self, server: str, port: int) -> list[str]:
+        if server == "served":
+            module, model = "timely.cli.main", ["--model", self._model, "--discipline", self._discipline]
+        else:
+            module, model = "vllm.entrypoints.cli.main", [self._model]
+        plug = ["--scheduler-cls", SCHEDULER] if server == "plugged" else []
+        listen = ["--host", "127.0.0.1", "--port", str(port)]
+        return [sys.executable, "-m", module, "serve", *model, *listen, *plug, *self._arguments]
+
+    def _load(self, server: str, port: int, seed: int) -> Mapping[str, float]:
+        import httpx
+
+        target = self._folder / f"{server}-{seed}.json"
+        url = f"http://127.0.0.1:{port}"
+        served_name = httpx.get(f"{url}/v1/models", timeout=30.0).json()["data"][0]["id"]
+        command = [
+            sys.executable, "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--backend", "openai",
+            "--base-url", url, "--model", self._model, "--served-model-name", served_name,
+            "--dataset-name", "random", "--random-input-len", str(INPUT_TOKENS),
+            "--random-output-len", str(OUTPUT_TOKENS), "--num-prompts", str(PROMPTS),
+            "--max-concurrency", str(CONCURRENCY), "--ignore-eos", "--disable-tqdm", "--seed", str(seed),
+            "--percentile-metrics", "ttft,itl", "--metric-percentiles", "50,99",
+            "--save-result", "--result-dir", str(self._folder), "--result-filename", target.name,
+        ]  # fmt: skip
+        client = ChildProcess("client", command, log=target.with_suffix(".client.log"))
+        try:
+            client.start()
+            client.finish(CLIENT_S)
+        finally:
+            client.close()
+        result: dict[str, float] = json.loads(target.read_text(encoding="utf-8"))
+        if result.get("completed") != PROMPTS:
+            raise EngineFailed(f"{result.get('completed')} of {PROMPTS} requests completed", where=server)
+        return result
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _is_healthy(port: int) -> bool:
+    import httpx
+
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=5.0).status_code == 200
+    except httpx.HTTPError:
+        return False

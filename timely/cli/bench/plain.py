@@ -1,0 +1,54 @@
+"""``timely bench plain``: ordinary requests beside stock vLLM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timely.cli.bench.options import log, require_package
+from timely.cli.bench.tables import make_console, show_table
+from timely.cli.output import JsonFile, write_json
+
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+ARGUMENTS = (
+    "--block-size", "32", "--max-model-len", "4096", "--max-num-seqs", "64", "--max-num-batched-tokens", "1024",
+    "--dtype", "bfloat16",
+)  # fmt: skip
+"""Of all servers, before those of the command line, which win."""
+
+
+def command(
+    context: typer.Context,
+    repetitions: Annotated[int, typer.Option(min=1, help="Runs of each server, in turn.")] = 3,
+    discipline: Annotated[str, typer.Option(help="Queue discipline of our scheduler.")] = "timely",
+    model: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Model folder; the packaged one by default.")
+    ] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Compile the model; takes minutes on CPUs.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder of logs and results.")] = Path("out/plain"),
+    json_file: JsonFile = None,
+) -> None:
+    """Throughput and latency of ordinary requests over those of stock vLLM, measured by `vllm bench serve`.
+
+    The servers are `vllm serve`, the same with our scheduler, and `timely serve`. Other arguments go to all of them.
+    """
+    require_package("vllm")
+    from timely.bench.plain import MEASURES, SERVERS, VllmBench, compare
+    from timely.disciplines import registry
+    from timely.engines.vllm.model import NO_PLANNER, resolve_model
+
+    registry.load(discipline)
+    out.mkdir(parents=True, exist_ok=True)
+    folder = str(resolve_model(model, planner=NO_PLANNER, progress=log))
+    # `timely serve` is eager on CPUs unless told otherwise, so each server gets the choice.
+    eager = "--no-enforce-eager" if compiled else "--enforce-eager"
+    bench = VllmBench(out, folder, (*ARGUMENTS, eager, *context.args), discipline)
+    result = compare(bench, repetitions, log)
+    write_json(json_file, {"compiled": compiled, "discipline": discipline, **result})
+    rows = [(name, *(f"{result[name][server]:.3f}" for server in SERVERS[1:])) for name in MEASURES]
+    show_table(make_console(json_file), ("over stock vLLM", *SERVERS[1:]), rows)
