@@ -62,7 +62,8 @@ class ClientAccount:
     Attributes:
         plans, requests: submitted; ``_answered`` counts those with a complete answer.
         segments: received by robots.
-        tokens: received in answers.
+        tokens: received in ordinary answers.
+        plan_tokens: received in segments.
         failures: problems, in words.
     """
 
@@ -72,6 +73,7 @@ class ClientAccount:
     requests: int = 0
     requests_answered: int = 0
     tokens: int = 0
+    plan_tokens: int = 0
     response_s: list[float] = field(default_factory=list)
     latency_s: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -90,7 +92,7 @@ async def serve(
     end_s = time.monotonic() + seconds
     async with AsyncTimelyClient(url) as client:
         robots = [
-            asyncio.create_task(_robot(client, agent, skill_set, utility, tasks, end_s, account))
+            asyncio.create_task(serve_robot(client, agent, skill_set, utility, tasks, end_s, account))
             for agent, skill_set, utility, tasks in ROBOTS
         ]
         load = [*robots, asyncio.create_task(_chats(url, seed, burst, every_s, end_s, account))]
@@ -112,7 +114,7 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _robot(
+async def serve_robot(
     client: AsyncTimelyClient,
     agent: str,
     skill_set: str,
@@ -121,6 +123,7 @@ async def _robot(
     end_s: float,
     account: ClientAccount,
 ) -> None:
+    """A robot that submits its tasks in turn until ``end_s`` and executes their segments."""
     number = 0
     while time.monotonic() < end_s:
         task = tasks[number % len(tasks)]
@@ -140,6 +143,7 @@ async def _robot(
                         account.failures.append(f"{agent}: segment {segment.index} instead of {expected}")
                     expected += 1
                     account.segments += 1
+                    account.plan_tokens += segment.tokens
                     await stream.report_started(segment.index)
                     await asyncio.sleep(min(segment.execution_s, MAX_EXECUTION_S))
                     if segment.blocking:

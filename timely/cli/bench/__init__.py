@@ -20,6 +20,7 @@ GROUP = "timely.bench"
 BENCHMARKS = (
     "overhead",
     "plain",
+    "mixed",
     "decisions",
     "sim-speed",
     "closed-loop",

@@ -1,0 +1,45 @@
+"""Robots beside chat: the ratios, on a fake load and over HTTP on an engine without a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from timely.bench.robots_and_chat import HttpLoad, LoadResult, compare
+from timely.core.errors import EngineFailed
+from timely.engines.scripted import ScriptedEngine
+from timely.server import ServerSettings, ServerThread, create_app
+
+
+class FakeLoad:
+    """An engine of 100 tokens a second, of which robots take ten; chat delays them by a half."""
+
+    async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
+        responses_s = [0.2, 0.3 if chats else 0.2, 0.9] if robots else []
+        robot_tokens = 10.0 if robots else 0.0
+        return LoadResult(responses_s, 100.0 - 2.8 * robot_tokens if chats else 0.0, robot_tokens)
+
+
+async def test_ratios_are_over_each_load_alone() -> None:
+    lines: list[str] = []
+    result = await compare(FakeLoad(), robots=8, chats=24, seconds=1.0, say=lines.append)
+    assert result["urgent_response_ratio"] == pytest.approx(1.5)
+    assert result["chat_throughput_share"] == pytest.approx(72.0 / 90.0)
+    assert [line.split(":")[0] for line in lines] == ["robots", "both", "chat"]
+
+
+async def test_without_an_urgent_answer_there_is_no_ratio() -> None:
+    class NoAnswers(FakeLoad):
+        async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
+            return LoadResult()
+
+    with pytest.raises(EngineFailed, match="no urgent task"):
+        await compare(NoAnswers(), robots=8, chats=24, seconds=1.0, say=lambda line: None)
+
+
+@pytest.mark.process
+async def test_robots_are_served_over_http() -> None:
+    with ServerThread(create_app(ScriptedEngine(), ServerSettings())) as server:
+        result = await HttpLoad(server.url).run(3, 0, 2.0)
+    assert result.urgent_response_s
+    assert result.robot_tokens_per_s > 0.0
+    assert result.chat_tokens_per_s == 0.0

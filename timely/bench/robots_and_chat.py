@@ -1,0 +1,124 @@
+"""Robots beside chat on a live server: the urgent response and the chat's throughput, together and apart.
+
+The same robots are served without chat, then with it, and the chat without robots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from timely.bench.mixed_load import ROBOTS, ClientAccount, serve_robot
+from timely.client import AsyncTimelyClient
+from timely.core.errors import EngineFailed
+
+CHAT_PROMPT = "Explain how a heat pump works, step by step."
+CHAT_TOKENS = 48
+CHAT_TIMEOUT_S = 300.0
+
+
+@dataclass(slots=True)
+class LoadResult:
+    """The clients' measurements.
+
+    Attributes:
+        urgent_response_s: of each urgent task, seconds.
+        chat_tokens_per_s: of all chats together.
+        robot_tokens_per_s: of all plans together.
+    """
+
+    urgent_response_s: list[float] = field(default_factory=list)
+    chat_tokens_per_s: float = 0.0
+    robot_tokens_per_s: float = 0.0
+
+
+class Load(Protocol):
+    """Serves robots and chats for some seconds."""
+
+    async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
+        """Returns the clients' measurements."""
+        ...
+
+
+async def compare(
+    load: Load, *, robots: int, chats: int, seconds: float, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """The cost of each load to the other.
+
+    Returns ``{"urgent_response_ratio", "chat_throughput_share", "urgent_response_s", "chat_tokens_per_s"}``.
+    The ratio is the median urgent response with chat over that without.
+    The share is the chat's throughput with robots, plus that of the robots, over the chat's throughput alone.
+    So it counts what is left of the engine beside the robots as the chat's share.
+    """
+    results: dict[str, LoadResult] = {}
+    for name, counts in (("robots", (robots, 0)), ("both", (robots, chats)), ("chat", (0, chats))):
+        results[name] = await load.run(*counts, seconds)
+        say(f"{name}: {results[name].chat_tokens_per_s:.0f} chat tokens/s")
+    alone, both = results["robots"], results["both"]
+    if not alone.urgent_response_s or not both.urgent_response_s:
+        raise EngineFailed("no urgent task was answered; measure longer", where="bench mixed")
+    response_s = {name: statistics.median(results[name].urgent_response_s) for name in ("robots", "both")}
+    left = results["chat"].chat_tokens_per_s - both.robot_tokens_per_s
+    return {
+        "urgent_response_ratio": response_s["both"] / response_s["robots"],
+        "chat_throughput_share": both.chat_tokens_per_s / left,
+        "urgent_response_s": response_s,
+        "chat_tokens_per_s": {name: results[name].chat_tokens_per_s for name in ("both", "chat")},
+    }
+
+
+class HttpLoad:
+    """Loads the server at ``url`` over HTTP."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
+        end_s = time.monotonic() + seconds
+        urgent, others = ClientAccount(), ClientAccount()
+        async with AsyncTimelyClient(self._url) as client:
+            chat = asyncio.create_task(self._chats(chats, end_s))
+            tasks = []
+            for number in range(robots):
+                agent, skill_set, utility, texts = ROBOTS[number % len(ROBOTS)]
+                account = urgent if utility == "urgent" else others
+                name = f"{agent}-{number}"
+                tasks.append(serve_robot(client, name, skill_set, utility, texts, end_s, account))
+            await asyncio.gather(*tasks)
+            chat_tokens = await chat
+        failures = urgent.failures + others.failures
+        if failures:
+            raise EngineFailed(failures[0], where="bench mixed")
+        robot_tokens = urgent.plan_tokens + others.plan_tokens
+        return LoadResult(urgent.response_s, chat_tokens / seconds, robot_tokens / seconds)
+
+    async def _chats(self, chats: int, end_s: float) -> int:
+        """Tokens that all chats have received by ``end_s``."""
+        import httpx
+
+        if not chats:
+            return 0
+        received = 0
+        async with httpx.AsyncClient(base_url=self._url, timeout=CHAT_TIMEOUT_S) as http:
+            model = (await http.get("/v1/models")).json()["data"][0]["id"]
+            body = {
+                "model": model,
+                "messages": [{"role": "user", "content": CHAT_PROMPT}],
+                "max_tokens": CHAT_TOKENS,
+                "ignore_eos": True,
+            }
+
+            async def chat() -> None:
+                nonlocal received
+                while time.monotonic() < end_s:
+                    answer = await http.post("/v1/chat/completions", json=body)
+                    answer.raise_for_status()
+                    if time.monotonic() < end_s:
+                        received += answer.json()["usage"]["completion_tokens"]
+
+            await asyncio.gather(*(chat() for _ in range(chats)))
+        return received

@@ -1,0 +1,46 @@
+"""``timely bench mixed``: robots beside chat on one server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from timely.cli.bench.options import log, require_package
+from timely.cli.bench.tables import make_console
+from timely.cli.output import JsonFile, write_json
+
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+START_S = 600.0
+
+
+def command(
+    context: typer.Context,
+    robots: Annotated[int, typer.Option(min=1, help="Robots; every third has urgent tasks.")] = 8,
+    chats: Annotated[int, typer.Option(min=1, help="Chats at once.")] = 24,
+    seconds: Annotated[float, typer.Option(min=5, help="Duration of each of the three loads.")] = 60.0,
+    discipline: Annotated[str, typer.Option(help="Queue discipline.")] = "timely",
+    model: Annotated[
+        str | None, typer.Option(metavar="DIR|NAME", help="Model to serve; the packaged one by default.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Urgent response beside chat over that without, and the chat's share of the throughput that robots leave.
+
+    Other arguments go to vLLM.
+    """
+    require_package("vllm")
+    from timely.bench.robots_and_chat import HttpLoad, compare
+    from timely.cli.serve import make_engine
+    from timely.server import ServerSettings, ServerThread, create_app
+
+    engine = make_engine("vllm", model=model, discipline=discipline, arguments=tuple(context.args))
+    with ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server:
+        load = HttpLoad(server.url)
+        result = asyncio.run(compare(load, robots=robots, chats=chats, seconds=seconds, say=log))
+    write_json(json_file, result)
+    make_console(json_file).print(
+        f"urgent response {result['urgent_response_ratio']:.2f} times that without chat; "
+        f"the chat has {result['chat_throughput_share']:.0%} of the throughput that the robots leave"
+    )
