@@ -99,12 +99,12 @@ class VllmBench:
 
     def _command(self, server: str, port: int) -> list[str]:
         if server == "served":
-            module, model = "timely.cli.main", ["--model", self._model, "--discipline", self._discipline]
+            program, model = "timely", ["--model", self._model, "--discipline", self._discipline]
         else:
-            module, model = "vllm.entrypoints.cli.main", [self._model]
+            program, model = "vllm", [self._model]
         plug = ["--scheduler-cls", SCHEDULER] if server == "plugged" else []
         listen = ["--host", "127.0.0.1", "--port", str(port)]
-        return [sys.executable, "-m", module, "serve", *model, *listen, *plug, *self._arguments]
+        return [_script(program), "serve", *model, *listen, *plug, *self._arguments]
 
     def _load(self, server: str, port: int, seed: int) -> Mapping[str, float]:
         import httpx
@@ -113,7 +113,7 @@ class VllmBench:
         url = f"http://127.0.0.1:{port}"
         served_name = httpx.get(f"{url}/v1/models", timeout=30.0).json()["data"][0]["id"]
         command = [
-            sys.executable, "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--backend", "openai",
+            _script("vllm"), "bench", "serve", "--backend", "openai",
             "--base-url", url, "--model", self._model, "--served-model-name", served_name,
             "--dataset-name", "random", "--random-input-len", str(INPUT_TOKENS),
             "--random-output-len", str(OUTPUT_TOKENS), "--num-prompts", str(PROMPTS),
@@ -131,6 +131,11 @@ class VllmBench:
         if result.get("completed") != PROMPTS:
             raise EngineFailed(f"{result.get('completed')} of {PROMPTS} requests completed", where=server)
         return result
+
+
+def _script(name: str) -> str:
+    """A command of this environment."""
+    return str(Path(sys.executable).parent / name)
 
 
 def _free_port() -> int:
