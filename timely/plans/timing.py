@@ -143,8 +143,8 @@ def longest_segments(skill_set: SkillSet) -> Iterator[str]:
             yield f"_1={call};"
             yield f"}};?{call}{_comparison(skill)}{{"
             if all(argument.type == "object" for argument in skill.arguments):
-                words = ",".join(quote_plan_text(_TWO_WORDS) for _ in skill.arguments)
-                short = f"{skill.word}({words}){_comparison(skill)}"
+                arguments = ",".join(quote_plan_text(_TWO_WORDS) for _ in skill.arguments)
+                short = f"{skill.word}({arguments}){_comparison(skill)}"
                 yield f"}};?{short}&{short}{{"
 
 
