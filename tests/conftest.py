@@ -13,13 +13,8 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
-TOGETHER = {
-    "tests/engines/vllm": "vllm",
-    "tests/ros/robots": "robots",
-    "tests/ros/bench": "robots",
-    "tests/ros/bridge": "bridge",
-}
-"""Folders that one worker runs, since their tests share engines or djitellopy's UDP ports; elsewhere it gets a file."""
+TOGETHER = {"tests/engines/vllm": "vllm", "tests/ros": "ros"}
+"""Folders that one worker runs with all below them: they share engines, or UDP ports of djitellopy."""
 
 
 class ByFolder(LoadScopeScheduling):
@@ -27,7 +22,8 @@ class ByFolder(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = PurePosixPath(nodeid.partition("::")[0])
-        return TOGETHER.get(path.parent.as_posix(), path.as_posix())
+        folders = (folder.as_posix() for folder in path.parents)
+        return next((TOGETHER[folder] for folder in folders if folder in TOGETHER), path.as_posix())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

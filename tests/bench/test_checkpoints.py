@@ -98,7 +98,7 @@ def test_not_a_number_is_no_result() -> None:
 def test_a_result_of_other_code_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, counting = tmp_path / "p.jsonl", Counting()
     Checkpoints(path).map("fig", counting, [("a", 1)])
-    monkeypatch.setattr("timely.bench.checkpoints.code_of", lambda function: "other")
+    monkeypatch.setattr("timely.bench.checkpoints.benchmark_code_hash", lambda function: "other")
     again = Checkpoints(path)
     again.map("fig", counting, [("a", 1)])
     again.map("fig", counting, [("a", 1)])

@@ -703,6 +703,6 @@ class SimBackend:
         return Simulator(options).run(tasks, progress, keep_partial=True)
 
 
-def simulator_backend() -> SimBackend:
+def backend() -> SimBackend:
     """What ``timely.replay`` looks up."""
     return SimBackend()

@@ -115,7 +115,7 @@ def replay_options(options: ReplayOptions, arguments: tuple[str, ...] = ()) -> V
     )
 
 
-def vllm_backend() -> Backend:
+def backend() -> Backend:
     """The backend behind ``timely replay --engine vllm``."""
     return VllmBackend()
 
