@@ -30,6 +30,7 @@ def test_less_is_better_where_it_is_time() -> None:
     assert cross.best_in_column({"a": {"s": 2.0}, "b": {"s": 1.0}}, measure) == 1.0
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from timely.bench.papers.justitia import workloads

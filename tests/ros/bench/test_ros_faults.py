@@ -20,6 +20,7 @@ SEED = 191
 """Four faults, each of another kind."""
 
 
+@pytest.mark.long
 @pytest.mark.ros
 @pytest.mark.timeout(400)
 def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_does(domain_id: int) -> None:

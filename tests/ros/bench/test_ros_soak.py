@@ -15,6 +15,7 @@ from timely.cli.main import run
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
 
 
+@pytest.mark.long
 def test_two_robots_leave_nothing_behind(
     tmp_path: Path, domain_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
