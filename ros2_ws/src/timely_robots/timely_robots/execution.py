@@ -298,7 +298,7 @@ class SegmentExecutor:
         """Stop and end the motion thread; False if a motion did not end within ``timeout_s``."""
         with self._changed:
             self._closed = True
-        why = SegmentResult("cancelled", ErrorCode.DRIVER_INACTIVE, "the driver is shutting down")
+        why = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, "the driver is shutting down")
         ended = self._end_everything(why)
         self._runner.halt()
         for item, result in ended:
