@@ -138,10 +138,13 @@ def test_a_fleet_on_two_engines_every_report_and_cancel_finds_its_task(tmp_path:
             assert [first["index"] for first in firsts] == [0] * 6
             for number, task in enumerate(tasks):
                 report = {"segment": 0, "kind": "started", "agent": f"d{number}"}
-                answer = client.post(f"/v1/tasks/{task['task_id']}/reports", json=report)
+                token = {"Timely-Task-Token": task["report_token"]}
+                answer = client.post(f"/v1/tasks/{task['task_id']}/reports", json=report, headers=token)
                 assert answer.status_code in (200, 202), answer.text
             for task in tasks[:3]:
-                assert client.delete(f"/v1/tasks/{task['task_id']}").status_code in (200, 202, 204)
+                token = {"Timely-Task-Token": task["report_token"]}
+                answer = client.delete(f"/v1/tasks/{task['task_id']}", headers=token)
+                assert answer.status_code in (200, 202, 204), answer.text
             outcomes = [next_event(lines, "result", "error") for lines in iterators]
             assert len(outcomes) == 6
         engine = client.get("/v1/status").json()["engine"]
