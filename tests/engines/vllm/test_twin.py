@@ -396,9 +396,17 @@ def test_the_same_decisions_with_robots_that_report(vllm_config: Any, discipline
     ]
     assert paces[0] == paces[1]
     assert min(paces[0]) < 0.7
-    learned = twin.scheduler.controller.paces
-    assert learned.of("robot-1", "") < 1.0
-    assert learned.of("robot-2", "") == 1.0
+    # Literal `pud` resumes a plan at once, so some plans end before the first report and teach nothing.
+    learned = {
+        int(name.removeprefix("robot-")): pace
+        for name, pace in twin.scheduler.controller.paces.robots().items()
+    }
+    fast = [pace for robot, pace in learned.items() if robot % 3 == 1]
+    slow = [pace for robot, pace in learned.items() if robot % 3 == 2]
+    assert fast
+    assert max(fast) < 1.0
+    assert slow
+    assert set(slow) == {1.0}
 
 
 def test_blocks_that_others_hold_are_told_apart(vllm_config: Any) -> None:
