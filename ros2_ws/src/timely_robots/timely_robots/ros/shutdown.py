@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
 
 from rclpy.context import Context
+
+from timely.core.child_process import when_parent_ends
 
 CHECK_PERIOD_S = 0.5
 """How often a waiting process checks the ROS 2 context."""
@@ -23,16 +24,7 @@ def stop_on_signals() -> threading.Event:
 
 def stop_with_parent(stop: threading.Event | None = None) -> None:
     """Set ``stop`` when the parent ends, which closes standard input; without an event, exit."""
-
-    def watch() -> None:
-        with contextlib.suppress(OSError):
-            while os.read(0, 4096):
-                pass
-        if stop is None:
-            os._exit(1)
-        stop.set()
-
-    threading.Thread(target=watch, name="parent", daemon=True).start()
+    when_parent_ends(stop.set if stop is not None else lambda: os._exit(1))
 
 
 def wait_for_stop(stop: threading.Event, context: Context) -> None:
