@@ -25,7 +25,7 @@ for name, value in QUIET.items():
 DISCIPLINES = "justitia+semantic+sagesched+timely"
 
 
-@pytest.mark.process
+@pytest.mark.engine
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.filterwarnings("error:::timely")

@@ -205,10 +205,10 @@ import asyncio, sys
 sys.path.insert(0, {folder!r})
 from fleet import PLANS, catalogue
 from timely.engines.scripted import ScriptedEngine
-from timely.server import create_app, serve
+from timely.server import create_app, serve_app
 
 app = create_app(ScriptedEngine(PLANS), None, None, catalogue())
-number = asyncio.run(serve(app, port=0, on_ready=lambda url: print(url, flush=True), stop_timeout_s=2.0))
+number = asyncio.run(serve_app(app, port=0, on_ready=lambda url: print(url, flush=True), stop_timeout_s=2.0))
 print("ended by", number, flush=True)
 """
 

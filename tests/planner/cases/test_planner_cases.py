@@ -50,9 +50,9 @@ PRINT_HASH = """
 import hashlib
 from itertools import chain, islice
 from timely.planner.cases.from_examples import cases_of
-from timely.planner.cases.generate import DRAWN, generate
+from timely.planner.cases.generate import DRAWN, generate_cases
 from timely.plans.skill_library import find_skill_set
-sources = [islice(generate(s, "train", 0, coin_share=0.3), 600) for s in DRAWN]
+sources = [islice(generate_cases(s, "train", 0, coin_share=0.3), 600) for s in DRAWN]
 sources += [islice(cases_of(find_skill_set(s), "train", 0), 200) for s in DRAWN]
 cases = [(c.task, c.scene, c.history, c.plan) for c in chain(*sources)]
 print(hashlib.sha256(repr(cases).encode()).hexdigest())
