@@ -6,9 +6,10 @@ import asyncio
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,7 +17,7 @@ import pytest
 from fleet import PLANS, WAIT_S, Fleet, Reader, body, catalogue, fleet
 
 from timely.client import TimelyClient
-from timely.core.errors import InvalidInput
+from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.scripted import ScriptedEngine
 from timely.server import create_app, serve_app
 from timely.server.run import TlsFiles, tls_files
@@ -67,6 +68,69 @@ def test_connections_over_the_limit_get_503() -> None:
         assert answer.status_code == 503
 
 
+def test_one_address_takes_a_part_of_the_connections() -> None:
+    with fleet(max_client_connections=2) as served, connected(served), connected(served):
+        answer = httpx.get(served.url + "/healthz")
+        assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["retry-after"] == "1"
+
+
+def test_a_refused_connection_delays_no_accepted_one() -> None:
+    with fleet(max_connections=2) as served, connected(served):
+        assert served.http.get("/healthz").status_code == 200
+        with connected(served), connected(served), connected(served):
+            assert served.http.get("/healthz").status_code == 200
+
+
+def test_a_place_is_free_again_after_a_connection_ends() -> None:
+    with fleet(max_connections=1) as served:
+        with connected(served) as connection:
+            connection.sendall(HEAD + b"Connection: close\r\n\r\n")
+            while connection.recv(10_000):
+                pass
+        assert httpx.get(served.url + "/healthz").status_code == 200
+
+
+def test_an_idle_connection_is_closed() -> None:
+    with fleet(idle_timeout_s=0.1) as served, connected(served) as connection:
+        connection.sendall(HEAD + b"\r\n")
+        answer = b""
+        while chunk := connection.recv(10_000):
+            answer += chunk
+        assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_a_tokenizer_that_hangs_is_a_typed_error() -> None:
+    class Slow(ScriptedEngine):
+        max_prompt_tokens = 100
+
+        async def tokenize(self, text: str) -> list[int]:
+            await asyncio.Event().wait()
+            return []
+
+    with fleet(engine_timeout_s=0.1) as served:
+        served.service.engine.engine = Slow(PLANS, clock=served.clock)
+        answer = served.http.post("/v1/tasks", json=body("x" * 2_000))
+        assert (answer.status_code, answer.json()["code"]) == (502, "engine_failed")
+
+
+def test_health_asks_the_engine_once_for_many_readers() -> None:
+    with fleet() as served:
+        calls: list[float] = []
+        stats = served.engine.stats
+
+        async def counted() -> Any:
+            calls.append(served.clock.now())
+            return await stats()
+
+        served.engine.stats = counted  # type: ignore[method-assign]
+        served.run_for(1.0)
+        for _ in range(20):
+            assert served.http.get("/healthz").status_code == 200
+        assert len(calls) == 1
+
+
 def test_a_task_has_so_many_readers() -> None:
     with fleet(max_readers=2) as served, served.http.stream("POST", "/v1/tasks", json=body("long")) as first:
         # A reader that is garbage closes its stream.
@@ -86,41 +150,84 @@ def test_bodies_share_a_limit() -> None:
         assert served.http.post("/v1/tasks", json=body(skill_set="nope")).status_code == 422
 
 
-def certificate(folder: Path) -> TlsFiles:
-    """A certificate for localhost, signed by itself."""
-    files = TlsFiles(folder / "cert.pem", folder / "key.pem")
-    command = [
-        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-        "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(files.key), "-out",
-        str(files.certificate),
-    ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+def openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)
+
+
+NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+def certificate(folder: Path, name: str = "cert", host: str = "localhost") -> TlsFiles:
+    """A certificate signed by itself, and its key."""
+    files = TlsFiles(folder / f"{name}.pem", folder / f"{name}.key")
+    openssl(
+        "req", "-x509", *NEW_KEY, "-days", "2", "-subj", f"/CN={host}",
+        "-addext", f"subjectAltName=DNS:{host},IP:127.0.0.1", "-keyout", files.key, "-out", files.certificate,
+    )  # fmt: skip
     return files
 
 
-@pytest.mark.process
-async def test_the_server_speaks_tls_and_the_client_checks_its_certificate(tmp_path: Path) -> None:
-    files = certificate(tmp_path)
+def signed(folder: Path, name: str, authority: TlsFiles) -> TlsFiles:
+    """A client's certificate, signed by an authority."""
+    files, request = TlsFiles(folder / f"{name}.pem", folder / f"{name}.key"), folder / f"{name}.csr"
+    openssl("req", *NEW_KEY, "-subj", f"/CN={name}", "-keyout", files.key, "-out", request)
+    openssl(
+        "x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.key, "-CAcreateserial",
+        "-days", "2", "-out", files.certificate,
+    )  # fmt: skip
+    return files
+
+
+@asynccontextmanager
+async def serving_tls(files: TlsFiles) -> AsyncIterator[str]:
+    """The URL of a server with these files."""
     app = create_app(ScriptedEngine(PLANS), None, None, catalogue())
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve_app(app, port=0, on_ready=ready.set_result, tls=files))
     try:
         async with asyncio.timeout(WAIT_S):
-            url = await ready
-            assert url.startswith("https://")
-            trusting = ssl.create_default_context(cafile=files.certificate)
-
-            def health() -> str:
-                with TimelyClient(url, verify=trusting) as timely:
-                    return str(timely.health()["status"])
-
-            assert await asyncio.to_thread(health) == "ok"
-            with pytest.raises(httpx.ConnectError):
-                async with httpx.AsyncClient() as stranger:
-                    await stranger.get(url)
+            yield await ready
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest.mark.process
+async def test_the_server_speaks_tls_and_the_client_checks_its_certificate(tmp_path: Path) -> None:
+    files = certificate(tmp_path)
+    async with serving_tls(files) as url:
+        assert url.startswith("https://")
+        trusting = ssl.create_default_context(cafile=files.certificate)
+
+        def health() -> str:
+            with TimelyClient(url, verify=trusting) as timely:
+                return str(timely.health()["status"])
+
+        assert await asyncio.to_thread(health) == "ok"
+        with pytest.raises(httpx.ConnectError):
+            async with httpx.AsyncClient() as stranger:
+                await stranger.get(url)
+
+
+@pytest.mark.process
+async def test_with_an_authority_of_the_clients_each_must_show_its_certificate(tmp_path: Path) -> None:
+    authority, other = certificate(tmp_path, "authority", "ca"), certificate(tmp_path, "other", "other-ca")
+    own = certificate(tmp_path)
+    files = tls_files(own.certificate, own.key, authority.certificate)
+    assert files is not None
+
+    def health(client: TlsFiles | None) -> str:
+        trusting = ssl.create_default_context(cafile=own.certificate)
+        if client is not None:
+            trusting.load_cert_chain(client.certificate, client.key)
+        with TimelyClient(url, verify=trusting, reconnect_s=0.0) as timely:
+            return str(timely.health()["status"])
+
+    async with serving_tls(files) as url:
+        assert await asyncio.to_thread(health, signed(tmp_path, "robot-1", authority)) == "ok"
+        for stranger in (None, signed(tmp_path, "stranger", other), certificate(tmp_path, "forged", "robot-1")):
+            with pytest.raises(EngineFailed):
+                await asyncio.to_thread(health, stranger)
 
 
 def test_unusable_files_for_tls_are_named(tmp_path: Path) -> None:

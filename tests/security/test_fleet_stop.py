@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import httpx
 import pytest
-from fleet import Fleet, Reader, body
+from fleet import WAIT_S, Fleet, Reader, body, fleet
 from guarded import TOKENS, Guarded
 
 from timely.client import StopOrder, TimelyClient
 from timely.core.errors import Conflict, NotAllowed
+from timely.engines.scripted import ScriptedEngine
 
 
 def client(served: Fleet, **options: Any) -> TimelyClient:
@@ -117,3 +122,68 @@ def test_stop_and_reset_by_role(guarded: Guarded) -> None:
         with pytest.raises(NotAllowed):
             next(bridge.stop_orders(["arm-1"]))
         assert ops.reset_stop()["stop_id"] == stop_id
+
+
+def test_a_stop_survives_a_restart_until_a_reset(tmp_path: Path) -> None:
+    with fleet(state_dir=tmp_path) as first, client(first) as timely, client(first) as bridge:
+        orders = bridge.stop_orders(["drone-1"])
+        next(orders)
+        answer = timely.stop_fleet("smoke", deadline_s=0.0)
+        bridge.acknowledge_stop(answer["stop_id"], "drone-1", "at_rest")
+        orders.close()
+    assert answer["saved"]
+    with fleet(state_dir=tmp_path) as second, client(second) as timely, client(second) as bridge:
+        state = timely.stop_state()
+        assert (state["stop_id"], state["reason"], state["success"]) == (answer["stop_id"], "smoke", False)
+        assert state["robots"]["drone-1"]["state"] == "unknown", "what it did meanwhile is not known"
+        with pytest.raises(Conflict, match="stopped"):
+            timely.submit("short", skill_set="tiny-drone")
+        orders = bridge.stop_orders(["drone-1"])
+        assert next(orders) == StopOrder("stop", answer["stop_id"], "smoke")
+        orders.close()
+        assert timely.reset_stop()["saved"]
+    with fleet(state_dir=tmp_path) as third, client(third) as timely:
+        assert not timely.stop_state()["stopped"]
+        timely.submit("short", skill_set="tiny-drone").close()
+
+
+def test_a_stop_that_the_disk_refuses_holds_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with fleet(state_dir=tmp_path / "file") as served, client(served) as timely:
+        assert not timely.stop_fleet(deadline_s=0.0)["saved"]
+        with pytest.raises(Conflict, match="stopped"):
+            timely.submit("short", skill_set="tiny-drone")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"stop_id": "stop-1"}'])
+def test_a_saved_stop_that_cannot_be_read_is_a_stop(tmp_path: Path, content: str) -> None:
+    (tmp_path / "stop.json").write_text(content)
+    with fleet(state_dir=tmp_path) as served, client(served) as timely:
+        assert "cannot be read" in timely.stop_state()["reason"]
+        with pytest.raises(Conflict, match="stopped"):
+            timely.submit("short", skill_set="tiny-drone")
+        timely.reset_stop()
+        timely.submit("short", skill_set="tiny-drone").close()
+
+
+def test_a_task_that_is_being_prepared_does_not_pass_a_stop(served: Fleet) -> None:
+    preparing, stopped = threading.Event(), threading.Event()
+
+    async def tokenize(text: str) -> list[int]:
+        preparing.set()
+        await asyncio.to_thread(stopped.wait, WAIT_S)
+        return []
+
+    engine = served.engine
+    engine.tokenize = tokenize  # type: ignore[method-assign]
+    answers: list[httpx.Response] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(served.http.post("/v1/tasks", json=body("x" * 4_000)))
+    )
+    with patch.object(ScriptedEngine, "max_prompt_tokens", 10), client(served) as timely:
+        asking.start()
+        assert preparing.wait(WAIT_S)
+        timely.stop_fleet(deadline_s=0.0)
+        stopped.set()
+        asking.join(WAIT_S)
+    assert (answers[0].status_code, answers[0].json()["code"]) == (409, "conflict")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections import Counter
 from itertools import islice
 from typing import Any
@@ -16,6 +18,7 @@ from timely.plans.robot_values import value_text
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
 from timely.plans.untrusted_text import one_line, several_lines
+from timely.server.http.plain_text import plain_text
 
 DRONE, CHAT = find_skill_set("drone"), find_skill_set("chat")
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
@@ -131,6 +134,42 @@ def test_the_corpus_has_all_families_and_channels_and_a_seed() -> None:
 def test_no_attack_of_the_corpus_forges_a_field(tokenizer: Any) -> None:
     encoder = PromptEncoder(tokenizer)
     assert [reason for attack in attacks(600, 0) if (reason := run.forged(attack, encoder))] == []
+
+
+def chat_special_tokens(tokenizer: Any, messages: list[dict[str, Any]]) -> list[str]:
+    """The special tokens of a chat, as the engine's OpenAI application encodes it."""
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    token_ids = tokenizer.encode(text, add_special_tokens=False)
+    return [tokenizer.decode([token]) for token in PromptEncoder(tokenizer).special_tokens(token_ids)]
+
+
+def test_no_attack_of_the_corpus_forges_a_turn_of_a_chat(tokenizer: Any) -> None:
+    plain = plain_text(PromptEncoder(tokenizer).special_texts)
+    expected = chat_special_tokens(tokenizer, [{"role": "user", "content": "x"}])
+    forged = 0
+    for attack in attacks(600, 0):
+        messages = [{"role": "user", "content": f"{attack.task} {attack.scene} {attack.history} {attack.value}"}]
+        forged += chat_special_tokens(tokenizer, messages) != expected
+        assert chat_special_tokens(tokenizer, plain.body({"messages": messages})["messages"]) == expected
+    assert forged > 50, "without the replacement they do"
+
+
+async def test_prompts_are_tokenised_beside_the_event_loop(tokenizer: Any) -> None:
+    vllm_engine = pytest.importorskip("timely.engines.vllm.engine")
+    threads: list[threading.Thread] = []
+
+    class Watched(type(tokenizer)):  # type: ignore[misc]
+        def encode(self, *arguments: Any, **options: Any) -> Any:
+            threads.append(threading.current_thread())
+            return super().encode(*arguments, **options)
+
+    engine = vllm_engine.VllmEngine()
+    engine._llm, engine._tokenizer = object(), copy.copy(tokenizer)
+    engine._tokenizer.__class__ = Watched
+    assert engine.special_texts == set(SPECIAL)
+    assert await engine.tokenize("Look for <|im_end|> the cat.")
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 def test_the_judge_sees_forged_fields_in_prompts_without_fences(

@@ -242,6 +242,11 @@ class Engine(ABC):
         return list(range(len(text.split())))
 
     @property
+    def special_texts(self) -> frozenset[str]:
+        """Texts that the engine's tokenizer reads as special tokens, such as ``<|im_end|>``."""
+        return frozenset()
+
+    @property
     def max_prompt_tokens(self) -> int:
         """Longest prompt it takes, tokens."""
         return 1 << 20

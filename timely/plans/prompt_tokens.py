@@ -25,6 +25,9 @@ class PromptEncoder:
             *tokenizer.all_special_ids,
             *(key for key, token in added_tokens.items() if token.special),
         }
+        special_tokens = {token.content for token in added_tokens.values() if token.special}
+        self.special_texts = frozenset({*tokenizer.all_special_tokens, *special_tokens} - {""})
+        """Texts that become special tokens in a plain encoding."""
         # An unknown character is no special token, unless the tokenizer uses its end token for it.
         unknown = getattr(tokenizer, "unk_token_id", None)
         if unknown not in (tokenizer.eos_token_id, tokenizer.bos_token_id):

@@ -146,9 +146,8 @@ def _server(app: FastAPI, stop_timeout_s: float, log_level: str, tls: TlsFiles |
         access_log=False,
         lifespan="on",
         ws="none",
-        timeout_keep_alive=30,
-        limit_concurrency=settings.max_connections,
-        http=bounded_protocol(settings.max_header_bytes, settings.header_timeout_s),
+        timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
+        http=bounded_protocol(settings),
         server_header=False,
         ssl_certfile=tls.certificate if tls is not None else None,
         ssl_keyfile=tls.key if tls is not None else None,

@@ -36,9 +36,12 @@ class ServerSettings:
         prediction_max_wait_s: longest wait for a batch to fill, seconds.
         prediction_timeout_s: after that a request is queued without a prediction, seconds.
         max_connections: open connections and requests; further ones get 503.
+        max_client_connections: open connections of one address; further ones get 503.
         max_header_bytes: of a request; header_timeout_s: how long a connection may take to send it, seconds.
+        idle_timeout_s: how long a connection stays open between two requests, seconds.
         max_readers: most event streams of one task.
         max_stop_deadline_s: longest wait of ``POST /v1/stop`` for acknowledgements, seconds.
+        state_dir: folder of the latched stop, so that it holds over a restart; None keeps it in memory.
         audit_log: file to append one JSON line to for each action of a principal, or None.
         event_log: file to append one JSON line an event to, or None. Schema: ``timely.server.telemetry.event_log``.
     """
@@ -67,9 +70,12 @@ class ServerSettings:
     prediction_max_wait_s: float = 0.1
     prediction_timeout_s: float = 1.0
     max_connections: int = 4096
+    max_client_connections: int = 1024
     max_header_bytes: int = 32 * 1024
     header_timeout_s: float = 10.0
+    idle_timeout_s: float = 30.0
     max_readers: int = 8
     max_stop_deadline_s: float = 30.0
+    state_dir: Path | None = None
     audit_log: Path | None = None
     event_log: Path | None = None

@@ -11,7 +11,8 @@ import contextlib
 import multiprocessing
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -78,6 +79,8 @@ class VllmEngine(Engine):
         self._lora: Any = None
         self._args: Any = None
         self._tokenizer: Any = None
+        # One thread keeps the order of requests and the event loop free.
+        self._tokenizing = ThreadPoolExecutor(1, "tokenize")
         self._grammars: dict[str, str] = {}
         self._planner_names: dict[str, list[str]] = {}
         """By skill set: names that a planner may write although the prompt does not have them."""
@@ -176,7 +179,7 @@ class VllmEngine(Engine):
         llm = self._running()
         if request.task_id in self._live:
             raise Conflict(f"task {request.task_id!r} is already being served", where="task_id")
-        token_ids = self._prompt_ids(request)
+        token_ids = await self._on_tokenizer(self._prompt_ids, request)
         parameters = self._sampling_parameters(request)
         whole = self.options.mode == "whole"
         sent = 0
@@ -357,7 +360,14 @@ class VllmEngine(Engine):
     async def tokenize(self, text: str) -> list[int]:
         """Token ids under the model's tokenizer, no special tokens."""
         self._running()
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        return await self._on_tokenizer(self.prompt_encoder.encode_text, text)
+
+    async def _on_tokenizer(self, function: Callable[[Any], list[int]], argument: object) -> list[int]:
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizing, function, argument)
+
+    @property
+    def special_texts(self) -> frozenset[str]:
+        return self.prompt_encoder.special_texts if self._tokenizer is not None else frozenset()
 
     @property
     def max_prompt_tokens(self) -> int:

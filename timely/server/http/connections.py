@@ -1,37 +1,66 @@
-"""Limits of a connection before its request is complete: bytes and time of the header."""
+"""Limits of connections: their number, and the bytes and time of a header."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from timely.server.problems import MEDIA_TYPE, http_problem
+from timely.server.settings import ServerSettings
+
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
+REFUSED_S = 1.0
+"""A connection over the limit is closed after its first bytes, or after so long, seconds."""
 
-def bounded_protocol(max_header_bytes: int, header_timeout_s: float) -> type[asyncio.Protocol]:
+
+def bounded_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     """Uvicorn's HTTP protocol with limits that it lacks.
 
     A connection without a complete header is closed after ``header_timeout_s`` seconds. So is one whose incomplete
-    header is longer than ``max_header_bytes``.
+    header is longer than ``max_header_bytes``. A connection over ``max_connections``, or over
+    ``max_client_connections`` of its address, gets 503.
     """
+    clients: Counter[str] = Counter()
+    full = _response(503, http_problem("overloaded", "too many connections", "connections").body())
 
     class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             self._header_bytes = 0
             self._header_timer: asyncio.TimerHandle | None = None
+            self._address = ""
+            self._refused = False
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            self._start_timer()
+            peer = transport.get_extra_info("peername")
+            self._address = peer[0] if isinstance(peer, tuple) else ""
+            self._refused = (
+                clients.total() >= settings.max_connections
+                or clients[self._address] >= settings.max_client_connections
+            )
+            if not self._refused:
+                clients[self._address] += 1
+            self._start_timer(REFUSED_S if self._refused else settings.header_timeout_s)
 
         def connection_lost(self, exc: Exception | None) -> None:
+            if not self._refused:
+                clients[self._address] -= 1
+                if not clients[self._address]:
+                    del clients[self._address]
             self._stop_timer()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            if self._refused:
+                self.transport.write(full)
+                self.transport.close()
+                return
             before = self.cycle
             super().data_received(data)
             if self.cycle is not before:
@@ -39,14 +68,14 @@ def bounded_protocol(max_header_bytes: int, header_timeout_s: float) -> type[asy
                 self._stop_timer()
             elif before is None or before.response_complete:
                 self._header_bytes += len(data)
-                if self._header_bytes > max_header_bytes:
+                if self._header_bytes > settings.max_header_bytes:
                     self.transport.write(TOO_LARGE)
                     self.transport.close()
                 elif self._header_timer is None:
-                    self._start_timer()
+                    self._start_timer(settings.header_timeout_s)
 
-        def _start_timer(self) -> None:
-            self._header_timer = self.loop.call_later(header_timeout_s, self.transport.close)
+        def _start_timer(self, limit_s: float) -> None:
+            self._header_timer = self.loop.call_later(limit_s, self.transport.close)
 
         def _stop_timer(self) -> None:
             if self._header_timer is not None:
@@ -54,3 +83,12 @@ def bounded_protocol(max_header_bytes: int, header_timeout_s: float) -> type[asy
                 self._header_timer = None
 
     return BoundedProtocol
+
+
+def _response(status: int, problem: dict[str, Any]) -> bytes:
+    body = json.dumps(problem).encode()
+    lines = (
+        f"HTTP/1.1 {status} Service Unavailable", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}",
+        "Retry-After: 1", "Connection: close", "", "",
+    )  # fmt: skip
+    return "\r\n".join(lines).encode() + body

@@ -22,7 +22,9 @@ from timely.server.access.principals import Principal
 from timely.server.http.access_control import principal_of_scope
 from timely.server.http.bodies import decode_body
 from timely.server.http.openai_request import KEY, MAX_TEXT_CHARS, check_fields, hints_of, text_of
+from timely.server.http.plain_text import plain_text
 from timely.server.problems import problem_from_error
+from timely.server.tasks.permissions import check_submitter
 from timely.server.tasks.request import utility_from_wire
 from timely.server.tasks.service import TaskService
 
@@ -58,7 +60,8 @@ class OpenAIEndpoints:
                 return
             body: bytes = message.get("body", b"")  # Whole: ``BodyLimit`` has read it.
             size = len(body)
-            data = await _off_loop(decode_body, body, size)
+            special_texts = self._service.engine.engine.special_texts
+            data = await _off_loop(lambda content: _decoded(content, special_texts), body, size)
             del body, message
             principal = principal_of_scope(scope)
             choices = self._checked(data, principal)
@@ -104,7 +107,7 @@ class OpenAIEndpoints:
     async def _annotated(self, data: dict[str, Any], name: str, principal: Principal) -> dict[str, Any]:
         """The hints of a request, with its id, text and predictions."""
         hints = hints_of(data, principal)
-        self._service.check_submitter(principal, hints.get("agent", ""))
+        check_submitter(principal, hints.get("agent", ""))
         text = str(hints.get("text") or text_of(data))[:MAX_TEXT_CHARS]
         annotation = await self._service.predictions.annotate(
             Arrival(
@@ -123,6 +126,11 @@ class OpenAIEndpoints:
         if annotation.expected_tokens is not None:
             hints["expected_tokens"] = annotation.expected_tokens
         return hints
+
+
+def _decoded(body: bytes, special_texts: frozenset[str]) -> Any:
+    """The body, its texts without special tokens."""
+    return plain_text(special_texts).body(decode_body(body))
 
 
 async def _off_loop(function: Callable[[Any], Any], argument: object, size: int) -> Any:

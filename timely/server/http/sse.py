@@ -110,7 +110,7 @@ class StopEvents(_Stream):
 
     @asynccontextmanager
     async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        fleet_stop = self._service.fleet_stop
+        fleet_stop = self._service.fleet_stop.latch
         with fleet_stop.following(self._agents):
             async with aclosing(fleet_stop.events(self._service.settings.keepalive_s)) as chunks:
                 yield chunks

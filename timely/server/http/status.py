@@ -40,7 +40,7 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
             "generating": len(service.tasks.generating()),
             "max_live_tasks": service.settings.max_live_tasks,
         },
-        "stop": service.fleet_stop.view(),
+        "stop": service.fleet_stop.latch.view(),
         "principal": {"name": principal.name, "roles": sorted(principal.roles)},
         "engine": _engine(stats),
         "robots": [

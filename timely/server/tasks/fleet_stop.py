@@ -7,6 +7,7 @@ without an acknowledgement is ``unknown``: it may be moving.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,10 @@ from typing import Any, Literal
 
 from timely.core.clock import AsyncClock, wait_until
 from timely.core.errors import Conflict, InvalidInput, Overloaded
+from timely.server.tasks.stop_file import SavedStop, StopFile
 from timely.server.tasks.task_events import KEEPALIVE, encode_task_event
+
+log = logging.getLogger(__name__)
 
 Acknowledgement = Literal["halted", "at_rest", "unknown"]
 """``halted``: the driver latched the stop and gave the halt command. ``at_rest``: the robot was seen at rest."""
@@ -45,10 +49,14 @@ class FleetStop:
 
     Args:
         clock: measures deadlines and delays.
+        file: keeps the latch over a restart.
     """
 
-    def __init__(self, clock: AsyncClock) -> None:
+    def __init__(self, clock: AsyncClock, file: StopFile) -> None:
         self._clock = clock
+        self._file = file
+        self._saving = asyncio.Lock()
+        self._saved = False
         self._stop: _Stop | None = None
         self._followers: dict[object, frozenset[str]] = {}
         self._sequence = 0
@@ -80,8 +88,31 @@ class FleetStop:
         self._publish("stop", {"stop_id": stop.stop_id, "reason": stop.reason})
         return stop.stop_id
 
-    async def outcome(self, deadline_s: float) -> dict[str, Any]:
-        """The acknowledgements, at the latest after ``deadline_s`` seconds; missing ones are ``unknown``."""
+    async def load(self) -> None:
+        """Latch the stop that an earlier process of this server has left; its robots count as unknown."""
+        saved = await asyncio.to_thread(self._file.read)
+        if saved is None:
+            return
+        robots = {agent: _RobotStop() for agent in saved.robots}
+        self._stop = _Stop(saved.stop_id, saved.reason, saved.principal, self._clock.now(), robots)
+        self._saved = True
+        self._publish("stop", {"stop_id": saved.stop_id, "reason": saved.reason})
+        log.warning("the fleet is still stopped (%s): %s", saved.stop_id, saved.reason or "no reason given")
+
+    async def save(self) -> bool:
+        """Bring the disk to the present latch; False if it keeps nothing or refuses, which the log then says."""
+        async with self._saving:
+            stop = self._stop
+            saved = stop and SavedStop(stop.stop_id, stop.reason, stop.principal, tuple(stop.robots))
+            try:
+                self._saved = await asyncio.to_thread(self._file.write, saved)
+            except InvalidInput as error:
+                self._saved = False
+                log.error("the state of the stop is not saved: %s", error)
+            return self._saved
+
+    async def answered(self, deadline_s: float) -> None:
+        """Return when every robot has an acknowledgement, at the latest after ``deadline_s`` seconds."""
         until_s = self._clock.now() + deadline_s
         while self._stop is not None and any(
             robot.state == "pending" for robot in self._stop.robots.values()
@@ -89,7 +120,6 @@ class FleetStop:
             self._acknowledged.clear()
             if not await wait_until(self._acknowledged, self._clock, until_s):
                 break
-        return self.view()
 
     def view(self) -> dict[str, Any]:
         """The latched stop as data; a pending robot counts as unknown."""
@@ -111,6 +141,7 @@ class FleetStop:
             "reason": stop.reason,
             "principal": stop.principal,
             "success": bool(sure) and all(sure),
+            "saved": self._saved,
             "robots": robots,
             "bridges": len(self._followers),
         }

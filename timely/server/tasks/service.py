@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from timely.core.clock import AsyncClock
-from timely.core.errors import Conflict, NotAllowed, Overloaded, TimelyError, UnknownName, Unsupported
+from timely.core.errors import Conflict, Overloaded, TimelyError, UnknownName, Unsupported
 from timely.disciplines.predictors.request_annotator import Predictors, RequestAnnotator
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
@@ -20,11 +19,14 @@ from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
 from timely.server.tasks.admission import Admission
 from timely.server.tasks.engine_client import EngineClient
-from timely.server.tasks.fleet_stop import Acknowledgement, FleetStop
+from timely.server.tasks.fleet_stop import FleetStop
 from timely.server.tasks.lifecycle import TaskLifecycle
+from timely.server.tasks.permissions import check_owner, check_submitter, check_visible, within_claims
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.replanning import executed_segments, replan_request
 from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest
+from timely.server.tasks.stop_file import StopFile
+from timely.server.tasks.stop_service import StopService
 from timely.server.tasks.task import Ending, Task
 from timely.server.tasks.task_table import TaskTable
 
@@ -60,7 +62,9 @@ class TaskService:
         )
         self.tasks = TaskTable(settings)
         self.lifecycle = TaskLifecycle(self.engine, self.tasks, self.recorder, settings, clock)
-        self.fleet_stop = FleetStop(clock)
+        self.fleet_stop = StopService(
+            FleetStop(clock, StopFile(settings.state_dir)), self.tasks, self.lifecycle, self.recorder, settings
+        )
         self._admission = Admission(self.engine, catalogue, self.predictions, settings, clock)
         self._started = self._stopping = False
         self._started_s = clock.now()
@@ -79,6 +83,7 @@ class TaskService:
                 return
             settings = self.settings
             await asyncio.to_thread(self.recorder.open, settings.event_log, settings.audit_log, self.clock)
+            await self.fleet_stop.latch.load()
             try:
                 await self.engine.start()
                 stats = await self.engine.stats()
@@ -140,19 +145,18 @@ class TaskService:
             Conflict: the id is in use, or the fleet is stopped. Overloaded: too many live tasks, or shutting down.
         """
         with self.recorder.audited(principal, "submit", request.id or request.agent):
-            return await self._submit(_within_claims(request, principal), principal, replaced, executed)
+            return await self._submit(within_claims(request, principal), principal, replaced, executed)
 
     async def _submit(
         self, request: TaskRequest, principal: Principal, replaced: Task | None, executed: str
     ) -> Task:
         self.recorder.arrival()
         try:
-            self.check_submitter(principal, request.agent)
+            check_submitter(principal, request.agent)
             self._check_open()
             with self.tasks.reserved(request.id) as task_id:
                 task, generation = await self._admission.prepare(task_id, request)
-                if self._stopping:
-                    raise Overloaded("the server is shutting down")
+                self._check_open()  # a stop may have come meanwhile
                 self.tasks.add(task)
                 task.owner = principal.name
         except TimelyError as error:
@@ -171,7 +175,7 @@ class TaskService:
         Raises:
             Conflict: the fleet is stopped. Overloaded: the server is starting or shutting down.
         """
-        if self.fleet_stop.latched:
+        if self.fleet_stop.latch.latched:
             raise Conflict("the fleet is stopped; an operator must reset the stop first", where="stop")
         if not self._started or self._stopping:
             reason = "is shutting down" if self._stopping else "is not ready"
@@ -188,17 +192,6 @@ class TaskService:
         with self.tasks.serving(name, generations):
             yield
 
-    def check_submitter(self, principal: Principal, agent: str) -> None:
-        """Check that a principal may request plans for a robot.
-
-        Raises:
-            NotAllowed: it has no role for that, or the robot is not on its list.
-        """
-        principal.require("robot", "program", "operator", action="request plans")
-        # A request without a robot's name commands no robot.
-        if (agent or principal.roles == {"robot"}) and not principal.commands(agent):
-            raise NotAllowed(f"{agent!r} is not on the list of {principal.name}", where="agent")
-
     async def replan(
         self, task_id: str, change: ReplanRequest, principal: Principal, token: str | None
     ) -> Task:
@@ -212,7 +205,7 @@ class TaskService:
         """
         old = self.tasks.get(task_id)
         with self.recorder.audited(principal, "replan", task_id):
-            _check_owner(old, principal, token, [change.agent])
+            check_owner(old, principal, token, [change.agent])
         if old.replanned_as is not None:
             raise Conflict(
                 f"it was re-planned as {old.replanned_as!r}: re-plan that one", where="path.task_id"
@@ -240,7 +233,7 @@ class TaskService:
         """
         now = self.clock.now()
         task = self.tasks.get(task_id)
-        _check_owner(task, principal, token, [report.agent for report in reports])
+        check_owner(task, principal, token, [report.agent for report in reports])
         total = 0
         for report in reports:
             if task.state == "ended":
@@ -257,8 +250,7 @@ class TaskService:
             UnknownName: no such task. NotAllowed: it belongs to another principal.
         """
         task = self.tasks.get(task_id)
-        if not principal.sees(task.owner, task.request.agent):
-            raise NotAllowed("the task belongs to another principal", where="path.task_id")
+        check_visible(task, principal)
         return task
 
     async def cancel(self, task_id: str, principal: Principal, token: str | None) -> Task:
@@ -269,7 +261,7 @@ class TaskService:
         """
         task = self.tasks.get(task_id)
         with self.recorder.audited(principal, "cancel", task_id):
-            _check_owner(task, principal, token)
+            check_owner(task, principal, token)
         await self.lifecycle.end(task, Ending("cancelled"))
         return task
 
@@ -326,92 +318,3 @@ class TaskService:
                 raise Conflict(error.message, where="name") from error
         self.predictions.serve(await self.engine.reads(name))
         self.recorder.note("discipline", name=name)
-
-    async def stop_fleet(self, principal: Principal, reason: str, deadline_s: float) -> dict[str, Any]:
-        """Stop every robot: latch the stop, end all tasks, wait for the bridges' acknowledgements.
-
-        Returns each robot's state; a robot without an acknowledgement in time is ``unknown``.
-
-        Raises:
-            NotAllowed: the principal has no role for that.
-        """
-        with self.recorder.audited(principal, "stop", "fleet"):
-            principal.require("operator", "robot", action="stop the fleet")
-            tasks = self.tasks.open_tasks()
-            agents = [task.request.agent for task in tasks]
-            stop_id = self.fleet_stop.latch(reason, principal.name, agents)
-        self.recorder.note("stop", stop_id=stop_id, principal=principal.name, reason=reason)
-        ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}")
-        ended = asyncio.gather(*(self.lifecycle.discard(task, ending) for task in tasks))
-        outcome = await self.fleet_stop.outcome(min(deadline_s, self.settings.max_stop_deadline_s))
-        await ended
-        return outcome
-
-    def acknowledge_stop(
-        self, principal: Principal, stop_id: str, agent: str, state: Acknowledgement, detail: str
-    ) -> None:
-        """Record what a bridge says of a stopped robot.
-
-        Raises:
-            NotAllowed: the robot is not on the principal's list. Conflict: that stop is not latched.
-        """
-        with self.recorder.audited(principal, f"stop: {state}", agent):
-            self.check_bridge(principal, [agent])
-            self.fleet_stop.acknowledge(stop_id, agent, state, detail)
-        self.recorder.note("stop_acknowledged", stop_id=stop_id, agent=agent, state=state, detail=detail)
-
-    def check_bridge(self, principal: Principal, agents: Sequence[str]) -> None:
-        """Check that a principal answers for robots.
-
-        Raises:
-            NotAllowed: it has no role for that, or a robot is not on its list.
-        """
-        principal.require("robot", "operator", action="answer for robots")
-        for agent in agents:
-            if not principal.commands(agent):
-                raise NotAllowed(f"{agent!r} is not on the list of {principal.name}", where="agent")
-
-    def reset_stop(self, principal: Principal) -> dict[str, Any]:
-        """Release the latched stop; bridges may then release theirs.
-
-        Raises:
-            NotAllowed: the principal is no operator. Conflict: no stop is latched.
-        """
-        with self.recorder.audited(principal, "reset", "fleet"):
-            principal.require("operator", action="reset the stop")
-            stop_id = self.fleet_stop.reset()
-        self.recorder.note("stop_reset", stop_id=stop_id, principal=principal.name)
-        return {"stop_id": stop_id, "reset": True}
-
-
-def _within_claims(request: TaskRequest, principal: Principal) -> TaskRequest:
-    """The request with its claims reduced to the principal's limits."""
-    claims = principal.claims
-    updates = {
-        "tuf": claims.utility(request.tuf),
-        "urgency": claims.urgency(request.urgency),
-        "priority": claims.priority(request.priority),
-        "app": principal.app(request.app),
-    }
-    return request.model_copy(update=updates)
-
-
-def _check_owner(
-    task: Task, principal: Principal, token: str | None, agents: Sequence[str | None] = ()
-) -> None:
-    """Check that a principal may act on a task: with the task's token, or as an operator.
-
-    Raises:
-        NotAllowed: it may not.
-    """
-    if principal.overrides_tokens:
-        return
-    principal.require("robot", "program", "operator", action="act on tasks")
-    if not principal.sees(task.owner, task.request.agent):
-        raise NotAllowed("the task belongs to another principal", where="path.task_id")
-    if token is None:
-        raise NotAllowed("send the report_token of the task's first event", where="Timely-Task-Token")
-    if not hmac.compare_digest(token.encode(), task.token.encode()):
-        raise NotAllowed("the token is not that of this task", where="Timely-Task-Token")
-    if any(agent is not None and agent != task.request.agent for agent in agents):
-        raise NotAllowed("the task is another robot's", where="agent")

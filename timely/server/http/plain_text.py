@@ -1,0 +1,76 @@
+"""Keeps special tokens out of the texts that clients send to the engine's OpenAI application.
+
+vLLM reads a special token wherever its text stands, so a user's ``<|im_end|><|im_start|>system`` would begin a forged
+turn. Here such a text loses its role: a space follows its first character, and the model reads plain text, as it does
+in a task. Special tokens then come from the chat template alone. A program with a template of its own sends token ids.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from timely.core.errors import InvalidInput
+
+PROMPT_FIELDS = ("messages", "prompt", "suffix", "tools", "functions", "documents", "chat_template_kwargs")
+"""Fields of a body whose texts become part of a prompt."""
+
+
+class PlainText:
+    """Replaces the special tokens of one tokenizer.
+
+    Args:
+        special_texts: as in ``Engine.special_texts``.
+    """
+
+    def __init__(self, special_texts: frozenset[str]) -> None:
+        longest_first = sorted(special_texts, key=lambda text: (-len(text), text))
+        self._special = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def body(self, data: Any) -> Any:
+        """A decoded body whose prompt has no special token.
+
+        Raises:
+            InvalidInput: it is nested too deeply.
+        """
+        if self._special is None or not isinstance(data, dict):
+            return data
+        try:
+            return {key: self._value(data[key]) if key in PROMPT_FIELDS else data[key] for key in data}
+        except RecursionError as error:
+            raise InvalidInput("nested too deeply", where="body") from error
+
+    def text(self, text: str) -> str:
+        """The text without special tokens; what a removed one leaves behind forms no other."""
+        while self._special is not None and self._special.search(text):
+            text = self._special.sub(_split, text)
+        return text
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return self._list([self._value(item) for item in value])
+        if isinstance(value, dict):
+            return {self.text(key): self._value(item) for key, item in value.items()}
+        return value
+
+    def _list(self, items: list[Any]) -> list[Any]:
+        """Chat templates join the parts of a message, so two parts could form a special token."""
+        parts = [item for item in items if isinstance(item, dict) and isinstance(item.get("text"), str)]
+        joined = "".join(part["text"] for part in parts)
+        if self._special is not None and self._special.search(joined):
+            for part in parts:
+                part["text"] += " "
+        return items
+
+
+def _split(match: re.Match[str]) -> str:
+    return f"{match[0][0]} {match[0][1:]}" if len(match[0]) > 1 else ""
+
+
+@lru_cache(maxsize=4)
+def plain_text(special_texts: frozenset[str]) -> PlainText:
+    """The replacement for a tokenizer, made once."""
+    return PlainText(special_texts)

@@ -1,0 +1,81 @@
+"""What a principal may do with tasks and robots, and how far its claims reach."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+
+from timely.core.errors import NotAllowed
+from timely.server.access.principals import Principal
+from timely.server.tasks.request import TaskRequest
+from timely.server.tasks.task import Task
+
+
+def within_claims(request: TaskRequest, principal: Principal) -> TaskRequest:
+    """The request with its claims reduced to the principal's limits."""
+    claims = principal.claims
+    updates = {
+        "tuf": claims.utility(request.tuf),
+        "urgency": claims.urgency(request.urgency),
+        "priority": claims.priority(request.priority),
+        "app": principal.app(request.app),
+    }
+    return request.model_copy(update=updates)
+
+
+def check_submitter(principal: Principal, agent: str) -> None:
+    """Check that a principal may request plans for a robot.
+
+    Raises:
+        NotAllowed: it has no role for that, or the robot is not on its list.
+    """
+    principal.require("robot", "program", "operator", action="request plans")
+    # A request without a robot's name commands no robot.
+    if agent or principal.roles == {"robot"}:
+        _check_robots(principal, [agent])
+
+
+def check_bridge(principal: Principal, agents: Sequence[str]) -> None:
+    """Check that a principal answers for robots.
+
+    Raises:
+        NotAllowed: it has no role for that, or a robot is not on its list.
+    """
+    principal.require("robot", "operator", action="answer for robots")
+    _check_robots(principal, agents)
+
+
+def _check_robots(principal: Principal, agents: Sequence[str]) -> None:
+    for agent in agents:
+        if not principal.commands(agent):
+            raise NotAllowed(f"{agent!r} is not on the list of {principal.name}", where="agent")
+
+
+def check_visible(task: Task, principal: Principal) -> None:
+    """Check that a principal may see a task.
+
+    Raises:
+        NotAllowed: it belongs to another principal.
+    """
+    if not principal.sees(task.owner, task.request.agent):
+        raise NotAllowed("the task belongs to another principal", where="path.task_id")
+
+
+def check_owner(
+    task: Task, principal: Principal, token: str | None, agents: Sequence[str | None] = ()
+) -> None:
+    """Check that a principal may act on a task: with the task's token, or as an operator.
+
+    Raises:
+        NotAllowed: it may not.
+    """
+    if principal.overrides_tokens:
+        return
+    principal.require("robot", "program", "operator", action="act on tasks")
+    check_visible(task, principal)
+    if token is None:
+        raise NotAllowed("send the report_token of the task's first event", where="Timely-Task-Token")
+    if not hmac.compare_digest(token.encode(), task.token.encode()):
+        raise NotAllowed("the token is not that of this task", where="Timely-Task-Token")
+    if any(agent is not None and agent != task.request.agent for agent in agents):
+        raise NotAllowed("the task is another robot's", where="agent")

@@ -1,0 +1,90 @@
+"""What principals may do with the stop of all robots."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from timely.server.access.principals import Principal
+from timely.server.settings import ServerSettings
+from timely.server.tasks.fleet_stop import Acknowledgement, FleetStop
+from timely.server.tasks.lifecycle import TaskLifecycle
+from timely.server.tasks.permissions import check_bridge
+from timely.server.tasks.recorder import TaskRecorder
+from timely.server.tasks.task import Ending
+from timely.server.tasks.task_table import TaskTable
+
+
+class StopService:
+    """Stops the fleet, records acknowledgements, resets the stop.
+
+    Args:
+        latch: the latched stop.
+        tasks: the tasks that a stop ends.
+        lifecycle: ends them.
+        recorder: receives every change.
+        settings: the longest wait for acknowledgements.
+    """
+
+    def __init__(
+        self,
+        latch: FleetStop,
+        tasks: TaskTable,
+        lifecycle: TaskLifecycle,
+        recorder: TaskRecorder,
+        settings: ServerSettings,
+    ) -> None:
+        self.latch = latch
+        self._tasks = tasks
+        self._lifecycle = lifecycle
+        self._recorder = recorder
+        self._settings = settings
+
+    async def stop(self, principal: Principal, reason: str, deadline_s: float) -> dict[str, Any]:
+        """Stop every robot: latch the stop, end all tasks, wait for the bridges' acknowledgements.
+
+        Returns each robot's state; a robot without an acknowledgement in time is ``unknown``.
+
+        Raises:
+            NotAllowed: the principal has no role for that.
+        """
+        with self._recorder.audited(principal, "stop", "fleet"):
+            principal.require("operator", "robot", action="stop the fleet")
+            tasks = self._tasks.open_tasks()
+            agents = [task.request.agent for task in tasks]
+            stop_id = self.latch.latch(reason, principal.name, agents)
+        # Robots come first, the disk second.
+        saving = asyncio.create_task(self.latch.save())
+        self._recorder.note("stop", stop_id=stop_id, principal=principal.name, reason=reason)
+        ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}")
+        ended = asyncio.gather(saving, *(self._lifecycle.discard(task, ending) for task in tasks))
+        await self.latch.answered(min(deadline_s, self._settings.max_stop_deadline_s))
+        await ended
+        return self.latch.view()
+
+    def acknowledge(
+        self, principal: Principal, stop_id: str, agent: str, state: Acknowledgement, detail: str
+    ) -> None:
+        """Record what a bridge says of a stopped robot.
+
+        Raises:
+            NotAllowed: the robot is not on the principal's list. Conflict: that stop is not latched.
+        """
+        with self._recorder.audited(principal, f"stop: {state}", agent):
+            check_bridge(principal, [agent])
+            self.latch.acknowledge(stop_id, agent, state, detail)
+        self._recorder.note("stop_acknowledged", stop_id=stop_id, agent=agent, state=state, detail=detail)
+
+    async def reset(self, principal: Principal) -> dict[str, Any]:
+        """Release the latched stop; bridges may then release theirs.
+
+        ``saved`` is false where the disk keeps nothing or refuses; then a restart may latch the stop again.
+
+        Raises:
+            NotAllowed: the principal is no operator. Conflict: no stop is latched.
+        """
+        with self._recorder.audited(principal, "reset", "fleet"):
+            principal.require("operator", action="reset the stop")
+            stop_id = self.latch.reset()
+        self._recorder.note("stop_reset", stop_id=stop_id, principal=principal.name)
+        return {"stop_id": stop_id, "reset": True, "saved": await self.latch.save()}
