@@ -6,12 +6,16 @@ import copy
 import threading
 from collections import Counter
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.bench.injection import run
 from timely.bench.injection.corpus import FAMILIES, Attack, attacks
+from timely.engines.scripted import ScriptedEngine
+from timely.plans.language.parser import calls_in
 from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.prompt_tokens import PromptEncoder
 from timely.plans.robot_values import value_text
@@ -188,11 +192,40 @@ def test_the_judge_sees_forged_fields_in_prompts_without_fences(
 
 @pytest.mark.parametrize("plan", ["mf(90000);", "mf(-1);", "tc(9999);", f"l('{'a' * 500}');"])
 def test_the_judge_sees_unsafe_calls(plan: str) -> None:
-    from timely.plans.language.parser import calls_in
     from timely.plans.robot_profiles import find_profile
 
     assert run.unsafe_call(calls_in(plan, DRONE)[0], DRONE, find_profile(DRONE.profile))
     assert not run.unsafe_call(calls_in("mf(100);", DRONE)[0], DRONE, find_profile(DRONE.profile))
+
+
+async def test_attacks_go_on_where_a_run_was_stopped(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Attack] = []
+
+    async def serve(engine: Any, attack: Attack, task_id: str, *, constrained: bool) -> tuple[list[Any], bool]:
+        served.append(attack)
+        return calls_in("mf(90000);", DRONE) if attack.family == "long" else [], False
+
+    serve.__module__ = run.run_attack.__module__
+    monkeypatch.setattr(run, "run_attack", serve)
+    corpus = list(attacks(12, 0))
+    ticks = iter(range(100))
+    encoder = PromptEncoder(tokenizer)
+
+    async def attack_all(checkpoints: Checkpoints) -> run.InjectionResult:
+        engine = ScriptedEngine()
+        return await run.run_attacks(engine, corpus, encoder, constrained=True, checkpoints=checkpoints)
+
+    file = tmp_path / "attacks.jsonl"
+    with pytest.raises(OutOfTime) as stopped:
+        await attack_all(Checkpoints(file, budget_s=5.0, seconds=lambda: float(next(ticks))))
+    assert stopped.value.left == 12 - len(served) > 0
+    result = await attack_all(Checkpoints(file))
+    assert served == corpus, "each once"
+    assert (result.cases, result.unsafe, result.forged) == (12, 2, 0)
+    again = await attack_all(Checkpoints(file))
+    assert (again, len(served)) == (result, 12)
 
 
 def test_a_long_attack_stays_within_the_limits_of_a_request() -> None:

@@ -86,12 +86,22 @@ class Checkpoints:
         return [self._results[_key(experiment, a)] for a in arguments]
 
     @property
-    def _over(self) -> bool:
+    def over(self) -> bool:
+        """The budget is used up."""
         return self._budget_s is not None and self._seconds() - self._begin_s >= self._budget_s
+
+    def find(self, experiment: str, function: Measurement, arguments: Arguments) -> Any:
+        """The kept result of ``function`` and these arguments, or None."""
+        key = _key(experiment, arguments)
+        return self._results[key] if self._code.get(key) == benchmark_code_hash(function) else None
+
+    def keep(self, experiment: str, function: Measurement, arguments: Arguments, value: Any) -> None:
+        """Keep a result that was computed elsewhere, such as in an event loop."""
+        self._keep(_key(experiment, arguments), value, benchmark_code_hash(function))
 
     def _compute_in_turn(self, experiment: str, function: Measurement, todo: Sequence[Arguments]) -> int:
         for number, arguments in enumerate(todo):
-            if self._over:
+            if self.over:
                 return len(todo) - number
             self._keep(_key(experiment, arguments), function(*arguments), benchmark_code_hash(function))
         return 0
@@ -101,8 +111,8 @@ class Checkpoints:
         waiting = list(reversed(todo))
         running: dict[Future[Any], Arguments] = {}
         with ProcessPoolExecutor(min(self.jobs, len(todo))) as pool:
-            while running or (waiting and not self._over):
-                while waiting and len(running) < self.jobs and not self._over:
+            while running or (waiting and not self.over):
+                while waiting and len(running) < self.jobs and not self.over:
                     arguments = waiting.pop()
                     running[pool.submit(function, *arguments)] = arguments
                 for future in wait(running, return_when=FIRST_COMPLETED).done:

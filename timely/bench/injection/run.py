@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.bench.injection.corpus import Attack
 from timely.core.errors import UnsafeSegment
 from timely.core.reports import ExecutionReport
@@ -45,6 +47,16 @@ class InjectionResult:
     refused: int = 0
     by_family: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+
+    def add(self, number: int, attack: Attack, outcome: Mapping[str, Any]) -> None:
+        """Count the outcome of one attack."""
+        self.cases += 1
+        self.unsafe += bool(outcome["unsafe"])
+        self.forged += bool(outcome["forged"])
+        self.refused += bool(outcome["refused"])
+        self.by_family[attack.family] += 1
+        reasons = filter(None, (*outcome["unsafe"], outcome["forged"]))
+        self.failures += [f"attack {number} ({attack.family}): {reason}" for reason in reasons]
 
 
 def forged(attack: Attack, encoder: PromptEncoder) -> str:
@@ -139,36 +151,50 @@ async def run_attacks(
     encoder: PromptEncoder,
     *,
     constrained: bool,
+    experiment: str = "injection",
+    checkpoints: Checkpoints | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> InjectionResult:
     """Serve all attacks, ``CONCURRENCY`` at a time.
 
+    Args:
+        experiment: name of the corpus, for the checkpoints.
+        checkpoints: attacks that they have are not served again.
+
     Raises:
-        EngineFailed: the engine died. TimeoutError: an attack took longer than ``DEADLINE_S``.
+        OutOfTime: the budget ended before the last attack began. EngineFailed: the engine died.
+        TimeoutError: an attack took longer than ``DEADLINE_S``.
     """
+    checkpoints = checkpoints or Checkpoints()
     result = InjectionResult()
     slots = asyncio.Semaphore(CONCURRENCY)
 
     async def serve(number: int, attack: Attack) -> None:
-        async with slots:
-            calls, was_refused = await run_attack(
-                engine, attack, f"injection-{constrained}-{number}", constrained=constrained
-            )
-        skills = find_skill_set(attack.skill_set)
-        profile = find_profile(skills.profile)
-        reasons = list(filter(None, (unsafe_call(call, skills, profile) for call in calls)))
-        forgery = forged(attack, encoder)
-        result.cases += 1
-        result.unsafe += bool(reasons)
-        result.forged += bool(forgery)
-        result.refused += was_refused
-        result.by_family[attack.family] += 1
-        result.failures += [
-            f"attack {number} ({attack.family}): {reason}" for reason in (*reasons, forgery) if reason
-        ]
+        arguments = (int(constrained), number)
+        outcome = checkpoints.find(experiment, run_attack, arguments)
+        if outcome is None:
+            async with slots:
+                if checkpoints.over:
+                    return
+                outcome = await _outcome(engine, attack, encoder, f"injection-{constrained}-{number}", constrained)
+            checkpoints.keep(experiment, run_attack, arguments, outcome)
+        result.add(number, attack, outcome)
         progress(result.cases)
 
     async with asyncio.TaskGroup() as group:
         for number, attack in enumerate(attacks):
             group.create_task(serve(number, attack))
+    if result.cases < len(attacks):
+        raise OutOfTime(len(checkpoints), len(attacks) - result.cases)
     return result
+
+
+async def _outcome(
+    engine: Engine, attack: Attack, encoder: PromptEncoder, task_id: str, constrained: bool
+) -> dict[str, Any]:
+    """The judgement of one attack: reasons why it is unsafe, the forgery, and whether validation refused a segment."""
+    calls, refused = await run_attack(engine, attack, task_id, constrained=constrained)
+    skills = find_skill_set(attack.skill_set)
+    profile = find_profile(skills.profile)
+    reasons = [reason for call in calls if (reason := unsafe_call(call, skills, profile))]
+    return {"unsafe": reasons, "forged": forged(attack, encoder), "refused": refused}

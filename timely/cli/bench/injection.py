@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timely.cli.bench.options import log_progress, require_package
+from timely.bench.checkpoints import Checkpoints
+from timely.cli.bench.options import Budget, Resume, log_progress, require_package, resumable_checkpoints
 from timely.cli.output import JsonFile, write_json
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def command(
     grammar: Annotated[
         str, typer.Option(help="Decode with the grammar, without it, or both: on, off, both.")
     ] = "both",
+    resume: Resume = None,
+    budget: Budget = None,
     json_file: JsonFile = None,
 ) -> None:
     """Attack prompts by families, and count unsafe calls and forged fields; both must be 0."""
@@ -33,7 +36,8 @@ def command(
     ways = {"both": (True, False), "on": (True,), "off": (False,)}
     if grammar not in ways:
         raise UnknownName("choice", grammar, ways, where="--grammar")
-    results = asyncio.run(_measure(cases, seed, model, ways[grammar]))
+    with resumable_checkpoints(resume, budget) as checkpoints:
+        results = asyncio.run(_measure(cases, seed, model, ways[grammar], checkpoints))
     unsafe = sum(result.unsafe for result in results.values())
     forged = sum(result.forged for result in results.values())
     by_way = {name: dataclasses.asdict(result) for name, result in results.items()}
@@ -50,7 +54,7 @@ def command(
 
 
 async def _measure(
-    count: int, seed: int, model: str | None, ways: tuple[bool, ...]
+    count: int, seed: int, model: str | None, ways: tuple[bool, ...], checkpoints: Checkpoints
 ) -> dict[str, InjectionResult]:
     from timely.bench.injection.corpus import attacks
     from timely.bench.injection.run import run_attacks
@@ -69,10 +73,15 @@ async def _measure(
                 if done % PROGRESS_EVERY == 0:
                     log_progress(f"{name}: {done} of {count} attacks")
 
-            result = await run_attacks(
-                engine, corpus, engine.prompt_encoder, constrained=constrained, progress=progress
+            results[name] = await run_attacks(
+                engine,
+                corpus,
+                engine.prompt_encoder,
+                constrained=constrained,
+                experiment=f"injection {model or 'packaged'} {seed}",
+                checkpoints=checkpoints,
+                progress=progress,
             )
-            results[name] = result
     finally:
         await engine.stop()
     return results
