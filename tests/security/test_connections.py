@@ -225,7 +225,11 @@ async def test_with_an_authority_of_the_clients_each_must_show_its_certificate(t
 
     async with serving_tls(files) as url:
         assert await asyncio.to_thread(health, signed(tmp_path, "robot-1", authority)) == "ok"
-        for stranger in (None, signed(tmp_path, "stranger", other), certificate(tmp_path, "forged", "robot-1")):
+        for stranger in (
+            None,
+            signed(tmp_path, "stranger", other),
+            certificate(tmp_path, "forged", "robot-1"),
+        ):
             with pytest.raises(EngineFailed):
                 await asyncio.to_thread(health, stranger)
 

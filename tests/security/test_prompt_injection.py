@@ -152,7 +152,9 @@ def test_no_attack_of_the_corpus_forges_a_turn_of_a_chat(tokenizer: Any) -> None
     expected = chat_special_tokens(tokenizer, [{"role": "user", "content": "x"}])
     forged = 0
     for attack in attacks(600, 0):
-        messages = [{"role": "user", "content": f"{attack.task} {attack.scene} {attack.history} {attack.value}"}]
+        messages = [
+            {"role": "user", "content": f"{attack.task} {attack.scene} {attack.history} {attack.value}"}
+        ]
         forged += chat_special_tokens(tokenizer, messages) != expected
         assert chat_special_tokens(tokenizer, plain.body({"messages": messages})["messages"]) == expected
     assert forged > 50, "without the replacement they do"
@@ -203,7 +205,9 @@ async def test_attacks_go_on_where_a_run_was_stopped(
 ) -> None:
     served: list[Attack] = []
 
-    async def serve(engine: Any, attack: Attack, task_id: str, *, constrained: bool) -> tuple[list[Any], bool]:
+    async def serve(
+        engine: Any, attack: Attack, task_id: str, *, constrained: bool
+    ) -> tuple[list[Any], bool]:
         served.append(attack)
         return calls_in("mf(90000);", DRONE) if attack.family == "long" else [], False
 

@@ -88,7 +88,9 @@ def command(
         prediction_batch=predict_batch,
         prediction_max_wait_s=predict_wait,
     )
-    access = Access(host, port, insecure, tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs), allowed_host or [])
+    access = Access(
+        host, port, insecure, tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs), allowed_host or []
+    )
     registered = _principals(principals, api_key)
     with quiet_terminal("serve", verbose=verbose or engine != "vllm") as terminal:
         return _serve(

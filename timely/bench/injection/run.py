@@ -165,7 +165,7 @@ async def run_attacks(
         OutOfTime: the budget ended before the last attack began. EngineFailed: the engine died.
         TimeoutError: an attack took longer than ``DEADLINE_S``.
     """
-    checkpoints = checkpoints or Checkpoints()
+    checkpoints = Checkpoints() if checkpoints is None else checkpoints
     result = InjectionResult()
     slots = asyncio.Semaphore(CONCURRENCY)
 
@@ -176,7 +176,9 @@ async def run_attacks(
             async with slots:
                 if checkpoints.over:
                     return
-                outcome = await _outcome(engine, attack, encoder, f"injection-{constrained}-{number}", constrained)
+                outcome = await _outcome(
+                    engine, attack, encoder, f"injection-{constrained}-{number}", constrained
+                )
             checkpoints.keep(experiment, run_attack, arguments, outcome)
         result.add(number, attack, outcome)
         progress(result.cases)

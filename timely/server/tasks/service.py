@@ -63,7 +63,11 @@ class TaskService:
         self.tasks = TaskTable(settings)
         self.lifecycle = TaskLifecycle(self.engine, self.tasks, self.recorder, settings, clock)
         self.fleet_stop = StopService(
-            FleetStop(clock, StopFile(settings.state_dir)), self.tasks, self.lifecycle, self.recorder, settings
+            FleetStop(clock, StopFile(settings.state_dir)),
+            self.tasks,
+            self.lifecycle,
+            self.recorder,
+            settings,
         )
         self._admission = Admission(self.engine, catalogue, self.predictions, settings, clock)
         self._started = self._stopping = False

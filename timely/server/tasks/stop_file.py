@@ -68,5 +68,7 @@ class StopFile:
             finally:
                 os.close(folder)
         except OSError as error:
-            raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(self._path)) from error
+            raise InvalidInput(
+                f"cannot write it: {error.strerror or error}", where=str(self._path)
+            ) from error
         return True
