@@ -19,7 +19,7 @@ import httpx
 import pytest
 from fleet import OWNER, PLANS, WAIT_S, Reader, body, catalogue, fleet
 
-from timely.core.clock import ManualClock, settle_tasks
+from timely.core.clock import ManualClock
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine
@@ -124,10 +124,11 @@ def test_an_engine_that_answers_nothing_is_a_typed_error_not_a_hang() -> None:
 
 
 async def test_an_engine_that_is_interrupted_while_it_loads_is_stopped() -> None:
-    stopped = []
+    starting, stopped = asyncio.Event(), []
 
     class Slow(ScriptedEngine):
         async def start(self) -> None:
+            starting.set()
             await asyncio.Event().wait()
 
         async def stop(self) -> None:
@@ -135,7 +136,7 @@ async def test_an_engine_that_is_interrupted_while_it_loads_is_stopped() -> None
 
     app = create_app(Slow())
     serving = asyncio.create_task(serve_app(app, port=0))
-    await settle_tasks()
+    await asyncio.wait_for(starting.wait(), WAIT_S)
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(serving, WAIT_S)
