@@ -103,7 +103,9 @@ class FleetStop:
         """Bring the disk to the present latch; False if it keeps nothing or refuses, which the log then says."""
         async with self._saving:
             stop = self._stop
-            saved = stop and SavedStop(stop.stop_id, stop.reason, stop.principal, tuple(stop.robots))
+            saved = None
+            if stop is not None:
+                saved = SavedStop(stop.stop_id, stop.reason, stop.principal, tuple(stop.robots))
             try:
                 self._saved = await asyncio.to_thread(self._file.write, saved)
             except InvalidInput as error:
