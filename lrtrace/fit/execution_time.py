@@ -61,8 +61,7 @@ class SkillFit:
     @property
     def residuals_s(self) -> Floats:
         """Measured minus modelled mean, seconds, shape ``(n,)``."""
-        rest: Floats = self.points[:, 1] - self.points[:, 2]
-        return rest
+        return self.points[:, 1] - self.points[:, 2]
 
     @property
     def estimate_error(self) -> float:

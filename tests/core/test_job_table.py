@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from timely.core.hints import RequestHints
-from timely.core.job import BOOL_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, Job, JobSpec, JobTable
+from timely.core.job import COLUMNS, Job, JobSpec, JobTable
 from timely.core.utility import TimeUtility
-
-COLUMNS = (*FLOAT_COLUMNS, *INT_COLUMNS, *BOOL_COLUMNS)
 
 
 class TableAgainstDictionary(RuleBasedStateMachine):
@@ -53,10 +51,7 @@ class TableAgainstDictionary(RuleBasedStateMachine):
     def write(self, data: st.DataObject, number: int) -> None:
         job_id = data.draw(st.sampled_from(sorted(self.jobs)))
         for name in COLUMNS:
-            if name in BOOL_COLUMNS:
-                value: Any = bool(number % 2)
-            else:
-                value = float(number) if name in FLOAT_COLUMNS else number
+            value = COLUMNS[name](number % 2 if COLUMNS[name] is np.bool_ else number).item()
             if name != "sequence":
                 getattr(self.table, name)[self.jobs[job_id].row] = value
                 self.values[job_id][name] = value

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from timely.core.hints import RequestHints
-from timely.core.job import BOOL_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, Job, JobId, JobSpec, JobTable
+from timely.core.job import COLUMNS, Job, JobId, JobSpec, JobTable
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
@@ -23,7 +23,6 @@ from timely.disciplines.registry import create_discipline
 from timely.engines.scheduler_core import Controller
 from timely.engines.step_time.learned import FixedSpeed
 
-COLUMNS = (*FLOAT_COLUMNS, *INT_COLUMNS, *BOOL_COLUMNS)
 DRAFTED = 3
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from timely.core.arrays import Bools, Floats, Ints
 from timely.core.hints import NO_HINTS, RequestHints
 
 JobId = Hashable
@@ -111,79 +112,45 @@ class Job:
         return self.spec.job_id
 
 
-FLOAT_COLUMNS = (
-    "arrival_s",      # when the job arrived
-    "ert_s", "alpha", "beta",  # its time-utility function
-    "network_s",      # delay to the robot
-    "due_s",          # when the robot needs segment k: the arrival, then the end of segment k-1;
-                      # of a plain request when its reader got the newest token
-    "resume_s",       # runnable from then on; NEVER while it awaits a value or is not ready; -inf when not parked
-    "priority",       # vLLM's own priority
-    "expected_tokens",  # predicted output tokens; nan when unknown
-    "attained_s",     # engine time spent on it so far
-    "rank",           # the discipline's own number for the job: written by its hooks, it moves with the row
-)  # fmt: skip
-INT_COLUMNS = (
-    "sequence",       # arrival number: the last tie-breaker
-    "segment",        # k: index of the segment in generation
-    "segment_bound",  # longest segment, tokens
-    "segment_tokens",  # tokens already generated of segment k
-    "output_tokens",  # tokens generated in all
-    "prompt_tokens",
-    "context_tokens",  # tokens in its KV cache
-    "prefill_left",   # tokens to compute before the next one can be sampled (0 while decoding)
-    "blocks",         # KV blocks held
-    "shared_blocks",  # of them, those that other jobs hold anyway: nothing gained by leaving
-    "urgency",        # 0..4; 5 when unknown
-    "adapter",        # LoRA adapter; 0: none
-)  # fmt: skip
-BOOL_COLUMNS = (
-    "resident",       # holds KV blocks
-    "active",         # in the execution pool: took part in a step since it was last parked
-    "segmented",
-    "plain",          # closes no segment
-)  # fmt: skip
-
-
 class JobTable:
     """Columns of all live jobs; ``table.alpha`` is an array of shape ``(len(table),)``.
 
     Rows are dense: removing a job moves the last row into its place.
     """
 
-    arrival_s: np.ndarray
-    ert_s: np.ndarray
-    alpha: np.ndarray
-    beta: np.ndarray
-    network_s: np.ndarray
-    due_s: np.ndarray
-    resume_s: np.ndarray
-    priority: np.ndarray
-    expected_tokens: np.ndarray
-    attained_s: np.ndarray
-    rank: np.ndarray
-    sequence: np.ndarray
-    segment: np.ndarray
-    segment_bound: np.ndarray
-    segment_tokens: np.ndarray
-    output_tokens: np.ndarray
-    prompt_tokens: np.ndarray
-    context_tokens: np.ndarray
-    prefill_left: np.ndarray
-    blocks: np.ndarray
-    shared_blocks: np.ndarray
-    urgency: np.ndarray
-    adapter: np.ndarray
-    resident: np.ndarray
-    active: np.ndarray
-    segmented: np.ndarray
-    plain: np.ndarray
+    arrival_s: Floats
+    ert_s: Floats
+    alpha: Floats
+    beta: Floats
+    network_s: Floats  # delay to the robot
+    due_s: Floats
+    """When the robot needs segment k: the arrival, then the end of segment k-1.
+    Of a plain request, when its reader got the newest token."""
+    resume_s: Floats
+    """Runnable from then on; NEVER while it awaits a value or is not ready; -inf when not parked."""
+    priority: Floats  # vLLM's own priority
+    expected_tokens: Floats  # predicted output tokens; nan when unknown
+    attained_s: Floats  # engine time spent on it so far
+    rank: Floats  # the discipline's own number for the job: written by its hooks, it moves with the row
+    sequence: Ints  # arrival number: the last tie-breaker
+    segment: Ints  # k: index of the segment in generation
+    segment_bound: Ints  # longest segment, tokens
+    segment_tokens: Ints  # tokens already generated of segment k
+    output_tokens: Ints  # tokens generated in all
+    prompt_tokens: Ints
+    context_tokens: Ints  # tokens in its KV cache
+    prefill_left: Ints  # tokens to compute before the next one can be sampled (0 while decoding)
+    blocks: Ints  # KV blocks held
+    shared_blocks: Ints  # of them, those that other jobs hold anyway: nothing gained by leaving
+    urgency: Ints  # 0..4; 5 when unknown
+    adapter: Ints  # LoRA adapter; 0: none
+    resident: Bools  # holds KV blocks
+    active: Bools  # in the execution pool: took part in a step since it was last parked
+    segmented: Bools
+    plain: Bools  # closes no segment
 
     def __init__(self, capacity: int = 64) -> None:
-        self._store: dict[str, np.ndarray] = {}
-        for names, kind in ((FLOAT_COLUMNS, np.float64), (INT_COLUMNS, np.int64), (BOOL_COLUMNS, np.bool_)):
-            for name in names:
-                self._store[name] = np.zeros(capacity, dtype=kind)
+        self._store = {name: np.zeros(capacity, dtype=kind) for name, kind in COLUMNS.items()}
         self._jobs: list[Job] = []
         self._by_id: dict[JobId, Job] = {}
         self._capacity = capacity
@@ -274,3 +241,10 @@ class JobTable:
         rows = len(self._jobs)
         for name, column in self._store.items():
             setattr(self, name, column[:rows])
+
+
+COLUMNS: dict[str, type[np.generic]] = {
+    name: {"Floats": np.float64, "Ints": np.int64, "Bools": np.bool_}[kind]
+    for name, kind in JobTable.__annotations__.items()
+}
+"""Columns of a table and their types."""

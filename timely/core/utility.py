@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +80,4 @@ URGENT = TimeUtility(0.2, -6.67, 2.0)
 
 def utilities_at(ert_s: Floats, alpha: Floats, beta: Floats, latency_s: Floats) -> Floats:
     """Eq. 1 for many jobs at once; arrays of one shape ``(jobs,)``."""
-    value: Floats = np.minimum(beta, alpha * (latency_s - ert_s) + beta)
-    return value
+    return np.minimum(beta, alpha * (latency_s - ert_s) + beta)

@@ -44,8 +44,7 @@ class Edf(KeyedDiscipline):
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """Earlier deadlines first."""
-        result: Floats = -(table.arrival_s + table.ert_s)
-        return result
+        return -(table.arrival_s + table.ert_s)
 
     def lead_s(self, job: Job, speed: Speed) -> float:
         """Runnable at once."""

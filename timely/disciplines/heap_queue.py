@@ -318,10 +318,8 @@ class QueueDiscipline(Discipline):
     def _in_order(self, table: JobTable, rows: Rows) -> list[int]:
         if rows.size > 1:
             rows = rows[np.lexsort((table.sequence[rows], self.ranks(table, rows), ~table.active[rows]))]
-        order: list[int] = rows.tolist()
-        return order
+        return list(rows.tolist())
 
     def ranks(self, table: JobTable, rows: Rows) -> Floats:
         """Ranks of some rows, shape ``(len(rows),)``; for ranks that never change, the table's column."""
-        result: Floats = table.rank[rows]
-        return result
+        return table.rank[rows]

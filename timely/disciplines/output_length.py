@@ -41,8 +41,7 @@ class Lengths:
     @staticmethod
     def total(table: JobTable, rows: Rows) -> Floats:
         """Expected output tokens in all of each row, shape ``(len(rows),)``; at least 1."""
-        result: Floats = table.rank[rows]
-        return result
+        return table.rank[rows]
 
     @staticmethod
     def left(table: JobTable, rows: Rows) -> Floats:
@@ -53,5 +52,4 @@ class Lengths:
         """
         whole = np.maximum(1.0, table.rank[rows] - table.output_tokens[rows])
         piece = np.maximum(1.0, table.segment_bound[rows] - table.segment_tokens[rows])
-        result: Floats = np.where(table.segmented[rows], np.minimum(whole, piece), whole)
-        return result
+        return np.where(table.segmented[rows], np.minimum(whole, piece), whole)

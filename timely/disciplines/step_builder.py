@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, Rows, StepLimits, StepPlan
@@ -210,7 +211,7 @@ class KeyedDiscipline(Discipline):
         if runnable.size == 1:
             order = runnable
         else:
-            ranks = [table.sequence[runnable], -keys[runnable]]
+            ranks: list[NDArray[Any]] = [table.sequence[runnable], -keys[runnable]]
             if self.pool_first:
                 ranks.append(~table.active[runnable])
             if self.heed_priority and table.priority.any():
@@ -278,5 +279,5 @@ class KeyedDiscipline(Discipline):
 
     def parked_order(self, table: JobTable, limits: StepLimits, keys: Floats, parked: Rows) -> Rows:
         """Positions within ``parked``, the one that matters least first: needed last, then worth least."""
-        result: Rows = np.lexsort((keys[parked], -table.resume_s[parked]))
-        return result
+        positions: Rows = np.lexsort((keys[parked], -table.resume_s[parked]))
+        return positions

@@ -33,8 +33,7 @@ class Las(KeyedDiscipline):
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """The less served first."""
-        result: Floats = -np.floor(table.attained_s / self._quantum_s)
-        return result
+        return -np.floor(table.attained_s / self._quantum_s)
 
 
 class LpSjf(KeyedDiscipline):
@@ -62,5 +61,4 @@ class LpSjf(KeyedDiscipline):
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """The shorter first."""
-        result: Floats = -table.rank
-        return result
+        return -table.rank

@@ -200,8 +200,7 @@ class LapsSd(KeyedDiscipline):
 
     def queue_of(self, service_s: Floats) -> Floats:
         """Number of the queue, from 0, for so much service."""
-        result: Floats = np.searchsorted(self.thresholds, service_s, side="right").astype(np.float64)
-        return result
+        return np.searchsorted(self.thresholds, service_s, side="right").astype(np.float64)
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """By place in the order: queue by queue, and in each the perceptible by time left, then the others."""
@@ -290,5 +289,4 @@ class LapsSdPrior(LapsSd):
         rounds = Lengths.left(table, np.arange(len(table))) / a_round
         left = rounds * speed.token_s + table.prefill_left * speed.prefill_token_s
         again_s = min(2.0 * limits.swap_s_per_token, speed.prefill_token_s)
-        result: Floats = np.where(table.active, table.context_tokens * again_s, 0.0) - left
-        return result
+        return np.where(table.active, table.context_tokens * again_s, 0.0) - left

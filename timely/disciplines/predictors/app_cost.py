@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.job import JobSpec
 from timely.disciplines.predictors.predictor_file import read_predictor_arrays, write_predictor_arrays
-
-Floats = NDArray[np.float64]
 
 CostModel = Callable[[float, float], float]
 """Cost of one request from its prompt tokens and its output tokens."""

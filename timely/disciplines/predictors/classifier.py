@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from timely.core.arrays import Floats, Ints
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, WordLlamaEmbedder
 from timely.disciplines.predictors.predictor_file import (
@@ -21,8 +21,6 @@ from timely.disciplines.predictors.predictor_file import (
     read_predictor_arrays,
     write_predictor_arrays,
 )
-
-Floats = NDArray[np.float64]
 
 DIM = 1024
 """Buckets of the default embedder: words must not collide much, or their weights are shared."""
@@ -172,7 +170,7 @@ def _softmax(scores: Floats) -> Floats:
 
 
 def _fit(
-    x: Floats, labels: NDArray[np.int64], classes: int, share: Floats, decay: float, iterations: int
+    x: Floats, labels: Ints, classes: int, share: Floats, decay: float, iterations: int
 ) -> tuple[Floats, Floats]:
     """Accelerated gradient descent; vectors have unit length, so one is a safe step for a weighted mean."""
     rows, width = x.shape[0], x.shape[1] + 1

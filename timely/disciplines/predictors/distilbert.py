@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput, Unsupported
-
-Floats = NDArray[np.float64]
 
 MAX_TOKENS = 256
 """Read of a text."""
@@ -63,8 +61,7 @@ class DistilBertClassifier:
         with torch.inference_mode():
             inputs = {key: value.to(self._device) for key, value in batch.items() if key != "token_type_ids"}
             scores = self._model(**inputs).logits.float().softmax(dim=-1)
-        result: Floats = scores.cpu().numpy().astype(np.float64)
-        return result
+        return np.asarray(scores.cpu().numpy(), dtype=np.float64)
 
 
 def _load(folder: Path, device: str) -> tuple[Any, Any]:

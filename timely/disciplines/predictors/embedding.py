@@ -112,8 +112,7 @@ def _mix(keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """The finaliser of MurmurHash3: every bit of a key moves every bit of the result."""
     keys = (keys ^ (keys >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     keys = (keys ^ (keys >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    mixed: NDArray[np.uint32] = keys ^ (keys >> np.uint32(16))
-    return mixed
+    return keys ^ (keys >> np.uint32(16))
 
 
 class WordLlamaEmbedder:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from timely.core.arrays import Floats, Ints
 from timely.core.errors import InvalidInput
 
 
@@ -23,7 +23,7 @@ def mistaken_levels(
     end. That is the paper's distance, ``rate`` of the range.
     """
     _check(rate)
-    choices: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    choices: dict[int, tuple[Ints, Floats]] = {}
     result = []
     for level in levels:
         if rng.random() >= rate:
@@ -59,10 +59,10 @@ def mistaken_tokens(
     return result
 
 
-def _tilted(away: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
+def _tilted(away: Floats, mean: float) -> Floats:
     """Weights over distances whose mean is as near to ``mean`` as an exponential tilt gets."""
     low, high = -20.0, 20.0
-    weights: NDArray[np.float64] = np.ones_like(away)
+    weights: Floats = np.ones_like(away)
     for _ in range(60):
         tilt = 0.5 * (low + high)
         weights = np.exp(tilt * (away - away.max()))

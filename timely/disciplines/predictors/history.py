@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from timely.core.arrays import Floats, Ints
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.core.job import JobSpec
 from timely.disciplines.predictors.embedding import Embedder, HashEmbedder, Vectors, prompt_embedder
 from timely.disciplines.predictors.predictor_file import read_predictor_arrays, write_predictor_arrays
 from timely.disciplines.predictors.vector_index import FlatIndex, flat_index
-
-Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
 
 WINDOW = 10_000
 """Requests remembered (the paper's footnote 3)."""
@@ -206,7 +203,7 @@ class HistoryPredictor:
             self._index.put(slot, self._vectors[slot])
         self.seen += 1
 
-    def _similar(self, spec: JobSpec, vector: Vectors | None) -> Places:
+    def _similar(self, spec: JobSpec, vector: Vectors | None) -> Ints:
         if not len(self):
             return np.zeros(0, dtype=np.int64)
         if self._index is not None and vector is not None:

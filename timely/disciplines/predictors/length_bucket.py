@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.classifier import Classifier, TextClassifier
 from timely.disciplines.predictors.embedding import Embedder
 from timely.disciplines.predictors.predictor_file import read_predictor_arrays, write_predictor_arrays
-
-Floats = NDArray[np.float64]
 
 BUCKETS = 5
 """As the paper has for its emergency dialogues."""

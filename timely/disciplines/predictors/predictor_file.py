@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
 from timely.core.files import replaced_file
-
-Array = NDArray[np.float64]
 
 MAX_BYTES = 512 * 1024 * 1024
 """Most bytes a predictor file may unpack to."""
@@ -51,14 +49,14 @@ def predictor_kind(path: Path) -> str:
     return f"{kind}:{meta['unit']}" if "unit" in meta else kind
 
 
-class ArrayFile(dict[str, Array]):
+class ArrayFile(dict[str, Floats]):
     """The arrays of a predictor file, and its record in ``meta``."""
 
     meta: dict[str, object]
 
 
 def write_predictor_arrays(
-    path: Path, kind: str, meta: Mapping[str, object], arrays: Mapping[str, Array]
+    path: Path, kind: str, meta: Mapping[str, object], arrays: Mapping[str, Floats]
 ) -> None:
     """Write ``arrays`` (numbers only) with the record ``meta``, which is JSON.
 

@@ -9,9 +9,9 @@ attained at one of its values.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from timely.core.arrays import Floats
 
 
 class CostDistribution:

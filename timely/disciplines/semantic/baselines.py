@@ -42,8 +42,7 @@ class Sjf(KeyedDiscipline):
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """The shorter first."""
         left = np.maximum(1.0, table.rank - table.output_tokens)
-        result: Floats = -(table.prefill_left * limits.speed.prefill_token_s + left * limits.speed.token_s)
-        return result
+        return -(table.prefill_left * limits.speed.prefill_token_s + left * limits.speed.token_s)
 
 
 class Hpjf(KeyedDiscipline):
@@ -64,5 +63,4 @@ class Hpjf(KeyedDiscipline):
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """The lower level first."""
-        result: Floats = -urgency_levels(table, np.arange(len(table))).astype(np.float64)
-        return result
+        return -urgency_levels(table, np.arange(len(table))).astype(np.float64)

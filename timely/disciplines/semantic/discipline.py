@@ -47,16 +47,14 @@ def urgency_levels(table: JobTable, rows: Rows) -> Rows:
     """Urgency 0 (most) to 4 of each row, guessed where it is unknown, shape ``(len(rows),)``."""
     urgency = table.urgency[rows]
     guess = np.where(table.segmented[rows], np.where(table.ert_s[rows] < 0.5, HURRIED, ROBOT), PLAIN)
-    result: Rows = np.where(urgency < LEVELS, urgency, guess)
-    return result
+    return np.where(urgency < LEVELS, urgency, guess)
 
 
 def remaining_compute_s(table: JobTable, rows: Rows, limits: StepLimits) -> Floats:
     """``f_t``: estimated computing time left of each row, seconds: prompt left and output left."""
     speed = limits.speed
     prompt = table.prefill_left[rows] * speed.prefill_token_s
-    result: Floats = prompt + Lengths.left(table, rows) * speed.token_s
-    return result
+    return prompt + Lengths.left(table, rows) * speed.token_s
 
 
 class Semantic(Discipline):

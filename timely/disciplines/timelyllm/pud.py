@@ -51,8 +51,7 @@ class Pud(KeyedDiscipline):
         left_s = np.where(table.alpha < 0.0, table.due_s + ert_s - ready_s, table.ert_s)
         slack_s = np.maximum(limits.speed.token_s, left_s)
         hopeless = -1.0 / (1e-9 + np.abs(table.alpha) / SEGMENT_GENERATION_S)
-        result: Floats = np.where(utility > 0.0, utility / (SEGMENT_GENERATION_S * slack_s), hopeless)
-        return result
+        return np.where(utility > 0.0, utility / (SEGMENT_GENERATION_S * slack_s), hopeless)
 
     def may_join(self, table: JobTable, limits: StepLimits, builder: StepBuilder, row: int) -> bool:
         """Section 4.4: only while the most urgent row of the pool meets its deadline at its longest."""

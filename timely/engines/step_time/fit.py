@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
+from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
 from timely.core.files import write_file
 from timely.engines.step_time.journal import TimedStep
@@ -74,9 +74,7 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
     return terms, step_errors(terms, steps)
 
 
-def _terms(
-    coefficients: NDArray[np.float64], per_sequence: float = 0.0, sequences: Curve | None = None
-) -> StepTerms:
+def _terms(coefficients: Floats, per_sequence: float = 0.0, sequences: Curve | None = None) -> StepTerms:
     base, token, square, context, sequence = (float(f"{v:.4g}") for v in (*coefficients, per_sequence))
     return StepTerms(
         base=base,
@@ -88,7 +86,7 @@ def _terms(
     )
 
 
-def _knots(sequences: NDArray[np.float64]) -> list[int]:
+def _knots(sequences: Floats) -> list[int]:
     """Those numbers of sequences at which there are steps enough to tell a bend."""
     kept: list[int] = []
     for knot in KNOTS:
@@ -98,9 +96,7 @@ def _knots(sequences: NDArray[np.float64]) -> list[int]:
     return kept
 
 
-def _least_squares(
-    columns: NDArray[np.float64], time: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], float]:
+def _least_squares(columns: Floats, time: Floats) -> tuple[Floats, float]:
     """Coefficients of the columns, and the mean squared relative error with those far off counting less."""
     # Relative errors count, and columns of very different size must not hide each other.
     x = columns / time[:, None]
@@ -119,7 +115,7 @@ def _least_squares(
     return coefficients / scale, error
 
 
-def _not_negative(x: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+def _not_negative(x: Floats, weight: Floats) -> Floats:
     """Weighted least squares of ``x @ c = 1``; coefficients that would be negative are zero, the others fitted anew."""
     active = [index for index in range(x.shape[1]) if x[:, index].any()]
     coefficients = np.zeros(x.shape[1])

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from timely.core.arrays import Bools, Floats
 from timely.core.errors import InvalidInput
 from timely.engines.step_time.profile import StepTerms, StepTime
-
-Floats = NDArray[np.float64]
 
 ONCE_A_MODEL = ("embedding", "final_layernorm")
 TWICE_A_LAYER = ("layernorm",)
@@ -160,7 +158,7 @@ def _short(value: float) -> float:
 
 
 def _least_squares(
-    mask: NDArray[np.bool_], terms: tuple[Floats, ...], time: Floats, rest: Floats | None = None
+    mask: Bools, terms: tuple[Floats, ...], time: Floats, rest: Floats | None = None
 ) -> list[float]:
     """Non-negative coefficients of ``terms`` for ``rest`` (or ``time``), by relative error of ``time``."""
     weight = 1.0 / np.maximum(time[mask], 0.2 * float(np.median(time)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from timely.planner.cases.sampler import Sampler
@@ -9,6 +10,22 @@ from timely.planner.cases.vocabulary import WORDS, Split
 from timely.plans.simulated_worlds import Thing
 
 MOVES = {"forward": "mf", "back": "mb", "left": "ml", "right": "mr", "up": "mu", "down": "md"}
+WAYS = {
+    "forward": ("forward", "forward", "forwards", "ahead", "straight ahead"),
+    "back": ("back", "backward", "backwards"),
+    "left": ("left", "to the left"),
+    "right": ("right", "to the right"),
+    "up": ("up", "upward", "up"),
+    "down": ("down", "downward", "down"),
+}
+SPINS = {
+    "plain": ("turn", 90),
+    "quarter": ("quarter turn", 90),
+    "half": ("half turn", 180),
+    "full": ("full turn", 360),
+    "around": ("turn around", 180),
+}
+"""Turns by a fixed angle: wording and degrees."""
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 FEET_CM = 30
 
@@ -37,43 +54,36 @@ DISTANCE_FORMS: dict[Split, tuple[str, ...]] = {
     "test": ("cm", "cm", "m", "m", "m", "word", "half", "feet"),
 }
 """Forms of a distance, with repetition as weight. Training has more of the forms that need arithmetic."""
+SHORT_DISTANCES = (
+    *(("half a metre", 50), ("half a meter", 50), ("a metre", 100), ("a meter", 100)),
+    *(("a bit", 50), ("a little", 50)),
+)
+
+
+def find_plan(name: str) -> str:
+    """Look for the thing, and go there if it is found."""
+    return f"?s('{name}')==True{{g('{name}')}}"
 
 
 def draw_distance(sampler: Sampler) -> tuple[str, int]:
     """A distance in words and in cm."""
     kind = sampler.choose(DISTANCE_FORMS[sampler.split])
     if kind == "cm":
-        # Multiples of 7 are held out.
-        options = [n for n in range(20, 300, 5) if (n % 7 == 0) == (sampler.split == "test")]
-        cm = sampler.choose(options)
+        cm = sampler.choose(sampler.held_apart(range(20, 300, 5)))
         return sampler.choose((f"{cm} cm", f"{cm} centimetres", f"{cm}cm", f"{cm} centimeters")), cm
     if kind == "m":
-        tenths = sampler.choose(
-            [n for n in range(2, 51) if (n % 7 == 0) == (sampler.split == "test")] + [10, 20, 30, 40, 50]
-        )
+        tenths = sampler.choose([*sampler.held_apart(range(2, 51)), 10, 20, 30, 40, 50])
         number = f"{tenths / 10:g}"
-        return sampler.choose(
-            (f"{number} m", f"{number} metres", f"{number} meters", f"{number}m")
-        ), tenths * 10
+        words = sampler.choose((f"{number} m", f"{number} metres", f"{number} meters", f"{number}m"))
+        return words, tenths * 10
     if kind == "word":
         n = sampler.choose((1, 2, 3, 4, 5))
         half = n < 5 and sampler.chance(0.3)
         word = NUMBERS[n] + (" and a half" if half else "")
-        return (
-            f"{word} {'metre' if word == 'one' else sampler.choose(('metres', 'meters'))}",
-            n * 100 + 50 * half,
-        )
+        unit = "metre" if word == "one" else sampler.choose(("metres", "meters"))
+        return f"{word} {unit}", n * 100 + 50 * half
     if kind == "half":
-        return sampler.choose(
-            (
-                ("half a metre", 50),
-                ("half a meter", 50),
-                ("a metre", 100),
-                ("a meter", 100),
-                ("a bit", 50),
-                ("a little", 50),
-            )
-        )
+        return sampler.choose(SHORT_DISTANCES)
     feet = sampler.choose((1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
     return f"{sampler.choose((str(feet), NUMBERS[feet]))} {'foot' if feet == 1 else 'feet'}", feet * FEET_CM
 
@@ -83,20 +93,10 @@ def move_step(sampler: Sampler) -> Step:
     way = sampler.choose(list(MOVES))
     words, cm = draw_distance(sampler)
     if sampler.chance(0.12):
-        words, cm = "", 100
-    plain = {
-        "forward": ("forward", "forward", "forwards", "ahead", "straight ahead"),
-        "back": ("back", "backward", "backwards"),
-        "left": ("left", "to the left"),
-        "right": ("right", "to the right"),
-        "up": ("up", "upward", "up"),
-        "down": ("down", "downward", "down"),
-    }[way]
-    if words:
-        key = f"move {way}" if sampler.chance(0.3) else "move"
-        text = sampler.phrase(key, w=sampler.choose(plain), d=words)
+        key, words, cm = "move a little", "", 100
     else:
-        text = sampler.phrase("move a little", w=sampler.choose(plain))
+        key = f"move {way}" if sampler.chance(0.3) else "move"
+    text = sampler.phrase(key, w=sampler.choose(WAYS[way]), d=words)
     return Step(text, f"{MOVES[way]}({cm});", MOVES[way])
 
 
@@ -104,35 +104,24 @@ def turn_step(sampler: Sampler) -> Step:
     """Turn on the spot."""
     side, skill = sampler.choose((("right", "tc"), ("left", "tu")))
     kind = sampler.choose(("plain", "degrees", "degrees", "quarter", "half", "full", "around", "clock"))
-    degrees = sampler.choose(
-        [n for n in range(10, 181, 5) if (n % 7 == 0) == (sampler.split == "test")] + [45, 90]
-    )
-    if kind == "plain":
-        return Step(sampler.phrase("turn", s=side), f"{skill}(90);", "turn")
-    if kind == "degrees":
+    degrees = sampler.choose([*sampler.held_apart(range(10, 181, 5)), 45, 90])
+    if kind in SPINS:
+        wording, degrees = SPINS[kind]
+        skill = "tc" if kind in ("full", "around") else skill
+        text = sampler.phrase(wording, s=side)
+    elif kind == "degrees":
         words = sampler.choose((f"{degrees} degrees", f"{degrees} deg", f"{degrees}°"))
         text = sampler.phrase("turn degrees", s=side, d=words)
-        return Step(text, f"{skill}({degrees});", "turn")
-    if kind == "quarter":
-        text = sampler.phrase("quarter turn", s=side)
-        return Step(text, f"{skill}(90);", "turn")
-    if kind == "half":
-        text = sampler.phrase("half turn", s=side)
-        return Step(text, f"{skill}(180);", "turn")
-    if kind == "full":
-        text = sampler.phrase("full turn")
-        return Step(text, "tc(360);", "turn")
-    if kind == "around":
-        return Step(sampler.phrase("turn around"), "tc(180);", "turn")
-    clock, skill = sampler.choose((("clockwise", "tc"), ("counterclockwise", "tu"), ("anticlockwise", "tu")))
-    text = sampler.phrase("turn clockwise", d=degrees, c=clock)
+    else:
+        clocks = (("clockwise", "tc"), ("counterclockwise", "tu"), ("anticlockwise", "tu"))
+        clock, skill = sampler.choose(clocks)
+        text = sampler.phrase("turn clockwise", d=degrees, c=clock)
     return Step(text, f"{skill}({degrees});", "turn")
 
 
 def photo_step(sampler: Sampler) -> Step:
     """Take a picture of the view ahead."""
-    text = sampler.phrase("photo")
-    return Step(text, "tp();", "tp")
+    return Step(sampler.phrase("photo"), "tp();", "tp")
 
 
 def wait_step(sampler: Sampler) -> Step:
@@ -140,70 +129,49 @@ def wait_step(sampler: Sampler) -> Step:
     if sampler.chance(0.2):
         words, seconds = sampler.choose((("half a minute", 30), ("a minute", 60), ("one minute", 60)))
     else:
-        seconds = sampler.choose([n for n in range(1, 31) if (n % 7 == 0) == (sampler.split == "test")])
+        seconds = sampler.choose(sampler.held_apart(range(1, 31)))
         word = NUMBERS[seconds] if seconds <= 10 and sampler.chance(0.3) else str(seconds)
         words = f"{word} second{'' if seconds == 1 else 's'}"
-    text = sampler.phrase("wait", t=words)
-    return Step(text, f"d({seconds});", "d")
+    return Step(sampler.phrase("wait", t=words), f"d({seconds});", "d")
 
 
 def say_step(sampler: Sampler) -> Step:
     """Say a message."""
     message = sampler.from_table(WORDS.messages)
-    text = sampler.phrase("say", m=message)
-    return Step(text, f"l('{message}');", "l")
+    return Step(sampler.phrase("say", m=message), f"l('{message}');", "l")
 
 
 def thing_somewhere(sampler: Sampler, name: str) -> Thing:
     """The thing at a random place at eye level."""
-    return Thing(
-        name,
-        sampler.choose((-150.0, -90.0, -20.0, 0.0, 25.0, 60.0, 120.0, 180.0)),
-        sampler.choose((150.0, 250.0, 400.0)),
-    )
+    bearing_deg = sampler.choose((-150.0, -90.0, -20.0, 0.0, 25.0, 60.0, 120.0, 180.0))
+    return Thing(name, bearing_deg, sampler.choose((150.0, 250.0, 400.0)))
 
 
-def find_step(sampler: Sampler, name: str | None = None) -> Step:
+def find_step(sampler: Sampler) -> Step:
     """Look for an object and go there."""
-    name = name or sampler.object_name(WORDS.drone_objects)
-    text = sampler.phrase("step: find", a=sampler.with_article(name), x=name)
-    return Step(
-        text,
-        f"?s('{name}')==True{{g('{name}')}}",
-        f"find {name}",
-        (thing_somewhere(sampler, name),),
-        conditional=True,
-    )
+    return _search_step(sampler, "step: find", "find", "g('{x}')")
 
 
 def find_photo_step(sampler: Sampler) -> Step:
     """Look for an object and take its picture."""
+    return _search_step(sampler, "step: photo of", "photo", "tp()")
+
+
+def _search_step(sampler: Sampler, wording: str, kind: str, then: str) -> Step:
     name = sampler.object_name(WORDS.drone_objects)
-    text = sampler.phrase("step: photo of", a=sampler.with_article(name), x=name)
-    return Step(
-        text,
-        f"?s('{name}')==True{{tp()}}",
-        f"photo {name}",
-        (thing_somewhere(sampler, name),),
-        conditional=True,
-    )
+    text = sampler.phrase(wording, a=sampler.with_article(name), x=name)
+    plan = f"?s('{name}')==True{{{then.format(x=name)}}}"
+    return Step(text, plan, f"{kind} {name}", (thing_somewhere(sampler, name),), conditional=True)
+
+
+ANY_STEP: tuple[Callable[[Sampler], Step], ...] = (
+    *(move_step, move_step, move_step, turn_step, turn_step, photo_step, wait_step, say_step),
+    *(find_step, find_step, find_photo_step),
+)
+"""Steps, with repetition as weight."""
 
 
 def any_drone_step(sampler: Sampler) -> Step:
     """A random step."""
-    steps = (
-        move_step,
-        move_step,
-        move_step,
-        turn_step,
-        turn_step,
-        photo_step,
-        wait_step,
-        say_step,
-        find_step,
-        find_step,
-        find_photo_step,
-    )
-    return sampler.choose((*steps, turn_step, say_step, find_photo_step) if sampler.training else steps)(
-        sampler
-    )
+    steps = (*ANY_STEP, turn_step, say_step, find_photo_step) if sampler.training else ANY_STEP
+    return sampler.choose(steps)(sampler)

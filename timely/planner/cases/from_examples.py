@@ -187,10 +187,6 @@ def _numbers(sampler: Sampler, skills: SkillSet, program: Program, example: Exam
             continue
         low = int(argument.min) if argument.min is not None else 1
         high = int(argument.max) if argument.max is not None else 10 * max(1, value)
-        # Multiples of 7 are held out.
-        options = [
-            n for n in range(low, min(high, low + 2000) + 1) if (n % 7 == 0) == (sampler.split == "test")
-        ]
-        if options:
+        if options := sampler.held_apart(range(low, min(high, low + 2000) + 1)):
             fresh[str(value)] = str(sampler.choose(options))
     return replace_all(example, fresh)

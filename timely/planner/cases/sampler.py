@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -42,6 +42,10 @@ class Sampler:
     def chance(self, probability: float) -> bool:
         """True with that probability."""
         return self.rng.random() < probability
+
+    def held_apart(self, numbers: Iterable[int]) -> list[int]:
+        """The numbers of this split: multiples of 7 are held out of training."""
+        return [n for n in numbers if (n % 7 == 0) == (self.split == "test")]
 
     @property
     def training(self) -> bool:

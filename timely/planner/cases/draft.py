@@ -1,0 +1,54 @@
+"""Draws a case: a task of a random family, drafted by its generator and then written as a person types it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from timely.planner.cases.case import Case, Trial
+from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.text_noise import add_noise
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A generated task before its text gets capital letter, full stop and noise.
+
+    Attributes:
+        command: the task is an order, which politeness may surround.
+        as_written: the text stays as it is, since it quotes a plan.
+        family: the kind of task for the scores, if it is not the family's own name.
+    """
+
+    task: str
+    plan: str
+    trials: tuple[Trial, ...]
+    scene: str = ""
+    history: str = ""
+    command: bool = True
+    as_written: bool = False
+    refusal: bool = False
+    family: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A kind of task: its generator, its weight, and the factor on it where hard kinds are drawn more often."""
+
+    name: str
+    draft: Callable[[Sampler], Draft]
+    weight: float
+    harder: float = 1.0
+
+
+def draw_case(sampler: Sampler, skill_set: str, families: Sequence[Family], *, harder: bool) -> Case:
+    """A case of a random family."""
+    weights = [family.weight * (family.harder if harder else 1.0) for family in families]
+    family = sampler.rng.choices(families, weights=weights)[0]
+    draft = family.draft(sampler)
+    task = draft.task
+    if not draft.as_written:
+        sentence = f"{task[0].upper()}{task[1:]}" + ("" if task[-1] in ".?!" else ".")
+        task = add_noise(sampler, sentence, draft.plan, command=draft.command)
+    name = draft.family or family.name
+    return Case(skill_set, name, task, draft.plan, draft.trials, draft.scene, draft.history, draft.refusal)

@@ -1,0 +1,51 @@
+"""Rooms, scenes and names that drone tasks are made of."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from timely.planner.cases.case import Judge, Trial, same_effects
+from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.vocabulary import WORDS
+from timely.plans.simulated_worlds import DroneWorld, Thing
+
+
+def drone_object(sampler: Sampler) -> str:
+    """The name of an object in a room."""
+    return sampler.object_name(WORDS.drone_objects)
+
+
+def drone_phrase(sampler: Sampler, kind: str, name: str, **slots: object) -> str:
+    """A wording about one object, whose slots are ``x`` and, with an article, ``a``."""
+    return sampler.phrase(kind, x=name, a=sampler.with_article(name), **slots)
+
+
+def drone_trials(
+    *rooms: tuple[Thing, ...],
+    judge: Judge = same_effects,
+    facts: tuple[tuple[tuple[str, ...], str], ...] = (),
+) -> tuple[Trial, ...]:
+    """A trial in a room with each of these groups of things."""
+    return tuple(Trial(partial(DroneWorld, things, facts), judge) for things in rooms)
+
+
+def drone_scene(
+    sampler: Sampler, shown: bool, *names: str, often: float = 1.0, without: tuple[str, ...] = ()
+) -> str:
+    """A scene in words, or "" if none is shown: these things, usually among others.
+
+    Args:
+        often: chance that each of the names is in it.
+        without: names that no other thing may resemble.
+    """
+    if not shown:
+        return ""
+    listed = [name for name in names if often >= 1.0 or sampler.chance(often)]
+    others = [drone_object(sampler) for _ in range(sampler.choose((0, 1, 2, 3, 4)))]
+    if sampler.chance(0.5):
+        others += sampler.sample(WORDS.common.furniture, sampler.choose((1, 2)))
+    taken = {*listed, *without}
+    listed += [n for n in dict.fromkeys(others) if not any(n in t or t in n for t in taken)]
+    listed = [sampler.with_position(name) for name in listed]
+    sampler.rng.shuffle(listed)
+    return ", ".join(listed)
