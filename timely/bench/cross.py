@@ -25,6 +25,7 @@ from timely.disciplines import registry
 from timely.disciplines.base import Discipline
 from timely.disciplines.requirements import EXPECTED_TOKENS, discipline_reads
 from timely.disciplines.sagesched.discipline import SageSched
+from timely.disciplines.semantic.constants import URGENCY_LEVELS
 from timely.engines.replay_types import JobRecord, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
@@ -103,7 +104,7 @@ def _utility(records: Sequence[JobRecord], end_s: float) -> float:
 
 def _spikes(name: str, seed: int) -> list[float]:
     levels = semantic.waiting(semantic.spikes(seed, *SPIKE), registry.create_discipline(name))
-    return [levels[0], levels[semantic.LEVELS]]
+    return [levels[0], levels[URGENCY_LEVELS]]
 
 
 def _applications(name: str, seed: int) -> list[float]:

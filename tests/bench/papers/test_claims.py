@@ -16,7 +16,9 @@ from timely.bench.papers.claims import Rule, at_least, at_most, claim, near
     [
         (near(2.0, neutral=1.0), (2.1, 1.9, 2.2), "met"),
         (near(2.0, neutral=1.0), (2.1, 1.9, 2.4), "direction only"),  # the interval leaves the 15%
-        (near(2.0, neutral=1.0), (1.2, 1.1, 1.3), "direction only"),
+        (near(2.0, neutral=1.0), (1.3, 1.1, 1.5), "direction only"),
+        (near(2.0, neutral=1.0), (1.2, 1.1, 1.3), "not met"),  # less than a quarter of the effect
+        (near(64.0, neutral=1.0), (1.3, 1.2, 1.4), "not met"),
         (near(2.0, neutral=1.0), (1.2, 0.9, 1.5), "not met"),  # no effect is within the interval
         (near(2.0), (1.2, 1.1, 1.3), "not met"),  # no direction to have
         (near(0.5, neutral=1.0), (0.8, 0.7, 0.9), "direction only"),

@@ -12,6 +12,8 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.semantic import evaluation, figures, tables
 from timely.bench.papers.semantic import spikes as semantic
 from timely.disciplines.basic import Fcfs
+from timely.disciplines.semantic.constants import BUCKET_TOKENS
+from timely.engines.step_time.profile import load_step_profile
 
 
 def test_spikes_are_those_of_the_published_simulation() -> None:
@@ -24,7 +26,7 @@ def test_spikes_are_those_of_the_published_simulation() -> None:
     assert np.mean(tokens) == pytest.approx(250, rel=0.05)
     for task in tasks:
         assert task.hints.expected_tokens is not None
-        assert abs(task.hints.expected_tokens - task.output_tokens) <= semantic.BUCKET
+        assert abs(task.hints.expected_tokens - task.output_tokens) <= BUCKET_TOKENS
 
 
 def test_normalized_waiting_by_hand() -> None:
@@ -84,6 +86,22 @@ def test_memory_tight_settings_evict_and_serve_all() -> None:
     assert off[2] < by_cost[2]
 
 
+@pytest.mark.parametrize("context", [16, 200, 400])
+def test_what_is_kept_of_a_cache_costs_least_in_the_simulator_s_own_terms(context: int) -> None:
+    """Section 3.3 with saving and loading: no other split of the context takes less time."""
+    profile = load_step_profile(semantic.MACHINES["A100-4B"])
+    step, swap_s = profile.step_s, profile.kv.swap_s_per_token
+
+    def taken_s(kept: int) -> float:
+        again = context - kept
+        return step.per_prefill_token_sq * again**2 + step.per_prefill_token * again + 2.0 * swap_s * kept
+
+    best = min(range(context + 1), key=taken_s)
+    assert taken_s(semantic.quadratic_cost("A100-4B").keep_context(context)) == pytest.approx(
+        taken_s(best), rel=1e-3
+    )
+
+
 @pytest.mark.paper
 @pytest.mark.long
 def test_the_evaluation_runs_and_measures_nothing_twice(
@@ -91,7 +109,7 @@ def test_the_evaluation_runs_and_measures_nothing_twice(
 ) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra 'report'")
     monkeypatch.setattr(figures, "CONCURRENCY", (5, 20))
-    monkeypatch.setattr(figures, "SPIKE", 20)
+    monkeypatch.setattr(figures, "SPIKE_REQUESTS", 20)
     monkeypatch.setattr(figures, "RATES", (0.1, 0.9))
     checkpoints = Checkpoints()
     rows = evaluation.run(Evaluation([1, 2], tmp_path, checkpoints=checkpoints))

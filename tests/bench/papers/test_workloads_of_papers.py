@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lrtrace.job import Job
+from timely.bench.papers import real_inputs
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.sagesched import workloads as requests
 from timely.core.errors import InvalidInput
@@ -81,7 +82,7 @@ def test_the_starvation_trace_is_one_elephant_and_mice() -> None:
 def test_arrivals_may_come_from_a_production_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(f'{{"timestamp": {1000 * n}, "input_length": 5}}\n' for n in (0, 3, 3, 9, 12)))
-    assert apps.trace_arrivals(path, 4, 90.0) == [0.0, 30.0, 30.0, 90.0]
+    assert real_inputs.trace_arrivals(path, 4, 90.0) == [0.0, 30.0, 30.0, 90.0]
     jobs = apps.workload(0, arrival_s=[5.0, 1.0])
     assert sorted({job["arrival_s"] for job in jobs}) == [1.0, 5.0]
 
@@ -100,7 +101,7 @@ def test_a_trace_that_is_none_is_refused(tmp_path: Path, text: str | None, match
     if text is not None:
         path.write_text(text)
     with pytest.raises(InvalidInput, match=match):
-        apps.trace_arrivals(path, 3, 60.0)
+        real_inputs.trace_arrivals(path, 3, 60.0)
 
 
 def test_unknown_names_are_refused() -> None:

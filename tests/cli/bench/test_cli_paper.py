@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from timely.bench.papers.claims import at_least, claim, near
+from timely.bench.papers.run_context import Evaluation
+from timely.cli.bench import make_app
+from timely.cli.bench import paper as command
 from timely.cli.bench.paper import HEADINGS, claim_row
+
+KEYS = {"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}
 
 
 def test_a_claim_s_interval_stands_beside_its_mean() -> None:
@@ -11,3 +24,26 @@ def test_a_claim_s_interval_stands_beside_its_mean() -> None:
     cells = claim_row(row | {"interval": [0.51234567, 1.5], "verdict": "holds"})
     assert cells == ("x", "2", "1 (0.5123 to 1.5)", "s", "holds", "")
     assert len(cells) == len(HEADINGS)
+
+
+def test_the_json_holds_each_claim_and_no_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(evaluation: Evaluation) -> list[dict[str, object]]:
+        values = [float(seed) for seed in evaluation.seeds]
+        return [
+            claim("a", "literal", 2.0, values, "s", near(2.0)),
+            claim("b", "ours", None, values, "s", at_least(-1.0), subject="ours"),
+            claim("c", "nothing measured", 1.0, None, "", near(1.0)),
+        ]
+
+    monkeypatch.setattr(command, "import_module", lambda name: SimpleNamespace(run=run))
+    file, table = tmp_path / "claims.json", tmp_path / "claims.md"
+    arguments = f"paper semantic --seeds 3 --out {tmp_path} --json {file} --markdown {table}".split()
+    assert CliRunner().invoke(make_app({}), arguments, catch_exceptions=False).exit_code == 0
+    result = json.loads(file.read_text())
+    assert set(result) == {"paper", "seeds", "claims"}
+    assert [set(row) for row in result["claims"]] == [KEYS] * 3
+    assert [row["subject"] for row in result["claims"]] == ["literal", "ours", "literal"]
+    assert result["claims"][0]["interval"][0] < 2.0 < result["claims"][0]["interval"][1]
+    assert [row["verdict"] for row in result["claims"]] == ["not met", "met", "not exercised"]
+    for title in command.SUBJECTS.values():
+        assert f"## {title}" in table.read_text()

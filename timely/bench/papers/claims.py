@@ -26,6 +26,9 @@ Subject = Literal["literal", "ours"]
 WITHIN = 0.15
 """Share of the paper's number within which an interval counts as the paper's number."""
 
+LEAST_EFFECT = 0.25
+"""Share of the paper's effect that the mean must have to count as the paper's direction."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -34,14 +37,14 @@ class Rule:
     Attributes:
         low, high: the claim is met when the whole interval lies within.
         neutral: the value that shows no effect; None where the claim has no direction.
-        rising: whether the paper's effect lies above ``neutral``.
+        least: the mean with the least effect that counts as a direction, beyond ``neutral``.
         verdict: the verdict itself, where no number decides.
     """
 
     low: float = -math.inf
     high: float = math.inf
     neutral: float | None = None
-    rising: bool = True
+    least: float = 0.0
     verdict: Verdict | None = None
 
     def judge(self, interval: Interval) -> Verdict:
@@ -55,24 +58,33 @@ class Rule:
             return "met"
         if self.neutral is None:
             return "not met"
-        same_side = low > self.neutral if self.rising else high < self.neutral
-        return "direction only" if same_side else "not met"
+        rising = self.least >= self.neutral
+        clear = low > self.neutral if rising else high < self.neutral
+        enough = middle >= self.least if rising else middle <= self.least
+        return "direction only" if clear and enough else "not met"
 
 
 def near(paper: float, neutral: float | None = None) -> Rule:
     """Met when the interval lies within ``WITHIN`` of the paper's number."""
     reach = WITHIN * abs(paper)
-    return Rule(paper - reach, paper + reach, neutral, neutral is None or paper > neutral)
+    return _directed(paper, neutral, paper - reach, paper + reach)
 
 
 def at_least(threshold: float, neutral: float | None = None) -> Rule:
     """Met when the whole interval reaches the threshold."""
-    return Rule(low=threshold, neutral=neutral)
+    return _directed(threshold, neutral, low=threshold)
 
 
 def at_most(threshold: float, neutral: float | None = None) -> Rule:
     """Met when no part of the interval exceeds the threshold."""
-    return Rule(high=threshold, neutral=neutral, rising=False)
+    return _directed(threshold, neutral, high=threshold)
+
+
+def _directed(paper: float, neutral: float | None, low: float = -math.inf, high: float = math.inf) -> Rule:
+    """A rule with a direction from ``neutral`` to the paper's number."""
+    if neutral is None:
+        return Rule(low, high)
+    return Rule(low, high, neutral, neutral + LEAST_EFFECT * (paper - neutral))
 
 
 BY_CONSTRUCTION = Rule(verdict="by construction")

@@ -37,6 +37,11 @@ class Evaluation:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     data: Path | None = None
 
+    def input(self, name: str) -> Path | None:
+        """A file of ``data`` by its path in there; None where it is not at hand."""
+        path = None if self.data is None else self.data / name
+        return path if path is not None and path.exists() else None
+
     def each(self, experiment: str, function: Measurement, *arguments: str | int | float) -> list[Any]:
         """``function(*arguments, seed)``, a result a seed."""
         return self.checkpoints.map(experiment, function, [(*arguments, seed) for seed in self.seeds])

@@ -30,6 +30,7 @@ BENCHMARKS = (
     "disciplines-live",
     "injection",
     "paper",
+    "drafts",
 )
 """Names of this package's benchmarks, in the order of the help; the module is the name with underscores."""
 

@@ -24,7 +24,6 @@ def run(evaluation: Evaluation) -> list[Claim]:
         *end_to_end.fairness(results, evaluation),
         *end_to_end.cost_models(results, evaluation),
         *end_to_end.predictors(results, evaluation),
-        *end_to_end.mooncake(evaluation),
         *micro.saturated(evaluation),
         *micro.demands(evaluation),
         *micro.starvation(evaluation),

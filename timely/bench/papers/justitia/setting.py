@@ -1,7 +1,6 @@
 """Justitia's evaluation: its machine, the cost models it trains, and the disciplines it compares.
 
-LLaMA-7B on one A100-40GB has 459 KV blocks (section III-A) of 16 tokens.
-A step with a full cache takes 50 ms: Fig. 3 has some 4,200 steps in 210 s.
+LLaMA-7B on one A100-40GB; blocks and steps are the paper's (``disciplines.justitia.constants``).
 Swapping runs at 10 GB/s, 0.5 MB a token.
 For LLaMA-13B the paper gives no constants, so it is not run.
 """
@@ -24,6 +23,7 @@ from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Discipline, DisciplineInfo
 from timely.disciplines.heap_queue import Group, QueueDiscipline
 from timely.disciplines.justitia.baselines import Parrot, Srjf, VllmSjf
+from timely.disciplines.justitia.constants import BLOCK_TOKENS, KV_BLOCKS
 from timely.disciplines.justitia.discipline import Justitia, JustitiaC
 from timely.disciplines.justitia.vtc import Vtc
 from timely.disciplines.predictors.app_cost import (
@@ -57,7 +57,7 @@ MACHINE = StepTimeProfile(
         per_prefill_token_sq=0.0,
         per_context_token=3.4e-7,
     ),
-    kv=KvCache(blocks=459, block_tokens=16, swap_s_per_token=5e-5),
+    kv=KvCache(blocks=KV_BLOCKS, block_tokens=BLOCK_TOKENS, swap_s_per_token=5e-5),
     limits=Limits(max_batch=256, token_budget=4096),
 )
 
@@ -71,8 +71,12 @@ class Exact:
             cost = model(job["prompt_tokens"], job["plan"][0]["tokens"])
             self._costs[job["app"]] = self._costs.get(job["app"], 0.0) + cost
 
+    def of(self, app: str) -> float:
+        """The cost of an application by its name."""
+        return self._costs[app]
+
     def predict(self, kind: str, spec: JobSpec) -> float:
-        return self._costs[spec.hints.app or ""]
+        return self.of(spec.hints.app or "")
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
         """Nothing to learn."""

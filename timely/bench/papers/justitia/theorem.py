@@ -15,10 +15,8 @@ from timely.bench.papers.claims import Claim, at_most, claim, mean
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import MACHINE, Exact, completion_s, make
 from timely.bench.papers.run_context import Evaluation
+from timely.disciplines.justitia.constants import STEP_S
 from timely.disciplines.predictors.app_cost import kv_token_time
-
-STEP_S = 0.050
-"""A step with a full cache (Fig. 3), seconds."""
 
 APPLICATIONS = 150
 

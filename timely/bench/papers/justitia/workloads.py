@@ -11,16 +11,15 @@ The paper's list of medium classes also has "CG", which it does not describe; it
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from timely.core.errors import InvalidInput
+from timely.disciplines.justitia.constants import TRAINING_SAMPLES
 from timely.disciplines.predictors.app_cost import CostModel, Sample, kv_token_time
 
 Rng = np.random.Generator
@@ -219,38 +218,9 @@ def draw_kind(rng: Rng) -> str:
 def arrivals(count: int, window_s: float, rng: Rng) -> list[float]:
     """Arrival times within ``0..window_s``: a Poisson process given its number.
 
-    The paper scales Mooncake's conversation trace to its windows; ``trace_arrivals`` does that.
+    The paper scales Mooncake's conversation trace to its windows; ``real_inputs.trace_arrivals`` does that.
     """
     return sorted(float(t) for t in rng.uniform(0.0, window_s, count))
-
-
-def trace_arrivals(path: Path, count: int, window_s: float, skip: int = 0) -> list[float]:
-    """``count`` arrivals after the first ``skip`` of a trace, scaled to the window.
-
-    Each line of the trace holds a ``timestamp`` in milliseconds, as in Mooncake's.
-
-    Raises:
-        InvalidInput: unreadable, a line without a timestamp, or fewer lines.
-    """
-    times: list[float] = []
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if len(times) == count:
-                    break
-                if number <= skip:
-                    continue
-                try:
-                    times.append(float(json.loads(line)["timestamp"]))
-                except (ValueError, KeyError, TypeError) as error:
-                    raise InvalidInput("no JSON object with a timestamp", where=f"{path}:{number}") from error
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
-    if len(times) < count:
-        raise InvalidInput(f"has {len(times)} arrivals, {count} are asked for", where=str(path))
-    first, last = min(times), max(times)
-    scale = window_s / (last - first) if last > first else 0.0
-    return sorted((t - first) * scale for t in times)
 
 
 def workload(
@@ -328,7 +298,7 @@ def jobs(
 
 
 def samples(
-    kind: str, count: int = 100, seed: int = 1_000_003, cost: CostModel = kv_token_time
+    kind: str, count: int = TRAINING_SAMPLES, seed: int = 1_000_003, cost: CostModel = kv_token_time
 ) -> list[Sample]:
     """Past instances of a class for training its cost model: the paper trains on 100."""
     rng = np.random.default_rng([seed, KINDS.index(kind) if kind in KINDS else len(KINDS)])

@@ -1,46 +1,55 @@
-"""Real lengths and real draft acceptances: answers of a dataset, drafted for by n-grams of their own prompt.
+"""Real texts: lengths of their answers, and how often drafts by n-grams of the prompt fit them.
 
-The dataset is MTS-Dialog: a dialogue as the prompt, its written summary as the answer.
+The texts are the dialogues of MTS-Dialog.
+Their answers are the written summaries, or what the packaged model (SmolLM2-135M) answered, measured once.
 Drafts come from prompt lookup: the tokens that followed the latest earlier occurrence of the last two tokens.
-A draft is accepted as long as it equals the answer, so no model is needed.
+A draft is accepted as long as it equals the answer.
+Under greedy decoding that is what a speculating engine accepts, so counting needs no second run.
 """
 
 from __future__ import annotations
 
-import csv
+import json
 import math
 import re
+from collections.abc import Hashable, Sequence
 from functools import cache
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
 from timely.bench.papers.laps_sd.setting import DRAFTS, LENGTH_ERROR, SPAN_S, VARIED, latency_s, make
+from timely.bench.papers.real_inputs import dialogues
 from timely.core.hints import RequestHints
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 
-FILE = "mts_dialog/MTS-Dialog-TrainingSet.csv"
 TOKEN = re.compile(r"\w+|[^\w\s]")
 GRAM = 2
 SHORTEST_TOKENS = 10
 
+MEASURED = "draft_acceptance.json"
+"""What ``timely bench drafts`` measured with the packaged model."""
+
+Sample = tuple[int, int, float]
+"""Prompt tokens, answer tokens and acceptance of a text."""
+
 
 @cache
-def samples(data: str) -> list[tuple[int, int, float]]:
-    """Prompt tokens, answer tokens and acceptance of each text; tokens are words and punctuation."""
+def samples(data: str) -> list[Sample]:
+    """Each text of the dataset ``data`` with its written answer; of the packaged model where ``data`` is empty."""
+    if not data:
+        text = resources.files(__package__ or "").joinpath(MEASURED).read_text(encoding="utf-8")
+        return [(int(row[0]), int(row[1]), float(row[2])) for row in json.loads(text)["samples"]]
     result = []
-    with (Path(data) / FILE).open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            prompt, answer = (
-                TOKEN.findall(row["dialogue"].lower()),
-                TOKEN.findall(row["section_text"].lower()),
-            )
-            if len(answer) >= SHORTEST_TOKENS:
-                result.append((len(prompt), len(answer), acceptance(prompt, answer)))
+    for dialogue, summary in dialogues(Path(data)):
+        prompt, answer = TOKEN.findall(dialogue.lower()), TOKEN.findall(summary.lower())
+        if len(answer) >= SHORTEST_TOKENS:
+            result.append((len(prompt), len(answer), acceptance(prompt, answer)))
     return result
 
 
-def acceptance(prompt: list[str], answer: list[str]) -> float:
+def acceptance(prompt: Sequence[Hashable], answer: Sequence[Hashable]) -> float:
     """Share of ``DRAFTS`` draft tokens a round that equal the answer; a round without a draft accepts none."""
     text = list(prompt)
     latest = {tuple(text[place : place + GRAM]): place + GRAM for place in range(len(text) - GRAM)}
@@ -61,7 +70,7 @@ def acceptance(prompt: list[str], answer: list[str]) -> float:
 
 
 def measure_real(data: str, system: str, seed: int) -> float:
-    """Mean latency of requests drawn from the dataset, seconds."""
+    """Mean latency of requests drawn from ``samples(data)``, seconds."""
     rng = np.random.default_rng([seed, 91])
     drawn = [samples(data)[int(place)] for place in rng.integers(len(samples(data)), size=VARIED)]
     arrivals_s = np.sort(rng.uniform(0.0, SPAN_S, VARIED))

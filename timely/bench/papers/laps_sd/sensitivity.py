@@ -13,6 +13,7 @@ from timely.bench.papers.laps_sd.setting import (
     VARIED,
     measure_varied,
 )
+from timely.bench.papers.real_inputs import DIALOGUES
 from timely.bench.papers.run_context import Evaluation
 
 BASE = (0.15, 0.3, LENGTH_ERROR, SPAN_S, SWAP_S)
@@ -65,22 +66,26 @@ def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> list[Clai
 
 
 def real(evaluation: Evaluation) -> list[Claim]:
-    """Lengths and n-gram acceptances of real texts (``real_texts``), where the dataset is at hand."""
-    if evaluation.data is None or not (evaluation.data / real_texts.FILE).exists():
-        return [claim("real.lp-sjf", "LAPS-SD lower than LP-SJF, real texts", 39.0, None, "%", near(39.0))]
-    data = str(evaluation.data)
-    samples = real_texts.samples(data)
+    """Lengths and acceptances of real texts: answers of the packaged model, and written ones where they are at hand."""
+    path = evaluation.input(DIALOGUES)
+    rows = _real(evaluation, "model", "answers of the packaged model", "")
+    if path is None:
+        name = "real.lp-sjf"
+        return [*rows, claim(name, "LAPS-SD lower than LP-SJF, written answers", 39.0, None, "%", near(39.0))]
+    return [*rows, *_real(evaluation, "real", "written answers", str(path))]
+
+
+def _real(evaluation: Evaluation, name: str, answers: str, data: str) -> list[Claim]:
     latency_s = {system: evaluation.each("real", real_texts.measure_real, data, system) for system in SYSTEMS}
-    label = "real texts (MTS-Dialog), n-gram drafts"
-    rows = _rows("real.lp-sjf", label, latency_s)
-    rates = sorted(rate for _, _, rate in samples)
-    tokens = sorted(tokens for _, tokens, _ in samples)
-    rows.append(
+    samples = real_texts.samples(data)
+    tokens, rates = (sorted(sample[place] for sample in samples) for place in (1, 2))
+    spread = [[column[int(share * len(column))] for share in (0.1, 0.9)] for column in (tokens, rates)]
+    return [
+        *_rows(f"{name}.lp-sjf", f"{answers} to real texts (MTS-Dialog), n-gram drafts", latency_s),
         claim(
-            "real.acceptance", f"Acceptance of n-gram drafts, mean over {len(samples)} texts", None, mean(rates),
-            "share", CONTEXT,
-            f"tenth to ninetieth percentile {rates[len(rates) // 10]:.2f} to {rates[9 * len(rates) // 10]:.2f};"
-            f" answers of {tokens[len(tokens) // 10]} to {tokens[9 * len(tokens) // 10]} words and signs",
-        )
-    )  # fmt: skip
-    return rows
+            f"{name}.acceptance", f"Acceptance of n-gram drafts, {answers}, mean over {len(samples)} texts", None,
+            mean(rates), "share", CONTEXT,
+            f"tenth to ninetieth percentile {spread[1][0]:.2f} to {spread[1][1]:.2f};"
+            f" answers of {spread[0][0]:.0f} to {spread[0][1]:.0f} tokens",
+        ),
+    ]  # fmt: skip

@@ -10,7 +10,6 @@ import numpy as np
 from timely.bench.papers import plots
 from timely.bench.papers.claims import (
     BY_CONSTRUCTION,
-    NOT_EXERCISED,
     Claim,
     Rule,
     at_least,
@@ -49,30 +48,16 @@ def uncertainty(evaluation: Evaluation) -> list[Claim]:
     )
     spread = [float(np.quantile(each, 0.9) / np.quantile(each, 0.1)) for each in lengths]
     errors = sage.errors_of_baselines()
-    tokens = {name: (dataset.input_tokens[0], dataset.output_tokens[0]) for name, dataset in DATASETS.items()}
     return [
         claim(
             "fig1a.uncertain", "Fig. 1a: longest over shortest tenth of the answers to one prompt, median", None,
             float(np.median(spread)), "times", BY_CONSTRUCTION, "the families of the synthetic world are drawn so",
         ),
         claim(
-            "fig1b.datasets", "Fig. 1b: the datasets differ in input and output lengths", None, None, "",
-            BY_CONSTRUCTION, "median tokens in and out: "
-            + ", ".join(f"{name} {i:.0f} and {o:.0f}" for name, (i, o) in tokens.items()),
-        ),
-        claim(
             "fig2a.one_number", f"Fig. 2a: a predicted length is in the right one of {sage.BUCKETS} buckets (SSJF)",
             34.1, 100.0 * errors.hit_rate, "%", BY_CONSTRUCTION,
             f"SSJF's error is chosen for it; the likeliest bucket of each family is right in"
             f" {100 * errors.best_hit_rate:.1f}%",
-        ),
-        *(
-            claim(f"fig{name}", f"Fig. {name}: {what}", None, None, "", NOT_EXERCISED, "needs counters of a real GPU")
-            for name, what in (
-                ("2b", "memory-bound steps make short outputs first suboptimal"),
-                ("5a", "GPU utilization against KV cache occupation"),
-                ("5b", "time of attention over decoding steps"),
-            )
         ),
     ]  # fmt: skip
 

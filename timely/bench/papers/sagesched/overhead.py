@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
@@ -14,8 +17,8 @@ from timely.bench.papers.claims import Claim, at_most, claim, interval, mean
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import setting, spec_of
-from timely.bench.papers.sagesched.workloads import MAX_TOKENS, World
-from timely.core.job import JobSpec, JobTable
+from timely.bench.papers.sagesched.workloads import MAX_TOKENS, Drawn, World
+from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.predictors.history import HistoryPredictor
 from timely.disciplines.sagesched.discipline import SageSched
@@ -27,6 +30,8 @@ REMEMBERED = 10_000
 NODES = (1, 2, 4, 8, 16, 32, 64)
 QUEUED = 1_000
 """Requests queued for each engine (section 4.4)."""
+KNOWN = 500
+"""Queued requests that were really predicted; the others have their ranks."""
 
 
 @lru_cache(maxsize=1)
@@ -75,7 +80,7 @@ def overhead(evaluation: Evaluation) -> list[Claim]:
         "engines, 1,000 requests queued for each",
         "ms",
     )
-    stream_ms, load = evaluation.once("fig12-stream", _stream_ms, NODES[-1], seed)
+    stream_ms, together = evaluation.once("fig12-stream", _stream_ms, NODES[-1], seed)
     return [
         claim(
             "sec431.prediction", "Section 4.3.1: time of one length prediction, 10,000 requests remembered", 0.37,
@@ -89,9 +94,10 @@ def overhead(evaluation: Evaluation) -> list[Claim]:
         ),
         claim(
             "fig12.stream",
-            f"Fig. 12: added latency in a stream of {RATE * NODES[-1]:.0f} requests a second", 100.0,
+            f"Fig. 12: added latency in a stream of {RATE * NODES[-1]:.0f} requests a second, end to end", 100.0,
             stream_ms, "ms", at_most(100.0),
-            f"a decision for each; one core is busy {100 * load:.0f}% of the time; above 100% the queue grows",
+            f"{NODES[-1] * QUEUED:,} queued; requests that arrive during a decision share the next,"
+            f" {together:.0f} on average; one CPU core",
         ),
     ]  # fmt: skip
 
@@ -100,53 +106,93 @@ RATE = 8.0
 """Requests a second of each engine (section 4.4)."""
 
 STREAM_S = 5.0
+OUTPUT_TOKENS = 1_000
+"""Output of every request (section 4.4)."""
+
+
+@dataclass(slots=True)
+class _Scheduler:
+    """One scheduler with ``QUEUED`` requests in its queue for each engine, of which ``KNOWN`` were predicted."""
+
+    discipline: SageSched
+    table: JobTable
+    pool: list[Drawn]
+    limits: StepLimits
+    count: int = 0
+
+    @classmethod
+    def of(cls, nodes: int, seed: int) -> _Scheduler:
+        queued = nodes * QUEUED
+        limits = StepLimits(0.0, 2048, 256, queued, 2048, 5_000, 16, FixedSpeed(0.04, 5e-5, 1e-4))
+        pool = World(seed).draw(KNOWN, np.random.default_rng([queued, 61]))
+        # A copy: requests that end in a stream change the history.
+        made = cls(SageSched(copy.deepcopy(_full(seed))), JobTable(capacity=queued + 200), pool, limits)
+        for number in range(queued):
+            job = made.add()
+            if number < KNOWN:
+                made.discipline.arrived(job, 0.0)
+            else:
+                made.table.rank[job.row] = made.table.rank[number % KNOWN]
+        return made
+
+    def add(self) -> Job:
+        """One more request in the table."""
+        drawn = self.pool[self.count % len(self.pool)]
+        spec = JobSpec(
+            self.count, 0.0, prompt_tokens=drawn.prompt_tokens, max_tokens=MAX_TOKENS, text=drawn.text
+        )
+        self.count += 1
+        return self.table.add(spec)
+
+    def end(self, number: int) -> None:
+        """A request is over."""
+        job = self.table[number]
+        self.table.output_tokens[job.row] = OUTPUT_TOKENS
+        job.outcome = "complete"
+        self.discipline.finished(job, 0.0)
+        self.table.remove(number)
 
 
 def _stream_ms(nodes: int, seed: int) -> list[float]:
-    """Mean added latency of a request in a Poisson stream, milliseconds, and the load of the scheduler's core.
+    """Mean added latency of a request in a Poisson stream, milliseconds, and how many requests share a decision.
 
-    Each request is predicted, queued and decided about by one scheduler, first come, first served.
+    Each request is embedded, predicted and queued, then a decision is taken over the whole queue.
+    Requests that arrive during a decision share the next one.
+    As many requests end as arrive, so the queue keeps its length, and each teaches the predictor.
     """
-    arrive_ms, decide_ms = _scheduling_ms(nodes, seed)
-    service_s = (arrive_ms + decide_ms) / 1000.0
+    scheduler = _Scheduler.of(nodes, seed)
     rng = np.random.default_rng([seed, 83])
-    gaps_s = rng.exponential(1.0 / (RATE * nodes), int(RATE * nodes * STREAM_S))
-    wait_s, waits = 0.0, []
-    for gap_s in gaps_s:
-        wait_s = max(0.0, wait_s + service_s - gap_s)
-        waits.append(wait_s)
-    return [1000.0 * (mean(waits) + service_s), service_s * RATE * nodes]
+    arrivals_s = np.cumsum(rng.exponential(1.0 / (RATE * nodes), int(RATE * nodes * STREAM_S)))
+    scheduler.pool = World(seed).draw(len(arrivals_s), rng)
+    predicted = deque(range(KNOWN))
+    done, now_s, decisions, waits = 0, 0.0, 0, [0.0]
+    while done < len(arrivals_s):
+        now_s = max(now_s, float(arrivals_s[done]))
+        until = int(np.searchsorted(arrivals_s, now_s, side="right"))
+        # The processor's time, all threads: other work on the machine does not count.
+        begun = time.process_time()
+        for _ in range(done, until):
+            job = scheduler.add()
+            scheduler.discipline.arrived(job, now_s)
+            predicted.append(job.spec.job_id)
+        scheduler.discipline.compose(scheduler.table, scheduler.limits)
+        for _ in range(done, until):
+            scheduler.end(predicted.popleft())
+        now_s += time.process_time() - begun
+        decisions += 1
+        waits += [now_s - float(when) for when in arrivals_s[done:until]]
+        done = until
+    return [1000.0 * mean(waits[1:]), done / decisions]
 
 
 def _scheduling_ms(nodes: int, seed: int) -> list[float]:
     """Milliseconds of an arrival and of a scheduling point with ``QUEUED`` requests queued for each engine."""
-    queued = nodes * QUEUED
-    discipline = SageSched(_full(seed))
-    table = JobTable(capacity=queued + 200)
-    rng = np.random.default_rng([queued, 61])
-    pool = World(seed).draw(500, rng)
-    for number in range(queued):
-        drawn = pool[number % len(pool)]
-        job = table.add(
-            JobSpec(number, 0.0, prompt_tokens=drawn.prompt_tokens, max_tokens=MAX_TOKENS, text=drawn.text)
-        )
-        if number < 500:
-            discipline.arrived(job, 0.0)
-        else:
-            table.rank[job.row] = table.rank[number % len(pool)]
-    limits = StepLimits(0.0, 2048, 256, queued, 2048, 5_000, 16, FixedSpeed(0.04, 5e-5, 1e-4))
-    decided = []
-    for _ in range(15):
-        begun = time.perf_counter()
-        discipline.compose(table, limits)
-        decided.append(time.perf_counter() - begun)
-    arrived = []
-    for number in range(queued, queued + 100):
-        drawn = pool[number % len(pool)]
-        job = table.add(
-            JobSpec(number, 0.0, prompt_tokens=drawn.prompt_tokens, max_tokens=MAX_TOKENS, text=drawn.text)
-        )
-        begun = time.perf_counter()
-        discipline.arrived(job, 0.0)
-        arrived.append(time.perf_counter() - begun)
-    return [1000.0 * float(np.median(arrived)), 1000.0 * float(np.median(decided))]
+    scheduler = _Scheduler.of(nodes, seed)
+    decided = [
+        _taken_ms(lambda table: scheduler.discipline.compose(table, scheduler.limits), scheduler.table)
+        for _ in range(15)
+    ]
+    arrived = [
+        _taken_ms(lambda job: scheduler.discipline.arrived(job, 0.0), scheduler.add()) for _ in range(100)
+    ]
+    return [float(np.median(arrived)), float(np.median(decided))]

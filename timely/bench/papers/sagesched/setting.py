@@ -52,6 +52,11 @@ HIT_RATE = 0.341
 TAU = 0.55
 TRAIL_FACTOR = 2.66
 
+FASTSERVE_QUANTA = (32, 128, 512, 1024, 2048)
+FASTSERVE_QUANTUM = 1024
+"""Tokens of FastServe's first quantum: the best of ``FASTSERVE_QUANTA`` on a seed of its own (``measure_quantum``)."""
+TUNING_SEED = 0
+
 QWEN, LLAMA = "Qwen3-32B", "Llama3.1-8B"
 RATES = {QWEN: (4.0, 6.0, 8.0), LLAMA: (8.0,)}
 MAIN_RATE = 8.0
@@ -230,7 +235,8 @@ class Setting:
         """A discipline of the comparison."""
         plain: dict[str, Callable[[], Discipline]] = {
             "fcfs": Fcfs,
-            "fastserve": FastServe,
+            "fastserve": tuned_fastserve,
+            "fastserve-default": FastServe,
             "ssjf": Ssjf,
             # Starvation is a matter of the stream going on; here it ends.
             "ltr": lambda: Ltr(starve_s=1e9),
@@ -326,6 +332,17 @@ def measure(jobs: Sequence[Mapping[str, Any]], discipline: Discipline, profile: 
         mean([record.last_token_s - record.task.arrival_s for record in run.records]),
         mean([record.first_token_s - record.task.arrival_s for record in run.records]),
     )
+
+
+def tuned_fastserve() -> FastServe:
+    """FastServe at its best setting here."""
+    return FastServe(quantum_tokens=FASTSERVE_QUANTUM)
+
+
+def measure_quantum(quantum_tokens: float) -> float:
+    """TTLT of FastServe on the tuning seed, seconds."""
+    made = setting(TUNING_SEED, MAIN_RATE)
+    return measure(made.jobs, FastServe(quantum_tokens=quantum_tokens), PROFILES[QWEN]).ttlt_s
 
 
 def latency(model: str, rate: float, dataset: str, name: str, seed: int) -> list[float]:

@@ -161,20 +161,18 @@ def workload(world: World, seed: int, requests: int, rate: float) -> tuple[list[
     drawn = world.draw(requests, rng)
     times = np.cumsum(rng.exponential(1.0 / rate, requests))
     jobs = [
-        {
-            "job": number,
-            "arrival_s": round(float(when), 6),
-            "agent": "",
-            "app": None,
-            "robot": "",
-            "skill_set": "",
-            "task": request.text,
-            "scene": "",
-            "prompt_tokens": request.prompt_tokens,
-            "shared_prefix_tokens": 0,
-            "max_tokens": MAX_TOKENS,
-            "plan": [{"text": "", "tokens": request.output_tokens, "execution_s": 0.0}],
-        }
+        job_fields(number, float(when), request.text, request.prompt_tokens, request.output_tokens)
         for number, (when, request) in enumerate(zip(times, drawn, strict=True))
     ]
     return jobs, drawn
+
+
+def job_fields(
+    number: int, arrival_s: float, text: str, prompt_tokens: int, output_tokens: int
+) -> dict[str, Any]:
+    """A request as a job of a trace."""
+    return {
+        "job": number, "arrival_s": round(arrival_s, 6), "agent": "", "app": None, "robot": "", "skill_set": "",
+        "task": text, "scene": "", "prompt_tokens": prompt_tokens, "shared_prefix_tokens": 0,
+        "max_tokens": MAX_TOKENS, "plan": [{"text": "", "tokens": output_tokens, "execution_s": 0.0}],
+    }  # fmt: skip

@@ -17,17 +17,19 @@ from timely.bench.papers.claims import (
 )
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.semantic.spikes import (
-    AT_ONCE,
-    LEVELS,
     MAIN,
-    PLACES,
-    PUBLISHED_PLACES,
-    SPIKE,
     Levels,
     measure_spike,
     measure_urgent_alone,
     measure_wrong_lengths,
     measure_wrong_levels,
+)
+from timely.disciplines.semantic.constants import (
+    BASELINE_BATCH,
+    BATCH,
+    CONCURRENT_REQUESTS,
+    SPIKE_REQUESTS,
+    URGENCY_LEVELS,
 )
 
 CONCURRENCY = (5, 20, 100)
@@ -51,7 +53,7 @@ WRONG_LENGTHS = (1.0, 0.04 / 0.03, 0.11 / 0.08, 0.21 / 0.18, 0.33 / 0.30)
 
 def column(runs: Sequence[Levels], level: int, each: bool = False) -> list[float]:
     """Waiting of a level, a seed each; pooled, or as the mean over requests."""
-    return [run[level + (LEVELS + 1) * each] for run in runs]
+    return [run[level + (URGENCY_LEVELS + 1) * each] for run in runs]
 
 
 def slower(runs: Sequence[Levels], base: Sequence[Levels], level: int = 0, each: bool = False) -> list[float]:
@@ -62,11 +64,11 @@ def slower(runs: Sequence[Levels], base: Sequence[Levels], level: int = 0, each:
 def headline(evaluation: Evaluation) -> list[Claim]:
     """Fig. 2c at 100 requests at once."""
 
-    def runs(system: str, places: int = PLACES) -> list[Levels]:
-        return evaluation.each("spike", measure_spike, MAIN, 0.1, SPIKE, system, places)
+    def runs(system: str, places: int = BATCH) -> list[Levels]:
+        return evaluation.each("spike", measure_spike, MAIN, 0.1, SPIKE_REQUESTS, system, places)
 
     literal, mixed = runs("semantic"), runs("semantic-mixed")
-    alone = evaluation.each("urgent-alone", measure_urgent_alone, SPIKE)
+    alone = evaluation.each("urgent-alone", measure_urgent_alone, SPIKE_REQUESTS)
     rows = [
         claim(
             "fig2c.semantic", "Fig. 2c: waiting of urgency 0, gap 0.1 s, up to 100 at once", 0.08,
@@ -75,7 +77,7 @@ def headline(evaluation: Evaluation) -> list[Claim]:
         )
     ]  # fmt: skip
     for name, paper in HEADLINE.items():
-        fewer, staged, plain = runs(f"staged-{name}", PUBLISHED_PLACES), runs(f"staged-{name}"), runs(name)
+        fewer, staged, plain = runs(f"staged-{name}", BASELINE_BATCH), runs(f"staged-{name}"), runs(name)
         for key, other, what in (
             ("", fewer, "as published: 16 places, the baseline 12"),
             (".equal", staged, "with 16 places for both"),
@@ -92,7 +94,7 @@ def headline(evaluation: Evaluation) -> list[Claim]:
         evaluation.say(
             f"spikes, {name}: {mean(slower(fewer, literal)):.2f} {mean(slower(staged, literal)):.2f}"
         )
-    for level, who in ((0, "urgency 0"), (LEVELS, "all")):
+    for level, who in ((0, "urgency 0"), (URGENCY_LEVELS, "all")):
         rows.append(
             claim(
                 f"ours.mixed.{level}", f"waiting of {who} under semantic-mixed over semantic, up to 100 at once",
@@ -108,7 +110,7 @@ def spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
     for (machine, gap_s), (waited, faster) in SPIKE_PAPER.items():
         cells = {
             system: [
-                evaluation.each("spike", measure_spike, machine, gap_s, count, system, PLACES)
+                evaluation.each("spike", measure_spike, machine, gap_s, count, system, BATCH)
                 for count in CONCURRENCY
             ]
             for system in ("semantic", *(f"staged-{name}" for name in BASELINES))
@@ -147,12 +149,14 @@ def spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
 
 def wrong_levels(evaluation: Evaluation) -> list[Claim]:
     """Fig. 2a, at five requests at once."""
-    cells = [evaluation.each("wrong-levels", measure_wrong_levels, rate, AT_ONCE) for rate in RATES]
+    cells = [
+        evaluation.each("wrong-levels", measure_wrong_levels, rate, CONCURRENT_REQUESTS) for rate in RATES
+    ]
     _plot_errors(evaluation.out / "fig2a.png", "Semantic Fig. 2a: errors of the urgency predictor", cells)
     rows = []
     for level, name, paper, waits in (
         (0, "urgency 0", 0.07 / 0.02, (0.02, 0.07)), (1, "urgency 1", 0.22 / 0.03, (0.03, 0.22)),
-        (LEVELS, "all", 0.12 / 0.13, (0.13, 0.12)),
+        (URGENCY_LEVELS, "all", 0.12 / 0.13, (0.13, 0.12)),
     ):  # fmt: skip
         rows.append(_error_row("fig2a", name, level, paper, waits, cells))
     return rows
@@ -160,12 +164,14 @@ def wrong_levels(evaluation: Evaluation) -> list[Claim]:
 
 def wrong_lengths(evaluation: Evaluation) -> list[Claim]:
     """Fig. 2b, at five requests at once."""
-    cells = [evaluation.each("wrong-lengths", measure_wrong_lengths, rate, AT_ONCE) for rate in RATES]
+    cells = [
+        evaluation.each("wrong-lengths", measure_wrong_lengths, rate, CONCURRENT_REQUESTS) for rate in RATES
+    ]
     _plot_errors(evaluation.out / "fig2b.png", "Semantic Fig. 2b: errors of the length predictor", cells)
     waits = ((0.01, 0.01), (0.03, 0.04), (0.08, 0.11), (0.18, 0.21), (0.30, 0.33))
     return [
         _error_row("fig2b", f"urgency {level}", level, WRONG_LENGTHS[level], waits[level], cells)
-        for level in range(LEVELS)
+        for level in range(URGENCY_LEVELS)
     ]
 
 
@@ -182,12 +188,12 @@ def _error_row(
         f"{figure}.{name.replace(' ', '')}", f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1",
         paper, slower(last, first, level, each=True), "times", near(paper, neutral=None if paper == 1.0 else 1.0),
         f"{mean(column(first, level, True)):.3f} and {mean(column(last, level, True)):.3f} s a token"
-        f" (paper {waits[0]:.2f} and {waits[1]:.2f}); up to {AT_ONCE} at once",
+        f" (paper {waits[0]:.2f} and {waits[1]:.2f}); up to {CONCURRENT_REQUESTS} at once",
     )  # fmt: skip
 
 
 def _plot_errors(path: Path, title: str, cells: Sequence[Sequence[Levels]]) -> None:
-    names = [f"urgency {level}" for level in range(LEVELS)] + ["all"]
+    names = [f"urgency {level}" for level in range(URGENCY_LEVELS)] + ["all"]
     plots.lines(
         path, title, RATES,
         {n: [interval(column(cell, level, True)) for cell in cells] for level, n in enumerate(names)},

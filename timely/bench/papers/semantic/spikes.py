@@ -29,6 +29,7 @@ from timely.disciplines.predictors.batching import PredictionStage, ready_times
 from timely.disciplines.predictors.error_injection import mistaken_levels, mistaken_tokens
 from timely.disciplines.registry import create_discipline
 from timely.disciplines.semantic.cache_cost import CostModel
+from timely.disciplines.semantic.constants import BATCH, BUCKET_TOKENS, URGENCY_LEVELS
 from timely.disciplines.semantic.discipline import Semantic, SemanticMixed
 from timely.disciplines.semantic.heap import Key
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
@@ -36,19 +37,10 @@ from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
 
 POINTS = 20
-LEVELS = 5
 LONGEST = 499
-BUCKET = 50.0
-PLACES = 16
-PUBLISHED_PLACES = 12
 
 MACHINES = {"A100-4B": "a100-qwen1.5-4b", "A100-7B": "a100-qwen1.5-7b", "A5000-7B": "a5000-qwen1.5-7b"}
 MAIN = "A100-4B"
-SPIKE = 100
-"""Most requests at once in the headline (section 4.1)."""
-AT_ONCE = 5
-"""Most requests at once outside of spikes (section 4)."""
-
 Levels = list[float]
 """Normalized waiting of urgency 0..4 and of all, pooled, then the same as means over requests, seconds a token."""
 
@@ -113,7 +105,9 @@ def spikes(seed: int, concurrency: int, gap_s: float) -> list[PlannedTask]:
     for point in range(POINTS):
         for _ in range(int(rng.integers(0, concurrency + 1))):
             tokens = int(rng.integers(1, LONGEST + 1))
-            bucket = np.ceil(tokens / BUCKET) if rng.random() < 0.5 else np.floor(tokens / BUCKET)
+            bucket = (
+                np.ceil(tokens / BUCKET_TOKENS) if rng.random() < 0.5 else np.floor(tokens / BUCKET_TOKENS)
+            )
             tasks.append(
                 PlannedTask(
                     job=len(tasks),
@@ -121,7 +115,8 @@ def spikes(seed: int, concurrency: int, gap_s: float) -> list[PlannedTask]:
                     plan=(PlannedSegment("", tokens, 0.0),),
                     prompt_tokens=int(rng.integers(1, LONGEST + 1)),
                     hints=RequestHints(
-                        urgency=int(rng.integers(LEVELS)), expected_tokens=max(1.0, float(bucket * BUCKET))
+                        urgency=int(rng.integers(URGENCY_LEVELS)),
+                        expected_tokens=max(1.0, float(bucket * BUCKET_TOKENS)),
                     ),
                     max_tokens=LONGEST + 1,
                 )
@@ -155,21 +150,21 @@ def waiting(
     tasks: Sequence[PlannedTask],
     discipline: Discipline,
     machine: str = MAIN,
-    places: int = PLACES,
+    places: int = BATCH,
     seen: Sequence[PlannedTask] | None = None,
 ) -> Levels:
     """Serve ``seen`` (the tasks themselves unless given) and measure by the tasks' true arrivals and levels."""
     options = ReplayOptions(mode="whole", journal=False, max_batch=places, learned_speed=False)
     run = Simulator(options, load_step_profile(MACHINES[machine]), discipline=discipline).run(seen or tasks)
-    waited, tokens, each = ([0.0] * (LEVELS + 1) for _ in range(3))
-    counts = [0] * (LEVELS + 1)
+    waited, tokens, each = ([0.0] * (URGENCY_LEVELS + 1) for _ in range(3))
+    counts = [0] * (URGENCY_LEVELS + 1)
     truth = {task.job: task for task in tasks}
     for record in run.records:
         task = truth[record.task.job]
         if record.outcome != "complete" or task.hints.urgency is None:
             raise EngineFailed(f"job {task.job} was not served: {record.outcome} {record.note}")
         latency_s = record.last_token_s - task.arrival_s
-        for place in (task.hints.urgency, LEVELS):
+        for place in (task.hints.urgency, URGENCY_LEVELS):
             waited[place] += latency_s
             tokens[place] += task.output_tokens
             each[place] += latency_s / task.output_tokens
@@ -234,11 +229,19 @@ class NoEviction(Steady):
 
 
 def quadratic_cost(machine: str) -> CostModel:
-    """The cost of computing again and of loading (section 3.3) with the coefficients of appendix B."""
+    """The cost of computing again and of moving (section 3.3) with the coefficients of appendix B.
+
+    The simulator lets a step wait for saving as well as for loading, so both count.
+    """
     profile = load_step_profile(MACHINES[machine])
     step, load_s = profile.step_s, profile.kv.swap_s_per_token
     return CostModel(
-        step.per_prefill_token_sq, step.per_prefill_token, load_s, step.per_context_token, step.base
+        step.per_prefill_token_sq,
+        step.per_prefill_token,
+        load_s,
+        step.per_context_token,
+        step.base,
+        save=load_s,
     )
 
 
@@ -251,7 +254,7 @@ def measure_tight(machine: str, variant: str, seed: int) -> list[float]:
     discipline = NoEviction() if variant == "off" else Steady(quadratic_cost(machine))
     eviction = variant if variant in ("recompute", "swap") else "discipline"
     options = ReplayOptions(
-        mode="whole", journal=False, max_batch=PLACES, learned_speed=False, kv_blocks=TIGHT_BLOCKS,
+        mode="whole", journal=False, max_batch=BATCH, learned_speed=False, kv_blocks=TIGHT_BLOCKS,
         eviction=eviction,  # type: ignore[arg-type]
     )  # fmt: skip
     tasks = spikes(seed, 20, 0.1)

@@ -10,21 +10,20 @@ from timely.bench.papers.claims import Claim, at_least, at_most, claim, interval
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.semantic.figures import column
 from timely.bench.papers.semantic.spikes import (
-    AT_ONCE,
-    LEVELS,
     MAIN,
     TIGHT_BLOCKS,
     Levels,
     measure_predicted,
     measure_tight,
 )
+from timely.disciplines.semantic.constants import CONCURRENT_REQUESTS, URGENCY_LEVELS
 
 LATENCIES = (0.001, 0.01, 0.1, 1.0)
 SCRIPTED = {0.001: 4, 0.01: 16, 0.1: 32, 1.0: 64}
 """Latency of the predictor, seconds -> most requests at once in the published script of Table 1."""
 BATCHES = (4, 16, 32, 64)
 BATCHINGS = ("full", "immediate")
-NAMES = (*(f"urgency {level}" for level in range(LEVELS)), "average")
+NAMES = (*(f"urgency {level}" for level in range(URGENCY_LEVELS)), "average")
 
 PAPER_1: dict[str, tuple[tuple[float, ...], ...]] = {
     "full": (
@@ -58,7 +57,7 @@ def table_1(evaluation: Evaluation) -> list[Claim]:
     """Predictor latency with batches of 64, at the caption's concurrency and at that of the published script."""
     captioned: Cells = {
         batching: [
-            evaluation.each("predicted", measure_predicted, latency_s, 64, batching, AT_ONCE)
+            evaluation.each("predicted", measure_predicted, latency_s, 64, batching, CONCURRENT_REQUESTS)
             for latency_s in LATENCIES
         ]
         for batching in BATCHINGS
@@ -78,12 +77,14 @@ def table_1(evaluation: Evaluation) -> list[Claim]:
             {
                 f"{batching}, {NAMES[level]}": [interval(column(cell, level, True)) for cell in row]
                 for batching, row in cells.items()
-                for level in (0, LEVELS)
+                for level in (0, URGENCY_LEVELS)
             },
             "log10 of the latency, s", "normalized waiting, s a token",
         )  # fmt: skip
     rows = _by_level("table1", "latency 0.01 s", 1, PAPER_1, captioned, scripted)
-    average = {batching: [column(cell, LEVELS, True) for cell in row] for batching, row in captioned.items()}
+    average = {
+        batching: [column(cell, URGENCY_LEVELS, True) for cell in row] for batching, row in captioned.items()
+    }
     rows += [
         claim(
             "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
@@ -97,7 +98,8 @@ def table_1(evaluation: Evaluation) -> list[Claim]:
     ]  # fmt: skip
     for name, cells in (("caption", captioned), ("script", scripted)):
         growth = ratios(
-            column(cells["immediate"][-1], LEVELS, True), column(cells["immediate"][0], LEVELS, True)
+            column(cells["immediate"][-1], URGENCY_LEVELS, True),
+            column(cells["immediate"][0], URGENCY_LEVELS, True),
         )
         rows.append(
             claim(
@@ -120,15 +122,17 @@ def table_2(evaluation: Evaluation) -> list[Claim]:
             ]
             for batching in BATCHINGS
         }
-        for count in (AT_ONCE, SCRIPTED[0.01])
+        for count in (CONCURRENT_REQUESTS, SCRIPTED[0.01])
     )
     plots.lines(
         evaluation.out / "table2.png", "Semantic Table 2: predictor batch, latency 0.01 s", BATCHES,
-        {b: [interval(column(cell, LEVELS, True)) for cell in row] for b, row in captioned.items()},
+        {b: [interval(column(cell, URGENCY_LEVELS, True)) for cell in row] for b, row in captioned.items()},
         "predictor batch", "normalized waiting of all, s a token",
     )  # fmt: skip
     rows = _by_level("table2", "batch 64", 3, PAPER_2, captioned, scripted)
-    average = {batching: [column(cell, LEVELS, True) for cell in row] for batching, row in captioned.items()}
+    average = {
+        batching: [column(cell, URGENCY_LEVELS, True) for cell in row] for batching, row in captioned.items()
+    }
     full, immediate = average["full"], average["immediate"]
     steps = [ratios(later, sooner) for sooner, later in pairwise(full)]
     rows += [
@@ -160,7 +164,7 @@ def _by_level(
             rows.append(
                 claim(
                     f"{table}.{batching}.{name.replace(' ', '')}",
-                    f"Table {table[-1]}, {batching}, {name}: waiting at {what}, up to {AT_ONCE} at once",
+                    f"Table {table[-1]}, {batching}, {name}: waiting at {what}, up to {CONCURRENT_REQUESTS} at once",
                     published[place], column(captioned[batching][place], level, True), "s a token",
                     near(published[place]),
                     f"all columns {_columns(captioned[batching], level)}, paper"

@@ -1,0 +1,128 @@
+"""SageSched's motivation, Fig. 1b, 2b and 5: what requests need of memory and compute, and what binds a machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from timely.bench.papers import plots
+from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim, mean
+from timely.bench.papers.real_inputs import ATTENTION, TRACES, Floats, decode_attention, token_counts
+from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.sagesched import setting as sage
+from timely.bench.papers.sagesched.setting import MAIN_RATE, PROFILES, QWEN, Oracle, setting
+from timely.disciplines.sagesched.discipline import SageSched
+from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
+
+KV_BYTES = 256 * 1024
+"""KV cache of a token of Qwen3-32B."""
+
+MEASURED = "rtx4090-llama3-8b"
+"""A profile from measured kernel times, and its model's parameters and peak."""
+PARAMETERS, PEAK_FLOPS = 8.03e9, 165e12
+
+LENGTHS = (50, 1000)
+"""Tokens of each sequence in Fig. 5a."""
+
+
+def alone_s(counts: Floats, profile: StepTimeProfile) -> Floats:
+    """Execution time of requests by themselves, seconds; ``counts`` are prompt and output tokens, shape ``(n, 2)``."""
+    step, (prompt, output) = profile.step_s, counts.T
+    each = step.base + step.per_sequence + step.per_context_token * (prompt + output / 2.0)
+    result: Floats = step.base + step.per_prefill_token * prompt + output * each
+    return result
+
+
+def figure_1b(evaluation: Evaluation) -> list[Claim]:
+    """Execution time and peak memory of each request alone, of real traces."""
+    points: dict[str, tuple[Floats, Floats]] = {}
+    for name, file in TRACES.items():
+        path = evaluation.input(file)
+        if path is not None:
+            counts = token_counts(path)
+            points[name] = (alone_s(counts, PROFILES[QWEN]), counts.sum(axis=1) * KV_BYTES / 1e9)
+    listed = "; ".join(
+        f"{name} {np.median(time_s):.1f} s and {np.median(memory):.2f} GB, correlation"
+        f" {np.corrcoef(time_s, memory)[0, 1]:.2f}"
+        for name, (time_s, memory) in points.items()
+    )
+    values = None
+    if points:
+        time_s, memory = (np.concatenate(column) for column in zip(*points.values(), strict=True))
+        values = float(np.corrcoef(time_s, memory)[0, 1])
+    return [
+        claim(
+            "fig1b", "Fig. 1b: correlation of a request's execution time with its peak memory, real traces", None,
+            values, "", CONTEXT, f"medians: {listed}" if points else "needs real traces",
+        )
+    ]  # fmt: skip
+
+
+def measure_shortest_first(seed: int) -> float:
+    """TTLT with lengths known and the shortest output first, on a machine whose memory is short."""
+    made = setting(seed, MAIN_RATE)
+    return sage.measure(made.jobs, SageSched(Oracle.of_length(made), cost="output"), PROFILES[QWEN]).ttlt_s
+
+
+def figure_2b(evaluation: Evaluation, knowing: list[float]) -> list[Claim]:
+    """Shortest output first against the least cost first; ``knowing`` is the TTLT of the latter, lengths known."""
+    shortest = evaluation.each("fig2b", measure_shortest_first)
+    return [
+        claim(
+            "fig2b", "Fig. 2b: TTLT worse with the shortest output first than by memory over time, lengths known", None,
+            [100.0 * (b / a - 1.0) for a, b in zip(knowing, shortest, strict=True)], "%", at_least(0.0),
+            f"{mean(knowing):.1f} to {mean(shortest):.1f} s",
+        )
+    ]  # fmt: skip
+
+
+def utilisation(batch: Floats, length: int, profile: StepTimeProfile) -> Floats:
+    """Share of the peak compute that a decoding step reaches, by its number of sequences of ``length`` tokens."""
+    step_time = StepTime(profile.step_s)
+    step_s = np.array([step_time(int(n), 0, 0, 0.0, float(n * length)) for n in batch])
+    result: Floats = 2.0 * PARAMETERS * batch / step_s / PEAK_FLOPS
+    return result
+
+
+def figure_5(evaluation: Evaluation) -> list[Claim]:
+    """Utilisation against occupation of the KV cache (a), and attention against the context (b)."""
+    profile = load_step_profile(MEASURED)
+    capacity = profile.kv.blocks * profile.kv.block_tokens
+    curves: dict[str, Any] = {}
+    full = {}
+    for length in LENGTHS:
+        share = np.linspace(0.05, 1.0, 20)
+        batch = np.maximum(1.0, np.floor(share * capacity / length))
+        reached = utilisation(batch, length, profile)
+        curves[f"{length} tokens"] = [(v, v, v) for v in (100.0 * reached).tolist()]
+        full[length] = 100.0 * float(reached[-1])
+    plots.lines(
+        evaluation.out / "fig5a.png", "SageSched Fig. 5a: utilisation, Llama-3.1-8B on an RTX 4090",
+        (100.0 * share).tolist(), curves, "% of the KV cache", "% of peak FLOP/s",
+    )  # fmt: skip
+    return [
+        claim(
+            "fig5a", "Fig. 5a: utilisation with the KV cache full, sequences of 50 tokens over those of 1,000", None,
+            full[50] / full[1000], "times", at_least(2.0),
+            f"{full[50]:.0f}% and {full[1000]:.0f}%; measured kernel times of Llama-3.1-8B on an RTX 4090, not an H800",
+        ),
+        _attention(evaluation),
+    ]  # fmt: skip
+
+
+def _attention(evaluation: Evaluation) -> Claim:
+    path, linear, note = evaluation.input(ATTENTION), None, "needs a table of measured kernels"
+    if path is not None:
+        context, taken_us = decode_attention(path).T
+        slope, constant = np.polyfit(context, taken_us, 1)
+        linear = float(np.corrcoef(context, taken_us)[0, 1] ** 2)
+        note = f"{constant:.1f} µs and {1000 * slope:.1f} µs for 1,000 tokens, a layer of Llama-3.1-8B on an RTX 4090"
+        plots.lines(
+            evaluation.out / "fig5b.png", "SageSched Fig. 5b: attention of one request", context.tolist(),
+            {"measured": [(v, v, v) for v in taken_us.tolist()]}, "context tokens", "µs a layer",
+        )  # fmt: skip
+    return claim(
+        "fig5b", "Fig. 5b: attention time is linear in the context: R² of the line, 16 to 16,384 tokens", 1.0, linear,
+        "", at_least(0.95), note,
+    )  # fmt: skip
