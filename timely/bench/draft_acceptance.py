@@ -38,7 +38,7 @@ def measure_draft_acceptance(path: Path, texts: int, *, batch: int = 16, seed: i
     )  # fmt: skip
     try:
         tokenizer = llm.get_tokenizer()
-        prompts = []
+        prompts: list[dict[str, list[int]]] = []
         for place in np.random.default_rng(seed).permutation(len(dialogues(path))):
             message = {"role": "user", "content": QUESTION + dialogues(path)[place][0]}
             text = tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
