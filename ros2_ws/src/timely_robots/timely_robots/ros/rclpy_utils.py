@@ -162,6 +162,10 @@ class Spinner:
             for node in self._nodes:
                 self.executor.remove_node(node)
                 node.destroy_node()
+                # rclpy leaves actions out. They hold the node, and it holds its DDS participant, until Python's cyclic
+                # garbage collector runs. Discovery on loopback sees 32 participants.
+                for waitable in list(node.waitables):
+                    waitable.destroy()
             self._nodes.clear()
             self.executor.shutdown(timeout_sec=timeout_s)
             if self._owns_context:

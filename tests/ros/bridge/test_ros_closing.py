@@ -1,0 +1,45 @@
+"""What is closed is gone at once: a process with over 32 DDS participants is not discovered on loopback."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ros_harness import Program
+from timely_bridge.fleet import fleet_of
+from timely_bridge.run_fleet import start_fleet
+from timely_bridge.testing import FakeServer
+from timely_interfaces.action import ExecuteTask
+
+DRONE = {"profile": "sim-drone", "skill_set": "drone", "parameters": {"speed": 20.0, "seed": 1}}
+THREADS = Path("/proc/self/task")
+
+
+def dds_threads() -> int:
+    """Threads of DDS participants in this process."""
+    return sum((task / "comm").read_text().startswith("dds.") for task in THREADS.iterdir())
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_a_closed_fleet_and_program_leave_no_participant(domain_id: int) -> None:
+    before = dds_threads()
+    fleet = fleet_of({"server_url": "http://fake", "robots": {"drone1": DRONE}})
+    running = start_fleet(fleet, domain_id=domain_id, client_factory=FakeServer({}))
+    program = Program(domain_id)
+    try:
+        assert dds_threads() > before
+        program.send(ExecuteTask, "/drone1/execute_task", task="no such task").cancel()
+    finally:
+        program.close()
+        assert running.close()
+    assert dds_threads() == before
