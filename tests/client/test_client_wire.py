@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.client.protocol import EventDecoder, PlanState, ServerEvent
+from timely.client.events import EventDecoder, PlanState, ServerEvent
 from timely.core.errors import EngineFailed
 from timely.server.tasks.task_events import KEEPALIVE, encode_task_event
 

@@ -20,7 +20,7 @@ from timely.client import TimelyClient
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.scripted import ScriptedEngine
 from timely.server import create_app, serve_app
-from timely.server.run import TlsFiles, tls_files
+from timely.server.listener import TlsFiles, tls_files
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 

@@ -14,7 +14,7 @@ from guarded import TOKENS, Guarded, write_principals
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
 from timely.server.access.principals import PrincipalRegistry, digest, new_entry
-from timely.server.run import bind_socket
+from timely.server.listener import bind_socket
 
 PROOF = {"Timely-Task-Token": TOKEN}
 

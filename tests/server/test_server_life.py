@@ -24,7 +24,7 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine
 from timely.server import ServerSettings, ServerThread, create_app, serve_app
-from timely.server.run import bind_socket
+from timely.server.listener import bind_socket
 
 
 def test_on_shutdown_live_streams_get_a_last_error_and_the_engine_is_stopped() -> None:

@@ -25,7 +25,7 @@ from timely.engines.base import Engine, Mode
 if TYPE_CHECKING:
     from timely.disciplines.predictors.request_annotator import Predictors
     from timely.server.access.principals import PrincipalRegistry
-    from timely.server.run import TlsFiles
+    from timely.server.listener import TlsFiles
     from timely.server.settings import ServerSettings
 
 MODES: tuple[Mode, ...] = ("segmented", "stream", "whole")
@@ -74,7 +74,7 @@ def command(
     Example: timely serve --discipline pud --max-model-len 2048 --data-parallel-size 2
     """
     from timely.disciplines.predictors.request_annotator import Predictors
-    from timely.server.run import tls_files
+    from timely.server.listener import tls_files
     from timely.server.settings import ServerSettings
 
     if predict not in get_args(Batching):

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from timely.client.async_client import AsyncTimelyClient
 from timely.client.async_stream import AsyncTaskStream
-from timely.client.protocol import Call, Segment, StopOrder, TaskResult
+from timely.client.events import Call, Segment, StopOrder, TaskResult
 from timely.client.sync_client import TimelyClient
 from timely.client.sync_stream import TaskStream
 from timely.core.reports import ExecutionReport

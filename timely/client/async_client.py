@@ -14,7 +14,8 @@ import httpx
 from timely.client.async_connection import AsyncConnection
 from timely.client.async_stop import AsyncStopStream
 from timely.client.async_stream import AsyncTaskStream
-from timely.client.protocol import PlanState, Utility, reports_body, task_body, v1_url_path
+from timely.client.events import PlanState
+from timely.client.protocol import Utility, reports_body, task_body, v1_url_path
 from timely.core.clock import Clock
 from timely.core.reports import ExecutionReport
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx
 
+from timely.client.events import EventDecoder, ServerEvent
 from timely.client.pool import CONNECTIONS
-from timely.client.protocol import EventDecoder, ServerEvent, TaskTokens, bearer_header, error_from_response
+from timely.client.problems import error_from_response
+from timely.client.protocol import TaskTokens, bearer_header
 from timely.core.clock import Clock, SystemClock
 from timely.core.errors import EngineFailed
 

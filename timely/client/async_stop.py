@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import httpx
 
 from timely.client.async_connection import AsyncConnection, AsyncEventResponse
-from timely.client.protocol import LONGEST_RECONNECT_S, StopOrder, stop_order
+from timely.client.events import StopOrder, stop_order
+from timely.client.protocol import LONGEST_RECONNECT_S
 from timely.core.errors import EngineFailed, Overloaded
 
 FIRST_RECONNECT_S = 0.05

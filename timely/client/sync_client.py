@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import httpx
 
-from timely.client.protocol import PlanState, Utility, reports_body, task_body, v1_url_path
+from timely.client.events import PlanState
+from timely.client.protocol import Utility, reports_body, task_body, v1_url_path
 from timely.client.sync_connection import Connection
 from timely.client.sync_stop import StopStream
 from timely.client.sync_stream import TaskStream

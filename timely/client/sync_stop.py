@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import httpx
 
-from timely.client.protocol import LONGEST_RECONNECT_S, StopOrder, stop_order
+from timely.client.events import StopOrder, stop_order
+from timely.client.protocol import LONGEST_RECONNECT_S
 from timely.client.sync_connection import Connection, EventResponse
 from timely.core.errors import EngineFailed, Overloaded
 

@@ -9,17 +9,8 @@ from typing import Any
 
 import httpx
 
-from timely.client.protocol import (
-    Backoff,
-    PlanState,
-    Segment,
-    ServerEvent,
-    TaskResult,
-    make_report_body,
-    replan_body,
-    reports_body,
-    v1_url_path,
-)
+from timely.client.events import PlanState, Segment, ServerEvent, TaskResult
+from timely.client.protocol import Backoff, make_report_body, replan_body, reports_body, v1_url_path
 from timely.client.sync_connection import Connection, EventResponse, Headers
 from timely.core.errors import Conflict, EngineFailed
 from timely.core.reports import ExecutionReport

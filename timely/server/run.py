@@ -1,25 +1,22 @@
-"""Runs the application with uvicorn: in the foreground until a signal, or in a thread of a program or a test."""
+"""Runs the application with uvicorn, in the foreground until a signal."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import signal
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 
 import uvicorn
 from fastapi import FastAPI
 
-from timely.core.errors import EngineFailed, InvalidInput
+from timely.core.errors import EngineFailed
 from timely.server.http.connections import bounded_protocol
+from timely.server.listener import TlsFiles, bind_socket, socket_url
 from timely.server.tasks.service import TaskService
 
 log = logging.getLogger(__name__)
@@ -66,78 +63,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def bind_socket(host: str, port: int, *, authenticated: bool, insecure: bool = False) -> socket.socket:
-    """A socket that is bound and not listening yet; port 0 takes a free one.
-
-    Raises:
-        InvalidInput: the address is not available, or other machines could command the robots without a token.
-    """
-    if not _is_loopback(host) and not authenticated:
-        if not insecure:
-            raise InvalidInput(
-                "other machines could command the robots: name principals (--principals, --api-key) or say --insecure",
-                where=host,
-            )
-        log.warning("listening on %s without authentication: every client can command the robots", host)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only for sockets whose protocol number is that of TCP. With the algorithm,
-    # every response on a kept connection waits 40 ms for a delayed acknowledgement.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except (OSError, OverflowError) as error:
-        listener.close()
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(f"cannot listen there: {reason}", where=f"{host}:{port}") from error
-    return listener
-
-
-def socket_url(listener: socket.socket, scheme: str = "http") -> str:
-    """``http://HOST:PORT`` of a bound socket."""
-    host, port = listener.getsockname()[:2]
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """Files for TLS, in PEM.
-
-    Attributes:
-        client_ca: certificate authority of the clients; with it, every client must show a certificate.
-    """
-
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
-
-
-def tls_files(certificate: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
-    """The files for TLS, or None.
-
-    Raises:
-        InvalidInput: one is missing or cannot be read.
-    """
-    if certificate is None and key is None and client_ca is None:
-        return None
-    if certificate is None or key is None:
-        raise InvalidInput("TLS needs a certificate and a key", where="--ssl-certfile, --ssl-keyfile")
-    try:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
-        context.load_cert_chain(certificate, key)
-    except OSError as error:
-        raise InvalidInput(f"unusable: {error}", where=f"{certificate}, {key}") from error
-    return TlsFiles(certificate, key, client_ca)
-
-
-def _server(app: FastAPI, stop_timeout_s: float, log_level: str, tls: TlsFiles | None = None) -> _Server:
+def new_server(app: FastAPI, stop_timeout_s: float, log_level: str, tls: TlsFiles | None = None) -> _Server:
+    """Uvicorn for an application, not started yet."""
     service: TaskService = app.state.service
     settings = service.settings
     config = uvicorn.Config(
@@ -187,7 +114,7 @@ async def serve_app(
     listener = bind_socket(host, port, authenticated=app.state.authenticated, insecure=insecure)
     stopped = asyncio.Event()
     received: list[int] = []
-    server = _server(app, stop_timeout_s, log_level, tls)
+    server = new_server(app, stop_timeout_s, log_level, tls)
 
     def on_signal(number: int) -> None:
         server.force_exit = bool(received)
@@ -204,7 +131,7 @@ async def serve_app(
         if not await _start(service, stopped):
             return received[0]
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        await _until_ready(server, serving)
+        await until_ready(server, serving)
         if on_ready is not None:
             on_ready(socket_url(listener, "https" if tls is not None else "http"))
         await _either(serving, stopped)
@@ -246,7 +173,12 @@ async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:
         await asyncio.gather(waiter, return_exceptions=True)
 
 
-async def _until_ready(server: _Server, serving: asyncio.Task[None]) -> None:
+async def until_ready(server: _Server, serving: asyncio.Task[None]) -> None:
+    """Return when the server accepts requests.
+
+    Raises:
+        EngineFailed: it ended, or was not ready within ``READY_TIMEOUT_S``.
+    """
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             await _either(serving, server.ready)
@@ -255,99 +187,3 @@ async def _until_ready(server: _Server, serving: asyncio.Task[None]) -> None:
     if not server.started:
         error = serving.exception() if serving.done() else f"not within {READY_TIMEOUT_S:g} s"
         raise EngineFailed(f"the HTTP server did not start: {error}", where="server")
-
-
-class ServerThread:
-    """The application on a free loopback port, in a thread of this process.
-
-    ::
-
-        with ServerThread(create_app(engine)) as server:
-            client = TimelyClient(server.url)
-
-    Args:
-        start_timeout_s: longest start of the engine, seconds.
-        stop_timeout_s: how long live requests may take to end, seconds.
-
-    Raises:
-        EngineFailed: the server did not start.
-    """
-
-    def __init__(
-        self,
-        app: FastAPI,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        start_timeout_s: float = 30.0,
-        stop_timeout_s: float = 2.0,
-        log_level: str = "warning",
-    ) -> None:
-        self.app = app
-        self.service: TaskService = app.state.service
-        self._listener = bind_socket(host, port, authenticated=app.state.authenticated)
-        self.url = socket_url(self._listener)
-        self._server = _server(app, stop_timeout_s, log_level)
-        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
-        self._ready = threading.Event()
-        self._failure: BaseException | None = None
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._run, name="timely-server", daemon=True)
-
-    def __enter__(self) -> ServerThread:
-        self._thread.start()
-        if not self._ready.wait(self._start_timeout_s):
-            self.stop()
-            raise EngineFailed(f"the server did not start within {self._start_timeout_s:g} s", where="server")
-        if self._failure is not None:
-            self.stop()
-            raise EngineFailed(
-                f"the server did not start: {self._failure}", where="server"
-            ) from self._failure
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End the server and wait for its thread; safe to call twice.
-
-        Raises:
-            EngineFailed: the thread did not end in time.
-        """
-        self._server.should_exit = True
-        loop = self.loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended already
-                loop.call_soon_threadsafe(self._server.request_exit)
-        if self._thread.ident is not None:
-            settings = self.service.settings
-            self._thread.join(
-                self._stop_timeout_s + settings.stop_timeout_s + settings.engine_timeout_s + 5.0
-            )
-            if self._thread.is_alive():
-                raise EngineFailed("the server's thread did not end", where="server")
-        self._listener.close()
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except BaseException as error:
-            self._failure = error
-            self._ready.set()
-
-    async def _main(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        try:
-            await self.service.start()
-            serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
-            await _until_ready(self._server, serving)
-            self._ready.set()
-            await serving
-        finally:
-            await self.service.stop()

@@ -23,7 +23,7 @@ from timely_robots.ros.rclpy_utils import Spinner, isolated_context
 
 from timely.engines.scripted import ScriptedEngine, ScriptedSegment
 from timely.server.app import create_app
-from timely.server.run import ServerThread
+from timely.server.server_thread import ServerThread
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 

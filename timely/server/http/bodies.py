@@ -97,6 +97,15 @@ def validate_body(model: TypeAdapter[Model], value: object) -> Model:
 def body_schema(model: type[object], *, many: int = 0) -> dict[str, Any]:
     """The OpenAPI of a body that the route reads itself: one, or a list of up to ``many``."""
     schema = TypeAdapter(model).json_schema()
+    if model is ReportBody:
+        schema["anyOf"] = [
+            {"properties": {"kind": {"enum": ["started", "done", "failed"]}}},
+            {
+                "properties": {"kind": {"const": "progress"}, "remaining_s": {"type": "number"}},
+                "required": ["remaining_s"],
+            },
+            {"properties": {"kind": {"const": "value"}, "value": {"type": "string"}}, "required": ["value"]},
+        ]
     if many:
         schema = {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1, "maxItems": many}]}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

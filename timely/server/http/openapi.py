@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from timely.server.problems import MEDIA_TYPE
+from timely.server.tasks.request import TOKEN_PATTERN
 
 ALWAYS = {
     401: "No principal is known by this token",
@@ -28,6 +29,29 @@ WITH_BODY = {
     415: "The body is not declared as JSON",
 }
 """Further statuses of operations that change something."""
+
+TASK_TOKEN = {
+    "name": "Timely-Task-Token",
+    "in": "header",
+    "description": "the report_token of the task's first event; an operator needs none",
+    "schema": {"type": "string", "pattern": TOKEN_PATTERN},
+}
+LAST_EVENT_ID = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "continue after this event",
+    "schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+}
+HEADERS = {
+    "/v1/tasks/{task_id}/reports": ("post", TASK_TOKEN),
+    "/v1/tasks/{task_id}/replan": ("post", TASK_TOKEN),
+    "/v1/tasks/{task_id}": ("delete", TASK_TOKEN),
+    "/v1/tasks/{task_id}/events": ("get", LAST_EVENT_ID),
+}
+"""Headers that routes read themselves, by path: the method and the parameter."""
+
+NEW_TASK = ("/v1/tasks", "/v1/tasks/{task_id}/replan")
+"""Paths whose response begins a task."""
 
 PROBLEM = {
     "type": "object",
@@ -61,10 +85,32 @@ def document(app: FastAPI) -> dict[str, Any]:
                 statuses = ALWAYS if method == "get" else ALWAYS | WITH_BODY
                 for status, description in sorted(statuses.items()):
                     operation["responses"][str(status)] = {"description": description, "content": content}
+        _describe_tasks(schema["paths"])
         for field, names in app.state.names.items():
             _list_names(schema["paths"], field, names)
         app.openapi_schema = schema
     return app.openapi_schema
+
+
+def _describe_tasks(paths: dict[str, Any]) -> None:
+    """Add the headers of tasks, and links from a new task to what may be done with it."""
+    for path, (method, parameter) in HEADERS.items():
+        paths[path][method].setdefault("parameters", []).append(parameter)
+    task_id = {"task_id": "$response.header.Timely-Task-Id"}
+    token = {"Timely-Task-Token": "$request.body#/report_token"}
+    links = {
+        operation["operationId"]: {
+            "operationId": operation["operationId"],
+            "parameters": task_id | token if TASK_TOKEN in operation["parameters"] else task_id,
+        }
+        for path, operations in paths.items()
+        if path.startswith("/v1/tasks/{task_id}")
+        for operation in operations.values()
+    }
+    for path in NEW_TASK:
+        response = paths[path]["post"]["responses"]["200"]
+        response["headers"] = {"Timely-Task-Id": {"schema": {"type": "string"}, "required": True}}
+        response["links"] = links
 
 
 def _list_names(node: Any, field: str, names: list[str]) -> None:

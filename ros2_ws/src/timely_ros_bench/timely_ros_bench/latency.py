@@ -141,7 +141,7 @@ def _serve(folder: Path, segments: int, seed: int) -> None:
     from timely.engines.base import GenerationRequest, SegmentReady
     from timely.engines.scripted import ScriptedEngine, ScriptedSegment
     from timely.server.app import create_app
-    from timely.server.run import ServerThread
+    from timely.server.server_thread import ServerThread
 
     rng = random.Random(seed)
     closed: Times = {}

@@ -16,7 +16,7 @@ from timely.plans import segment_execution_s
 from timely.plans.robot_profiles import find_profile
 from timely.plans.skill_library import find_skill_set
 from timely.server.app import create_app
-from timely.server.run import ServerThread
+from timely.server.server_thread import ServerThread
 from timely_ros_bench.faults.motions import TOKEN_S, TOKENS
 
 

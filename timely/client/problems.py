@@ -1,0 +1,56 @@
+"""Problem documents of the server as errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from timely.core import errors
+from timely.core.errors import EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
+
+
+def _by_code(kind: type[TimelyError]) -> dict[str, type[TimelyError]]:
+    classes = {kind.code: kind}
+    for child in kind.__subclasses__():
+        classes |= {code: cls for code, cls in _by_code(child).items() if cls.__module__ == errors.__name__}
+    return classes
+
+
+CODES: Mapping[str, type[TimelyError]] = _by_code(TimelyError)
+"""Stable code -> class of ``timely.core.errors``."""
+
+TASK_ENDINGS = ("expired", "execution_failed", "truncated")
+"""Codes of tasks whose request and server were in order: raised as plain ``TimelyError``."""
+
+
+def error_from_problem(data: Mapping[str, Any], status: int) -> TimelyError:
+    """The error that a problem document stands for; ``error.code`` is the server's."""
+    code = str(data.get("code", "")) or f"http_{status}"
+    kind = CODES.get(code) or _kind_of(code, status)
+    error = kind.__new__(kind)
+    TimelyError.__init__(error, str(data.get("detail", "no reason given")), where=str(data.get("where", "")))
+    error.code = code
+    return error
+
+
+def _kind_of(code: str, status: int) -> type[TimelyError]:
+    """The class for a code that no class of the tree has."""
+    if code in TASK_ENDINGS:
+        return TimelyError
+    if code == "not_authenticated":
+        return NotAllowed
+    if code == "shutting_down" or status == 503:
+        return Overloaded
+    return InvalidInput if status < 500 else EngineFailed
+
+
+def error_from_response(status: int, body: bytes) -> TimelyError:
+    """The error of a response that is no success."""
+    try:
+        data = json.loads(body)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        data = {"detail": f"HTTP {status}: {body[:200].decode(errors='replace')}"}
+    return error_from_problem(data, status)

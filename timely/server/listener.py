@@ -1,0 +1,85 @@
+"""The address of a server: its socket, and its files for TLS."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from timely.core.errors import InvalidInput
+
+log = logging.getLogger(__name__)
+
+
+def bind_socket(host: str, port: int, *, authenticated: bool, insecure: bool = False) -> socket.socket:
+    """A socket that is bound and not listening yet; port 0 takes a free one.
+
+    Raises:
+        InvalidInput: the address is not available, or other machines could command the robots without a token.
+    """
+    if not _is_loopback(host) and not authenticated:
+        if not insecure:
+            raise InvalidInput(
+                "other machines could command the robots: name principals (--principals, --api-key) or say --insecure",
+                where=host,
+            )
+        log.warning("listening on %s without authentication: every client can command the robots", host)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio turns Nagle's algorithm off only for sockets whose protocol number is that of TCP. With the algorithm,
+    # every response on a kept connection waits 40 ms for a delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidInput(f"cannot listen there: {reason}", where=f"{host}:{port}") from error
+    return listener
+
+
+def socket_url(listener: socket.socket, scheme: str = "http") -> str:
+    """``http://HOST:PORT`` of a bound socket."""
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Files for TLS, in PEM.
+
+    Attributes:
+        client_ca: certificate authority of the clients; with it, every client must show a certificate.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+def tls_files(certificate: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
+    """The files for TLS, or None.
+
+    Raises:
+        InvalidInput: one is missing or cannot be read.
+    """
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        raise InvalidInput("TLS needs a certificate and a key", where="--ssl-certfile, --ssl-keyfile")
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise InvalidInput(f"unusable: {error}", where=f"{certificate}, {key}") from error
+    return TlsFiles(certificate, key, client_ca)

@@ -1,0 +1,111 @@
+"""Runs the application in a thread of a program or a test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from types import TracebackType
+
+from fastapi import FastAPI
+
+from timely.core.errors import EngineFailed
+from timely.server.listener import bind_socket, socket_url
+from timely.server.run import new_server, until_ready
+from timely.server.tasks.service import TaskService
+
+
+class ServerThread:
+    """The application on a free loopback port, in a thread of this process.
+
+    ::
+
+        with ServerThread(create_app(engine)) as server:
+            client = TimelyClient(server.url)
+
+    Args:
+        start_timeout_s: longest start of the engine, seconds.
+        stop_timeout_s: how long live requests may take to end, seconds.
+
+    Raises:
+        EngineFailed: the server did not start.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        start_timeout_s: float = 30.0,
+        stop_timeout_s: float = 2.0,
+        log_level: str = "warning",
+    ) -> None:
+        self.app = app
+        self.service: TaskService = app.state.service
+        self._listener = bind_socket(host, port, authenticated=app.state.authenticated)
+        self.url = socket_url(self._listener)
+        self._server = new_server(app, stop_timeout_s, log_level)
+        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="timely-server", daemon=True)
+
+    def __enter__(self) -> ServerThread:
+        self._thread.start()
+        if not self._ready.wait(self._start_timeout_s):
+            self.stop()
+            raise EngineFailed(f"the server did not start within {self._start_timeout_s:g} s", where="server")
+        if self._failure is not None:
+            self.stop()
+            raise EngineFailed(
+                f"the server did not start: {self._failure}", where="server"
+            ) from self._failure
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the server and wait for its thread; safe to call twice.
+
+        Raises:
+            EngineFailed: the thread did not end in time.
+        """
+        self._server.should_exit = True
+        loop = self.loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended already
+                loop.call_soon_threadsafe(self._server.request_exit)
+        if self._thread.ident is not None:
+            settings = self.service.settings
+            self._thread.join(
+                self._stop_timeout_s + settings.stop_timeout_s + settings.engine_timeout_s + 5.0
+            )
+            if self._thread.is_alive():
+                raise EngineFailed("the server's thread did not end", where="server")
+        self._listener.close()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            self._failure = error
+            self._ready.set()
+
+    async def _main(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        try:
+            await self.service.start()
+            serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+            await until_ready(self._server, serving)
+            self._ready.set()
+            await serving
+        finally:
+            await self.service.stop()
