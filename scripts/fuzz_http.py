@@ -75,6 +75,29 @@ class EndlessStreamsEnd:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+CONFIGURATION = """\
+hooks = "hooks.py"
+[checks]
+negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 422, 431, "5xx"]
+"""
+"""A text over its limit is 413 here."""
+
+HOOKS = """\
+import schemathesis
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    # JSON Schema cannot say that one number is larger than another.
+    tuf = case.body.get("tuf") if isinstance(case.body, dict) else None
+    if isinstance(tuf, dict):
+        times = [tuf.get("cutoff_s"), tuf.get("ert_s", 1.0)]
+        if all(isinstance(time, (int, float)) and not isinstance(time, bool) for time in times):
+            if 0 < times[0] <= times[1] <= 1e5:
+                tuf["cutoff_s"] = times[1] + 1.0 + times[0]
+            elif 0 < times[0] <= times[1]:
+                tuf.pop("cutoff_s")
+"""
+
 KEY = "key-of-an-operator-for-fuzzing"
 
 
@@ -87,6 +110,8 @@ def fuzz(schemathesis: Path, seconds: int, seed: int, phases: str, more: list[st
     app = create_app(ScriptedEngine(clock=clock, token_s=0.001), SETTINGS, clock, registry=registry)
     app.add_middleware(EndlessStreamsEnd)
     with ServerThread(app) as server, tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "schemathesis.toml").write_text(CONFIGURATION)
+        (Path(folder) / "hooks.py").write_text(HOOKS)
         command = [
             str(schemathesis), "run", f"{server.url}/openapi.json", "--phases", phases, "--checks", "all",
             "--max-time", str(seconds), "--seed", str(seed), "--continue-on-failure", "--request-timeout", "10",

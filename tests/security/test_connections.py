@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import ssl
 import subprocess
@@ -60,6 +61,18 @@ def test_a_header_over_its_limit_is_431() -> None:
             answer = b"HTTP/1.1 431"  # The answer was lost with the connection.
         assert answer.startswith(b"HTTP/1.1 431")
         assert served.http.get("/healthz").status_code == 200
+
+
+def test_what_is_no_http_is_a_problem_too() -> None:
+    with fleet() as served, connected(served) as connection:
+        connection.sendall(b"GET \x00 nonsense\r\n\r\n")
+        answer = b""
+        while chunk := connection.recv(10_000):
+            answer += chunk
+    head, _, content = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert b"application/problem+json" in head
+    assert json.loads(content)["code"] == "invalid_input"
 
 
 def test_connections_over_the_limit_get_503() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.bench.injection.corpus import Attack
-from timely.core.errors import UnsafeSegment
+from timely.core.errors import EngineFailed, UnsafeSegment
 from timely.core.reports import ExecutionReport
 from timely.engines.base import Engine, GenerationRequest, SegmentReady
 from timely.plans.language.parser import SegmentParser
@@ -28,6 +28,7 @@ from timely.plans.validation import check_segment
 DEADLINE_S = 600.0
 MAX_TOKENS = 64
 CONCURRENCY = 16
+REPORT_ATTEMPTS = 30
 
 
 @dataclass(slots=True)
@@ -141,8 +142,19 @@ async def run_attack(
             except UnsafeSegment:
                 return calls, True
             if event.blocking:
-                await engine.report(task_id, ExecutionReport(event.index, "value", value=attack.value))
+                await _report_value(engine, task_id, event.index, attack.value)
     return calls, False
+
+
+async def _report_value(engine: Engine, task_id: str, segment: int, value: str) -> None:
+    """Report the value that a plan waits for; an engine on a busy machine may answer late, and a repeat is harmless."""
+    for attempt in range(REPORT_ATTEMPTS):
+        try:
+            await engine.report(task_id, ExecutionReport(segment, "value", value=value))
+            return
+        except EngineFailed:
+            if attempt == REPORT_ATTEMPTS - 1:
+                raise
 
 
 async def run_attacks(
@@ -183,9 +195,12 @@ async def run_attacks(
         result.add(number, attack, outcome)
         progress(result.cases)
 
-    async with asyncio.TaskGroup() as group:
-        for number, attack in enumerate(attacks):
-            group.create_task(serve(number, attack))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number, attack in enumerate(attacks):
+                group.create_task(serve(number, attack))
+    except* EngineFailed as errors:
+        raise EngineFailed(str(errors.exceptions[0]), where="engine") from None
     if result.cases < len(attacks):
         raise OutOfTime(len(checkpoints), len(attacks) - result.cases)
     return result

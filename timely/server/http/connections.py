@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from timely.server.problems import MEDIA_TYPE, http_problem
+from timely.server.problems import MEDIA_TYPE, Problem, http_problem
 from timely.server.settings import ServerSettings
-
-TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 REFUSED_S = 1.0
 """A connection over the limit is closed after its first bytes, or after so long, seconds."""
@@ -26,7 +25,15 @@ def bounded_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     ``max_client_connections`` of its address, gets 503.
     """
     clients: Counter[str] = Counter()
-    full = _response(503, http_problem("overloaded", "too many connections", "connections").body())
+    full = _response(http_problem("overloaded", "too many connections", "connections"))
+    too_long = _response(
+        Problem(
+            "too_large", f"the limit is {settings.max_header_bytes} bytes", "header", 431, "Over a size limit"
+        )
+    )
+    no_http = _response(
+        Problem("invalid_input", "the request is no HTTP", "header", 400, "The request cannot be used")
+    )
 
     class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -69,10 +76,14 @@ def bounded_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
             elif before is None or before.response_complete:
                 self._header_bytes += len(data)
                 if self._header_bytes > settings.max_header_bytes:
-                    self.transport.write(TOO_LARGE)
+                    self.transport.write(too_long)
                     self.transport.close()
                 elif self._header_timer is None:
                     self._start_timer(settings.header_timeout_s)
+
+        def send_400_response(self, msg: str) -> None:
+            self.transport.write(no_http)
+            self.transport.close()
 
         def _start_timer(self, limit_s: float) -> None:
             self._header_timer = self.loop.call_later(limit_s, self.transport.close)
@@ -85,10 +96,14 @@ def bounded_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     return BoundedProtocol
 
 
-def _response(status: int, problem: dict[str, Any]) -> bytes:
-    body = json.dumps(problem).encode()
-    lines = (
-        f"HTTP/1.1 {status} Service Unavailable", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}",
-        "Retry-After: 1", "Connection: close", "", "",
-    )  # fmt: skip
-    return "\r\n".join(lines).encode() + body
+def _response(problem: Problem) -> bytes:
+    body = json.dumps(problem.body()).encode()
+    headers = {
+        "Content-Type": MEDIA_TYPE,
+        "Content-Length": len(body),
+        "Retry-After": 1,
+        "Connection": "close",
+    }
+    lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join((*lines, "", "")).encode() + body

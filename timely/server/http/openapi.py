@@ -8,9 +8,9 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from timely.server.problems import MEDIA_TYPE
-from timely.server.tasks.request import TOKEN_PATTERN
 
 ALWAYS = {
+    400: "The body is no JSON, or the request is no HTTP",
     401: "No principal is known by this token",
     403: "Not allowed",
     404: "There is nothing of that name",
@@ -22,7 +22,6 @@ ALWAYS = {
 """Statuses of every operation; 401 only where the server has principals."""
 
 WITH_BODY = {
-    400: "The body is no JSON, or the request is no HTTP",
     408: "The body took too long",
     409: "Contradicts the current state",
     413: "Over a size limit",
@@ -34,21 +33,14 @@ TASK_TOKEN = {
     "name": "Timely-Task-Token",
     "in": "header",
     "description": "the report_token of the task's first event; an operator needs none",
-    "schema": {"type": "string", "pattern": TOKEN_PATTERN},
+    "schema": {"type": "string"},
 }
-LAST_EVENT_ID = {
-    "name": "Last-Event-ID",
-    "in": "header",
-    "description": "continue after this event",
-    "schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+OWNED = {
+    "/v1/tasks/{task_id}/reports": "post",
+    "/v1/tasks/{task_id}/replan": "post",
+    "/v1/tasks/{task_id}": "delete",
 }
-HEADERS = {
-    "/v1/tasks/{task_id}/reports": ("post", TASK_TOKEN),
-    "/v1/tasks/{task_id}/replan": ("post", TASK_TOKEN),
-    "/v1/tasks/{task_id}": ("delete", TASK_TOKEN),
-    "/v1/tasks/{task_id}/events": ("get", LAST_EVENT_ID),
-}
-"""Headers that routes read themselves, by path: the method and the parameter."""
+"""Path and method of the operations that need the token of the task."""
 
 NEW_TASK = ("/v1/tasks", "/v1/tasks/{task_id}/replan")
 """Paths whose response begins a task."""
@@ -93,9 +85,9 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe_tasks(paths: dict[str, Any]) -> None:
-    """Add the headers of tasks, and links from a new task to what may be done with it."""
-    for path, (method, parameter) in HEADERS.items():
-        paths[path][method].setdefault("parameters", []).append(parameter)
+    """Add the header of a task's owner, and links from a new task to what may be done with it."""
+    for path, method in OWNED.items():
+        paths[path][method]["parameters"].append(TASK_TOKEN)
     task_id = {"task_id": "$response.header.Timely-Task-Id"}
     token = {"Timely-Task-Token": "$request.body#/report_token"}
     links = {

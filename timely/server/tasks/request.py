@@ -185,7 +185,7 @@ class TaskRequest(BaseModel):
     priority: Annotated[float, Field(ge=-1e6, le=1e6, description="vLLM's own; smaller is first")] = 0.0
     max_tokens: MaxTokens | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    seed: Annotated[int | None, Field(ge=0, le=2**62), Integral] = None
+    seed: Annotated[int | None, Field(ge=0, le=2**53 - 1), Integral] = None
     network_s: Annotated[Seconds | None, Field(description="one-way delay to the robot, seconds")] = None
     deadline_s: Deadline | None = None
     id: TaskId | None = None
