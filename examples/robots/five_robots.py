@@ -265,8 +265,9 @@ class Program:
         from rclpy.action import ActionClient
         from timely_interfaces.action import ExecuteTask
         from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
-        from timely_robots.ros.rclpy_utils import LATCHED, Spinner, isolated_context
+        from timely_robots.ros.rclpy_utils import LATCHED
         from timely_robots.ros.rclpy_utils import TASKS as TASK_QOS
+        from timely_robots.ros.spinner import Spinner, isolated_context
 
         self.tasks: dict[str, dict[str, Sent]] = {robot: {} for robot in robots}
         self.outcomes: Counter[str] = Counter()
@@ -329,7 +330,7 @@ class Program:
     def send(self, robot: str, *, urgent: bool = False) -> None:
         """Send a random task; from any thread."""
         from timely_interfaces.msg import TimeUtility
-        from timely_robots.ros.rclpy_utils import send_goal
+        from timely_robots.ros.actions import send_goal
 
         kind = "drone" if robot.startswith("drone") else "arm"
         words, scene = URGENT[kind] if urgent else self._rng.choice(TASKS[kind])

@@ -10,14 +10,9 @@ from typing import Any
 import rclpy
 from rclpy.action import ActionClient
 from rclpy.qos import QoSProfile
-from timely_robots.ros.rclpy_utils import (
-    LATCHED,
-    Spinner,
-    assumed_goal_handle,
-    isolated_context,
-    new_goal_id,
-    send_goal,
-)
+from timely_robots.ros.actions import ActionCall
+from timely_robots.ros.rclpy_utils import LATCHED
+from timely_robots.ros.spinner import Spinner, isolated_context
 
 LIMIT_S = 20.0
 """Longest wait for anything; a healthy run needs a fraction of a second."""
@@ -43,46 +38,33 @@ class Goal:
     """A goal on its way."""
 
     def __init__(self, program: Program, client: ActionClient, goal: Any) -> None:
-        self._program, self._client = program, client
-        self._goal_id = new_goal_id()
+        self._program = program
         self._ended = threading.Event()
-        self._handle: Any = None
-        self._response: Any = None
         self.sent_s = time.monotonic()
         self.ended_s = 0.0
         self.feedback: list[Any] = []
-        program.spinner.call(self._send, goal)
+        self._call = ActionCall(client, goal, self._on_response, self._on_feedback)
+        program.spinner.call(self._call.send)
 
-    def _send(self, goal: Any) -> None:
-        hear = lambda message: self.feedback.append(message.feedback)  # noqa: E731
-        send_goal(self._client, goal, hear, self._goal_id).add_done_callback(
-            lambda future: self._follow(future.result())
-        )
+    def _on_feedback(self, message: Any) -> None:
+        self.feedback.append(message.feedback)
 
-    def _follow(self, handle: Any) -> None:
-        if self._handle is None:
-            self._handle = handle
-            handle.get_result_async().add_done_callback(self._result)
-
-    def _result(self, future: Any) -> None:
-        self._response = future.result()
+    def _on_response(self, response: Any) -> None:
         self.ended_s = time.monotonic()
         self._ended.set()
 
     def _insist(self) -> None:
-        """The acceptance of the very first goal may get lost in discovery: see ``assumed_handle``."""
-        patience = time.monotonic() + 2.0
-        while self._handle is None and time.monotonic() < patience:
-            time.sleep(0.005)
-        if self._handle is None:
-            self._program.spinner.call(lambda: self._follow(assumed_goal_handle(self._client, self._goal_id)))
+        """The acceptance of the very first goal may get lost in discovery: see ``assumed_goal_handle``."""
+        eventually(lambda: self._call.handle is not None or self._call.unanswered)
+        if self._call.handle is None:
+            self._program.spinner.call(self._call.insist)
 
     def cancel(self) -> float:
         """Cancel it; when that was, on the monotonic clock."""
         self._insist()
-        eventually(lambda: self._handle is not None, "the goal was never accepted")
+        eventually(lambda: self._call.handle is not None, "the goal was never accepted")
         now = time.monotonic()
-        self._program.spinner.call(self._handle.cancel_goal_async)
+        self._program.spinner.call(self._call.cancel)
         return now
 
     @property
@@ -93,13 +75,13 @@ class Goal:
         """Its result."""
         self._insist()
         assert self._ended.wait(timeout_s), "the goal never ended"
-        return self._response.result
+        return self._call.response.result
 
     @property
     def status(self) -> int:
         """Of the ended goal; see action_msgs/GoalStatus."""
         assert self._ended.wait(LIMIT_S), "the goal never ended"
-        return int(self._response.status)
+        return int(self._call.response.status)
 
 
 class Program:

@@ -256,12 +256,13 @@ def when_parent_ends(act: Callable[[], None]) -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-def stop_event() -> threading.Event:
-    """An event that SIGINT, SIGTERM and the end of the parent set. For the main thread of a child."""
+def stop_event(*, with_parent: bool = True) -> threading.Event:
+    """An event that SIGINT, SIGTERM and, ``with_parent``, the end of the parent set. For the main thread."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    when_parent_ends(stop.set)
+    if with_parent:
+        when_parent_ends(stop.set)
     return stop
 
 

@@ -27,7 +27,7 @@ from timely_interfaces.action import ExecuteSegment, ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
 from timely_interfaces.msg import Task as TaskNews
 from timely_interfaces.msg import TimeUtility as Tuf
-from timely_robots.ros.rclpy_utils import send_goal
+from timely_robots.ros.actions import send_goal
 
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName, UnsafeSegment
 

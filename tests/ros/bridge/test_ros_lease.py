@@ -8,7 +8,7 @@ from test_ros_bridge import SCRIPTS, World, a_fleet
 from timely_bridge.node import BridgeNode
 from timely_bridge.testing import FakeServer
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_robots.ros.rclpy_utils import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_context
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 

@@ -19,7 +19,7 @@ from timely_bridge.node import BridgeNode
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode
-from timely_robots.ros.rclpy_utils import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_context
 
 from timely.engines.scripted import ScriptedEngine, ScriptedSegment
 from timely.server.app import create_app

@@ -22,7 +22,7 @@ from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot import Robot
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.rclpy_utils import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_context
 
 from timely.core.errors import UnknownName
 

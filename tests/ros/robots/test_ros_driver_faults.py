@@ -17,7 +17,7 @@ from ros_harness import AT_ONCE_S, eventually
 from timely_robots.error_codes import ErrorCode
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.rclpy_utils import isolated_context
+from timely_robots.ros.spinner import isolated_context
 from timely_robots.segments import SegmentOrder, SegmentResult
 
 from timely.emulators.network import NetworkFaults

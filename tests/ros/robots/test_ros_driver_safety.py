@@ -22,7 +22,8 @@ from timely_interfaces.msg import Lease, RobotState, Task
 from timely_interfaces.srv import AcquireLease, ConfirmSkill
 from timely_robots.error_codes import ErrorCode
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.rclpy_utils import TASKS, Spinner, isolated_context
+from timely_robots.ros.rclpy_utils import TASKS
+from timely_robots.ros.spinner import Spinner, isolated_context
 from timely_robots.segments import Motion, SkillCall, SkillValue
 from timely_robots.sim.robot import SimRobot
 from timely_robots.tello.robot import TelloRobot

@@ -20,13 +20,8 @@ from rclpy.action import ActionClient
 from rclpy.lifecycle import LifecycleNode
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_robots.ros.rclpy_utils import (
-    LATCHED,
-    assumed_goal_handle,
-    new_goal_id,
-    send_goal,
-    without_debug_lines,
-)
+from timely_robots.ros.actions import assumed_goal_handle, new_goal_id, send_goal, without_debug_lines
+from timely_robots.ros.rclpy_utils import LATCHED
 
 from timely.client import Segment
 from timely_bridge.interfaces import Execution, SentSegment

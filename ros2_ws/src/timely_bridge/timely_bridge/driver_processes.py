@@ -44,8 +44,9 @@ def python_for(kind: str) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class _Driver:
-    robot: RobotSpec
+class _Process:
+    robots: str
+    """Names, for people."""
     command: list[str]
     log: Path
     child: ChildProcess | None = None
@@ -58,6 +59,8 @@ class _Driver:
 
 class DriverProcesses:
     """The drivers of a fleet, each in its process. They end with this process.
+
+    Robots of a kind with ``one_process`` share one, because their vendor's library allows no second on a machine.
 
     Args:
         folder: for parameter files and logs.
@@ -72,36 +75,43 @@ class DriverProcesses:
         self, fleet: Fleet, folder: Path, *, domain_id: int | None = None, ros_args: Sequence[str] = ()
     ) -> None:
         self._environment = {} if domain_id is None else {"ROS_DOMAIN_ID": str(domain_id)}
-        self._drivers = {
-            robot.name: _Driver(robot, _command(fleet, robot, folder, ros_args), folder / f"{robot.name}.log")
-            for robot in fleet.robots
-        }
-        self._lock = threading.Lock()
+        groups: dict[str, list[RobotSpec]] = {}
+        for robot in fleet.robots:
+            shared = robot_class(robot.driver).one_process
+            groups.setdefault(f"kind {robot.driver}" if shared else robot.name, []).append(robot)
+        self._processes: dict[str, _Process] = {}
+        """Robot -> the process of its driver."""
+        for robots in groups.values():
+            names = [robot.name for robot in robots]
+            command = _command(fleet, robots, folder, ros_args)
+            process = _Process(", ".join(names), command, folder / f"{names[0]}.log")
+            self._processes |= dict.fromkeys(names, process)
+        self._distinct = list({id(process): process for process in self._processes.values()}.values())
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._supervise, name="driver supervisor", daemon=True)
 
     def start(self) -> None:
         """Start every driver. They are restarted from now on."""
-        for driver in self._drivers.values():
-            self._start(driver)
+        for process in self._distinct:
+            self._start(process)
         self._thread.start()
 
     def failure(self, name: str) -> str:
         """The last line that a driver wrote before it ended; empty while it never ended."""
-        driver = self._drivers[name]
-        if not driver.restarts and driver.due_s is None:
+        process = self._processes[name]
+        if not process.restarts and process.due_s is None:
             return ""
-        lines = driver.log.read_text(errors="replace").strip().splitlines()
+        lines = process.log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "no output"
 
     @property
     def restarts(self) -> dict[str, int]:
         """Robot -> how often its driver was started again."""
-        return {name: driver.restarts for name, driver in self._drivers.items()}
+        return {name: process.restarts for name, process in self._processes.items()}
 
     def pid(self, name: str) -> int:
         """The process id of a driver; 0 while there is none."""
-        child = self._drivers[name].child
+        child = self._processes[name].child
         return child.pid if child is not None and child.running else 0
 
     def close(self) -> bool:
@@ -109,7 +119,7 @@ class DriverProcesses:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(STOP_S)
-        children = [driver.child for driver in self._drivers.values() if driver.child is not None]
+        children = [process.child for process in self._distinct if process.child is not None]
         for child in children:
             child.interrupt()
         deadline_s = time.monotonic() + STOP_S
@@ -121,47 +131,52 @@ class DriverProcesses:
             child.close()
         return clean
 
-    def _start(self, driver: _Driver) -> None:
-        where = f"driver of {driver.robot.name}"
-        driver.child = ChildProcess(where, driver.command, self._environment, log=driver.log).start()
-        driver.started_s, driver.due_s = time.monotonic(), None
+    def _start(self, process: _Process) -> None:
+        where = f"driver of {process.robots}"
+        process.child = ChildProcess(where, process.command, self._environment, log=process.log).start()
+        process.started_s, process.due_s = time.monotonic(), None
 
     def _supervise(self) -> None:
         while not self._stop.wait(CHECK_PERIOD_S):
-            for driver in self._drivers.values():
-                self._check(driver)
+            for process in self._distinct:
+                self._check(process)
 
-    def _check(self, driver: _Driver) -> None:
-        now_s, child = time.monotonic(), driver.child
-        if driver.due_s is not None:
-            if now_s >= driver.due_s:
-                driver.restarts += 1
-                self._start(driver)
+    def _check(self, process: _Process) -> None:
+        now_s, child = time.monotonic(), process.child
+        if process.due_s is not None:
+            if now_s >= process.due_s:
+                process.restarts += 1
+                self._start(process)
             return
         if child is None or not child.ended:
             return
-        if now_s - driver.started_s >= STABLE_S:
-            driver.restart_s = FIRST_RESTART_S
+        if now_s - process.started_s >= STABLE_S:
+            process.restart_s = FIRST_RESTART_S
         sys.stderr.write(
-            f"the driver of {driver.robot.name} ended with {_status(child.exit_code)}; "
-            f"it starts again in {driver.restart_s:g} s\n"
+            f"the driver of {process.robots} ended with {_status(child.exit_code)}; "
+            f"it starts again in {process.restart_s:g} s\n"
         )
         child.close()
-        driver.due_s = now_s + driver.restart_s
-        driver.restart_s = min(2.0 * driver.restart_s, LONGEST_RESTART_S)
+        process.due_s = now_s + process.restart_s
+        process.restart_s = min(2.0 * process.restart_s, LONGEST_RESTART_S)
 
 
-def _command(fleet: Fleet, robot: RobotSpec, folder: Path, ros_args: Sequence[str]) -> list[str]:
-    kind = robot_class(robot.driver)
-    names = {setting.name for setting in kind.SETTINGS}
-    kind({name: value for name, value in robot.parameters.items() if name in names})
-    file = folder / f"{robot.name}.yaml"
-    parameters = {**fleet.driver_parameters(robot), "autostart": True}
-    # JSON is YAML.
-    file.write_text(json.dumps({"/**": {"ros__parameters": parameters}}))
-    arguments = ["--kind", robot.driver, "--ros-args", "-r", f"__ns:=/{robot.name}"]
-    arguments += ["--params-file", str(file), *(item for item in ros_args if item != "--ros-args")]
-    return module_command("timely_robots.main", arguments, python=python_for(robot.driver))
+def _command(fleet: Fleet, robots: Sequence[RobotSpec], folder: Path, ros_args: Sequence[str]) -> list[str]:
+    """The command of one process; all ``robots`` are of one kind."""
+    driver = robots[0].driver
+    kind = robot_class(driver)
+    known = {setting.name for setting in kind.SETTINGS}
+    parameters = {}
+    for robot in robots:
+        kind({name: value for name, value in robot.parameters.items() if name in known})
+        values = {**fleet.driver_parameters(robot), "autostart": True}
+        parameters[f"/{robot.name}/driver"] = {"ros__parameters": values}
+    names = [robot.name for robot in robots]
+    file = folder / f"{names[0]}.yaml"
+    file.write_text(json.dumps(parameters))  # JSON is YAML
+    arguments = ["--kind", driver, "--robots", *names, "--ros-args", "--params-file", str(file)]
+    arguments += [item for item in ros_args if item != "--ros-args"]
+    return module_command("timely_robots.main", arguments, python=python_for(driver))
 
 
 def _status(code: int | None) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from timely_robots.ros.rclpy_utils import Spinner, isolated_context
 from timely_robots.ros.realtime import realtime_process
-from timely_robots.ros.shutdown import stop_on_signals, wait_for_stop
+from timely_robots.ros.spinner import Spinner, isolated_context
 
+from timely.core.child_process import stop_event
 from timely_bridge.node import BridgeNode
 
 SETTLE_S = 5.0
@@ -17,12 +17,12 @@ SETTLE_S = 5.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; takes ``--ros-args`` only."""
     ros_args = list(sys.argv[1:] if arguments is None else arguments)
-    ended = stop_on_signals()
+    stop = stop_event(with_parent=False)
     context = isolated_context(args=ros_args)
     node = BridgeNode(context=context)
     spinner = Spinner(context, [node], name="bridge").start()
     with realtime_process():
-        wait_for_stop(ended, context)
+        spinner.wait(stop)
     node.settle(SETTLE_S)
     return 0 if spinner.close() else 1
 

@@ -26,9 +26,10 @@ from rclpy.context import Context
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
-from timely_robots.ros.rclpy_utils import LATCHED, TASKS, Spinner, isolated_context
-from timely_robots.ros.shutdown import stop_on_signals
+from timely_robots.ros.rclpy_utils import LATCHED, TASKS
+from timely_robots.ros.spinner import Spinner, isolated_context
 
+from timely.core.child_process import stop_event
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
 
 TOPICS: Mapping[str, tuple[type, QoSProfile]] = {
@@ -219,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-files", type=int, default=4, help="that are kept; default 4")
     parser.add_argument("--domain-id", type=int, default=None, help="ROS domain; default: ROS_DOMAIN_ID")
     options = parser.parse_args(arguments)
-    ended = stop_on_signals()
+    ended = stop_event(with_parent=False)
     try:
         files = McapFiles(options.output, recording_bounds(options.max_mb, options.max_files))
     except TimelyError as error:

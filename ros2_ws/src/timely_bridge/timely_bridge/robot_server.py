@@ -15,7 +15,7 @@ from rclpy.lifecycle import LifecycleNode
 from std_msgs.msg import String
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, SegmentReport
-from timely_robots.ros.rclpy_utils import finish_goal, mark_executing, without_debug_lines
+from timely_robots.ros.actions import finish_goal, mark_executing, without_debug_lines
 
 from timely.client import Segment
 from timely.core.clock import Clock

@@ -27,12 +27,12 @@ from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.rclpy_utils import Spinner, isolated_context
 from timely_robots.ros.realtime import realtime_process
 from timely_robots.ros.shared_memory import clean_dds_shared_memory as clean_shared_memory
-from timely_robots.ros.shutdown import stop_on_signals, stop_with_parent, wait_for_stop
+from timely_robots.ros.spinner import Spinner, isolated_context
 
 from timely.client import AsyncTimelyClient
+from timely.core.child_process import stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet import Fleet, load_fleet
@@ -164,7 +164,7 @@ def run_fleet(
     try:
         if on_ready is not None:
             on_ready(running)
-        wait_for_stop(stop, running.spinner.context)
+        running.spinner.wait(stop)
     finally:
         ended = running.close()
     return ended
@@ -194,9 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="all drivers in this process, for more than about 30 robots",
     )
     options = parser.parse_args(argv[:at])
-    stop = stop_on_signals()
-    if options.until_stdin_closes:
-        stop_with_parent(stop)
+    stop = stop_event(with_parent=options.until_stdin_closes)
     clean_shared_memory()
     try:
         fleet = load_fleet(options.fleet)

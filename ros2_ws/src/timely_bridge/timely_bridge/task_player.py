@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +27,16 @@ from rclpy.action import ActionClient
 from rclpy.node import Node
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
-from timely_robots.ros.rclpy_utils import (
-    Spinner,
-    assumed_goal_handle,
-    isolated_context,
-    new_goal_id,
-    send_goal,
-)
-from timely_robots.ros.shutdown import stop_on_signals, stop_with_parent
+from timely_robots.ros.actions import ActionCall
+from timely_robots.ros.spinner import Spinner, isolated_context
 
+from timely.core.child_process import stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 
 SERVER_WAIT_S = 20.0
-LOOK_S = 0.2
-"""How often the player looks whether it has to stop."""
+CHECK_PERIOD_S = 0.2
+"""How often the player checks whether it has to stop."""
 CANCEL_WAIT_S = 3.0
-UNANSWERED_S = 2.0
-"""A goal that was not accepted for so long is asked for by its name."""
 
 
 class Player(Node):
@@ -57,9 +51,7 @@ class Player(Node):
         self.clients_ = {
             robot: ActionClient(self, ExecuteTask, f"/{robot}/execute_task") for robot in self.queues
         }
-        self.busy: dict[str, Any] = {}
-        self.unanswered: dict[bytes, tuple[float, Callable[[], None]]] = {}
-        """Goal -> when it was sent, and what follows it without an answer."""
+        self.busy: dict[str, ActionCall] = {}
         self.left = sum(len(queue) for queue in self.queues.values())
         self.finished = threading.Event()
         self.begun = 0.0
@@ -72,7 +64,7 @@ class Player(Node):
         """
         deadline = time.monotonic() + timeout_s
         for robot, client in self.clients_.items():
-            while not client.wait_for_server(timeout_sec=LOOK_S):
+            while not client.wait_for_server(timeout_sec=CHECK_PERIOD_S):
                 if stop.is_set():
                     return False
                 if time.monotonic() > deadline:
@@ -94,9 +86,9 @@ class Player(Node):
                 queue.clear()
             if self.left == 0:
                 self.finished.set()
-        for since, ask in list(self.unanswered.values()):
-            if now - since > UNANSWERED_S:
-                ask()
+        for call in list(self.busy.values()):
+            if call.unanswered:
+                call.insist()
         for robot, queue in self.queues.items():
             if robot not in self.busy and queue and float(queue[0]["at_s"]) <= now:
                 self._send(robot, queue.popleft())
@@ -111,28 +103,12 @@ class Player(Node):
             urgency=int(task.get("urgency", -1)),
             tuf=TimeUtility(**{key: float(value) for key, value in tuf.items()}),
         )
-        self.busy[robot] = None
-        client, goal_id = self.clients_[robot], new_goal_id()
-        name, now = bytes(goal_id.uuid), time.monotonic() - self.begun
+        self.busy[robot] = call = ActionCall(self.clients_[robot], goal, partial(self._done, robot, task))
+        call.send()
 
-        def taken(handle: Any) -> None:
-            if self.unanswered.pop(name, None) is not None:
-                self._taken(robot, task, handle)
-
-        # An acceptance can get lost while bridge and player are still finding each other.
-        self.unanswered[name] = (now, lambda: taken(assumed_goal_handle(client, goal_id)))
-        send_goal(client, goal, goal_id=goal_id).add_done_callback(lambda future: taken(future.result()))
-
-    def _taken(self, robot: str, task: Mapping[str, Any], handle: Any) -> None:
-        if handle is None or not handle.accepted:
-            self._done(robot, task, {"outcome": "refused", "error_msg": "the goal was not taken"})
-            return
-        self.busy[robot] = handle
-        handle.get_result_async().add_done_callback(
-            lambda answer: self._done(robot, task, _plain(answer.result().result))
-        )
-
-    def _done(self, robot: str, task: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    def _done(self, robot: str, task: Mapping[str, Any], response: Any) -> None:
+        rejection = {"outcome": "refused", "error_msg": "the goal was not taken"}
+        result = rejection if response is None else _plain(response.result)
         self.busy.pop(robot, None)
         self.left -= 1
         print(json.dumps({"robot": robot, "task": task["task"], **result}), flush=True)
@@ -140,13 +116,12 @@ class Player(Node):
             self.finished.set()
 
     def cancel_all(self) -> None:
-        """Ask for the end of everything that runs; nothing further is sent."""
+        """Cancel everything that runs, and send nothing further."""
         for queue in self.queues.values():
             self.left -= len(queue)
             queue.clear()
-        for handle in list(self.busy.values()):
-            if handle is not None:
-                handle.cancel_goal_async()
+        for call in list(self.busy.values()):
+            call.cancel()
         if not self.busy:
             self.finished.set()
 
@@ -199,7 +174,7 @@ def play_task_goals(
         if not player.wait_for_bridge(SERVER_WAIT_S, stop):
             return False
         spinner.call_and_wait(player.begin, 5.0)
-        while not player.finished.wait(LOOK_S):
+        while not player.finished.wait(CHECK_PERIOD_S):
             if stop.is_set():
                 spinner.call_and_wait(player.cancel_all, 5.0)
                 player.finished.wait(CANCEL_WAIT_S)
@@ -218,9 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--domain-id", type=int, default=None)
     parser.add_argument("--until-stdin-closes", action="store_true")
     options = parser.parse_args(arguments)
-    stop = stop_on_signals()
-    if options.until_stdin_closes:
-        stop_with_parent(stop)
+    stop = stop_event(with_parent=options.until_stdin_closes)
     try:
         tasks, until_s = read_task_script(options.script)
         return 0 if play_task_goals(tasks, stop, until_s=until_s, domain_id=options.domain_id) else 1

@@ -1,6 +1,8 @@
-"""Run one robot driver as a ROS 2 node.
+"""Run one robot driver as a ROS 2 node, or several of one kind.
 
 timely_driver --kind sim --ros-args -r __ns:=/drone1 -p profile:=sim-drone -p skill_set:=drone -p autostart:=true
+
+With ``--robots`` each name is the namespace of a driver; each driver has a thread of its own.
 """
 
 from __future__ import annotations
@@ -9,12 +11,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from timely.core.child_process import stop_event
 from timely.core.errors import TimelyError
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.rclpy_utils import Spinner, isolated_context
 from timely_robots.ros.realtime import realtime_process
-from timely_robots.ros.shutdown import stop_on_signals, wait_for_stop
+from timely_robots.ros.spinner import Spinner, isolated_context
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,18 +25,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     at = argv.index("--ros-args") if "--ros-args" in argv else len(argv)
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(ROBOTS)}; or module:class")
+    parser.add_argument("--robots", nargs="+", default=[""], metavar="NAME", help="namespaces of the drivers")
     options = parser.parse_args(argv[:at])
     try:
         kind = robot_class(options.kind)
     except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
         return 2
-    stop = stop_on_signals()
+    stop = stop_event(with_parent=False)
     context = isolated_context(args=argv[at:])
-    spinner = Spinner(context, [DriverNode(kind(), context=context)], name="driver").start()
+    drivers = [DriverNode(kind(), namespace=name, context=context) for name in options.robots]
+    spinners = [
+        Spinner(context, [driver], name=f"{name} driver", owns_context=False).start()
+        for name, driver in zip(options.robots, drivers, strict=True)
+    ]
     with realtime_process():
-        wait_for_stop(stop, context)
-    return 0 if spinner.close() else 1
+        spinners[0].wait(stop)
+    ended = [spinner.close() for spinner in spinners]
+    context.try_shutdown()
+    return 0 if all(ended) else 1
 
 
 if __name__ == "__main__":

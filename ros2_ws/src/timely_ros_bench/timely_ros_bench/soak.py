@@ -24,7 +24,8 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.action import ActionClient
 from timely_interfaces.action import ExecuteTask
-from timely_robots.ros.rclpy_utils import Spinner, isolated_context, send_goal
+from timely_robots.ros.actions import ActionCall
+from timely_robots.ros.spinner import Spinner, isolated_context
 
 from timely.core.child_process import ChildProcesses
 from timely.core.errors import EngineFailed
@@ -176,17 +177,14 @@ class _Worker:
         goal = ExecuteTask.Goal(task=self._rng.choice(TASKS[robot]))
         self._open.add(robot)
 
-        def settled(future: Any) -> None:
-            outcome = future.result().result.outcome
+        def ended(response: Any) -> None:
+            outcome = response.result.outcome
             with self._lock:
                 self.tasks += 1
                 self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
             self._open.discard(robot)
 
-        def accepted(future: Any) -> None:
-            future.result().get_result_async().add_done_callback(settled)
-
-        self._spinner.call(lambda: send_goal(self._clients[robot], goal).add_done_callback(accepted))
+        self._spinner.call(ActionCall(self._clients[robot], goal, ended).send)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for status in message.status:

@@ -89,7 +89,7 @@ class ManagedNode(LifecycleNode):
         """Release everything, also of a node that was never shut down."""
         self.release()
         super().destroy_node()
-        # rclpy leaves it out; it holds the node, and so its DDS participant.
+        # rclpy leaves it to Python's collector, and with it the node and the DDS participant: see ``Spinner.close``.
         self._state_machine.destroy_when_not_in_use()
 
     def _configure_and_activate(self) -> None:

@@ -15,13 +15,8 @@ from rclpy.action import ActionClient
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import RobotState
-from timely_robots.ros.rclpy_utils import (
-    Spinner,
-    assumed_goal_handle,
-    isolated_context,
-    new_goal_id,
-    send_goal,
-)
+from timely_robots.ros.actions import ActionCall
+from timely_robots.ros.spinner import Spinner, isolated_context
 
 from timely.core.errors import EngineFailed
 from timely_ros_bench.faults.judge import Said
@@ -33,20 +28,22 @@ class Errand:
 
     robot: str
     plan: list[str]
-    goal_id: Any
-    result: Any = None
-    status: int = -1
-    handle: Any = None
+    call: ActionCall
 
     @property
     def task_id(self) -> str:
         """The bridge's name of it."""
-        return f"ros-{bytes(self.goal_id.uuid).hex()}"
+        return f"ros-{bytes(self.call.goal_id.uuid).hex()}"
 
     @property
     def ended(self) -> bool:
         """Its result is there."""
-        return self.result is not None
+        return self.call.response is not None
+
+    @property
+    def result(self) -> Any:
+        """The result of a task that has ended."""
+        return self.call.response.result
 
 
 class Observer:
@@ -102,35 +99,17 @@ class Observer:
 
     def send(self, name: str, task: str, plan: list[str]) -> Errand:
         """Send a task."""
-        errand = Errand(name, plan, new_goal_id())
-
-        def begin() -> None:
-            sent = send_goal(self._clients[name], ExecuteTask.Goal(task=task), None, errand.goal_id)
-            sent.add_done_callback(lambda future: self._follow(errand, future.result()))
-
-        self._spinner.call(begin)
-        return errand
-
-    def _follow(self, errand: Errand, handle: Any) -> None:
-        errand.handle = handle
-        handle.get_result_async().add_done_callback(lambda future: self._ended(errand, future))
-
-    @staticmethod
-    def _ended(errand: Errand, future: Any) -> None:
-        response = future.result()
-        if response is not None and not errand.ended:
-            errand.status, errand.result = int(response.status), response.result
+        call = ActionCall(self._clients[name], ExecuteTask.Goal(task=task))
+        self._spinner.call(call.send)
+        return Errand(name, plan, call)
 
     def insist(self, errand: Errand) -> None:
-        """Ask for the result by the goal's name: after a bridge was started again, or an answer was lost."""
-        self._spinner.call(
-            lambda: self._follow(errand, assumed_goal_handle(self._clients[errand.robot], errand.goal_id))
-        )
+        """Request the result by the goal's id: after a bridge was started again, or an answer was lost."""
+        self._spinner.call(errand.call.insist)
 
     def cancel(self, errand: Errand) -> None:
         """Cancel a task."""
-        if errand.handle is not None:
-            self._spinner.call(errand.handle.cancel_goal_async)
+        self._spinner.call(errand.call.cancel)
 
     def call(self, kind: Any, name: str, request: Any = None, timeout_s: float = 30.0) -> Any:
         """Call a service; raises EngineFailed without an answer."""

@@ -1,0 +1,261 @@
+"""What rclpy's actions lack: deferred results, goals without leaks or lost acceptances, cheap debug lines."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from action_msgs.msg import GoalStatus
+from rclpy.action import ActionClient, ActionServer, CancelResponse, GoalResponse
+from rclpy.action.client import ClientGoalHandle
+from rclpy.action.server import ServerGoalHandle
+from rclpy.logging import LoggingSeverity
+from rclpy.task import Future
+from unique_identifier_msgs.msg import UUID
+
+
+def mark_executing(handle: ServerGoalHandle) -> bool:
+    """Show a goal as executing although its result comes later, from elsewhere. True if that worked.
+
+    rclpy only offers a callback whose return value is the result, which would need a thread or a coroutine a goal.
+    Coroutines that wait are polled or never resumed, depending on the executor.
+    """
+    update = getattr(handle, "_update_state", None)
+    event = getattr(sys.modules[ActionServer.__module__], "GoalEvent", None)
+    if update is None or event is None or handle.status != GoalStatus.STATUS_ACCEPTED:
+        return False
+    update(event.EXECUTE)
+    return True
+
+
+def finish_goal(server: ActionServer, handle: ServerGoalHandle, state: str, result: Any) -> None:
+    """Give a goal its result: ``state`` is succeeded, aborted or canceled. On the executor's thread, once a goal."""
+
+    def settle(goal: ServerGoalHandle) -> Any:
+        if goal.is_active:
+            if state == "succeeded":
+                goal.succeed()
+            elif state == "canceled" and goal.is_cancel_requested:
+                goal.canceled()
+            else:
+                goal.abort()
+        return result
+
+    if handle.status == GoalStatus.STATUS_ACCEPTED:
+        handle.execute(settle)
+    else:
+        server.notify_execute(handle, settle)
+
+
+def send_goal(
+    client: ActionClient,
+    goal: Any,
+    feedback: Callable[[Any], None] | None = None,
+    goal_id: UUID | None = None,
+) -> Future:
+    """``client.send_goal_async`` without its leak, and from any thread.
+
+    rclpy 9.1 makes two futures a goal and forgets the first, which stays in the list that the executor walks through
+    at every event: memory and time grow with every goal ever sent. It also stores the second one where an answer that
+    the executor's thread takes meanwhile misses it; here both happen under the client's own lock.
+    """
+    goal_id = goal_id if goal_id is not None else new_goal_id()
+    if not all(hasattr(client, name) for name in _INSIDE_OF_CLIENT):
+        return client.send_goal_async(goal, feedback_callback=feedback, goal_uuid=goal_id)
+    request = client._action_type.Impl.SendGoalService.Request(goal_id=goal_id, goal=goal)
+    future = Future()
+    with client._lock:
+        if feedback is not None:
+            client._feedback_callbacks[bytes(goal_id.uuid)] = feedback
+        number = client._client_handle.send_goal_request(request)
+        client._pending_goal_requests[number] = future
+        client._goal_sequence_number_to_goal_id[number] = goal_id
+        future.add_done_callback(client._remove_pending_goal_request)
+        client.add_future(future)
+    return future
+
+
+_INSIDE_OF_CLIENT = (
+    "_lock",
+    "_client_handle",
+    "_feedback_callbacks",
+    "_pending_goal_requests",
+    "_goal_sequence_number_to_goal_id",
+    "_remove_pending_goal_request",
+)
+
+
+def new_goal_id() -> UUID:
+    """A random name for a goal."""
+    return UUID(uuid=list(uuid.uuid4().bytes))
+
+
+def assumed_goal_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle:
+    """A handle of a goal whose acceptance never came.
+
+    During discovery the server may know the client's requests before it knows where to send responses. It then accepts
+    the goal, and its answer is lost. A request for the result by name works all the same, and shows whether the goal
+    exists.
+    """
+    return ClientGoalHandle(client, goal_id, client._action_type.Impl.SendGoalService.Response(accepted=True))
+
+
+UNANSWERED_S = 2.0
+"""The result of a goal that was not accepted for so long is requested by the goal's id."""
+
+
+class ActionCall:
+    """One goal from the client's side: sent, perhaps cancelled, with its response. On the executor's thread.
+
+    Args:
+        on_response: gets the response, with ``status`` and ``result``, once; None if the server rejected the goal.
+    """
+
+    def __init__(
+        self,
+        client: ActionClient,
+        goal: Any,
+        on_response: Callable[[Any], None] = lambda response: None,
+        feedback: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.goal_id = new_goal_id()
+        self.handle: ClientGoalHandle | None = None
+        self.response: Any = None
+        self._client, self._goal, self._feedback, self._on_response = client, goal, feedback, on_response
+        self._sent_s = math.inf
+
+    @property
+    def unanswered(self) -> bool:
+        """The acceptance is late; it may be lost."""
+        return self.handle is None and time.monotonic() - self._sent_s > UNANSWERED_S
+
+    def send(self) -> None:
+        """Send the goal, once."""
+        self._sent_s = time.monotonic()
+        sent = send_goal(self._client, self._goal, self._feedback, self.goal_id)
+        sent.add_done_callback(lambda future: self._accepted(future.result()))
+
+    def insist(self) -> None:
+        """Request the result by the goal's id: an answer was lost, or the server was started again."""
+        self._follow(assumed_goal_handle(self._client, self.goal_id))
+
+    def cancel(self) -> None:
+        """Cancel the goal, if it was accepted."""
+        if self.handle is not None:
+            self.handle.cancel_goal_async()
+
+    def _accepted(self, handle: Any) -> None:
+        if self.handle is not None:
+            return
+        if handle is None or not handle.accepted:
+            self._on_response(None)
+        else:
+            self._follow(handle)
+
+    def _follow(self, handle: ClientGoalHandle) -> None:
+        self.handle = handle
+        handle.get_result_async().add_done_callback(lambda future: self._ended(future.result()))
+
+    def _ended(self, response: Any) -> None:
+        if response is not None and self.response is None:
+            self.response = response
+            self._on_response(response)
+
+
+class EagerActionServer(ActionServer):
+    """An action server that hands a goal over when it is taken from the middleware.
+
+    rclpy first puts it back into the executor's queue, writes two debug lines and asks ``goal_callback``. That takes up
+    to a millisecond in a busy process. ``on_goal`` gets the very object that ``handle.request``
+    is later, or never, if rclpy refuses the goal; it must not raise.
+    """
+
+    def __init__(
+        self,
+        node: Any,
+        action_type: Any,
+        name: str,
+        *,
+        on_goal: Callable[[Any], None],
+        on_accepted: Callable[[ServerGoalHandle], None],
+        on_cancel: Callable[[ServerGoalHandle], CancelResponse],
+        result_timeout: int,
+    ) -> None:
+        self._hand_over = on_goal
+        super().__init__(
+            node,
+            action_type,
+            name,
+            execute_callback=lambda handle: action_type.Result(),
+            goal_callback=lambda goal: GoalResponse.ACCEPT,
+            handle_accepted_callback=on_accepted,
+            cancel_callback=on_cancel,
+            result_timeout=result_timeout,
+        )
+        without_debug_lines(self)
+
+    def take_data(self) -> Any:
+        """See ``rclpy.waitable.Waitable``."""
+        data = super().take_data()
+        if "goal" in data:
+            self._hand_over(data["goal"][1].goal)
+        return data
+
+
+class _Terse:
+    """A logger whose debug lines cost nothing unless somebody reads them."""
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
+
+    def debug(self, message: str, **options: Any) -> bool:
+        """As the logger's."""
+        if not self._logger.is_enabled_for(LoggingSeverity.DEBUG):
+            return False
+        return bool(self._logger.debug(message, **options))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._logger, name)
+
+
+def without_debug_lines(action: ActionServer | ActionClient) -> None:
+    """Spare an action server or client the price of debug lines.
+
+    For each of them, read or not, rclpy looks up its caller's source file on the disk: 0.1 to 0.3 ms, several times a
+    goal.
+    """
+    if hasattr(action, "_logger"):
+        action._logger = _Terse(action._logger)
+
+
+def cheap_goal_names() -> None:
+    """Make goal ids print as plain hexadecimal, in the whole process.
+
+    rclpy formats them for its debug lines whether or not anybody reads those, and numpy takes 0.1 ms to write out
+    sixteen bytes: several times a goal.
+    """
+    UUID.__repr__ = lambda goal_id: bytes(goal_id.uuid).hex()
+    bare: property = UUID.uuid
+    if bare.fget is not None and not getattr(bare.fget, "cheap", False):
+        read = bare.fget
+
+        def cheap(goal_id: UUID) -> Any:
+            return read(goal_id).view(_Hexadecimal)
+
+        cheap.cheap = True  # type: ignore[attr-defined]
+        UUID.uuid = property(cheap, bare.fset)
+
+
+class _Hexadecimal(np.ndarray):
+    """Bytes that print as plain hexadecimal."""
+
+    def __str__(self) -> str:
+        return self.tobytes().hex()
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)

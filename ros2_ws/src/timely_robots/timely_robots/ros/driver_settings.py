@@ -1,0 +1,72 @@
+"""The parameters of a driver: declared with ranges, the robot's own settings among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.lifecycle import LifecycleNode
+
+from timely_robots.driver_store import DriverStore, store_path
+from timely_robots.robot import Robot
+from timely_robots.ros.rclpy_utils import describe_parameter
+
+STATE_DIR_VARIABLE = "TIMELY_STATE_DIR"
+DEFAULT_STATE_DIR = "~/.local/state/timely"
+
+
+def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
+    """Declare all parameters, and keep the robot's settings equal to those that have their names."""
+    declare: Callable[..., Any] = node.declare_parameter
+
+    def number(name: str, default: float, text: str, low: float, high: float) -> None:
+        declare(name, default, describe_parameter(text, low=low, high=high))
+
+    declare("profile", "", describe_parameter("robot profile: a name or a YAML file", read_only=True))
+    declare("skill_set", "", describe_parameter("plan language of goals without one", read_only=True))
+    number("state_period_s", 0.5, "between two states [s]", 0.05, 2.0)
+    number("progress_period_s", 0.5, "least time between two progress reports [s]", 0.05, 60.0)
+    number("task_silence_s", 3.0, "a task without a message for so long is orphaned [s]", 0.2, 3600.0)
+    number("queue_limit", 64, "most segments that wait", 1, 10_000)
+    number("connect_timeout_s", 10.0, "deadline of connecting to the robot [s]", 0.1, 300.0)
+    declare(
+        "state_dir",
+        "",
+        describe_parameter(
+            f"folder of stop latch, begun tasks and lease epoch; empty: ${STATE_DIR_VARIABLE} or "
+            f"{DEFAULT_STATE_DIR}, in memory for simulated robots",
+            read_only=True,
+        ),
+    )
+    number("lease_lapse_s", 3.0, "a lease without renewal for so long lapses [s]", 0.2, 3600.0)
+    number("proximity_stop_m", 0.0, "no motion with an obstacle nearer than this [m]; 0: no gate", 0.0, 100.0)
+    number("proximity_slow_m", 0.0, "slower motion with an obstacle nearer than this [m]", 0.0, 100.0)
+    number("confirm_timeout_s", 30.0, "longest wait for an operator's confirmation [s]", 0.1, 3600.0)
+    for setting in robot.SETTINGS:
+        descriptor = describe_parameter(
+            setting.text, read_only=setting.fixed, low=setting.low, high=setting.high
+        )
+        declare(setting.name, robot.settings[setting.name], descriptor)
+
+    def copy_settings(parameters: list[Any]) -> None:
+        for parameter in parameters:
+            if parameter.name in robot.settings:
+                value = parameter.value
+                plain = isinstance(value, (bool, int, float, str))
+                robot.settings[parameter.name] = value if plain else list(value)
+
+    copy_settings([node.get_parameter(name) for name in robot.settings])
+    node.add_post_set_parameters_callback(copy_settings)
+
+
+def driver_store(node: LifecycleNode, robot: Robot) -> DriverStore:
+    """The driver's memory: on the disk for a robot that moves, or where ``state_dir`` names a folder.
+
+    Raises:
+        InvalidInput: the folder cannot be used, or a file in it is damaged.
+    """
+    folder = str(node.get_parameter("state_dir").value)
+    if not folder and not robot.simulated:
+        folder = os.environ.get(STATE_DIR_VARIABLE, DEFAULT_STATE_DIR)
+    return DriverStore(store_path(folder, node.get_namespace()) if folder else None)

@@ -1,0 +1,169 @@
+"""A driver's safety over ROS 2: stop, reset, lease, confirmation and the distance to obstacles.
+
+``~/stop`` has a node, an executor and a thread of its own, so that nothing else can delay it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import rclpy
+from rclpy.lifecycle import LifecycleNode
+from std_msgs.msg import Float32
+from std_srvs.srv import Trigger
+from timely_interfaces.msg import Lease as LeaseMessage
+from timely_interfaces.srv import AcquireLease, ConfirmSkill
+
+from timely.core.errors import InvalidInput
+from timely_robots.error_codes import ErrorCode
+from timely_robots.execution import SegmentExecutor
+from timely_robots.robot import Robot
+from timely_robots.ros.spinner import Spinner
+from timely_robots.safety import SafetyGuard
+from timely_robots.segments import SegmentResult
+
+ANSWER_S = 0.5
+"""A stop that has not returned after so long is answered as unknown."""
+
+
+class SafetyServices:
+    """Services ``~/stop``, ``~/reset``, ``~/acquire_lease``, ``~/confirm``; topics ``lease`` and ``proximity``.
+
+    A stop is a success when the robot was commanded to halt and the stop is latched. Each call runs on a fresh thread.
+    So a vendor call that hangs in one stop delays neither its answer nor the next stop.
+
+    Args:
+        executor: the segment executor now; None while the driver is inactive.
+        connected: the robot is connected, so it can be halted.
+        changed: is called on the node's executor when the driver's state has changed.
+    """
+
+    def __init__(
+        self,
+        node: LifecycleNode,
+        robot: Robot,
+        guard: SafetyGuard,
+        *,
+        executor: Callable[[], SegmentExecutor | None],
+        connected: Callable[[], bool],
+        changed: Callable[[], None],
+    ) -> None:
+        self._node, self._robot, self._guard = node, robot, guard
+        self._executor, self._connected, self._changed = executor, connected, changed
+        self._halted = False
+        node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
+        node.create_subscription(Float32, "proximity", self._on_proximity, 10)
+        node.create_service(Trigger, "~/reset", self._on_reset)
+        node.create_service(AcquireLease, "~/acquire_lease", self._on_acquire_lease)
+        node.create_service(ConfirmSkill, "~/confirm", self._on_confirm)
+        name, namespace = node.get_name(), node.get_namespace()
+        stop_node = rclpy.create_node(
+            f"{name}_stop", namespace=namespace, context=node.context, start_parameter_services=False
+        )
+        stop_node.create_service(Trigger, f"{name}/stop", self._on_stop)
+        self._spinner = Spinner(node.context, [stop_node], name=f"{namespace} stop", owns_context=False)
+        self._spinner.start()
+
+    def close(self) -> None:
+        """End the service ``~/stop``."""
+        self._spinner.close()
+
+    @property
+    def halted(self) -> bool:
+        """The stop is latched, and the robot's halt has returned since."""
+        return self._halted and self._guard.store.stop_reason is not None
+
+    def halt_if_stopped(self) -> None:
+        """Halt a robot that was stopped in an earlier life of its driver."""
+        if self._guard.store.stop_reason is not None:
+            self._robot.halt()
+            self._halted = True
+
+    def stop(self) -> None:
+        """Halt the robot and latch the stop; from any thread. Raises an exception if it is not certain that it did."""
+        executor, reason, store = self._executor(), "~/stop was called", self._guard.store
+        self._halted = False
+        if executor is not None:
+            executor.stop(reason)
+        else:
+            if self._connected():
+                self._robot.halt()
+            store.set_stop(reason)
+            store.save()
+        self._halted = True
+        if (ros_executor := self._node.executor) is not None:
+            ros_executor.create_task(self._changed)
+
+    def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        problems: list[str] = []
+
+        def stop() -> None:
+            try:
+                self.stop()
+            except Exception as error:  # every failure must reach the caller as one
+                problems.append(str(error) or type(error).__name__)
+
+        thread = threading.Thread(target=stop, name="stop", daemon=True)
+        thread.start()
+        thread.join(ANSWER_S)
+        if thread.is_alive():
+            problems.append(f"the robot's halt did not return within {ANSWER_S:g} s")
+        response.success = not problems
+        response.message = f"unknown: {problems[0]}" if problems else "halted; call ~/reset to go on"
+        return response
+
+    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        try:
+            self._guard.store.clear_stop()
+        except InvalidInput as error:
+            response.message = str(error)
+        else:
+            self._halted = False
+            response.success = True
+            response.message = "ready" if self._executor() is not None else "the driver is not active"
+        self._changed()
+        return response
+
+    def _on_acquire_lease(
+        self, request: AcquireLease.Request, response: AcquireLease.Response
+    ) -> AcquireLease.Response:
+        lease = self._guard.lease
+        try:
+            epoch = lease.acquire(request.owner, time.monotonic(), take_over=request.take_over)
+        except InvalidInput as error:
+            epoch, response.message = None, str(error)
+        response.granted = epoch is not None
+        response.epoch = epoch or 0
+        response.owner = lease.state(time.monotonic()).owner
+        response.lapse_s = lease.lapse_s
+        if epoch is None and not response.message:
+            response.message = f"the lease is of {response.owner!r}" if request.owner else "owner is empty"
+        if epoch is not None and (executor := self._executor()) is not None:
+            # A new lease ends the tasks of earlier owners.
+            executor.end_tasks(
+                lambda order: not lease.permits(order.owner, order.epoch, time.monotonic()),
+                SegmentResult("cancelled", ErrorCode.NOT_OWNER, "another client acquired the lease"),
+            )
+        self._changed()
+        return response
+
+    def _on_lease(self, message: LeaseMessage) -> None:
+        self._guard.lease.renew(message.owner, message.epoch, time.monotonic(), release=message.released)
+
+    def _on_proximity(self, message: Any) -> None:
+        gate, now_s = self._guard.proximity, time.monotonic()
+        gate.observe(float(message.data), now_s)
+        self._robot.speed_share = gate.speed_share
+        if (problem := gate.problem(now_s)) and (executor := self._executor()) is not None:
+            executor.interrupt(ErrorCode.OBSTACLE, problem)
+
+    def _on_confirm(
+        self, request: ConfirmSkill.Request, response: ConfirmSkill.Response
+    ) -> ConfirmSkill.Response:
+        answer = self._guard.confirmation.answer
+        response.success = answer(request.task_id, request.segment, request.call, request.allow)
+        response.message = "" if response.success else "this call does not wait for a confirmation"
+        return response

@@ -1,0 +1,218 @@
+"""The parts of ``timely bench ros``, each in a process of its own: server, drivers, bridge, robot programs.
+
+All write the times of segments on Linux's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import rclpy
+from rclpy.action import ActionClient
+from timely_bridge.fleet import Fleet, fleet_of
+from timely_bridge.node import BridgeNode
+from timely_interfaces.action import ExecuteTask
+from timely_robots.registry import robot_class
+from timely_robots.ros.actions import ActionCall
+from timely_robots.ros.driver_node import DriverNode
+from timely_robots.ros.realtime import realtime_process
+from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.segments import SegmentOrder
+
+from timely.core.child_process import START_S, stop_event
+from timely.core.cpu_latency import PARAMETER
+from timely.core.errors import EngineFailed, TimelyError
+from timely.core.files import write_file
+from timely.engines.base import GenerationRequest, SegmentReady
+from timely.engines.scripted import ScriptedEngine, ScriptedSegment
+from timely.server.app import create_app
+from timely.server.server_thread import ServerThread
+
+ROLES = ("server", "drivers", "bridge", "clients")
+TASK = "wait"
+SHORTEST_S, LONGEST_S = 1.5, 3.0
+"""Bounds of the segments' execution times; the mean is 2.25 s.
+
+TimelyLLM's workloads have means of 1.7, 1.7 and 2.3 s, as ``lrtrace`` composes them. Here every robot is always busy.
+"""
+
+TOKENS = (3, 7)
+"""Bounds of the segments' lengths, tokens; TimelyLLM's mean is 5."""
+
+Times = dict[str, float]
+"""``task/segment`` -> seconds on the monotonic clock."""
+
+
+def _run_server(folder: Path, segments: int, seed: int) -> None:
+    rng = random.Random(seed)
+    closed: Times = {}
+
+    class RecordingEngine(ScriptedEngine):
+        """Records when each segment was closed."""
+
+        async def generate(self, request: GenerationRequest) -> Any:
+            async for event in super().generate(request):
+                if isinstance(event, SegmentReady):
+                    closed[f"{event.task_id}/{event.index}"] = event.ready_s
+                yield event
+
+    def planner(request: GenerationRequest) -> list[ScriptedSegment]:
+        parts = [
+            (round(rng.uniform(SHORTEST_S, LONGEST_S), 2), rng.randint(*TOKENS)) for _ in range(segments)
+        ]
+        return [ScriptedSegment(f"d({seconds});", seconds, tokens) for seconds, tokens in parts]
+
+    stop = stop_event()
+    with ServerThread(create_app(RecordingEngine(planner=planner, token_s=0.01))) as server:
+        write_file(folder / "server.url", server.url)
+        stop.wait()
+    write_file(folder / "closed.json", json.dumps(closed))
+
+
+def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
+    entries = {
+        _name(index): {
+            "profile": "sim-drone",
+            "skill_set": "drone",
+            "parameters": {"times": "expected", "seed": seed + index},
+        }
+        for index in range(robots)
+    }
+    return fleet_of({"server_url": (folder / "server.url").read_text(), "robots": entries})
+
+
+def _run_drivers(folder: Path, robots: int, seed: int) -> None:
+    received: Times = {}
+
+    def note(order: SegmentOrder, when_s: float) -> None:
+        received[f"{order.task_id}/{order.index}"] = when_s
+
+    def make(context: Any) -> list[Any]:
+        fleet = _fleet(folder, robots, seed)
+        drivers = [
+            DriverNode(
+                robot_class(robot.driver)(),
+                namespace=robot.name,
+                context=context,
+                overrides=fleet.driver_parameters(robot),
+            )
+            for robot in fleet.robots
+        ]
+        for driver in drivers:
+            driver.on_order = note
+        return drivers
+
+    _spin(make, folder / "drivers.ready")
+    write_file(folder / "received.json", json.dumps(received))
+
+
+def _run_bridge(folder: Path, robots: int, seed: int, wake_latency_us: int) -> None:
+    def make(context: Any) -> list[Any]:
+        parameters = _fleet(folder, robots, seed).bridge_parameters()
+        return [BridgeNode(context=context, overrides={**parameters, PARAMETER: wake_latency_us})]
+
+    _spin(make, folder / "bridge.ready", lambda nodes: nodes[0].drivers_alive == robots)
+
+
+def _spin(
+    make: Callable[[Any], list[Any]], ready: Path, complete: Callable[[list[Any]], bool] = lambda nodes: True
+) -> None:
+    """Start nodes, say so when they are ``complete``, and end them when told to."""
+    stop = stop_event()
+    context = isolated_context()
+    nodes = make(context)
+    for node in nodes:
+        node.trigger_configure()
+        node.trigger_activate()
+    spinner = Spinner(context, nodes, name="bench").start()
+    try:
+        with realtime_process():
+            deadline = time.monotonic() + START_S
+            while not complete(nodes):
+                if stop.wait(0.05) or time.monotonic() > deadline:
+                    raise EngineFailed("not every driver appeared")
+            write_file(ready, "yes")
+            stop.wait()
+    finally:
+        spinner.close()
+
+
+def _run_clients(robots: int, segments: int, seed: int) -> None:
+    rng = random.Random(seed)
+    context = isolated_context()
+    node = rclpy.create_node("bench", context=context)
+    clients = [ActionClient(node, ExecuteTask, f"/{_name(index)}/execute_task") for index in range(robots)]
+    outcomes: list[str] = []
+    all_ended = threading.Event()
+
+    def ended(response: Any) -> None:
+        result = response.result
+        outcomes.append(
+            result.outcome if not result.error_code else f"{result.error_code} {result.error_msg}"
+        )
+        if len(outcomes) == robots:
+            all_ended.set()
+
+    stop = stop_event()
+    spinner = Spinner(context, [node], name="bench").start()
+    try:
+        deadline_s = time.monotonic() + START_S
+        while not all(client.server_is_ready() for client in clients):
+            if stop.wait(0.05) or time.monotonic() > deadline_s:
+                raise EngineFailed("the bridge's actions did not appear")
+        calls = [ActionCall(client, ExecuteTask.Goal(task=TASK), ended) for client in clients]
+        for call in calls:
+            spinner.call(call.send)
+            stop.wait(rng.uniform(0.0, 2.0 * LONGEST_S / robots))
+        deadline_s = time.monotonic() + START_S + segments * LONGEST_S * 2.0
+        while not all_ended.wait(0.2):
+            if stop.is_set() or time.monotonic() > deadline_s:
+                raise EngineFailed(f"{len(outcomes)} of {robots} tasks ended")
+            for call in calls:
+                # An acceptance can get lost while bridge and clients are still finding each other.
+                if call.unanswered:
+                    spinner.call(call.insist)
+    finally:
+        spinner.close()
+    bad = [outcome for outcome in outcomes if outcome != "complete"]
+    if bad:
+        raise EngineFailed(f"{len(bad)} of {robots} tasks failed, one with: {bad[0]}")
+
+
+def _name(index: int) -> str:
+    return f"drone{index}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one part until it is stopped; 0, or 1 if it failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--role", choices=ROLES, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    for name in ("robots", "segments", "seed", "wake-latency-us"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    options = parser.parse_args(arguments)
+    try:
+        if options.role == "server":
+            _run_server(options.folder, options.segments, options.seed)
+        elif options.role == "drivers":
+            _run_drivers(options.folder, options.robots, options.seed)
+        elif options.role == "bridge":
+            _run_bridge(options.folder, options.robots, options.seed, options.wake_latency_us)
+        else:
+            _run_clients(options.robots, options.segments, options.seed)
+    except TimelyError as error:
+        sys.stderr.write(f"bench ros: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
