@@ -10,13 +10,14 @@ from typing import Any
 import rclpy
 from rclpy.action import ActionClient
 from rclpy.qos import QoSProfile
-from timely_robots.ros.actions import ActionCall
+from timely_robots.ros.actions import ActionCall, assumed_goal_handle, new_goal_id
 from timely_robots.ros.rclpy_utils import LATCHED
 from timely_robots.ros.spinner import Spinner, isolated_context
 
 LIMIT_S = 20.0
 """Longest wait for anything; a healthy run needs a fraction of a second."""
 
+PROBE_S = 0.1
 AT_ONCE_S = 2.0
 """What is at once in a test: a shared machine stands still for a second now and then; benchmarks have the timings."""
 
@@ -100,8 +101,30 @@ class Program:
             client = self.spinner.call_and_wait(lambda: ActionClient(self.node, action, name), LIMIT_S)
             self._clients[name] = client
             self.spinner.executor.wake()
+            eventually(client.server_is_ready, f"nobody serves {name}")
+            self._wait_until_known(client, name)
         eventually(client.server_is_ready, f"nobody serves {name}")
         return Goal(self, client, action.Goal(**fields))
+
+    def _wait_until_known(self, client: ActionClient, name: str) -> None:
+        """Return when the server knows where to send responses: else the acceptance of the first goal may be lost.
+
+        The result of a goal that does not exist is answered at once.
+        """
+        answered = threading.Event()
+        requests: list[Any] = []
+
+        def probe() -> None:
+            request = assumed_goal_handle(client, new_goal_id()).get_result_async()
+            request.add_done_callback(lambda done: done.cancelled() or answered.set())
+            requests.append(request)
+
+        deadline = time.monotonic() + LIMIT_S
+        while not answered.is_set():
+            assert time.monotonic() < deadline, f"{name} answers nothing"
+            self.spinner.call(probe)
+            answered.wait(PROBE_S)
+        self.spinner.call_and_wait(lambda: [one.cancel() for one in requests if not one.done()], LIMIT_S)
 
     def listen(self, kind: Any, topic: str, *, latched: bool = False) -> list[Any]:
         """All messages of a topic from now on."""
