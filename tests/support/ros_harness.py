@@ -96,15 +96,20 @@ class Program:
 
     def send(self, action: Any, name: str, **fields: Any) -> Goal:
         """Send a goal, once its server is there."""
+        client = self.client(action, name)
+        eventually(client.server_is_ready, f"no server of {name}")
+        return Goal(self, client, action.Goal(**fields))
+
+    def client(self, action: Any, name: str) -> ActionClient:
+        """The client of an action, once its server is there and knows it."""
         client = self._clients.get(name)
         if client is None:
             client = self.spinner.call_and_wait(lambda: ActionClient(self.node, action, name), LIMIT_S)
             self._clients[name] = client
             self.spinner.executor.wake()
-            eventually(client.server_is_ready, f"nobody serves {name}")
+            eventually(client.server_is_ready, f"no server of {name}")
             self._wait_until_known(client, name)
-        eventually(client.server_is_ready, f"nobody serves {name}")
-        return Goal(self, client, action.Goal(**fields))
+        return client
 
     def _wait_until_known(self, client: ActionClient, name: str) -> None:
         """Return when the server knows where to send responses: else the acceptance of the first goal may be lost.
@@ -140,7 +145,7 @@ class Program:
         """Call a service, once it is there."""
         client = self.spinner.call_and_wait(lambda: self.node.create_client(kind, name), LIMIT_S)
         self.spinner.executor.wake()
-        eventually(client.service_is_ready, f"nobody offers {name}")
+        eventually(client.service_is_ready, f"no service {name}")
         answer: list[Any] = []
 
         def ask() -> None:

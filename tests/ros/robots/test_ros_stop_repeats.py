@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from ros_harness import LIMIT_S, eventually
+from timely_robots.clock import ManualRobotClock
 from timely_robots.indy7.link import Indy7Link
-from timely_robots.tello.link import TelloLink
+from timely_robots.tello.link import HALT_BURST, HALT_BURST_S, TelloLink
 
 from timely.core.clock import SystemClock
 
@@ -50,6 +51,20 @@ def link_of() -> Iterator[Any]:
 
     yield make
     for link in links:
+        link.close()
+
+
+def test_a_tellos_stop_is_sent_several_times_at_once() -> None:
+    clock, drone = ManualRobotClock(), Drone(10**9)
+    link = TelloLink(drone, clock)
+    try:
+        link.halt()
+        assert drone.sent == ["stop"]
+        for copies in range(1, HALT_BURST + 1):
+            assert clock.until_waiting(2)
+            clock.advance(HALT_BURST_S)
+            eventually(lambda copies=copies: drone.sent.count("stop") == 1 + copies)  # type: ignore[misc]
+    finally:
         link.close()
 
 

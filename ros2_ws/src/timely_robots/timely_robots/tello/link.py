@@ -28,6 +28,8 @@ KEEP_ALIVE_S = 5.0
 STATE_SILENCE_S = 3.0
 """The state comes ten times a second; without it for so long the drone is out of reach."""
 REVIVE_S = 2.0
+HALT_BURST, HALT_BURST_S = 3, 0.01
+"""Copies of a stop, and the time between two. Of four stops on a link that loses a fifth, one arrives in 99.8%."""
 HALT_AGAIN_S = 0.1
 HALT_FAULT_S = 3.0
 """A drone that was not observed at rest so long after a stop has a fault. The stop is repeated all the same."""
@@ -125,8 +127,15 @@ class TelloLink:
 
     def halt(self) -> None:
         """Hover now; repeated until the drone is observed at rest, without end. Returns at once, from any thread."""
-        self._halting = (self._clock.now(), self._state.packets)
+        self._halting = halting = (self._clock.now(), self._state.packets)
         self.send("stop")
+        threading.Thread(target=self._send_copies, args=(halting,), name="tello stop", daemon=True).start()
+
+    def _send_copies(self, halting: tuple[float, int]) -> None:
+        for _ in range(HALT_BURST):
+            if self._clock.wait(self._closing, HALT_BURST_S) or self._halting is not halting:
+                return
+            self.send("stop")
 
     def end_halt(self) -> None:
         """Repeat the stop no more: for the landing at the end."""
