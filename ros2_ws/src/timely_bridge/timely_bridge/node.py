@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from concurrent.futures import Future
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -14,13 +15,15 @@ from timely_robots.ros.lifecycle import ManagedNode
 
 from timely.client import AsyncTimelyClient
 from timely.core.clock import Clock, SystemClock
-from timely.core.errors import InvalidInput
+from timely.core.errors import EngineFailed, InvalidInput, Overloaded, TimelyError
 from timely_bridge.diagnostics import robot_status, server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
 from timely_bridge.error_codes import TaskEnded
 from timely_bridge.fleet_stop import FleetStop
+from timely_bridge.goal_journal import GoalJournal
 from timely_bridge.interfaces import ClientFactory
 from timely_bridge.loop_thread import LoopThread
+from timely_bridge.outcome import TaskEnd
 from timely_bridge.robot_server import Connection, RobotServer
 from timely_bridge.server_health import ServerHealth
 from timely_bridge.server_stop import ServerStop
@@ -28,6 +31,7 @@ from timely_bridge.settings import BridgeSettings, declare_parameters, read_para
 from timely_bridge.stop_latch import StopLatch
 
 CLOSE_S = 5.0
+CANCEL_RETRY_S = 1.0
 TASK_PERIOD_S = 1.0
 """How often the task in execution is published again, so that its driver knows that it lives."""
 
@@ -67,9 +71,10 @@ class BridgeNode(ManagedNode):
         self._loop: LoopThread | None = None
         self._client: Any = None
         self._health: ServerHealth | None = None
-        self._server_tasks: list[asyncio.Task[None]] = []
+        self._server_tasks: list[asyncio.Task[None] | Future[None]] = []
         self._robots: dict[str, RobotServer] = {}
         self._active = False
+        self._journal = GoalJournal()
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
         declare_parameters(self)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -82,6 +87,7 @@ class BridgeNode(ManagedNode):
         """Read the parameters, connect to the server, and offer the actions, which refuse goals until activation."""
         try:
             self._settings = settings = read_parameters(self)
+            self._journal = journal = GoalJournal(settings.state_folder)
         except InvalidInput as error:
             self.get_logger().error(f"cannot configure: {error}")
             return TransitionCallbackReturn.FAILURE
@@ -93,6 +99,7 @@ class BridgeNode(ManagedNode):
             self._client,
             self._system_clock,
             owner=f"{self.get_name()}-{secrets.token_hex(8)}",
+            journal=journal,
             admit=self._admit,
             on_task=lambda: self.cpu_latency.want(True),
         )
@@ -100,6 +107,7 @@ class BridgeNode(ManagedNode):
         self.fleet_stop.set_robots(settings.robots, settings.driver_silence_s, latch)
         for entry in settings.robots:
             self._robots[entry.name] = RobotServer(self, entry, connection)
+        self._server_tasks.append(loop.submit(self._end_unfinished_goals(journal)))
         self.begin_work(
             {
                 self._publish_diagnostics: 1.0,
@@ -166,6 +174,7 @@ class BridgeNode(ManagedNode):
         self._robots = {}
         if loop is not None and not loop.close(CLOSE_S):
             self.get_logger().error("the bridge's loop did not end in time")
+        self._journal.close()
 
     async def _connect(self, settings: BridgeSettings) -> tuple[Any, ServerHealth]:
         client = self._client_factory(settings.server_url)
@@ -176,6 +185,36 @@ class BridgeNode(ManagedNode):
             follower = ServerStop(client, self.fleet_stop, [robot.name for robot in settings.robots])
             self._server_tasks.append(loop.create_task(follower.run(), name="server stop"))
         return client, health
+
+    async def _end_unfinished_goals(self, journal: GoalJournal) -> None:
+        """End the goals of an earlier life of the bridge: their plans at the server, then for all who follow them.
+
+        The drivers end their segments, because this life of the bridge has another lease.
+        """
+        end = TaskEnd(
+            "failed",
+            int(ErrorCode.BRIDGE_INACTIVE),
+            "the bridge ended during the task, and was started again",
+        )
+        for name, goal in list(journal.unfinished.items()):
+            for task_id, token in goal.tokens.items():
+                if (robot := self._robots.get(goal.robot)) is not None:
+                    robot.publisher.ended(task_id, end)
+                await self._cancel_at_server(task_id, token)
+            self.get_logger().warning(f"{goal.robot}: {name} of an earlier start of the bridge was ended")
+            journal.end(name)
+
+    async def _cancel_at_server(self, task_id: str, token: str) -> None:
+        """Cancel a task; repeated while the server cannot be reached."""
+        while True:
+            try:
+                await self._client.cancel(task_id, token=token or None)
+            except (EngineFailed, Overloaded):
+                await asyncio.sleep(CANCEL_RETRY_S)
+            except TimelyError:
+                return  # the server knows the task no more, or has ended it
+            else:
+                return
 
     async def _disconnect(self) -> None:
         for task in self._server_tasks:

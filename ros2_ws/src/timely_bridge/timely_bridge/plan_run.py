@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import secrets
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -91,6 +92,8 @@ class PlanRun:
     replaces: Replan | None = None
     claim: Claim | None = None
     timeline: Timeline = field(default_factory=Timeline)
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    """The server's token of the task; a replacing plan has its own once the server has accepted it."""
     submitted: bool = False
     """The server may have the task."""
     over: bool = False
@@ -129,8 +132,7 @@ class PlanRun:
         if scene is None and self.replaces is not None:
             scene = self.replaces.scene
         executed = "".join(self.timeline.executed)[-MAX_EXECUTED_CHARS:]
-        token = self._stream.token if self._stream is not None else None
-        return Replan(self.task_id, reason[:MAX_REASON_CHARS], scene, token, executed or None)
+        return Replan(self.task_id, reason[:MAX_REASON_CHARS], scene, self.token, executed or None)
 
     @property
     def executing(self) -> int:
@@ -195,6 +197,7 @@ class PlanRun:
         async with asyncio.timeout(self.context.deadlines.submit_s):
             stream = await self._submit()
         self._stream = self._reports.stream = stream
+        self.token = stream.token or self.token
         executions: set[asyncio.Task[None]] = set()
         # One task reads and sends: the first of several segments is at its driver before the second is looked at.
         reading = asyncio.create_task(self._read(stream, executions), name=f"segments {self.task_id}")
@@ -249,6 +252,7 @@ class PlanRun:
                 urgency=goal.urgency,
                 deadline_s=self.context.deadlines.task_s,
                 id=self.task_id,
+                report_token=self.token,
             )
         return stream
 

@@ -22,6 +22,7 @@ from timely.core.clock import Clock
 from timely.core.errors import TimelyError
 from timely_bridge.driver_port import DriverPort
 from timely_bridge.error_codes import TaskEnded, ros_code_name, ros_code_of
+from timely_bridge.goal_journal import GoalJournal
 from timely_bridge.goal_run import GoalRun
 from timely_bridge.goals import RobotEntry, read_goal
 from timely_bridge.loop_thread import LoopThread
@@ -53,6 +54,7 @@ class Connection:
     client: Any
     clock: Clock
     owner: str
+    journal: GoalJournal
     admit: Callable[[], None]
     on_task: Callable[[], None]
 
@@ -125,7 +127,10 @@ class RobotServer:
             task_id=_task_id(handle),
             goal=goal,
             lock=self.lock,
-            make_run=partial(self._make_plan_run, _GoalObserver(self.publisher, handle)),
+            make_run=partial(
+                self._make_plan_run,
+                _GoalObserver(self.publisher, handle, connection.journal, self.entry.name),
+            ),
             attempts=int(self._node.get_parameter("replan_attempts").value),
         )
         connection.loop.call(self._start, handle, run)
@@ -199,6 +204,7 @@ class RobotServer:
                 end = await run.run()
             finally:
                 del self.runs[run.task_id]
+                self._connection.journal.end(run.task_id)
                 executor = self._node.executor
                 if executor is not None:
                     executor.create_task(self._finish, handle, end)
@@ -220,12 +226,17 @@ class RobotServer:
 
 
 class _GoalObserver:
-    """Publishes what happens to one goal's plans."""
+    """Publishes what happens to one goal's plans, and keeps their names in the journal."""
 
-    def __init__(self, publisher: TaskPublisher, handle: ServerGoalHandle) -> None:
+    def __init__(
+        self, publisher: TaskPublisher, handle: ServerGoalHandle, journal: GoalJournal, robot: str
+    ) -> None:
         self._publisher, self._handle = publisher, handle
+        self._journal, self._robot = journal, robot
 
     def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
+        if end is None:
+            self._journal.put(_task_id(self._handle), self._robot, run.task_id, run.token)
         self._publisher.task(run, end)
 
     def segment_sent(self, segment: Segment) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import os
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
+from timely_robots.ros.driver_settings import DEFAULT_STATE_DIR, STATE_DIR_VARIABLE
 from timely_robots.ros.realtime import realtime_process
 from timely_robots.ros.shared_memory import clean_dds_shared_memory as clean_shared_memory
 from timely_robots.ros.spinner import Spinner, isolated_context
@@ -170,6 +172,14 @@ def run_fleet(
     return ended
 
 
+def state_folder(fleet_file: str) -> Path:
+    """The default folder of the bridge's stop and goals: one for each fleet file."""
+    path = Path(fleet_file).absolute()
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    base = Path(os.environ.get(STATE_DIR_VARIABLE, DEFAULT_STATE_DIR)).expanduser()
+    return base / "fleets" / f"{path.stem}-{digest}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; 0, 1 if something went wrong, 2 on bad input."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
@@ -198,6 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clean_shared_memory()
     try:
         fleet = load_fleet(options.fleet)
+        fleet = replace(fleet, bridge={"state_folder": str(state_folder(options.fleet)), **fleet.bridge})
         if options.server_url:
             fleet = replace(fleet, server_url=options.server_url)
         recording = None

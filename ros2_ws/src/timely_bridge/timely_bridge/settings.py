@@ -45,7 +45,9 @@ def declare_parameters(node: LifecycleNode) -> None:
     declare(
         "state_folder",
         "",
-        describe_parameter("keeps stop and goals across restarts; empty: not kept", **fixed),
+        describe_parameter(
+            "keeps stop and goals across restarts; empty: not kept, `run_fleet` chooses one", **fixed
+        ),
     )
     declare(
         "replan_attempts",

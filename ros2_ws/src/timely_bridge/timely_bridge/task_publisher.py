@@ -59,6 +59,14 @@ class TaskPublisher:
         message.stamp = self._stamp()
         self._tasks.publish(message)
 
+    def ended(self, task_id: str, end: TaskEnd) -> None:
+        """Publish the end of a task of an earlier life of the bridge."""
+        if not self._closed:
+            message = Task(task_id=task_id, robot=self._robot, phase=Task.ENDED, stamp=self._stamp())
+            message.outcome, message.error_code, message.error_msg = end.outcome, end.code, end.message
+            message.response, message.waiting, message.utility = end.response, end.waiting, end.utility
+            self._tasks.publish(message)
+
     def segment(self, segment: Segment) -> SegmentMessage:
         """Publish a segment that went to the driver, and return its message."""
         message = SegmentMessage(

@@ -105,7 +105,7 @@ class FakeServer:
         self.streams[fields["id"]] = FakeStream(self, fields["id"], script)
         return self.streams[fields["id"]]
 
-    async def cancel(self, task_id: str) -> None:
+    async def cancel(self, task_id: str, *, token: str | None = None) -> None:
         """See ``AsyncTimelyClient.cancel``."""
         self._reach()
         if task_id not in self.streams:
