@@ -14,6 +14,7 @@ from timely_bridge.testing import FakeServer
 from timely_interfaces.action import ExecuteTask
 
 DRONE = {"profile": "sim-drone", "skill_set": "drone", "parameters": {"speed": 20.0, "seed": 1}}
+pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
 THREADS = Path("/proc/self/task")
 
 

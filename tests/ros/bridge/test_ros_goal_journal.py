@@ -26,7 +26,7 @@ from timely.client import TimelyClient
 from timely.core.errors import InvalidInput
 from timely.engines.scripted import ScriptedEngine, ScriptedSegment
 from timely.server.app import create_app
-from timely.server.run import ServerThread
+from timely.server.server_thread import ServerThread
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
