@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from fleet import catalogue
 
-from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
+from timely.engines.scripted import ScriptedEngine
+from timely.engines.scripts import Script, ScriptedSegment
 from timely.server import ServerSettings, ServerThread, create_app
 
 QUICK: dict[str, Script] = {

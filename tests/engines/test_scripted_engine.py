@@ -16,7 +16,8 @@ from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.requirements import discipline_lacks
 from timely.engines.base import EngineEvent, ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
-from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
+from timely.engines.scripted import ScriptedEngine
+from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.language.parser import SegmentParser
 from timely.plans.robot_profiles import find_profile
 from timely.plans.skill_library import find_skill_set, skill_set_names

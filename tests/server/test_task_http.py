@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fleet import WAIT_S, Fleet, Reader, body, events_of, fleet
 
-from timely.engines.scripted import ScriptedSegment
+from timely.engines.scripts import ScriptedSegment
 
 
 def test_a_plan_comes_in_segments_each_when_the_robot_needs_it(served: Fleet) -> None:

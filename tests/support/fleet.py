@@ -14,7 +14,8 @@ import httpx
 
 from timely.core.clock import ManualClock
 from timely.disciplines.predictors.request_annotator import Predictors
-from timely.engines.scripted import Script, ScriptedEngine, ScriptedSegment
+from timely.engines.scripted import ScriptedEngine
+from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.server import ServerSettings, ServerThread, create_app

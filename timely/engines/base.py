@@ -9,6 +9,7 @@ from typing import Literal
 
 from timely.core.errors import Unsupported
 from timely.core.hints import NO_HINTS, RequestHints
+from timely.core.job import PLAIN_SEGMENT_TOKENS, Job, JobId, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
@@ -18,6 +19,43 @@ Mode = Literal["segmented", "stream", "whole"]
 ``whole``: generate on, send the finished plan as one (vLLM)."""
 
 FinishReason = Literal["complete", "length", "cancelled", "failed"]
+
+
+def job_spec(
+    job_id: JobId,
+    arrival_s: float,
+    hints: RequestHints,
+    mode: Mode,
+    *,
+    prompt_tokens: int,
+    cached_tokens: int,
+    max_tokens: int,
+    plain: bool = False,
+    segment_tokens: int | None = None,
+    acceptance: float | None = None,
+    text: str = "",
+    adapter: int = 0,
+) -> JobSpec:
+    """The job of a request, the same on every engine; the arguments are the fields of ``JobSpec``.
+
+    Args:
+        mode: only ``segmented`` parks at boundaries, and plain requests have none.
+        segment_tokens: None for a plain request, whose segments disciplines only assume.
+    """
+    return JobSpec(
+        job_id=job_id,
+        arrival_s=arrival_s,
+        hints=hints,
+        prompt_tokens=max(1, prompt_tokens),
+        cached_tokens=cached_tokens,
+        max_tokens=max_tokens,
+        segment_tokens=PLAIN_SEGMENT_TOKENS if segment_tokens is None else segment_tokens,
+        segmented=mode == "segmented" and not plain,
+        plain=plain,
+        acceptance=acceptance,
+        text=text,
+        adapter=adapter,
+    )
 
 
 ForcedSegment = tuple[str, int, float] | tuple[str, int, float, bool]
@@ -129,17 +167,30 @@ class GenerationDone:
 EngineEvent = SegmentReady | GenerationDone
 
 
+JobState = Literal["waiting", "running", "parked", "blocked", "evicted"]
+
+
 @dataclass(frozen=True, slots=True)
 class JobView:
     """One line of the live view. Times are seconds; ``slack_s`` is until the robot runs dry (or the ERT)."""
 
     task_id: str
     agent: str
-    state: Literal["waiting", "running", "parked", "blocked", "evicted"]
+    state: JobState
     segment: int
     slack_s: float
     output_tokens: int
     urgent: bool
+
+    @classmethod
+    def of(cls, task_id: str, job: Job, state: JobState, now: float) -> JobView:
+        """The line of a live job."""
+        table, row, hints = job.table, job.row, job.spec.hints
+        segment = int(table.segment[row])
+        grace_s = 0.0 if segment else hints.utility.ert_s
+        slack_s = float(table.due_s[row]) + grace_s - now
+        tokens = int(table.output_tokens[row])
+        return cls(task_id, hints.agent, state, segment, slack_s, tokens, hints.utility.urgent)
 
 
 @dataclass(frozen=True, slots=True)

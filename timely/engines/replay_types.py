@@ -66,7 +66,7 @@ class PlannedTask:
     after_s: float = 0.0
     plain: bool = False
     """An ordinary request: its one segment is the whole answer, whose length the engine does not know."""
-    door_s: float | None = None
+    admission_s: float | None = None
     """What this one takes to the engine (simulator); None: what ``ReplayOptions`` says."""
 
     @property
@@ -145,8 +145,8 @@ class ReplayOptions:
         journal: keep the decisions (needed by ``timely explain``).
         draft_tokens: draft tokens a round of speculative decoding, for requests that give their acceptance. None: the
             profile's, by default 0 (no speculation). Simulator only.
-        door_s: what a task takes from its arrival to the engine's queue, seconds; tasks pass one after the other. Of
-            tasks that arrive together an engine that sleeps begins a step with the first. Simulator only.
+        admission_s: what a task takes from its arrival to the engine's queue, seconds; tasks pass one after the other.
+            Of tasks that arrive together an engine that sleeps begins a step with the first. Simulator only.
         step_noise: step times scatter log-normally with this sigma around the profile's, as drawn by ``seed``.
         prompt_noise: the same of steps with prompts; as ``step_noise`` unless given.
             Simulator only: a real machine has noise of its own.
@@ -171,7 +171,7 @@ class ReplayOptions:
     learned_speed: bool = True
     journal: bool = True
     draft_tokens: int | None = None
-    door_s: float = 0.0
+    admission_s: float = 0.0
     step_noise: float = 0.0
     prompt_noise: float | None = None
     until_s: float | None = None

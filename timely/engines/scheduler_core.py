@@ -374,6 +374,11 @@ class Controller:
             if job is not None:
                 self.table.attained_s[job.row] += step_s
 
+    def counters(self) -> dict[str, int]:
+        """Counts since the start, by the names of ``EngineStats``."""
+        names = ("steps", "tokens", "segments", "evictions", "recomputed_tokens")
+        return {name: getattr(self, name) for name in names}
+
     def maintain(self) -> None:
         """While the accelerator computes: let the discipline do what need not wait for the next step."""
         if self._limits is not None:

@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from timely.core.clock import AsyncClock, SystemClock, wait_until
-from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError, TooLarge
-from timely.core.job import Job, JobSpec
+from timely.core.errors import Conflict, EngineFailed, TimelyError, TooLarge
+from timely.core.job import Job
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
@@ -31,60 +30,27 @@ from timely.engines.base import (
     FinishReason,
     GenerationDone,
     GenerationRequest,
+    JobState,
     JobView,
     Mode,
     SegmentReady,
+    job_spec,
 )
 from timely.engines.scheduler_core import Controller
+from timely.engines.scripts import (
+    Planner,
+    Script,
+    ScriptedSegment,
+    count_script_tokens,
+    nearest_example,
+    script_segments,
+)
 from timely.engines.step_time.learned import FixedSpeed
-from timely.plans import segment_execution_s
-from timely.plans.language.parser import SegmentParser
-from timely.plans.language.segmenter import Segmenter
-from timely.plans.robot_profiles import RobotProfile, find_profile
-from timely.plans.skill_library import find_skill_set
-from timely.plans.skill_set import SkillSet
 
 log = logging.getLogger(__name__)
 
-CHARS_A_TOKEN = 3.0
-"""Rough length of a token of plan text, characters."""
-
 TURNS = 4
 """Of the event loop for each segment that a step closed, and after each step."""
-
-WORD = r"\w+"
-
-DEFAULT_EXECUTION_S = 2.0
-"""Execution time of a scripted segment that names none, seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptedSegment:
-    """One segment of a script.
-
-    Attributes:
-        text: what the model would write.
-        execution_s: expected execution time, seconds.
-        tokens: its length; None: from the length of the text.
-        blocking: the plan goes on only when the robot has returned a value.
-    """
-
-    text: str
-    execution_s: float = DEFAULT_EXECUTION_S
-    tokens: int | None = None
-    blocking: bool = False
-
-    @property
-    def length(self) -> int:
-        """Tokens, at least one."""
-        return self.tokens or max(1, math.ceil(len(self.text) / CHARS_A_TOKEN))
-
-
-PROSE = "This is a dry run, so no model has read your question. The words are always these. Only their times are real. "
-"""What a reader gets from a skill set without examples."""
-
-Script = Sequence[ScriptedSegment | str]
-Planner = Callable[[GenerationRequest], Script]
 
 
 @dataclass(eq=False, slots=True)
@@ -235,11 +201,14 @@ class ScriptedEngine(Engine):
         if self._failure is not None:
             raise self._failure
         now = self.clock.now()
-        views = tuple(self._view(job, now) for job in self._controller.table)
+        controller = self._controller
+        views = tuple(
+            JobView.of(str(job.job_id), job, self._state(job, now), now) for job in controller.table
+        )
         states = [view.state for view in views]
         return EngineStats(
             engine=self.name,
-            discipline=self._controller.discipline.info.name,
+            discipline=controller.discipline.info.name,
             mode=self._mode,
             now_s=now,
             waiting=states.count("waiting") + states.count("evicted"),
@@ -247,15 +216,11 @@ class ScriptedEngine(Engine):
             parked=states.count("parked"),
             blocked=states.count("blocked"),
             kv_usage=1.0 - self._free_blocks() / self._kv_blocks,
-            steps=self._controller.steps,
-            tokens=self._controller.tokens,
-            segments=self._controller.segments,
-            evictions=self._controller.evictions,
-            recomputed_tokens=self._controller.recomputed_tokens,
+            **controller.counters(),
             step_s=self._step_s,
             decide_s=self._decide_s,
             jobs=views,
-            paces=self._controller.paces.robots(),
+            paces=controller.paces.robots(),
         )
 
     @property
@@ -280,53 +245,34 @@ class ScriptedEngine(Engine):
             raise EngineFailed("it has not been started", where="engine")
         if request.task_id in self._live:
             raise Conflict(f"task {request.task_id!r} is already being served", where="task_id")
-        system, prompt = _tokens(request.system), _tokens(request.prompt)
+        system, prompt = count_script_tokens(request.system), count_script_tokens(request.prompt)
         if system + prompt > self._max_prompt_tokens:
             raise TooLarge(
                 f"the prompt has about {system + prompt} tokens; the limit is {self._max_prompt_tokens}",
                 where="prompt",
             )
-        script = self._script(request)
+        script = script_segments(request, self._plans, self._planner)
         longest = max(segment.length for segment in script)
         whole = system + prompt + sum(segment.length for segment in script) + 1
         if math.ceil(whole / self._block_tokens) > self._kv_blocks:
             raise TooLarge(f"{whole} tokens do not fit into the KV cache", where="prompt")
         live = _Live(request, script, system + prompt, system if request.system in self._prefixes else 0)
         self._controller.arrive(
-            JobSpec(
-                job_id=request.task_id,
-                arrival_s=self.clock.now(),
-                prompt_tokens=max(1, live.prompt_tokens),
+            job_spec(
+                request.task_id,
+                self.clock.now(),
+                request.hints,
+                self._mode,
+                prompt_tokens=live.prompt_tokens,
                 cached_tokens=live.cached_tokens,
                 max_tokens=request.max_tokens,
                 segment_tokens=longest,
-                segmented=self._mode == "segmented",
-                hints=request.hints,
                 text=request.words,
             )
         )
         self._live[request.task_id] = live
         self._wake.set()
         return live
-
-    def _script(self, request: GenerationRequest) -> list[ScriptedSegment]:
-        if request.forced:
-            return [
-                ScriptedSegment(text, seconds, tokens, bool(more and more[0]))
-                for text, tokens, seconds, *more in request.forced.segments
-            ]
-        script = self._plans.get(request.words)
-        if script is None and not request.task:
-            # A prompt holds more than the task: take the longest listed task that occurs in it.
-            words = f" {' '.join(re.findall(WORD, request.prompt))} "
-            matches = [name for name in self._plans if f" {' '.join(re.findall(WORD, name))} " in words]
-            script = self._plans[max(matches, key=len)] if matches else None
-        if script is None:
-            script = self._planner(request)
-        segments = [ScriptedSegment(part) if isinstance(part, str) else part for part in script]
-        if not segments:
-            raise InvalidInput("the script of this task has no segments", where="task")
-        return segments
 
     def _finish(self, task_id: str, reason: FinishReason) -> None:
         live = self._live.pop(task_id)
@@ -477,68 +423,12 @@ class ScriptedEngine(Engine):
         whole = int(job.table.prompt_tokens[job.row]) + int(job.table.output_tokens[job.row])
         self._controller.evict(job, whole, now)
 
-    def _view(self, job: Job, now: float) -> JobView:
+    def _state(self, job: Job, now: float) -> JobState:
         table, row = job.table, job.row
         if job.awaiting is not None:
-            state = "blocked"
-        elif table.resume_s[row] > now:
-            state = "parked"
-        elif table.resident[row]:
-            state = "running" if table.active[row] else "waiting"
-        else:
-            state = "evicted" if job.preemptions else "waiting"
-        grace = float(table.ert_s[row]) if table.segment[row] == 0 else 0.0
-        return JobView(
-            task_id=str(job.job_id),
-            agent=job.spec.hints.agent,
-            state=state,  # type: ignore[arg-type]
-            segment=int(table.segment[row]),
-            slack_s=float(table.due_s[row]) + grace - now,
-            output_tokens=int(table.output_tokens[row]),
-            urgent=job.spec.hints.utility.urgent,
-        )
-
-
-def _tokens(text: str) -> int:
-    return math.ceil(len(text) / CHARS_A_TOKEN)
-
-
-def nearest_example(request: GenerationRequest) -> Script:
-    """The plan of the skill set's example whose task shares most words with the request's, cut into segments.
-
-    Raises:
-        UnknownName: no such skill set or robot. InvalidInput: the skill set has no example to play.
-    """
-    skill_set = find_skill_set(request.skill_set)
-    robot = request.robot or skill_set.profile
-    profile = find_profile(robot) if robot else None
-    if skill_set.language == "text" and not skill_set.examples:
-        return _segments(skill_set, profile, PROSE)
-    if not skill_set.examples:
-        raise InvalidInput(
-            f"skill set {skill_set.name} has no examples and no plan was scripted", where="skill_set"
-        )
-    words = _words(request.words)
-    example = max(
-        skill_set.examples,
-        key=lambda example: len(words & _words(example.task)) / (1 + len(words | _words(example.task))),
-    )
-    return _segments(skill_set, profile, example.plan)
-
-
-def _segments(skill_set: SkillSet, profile: RobotProfile | None, plan: str) -> Script:
-    segmenter = Segmenter(skill_set)
-    parser = SegmentParser(skill_set) if skill_set.language != "text" else None
-    script = []
-    for boundary in (*segmenter.feed(plan), *segmenter.close()):
-        execution_s = DEFAULT_EXECUTION_S
-        if profile is not None:
-            if parser is not None:
-                parser.feed(boundary.text)
-            execution_s = segment_execution_s(boundary.text, skill_set, profile, parser_state=parser)
-        script.append(ScriptedSegment(boundary.text, execution_s, blocking=boundary.blocking))
-    return script
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(WORD, text.lower()))
+            return "blocked"
+        if table.resume_s[row] > now:
+            return "parked"
+        if table.resident[row]:
+            return "running" if table.active[row] else "waiting"
+        return "evicted" if job.preemptions else "waiting"

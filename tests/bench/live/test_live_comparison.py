@@ -356,7 +356,7 @@ async def test_each_task_is_predicted_with_its_own_admission_delay(tmp_path: Pat
 
 def test_the_admission_delay_is_that_of_an_idle_engine(tmp_path: Path) -> None:
     runs = LiveRuns(tmp_path, SETTINGS)
-    assert Predictor(runs, PROFILE).door_s == 0.0
+    assert Predictor(runs, PROFILE).admission_s == 0.0
 
     def step(begin_s: float, end_s: float) -> str:
         counts = dict.fromkeys(
@@ -372,7 +372,7 @@ def test_the_admission_delay_is_that_of_an_idle_engine(tmp_path: Path) -> None:
         arrive(1.0) + step(1.004, 1.5) + arrive(1.2) + step(1.5, 2.0)
         + arrive(3.0) + arrive(3.0) + step(3.006, 3.1) + arrive(9.0)
     )  # fmt: skip
-    assert Predictor(runs, PROFILE).door_s == pytest.approx(0.005)
+    assert Predictor(runs, PROFILE).admission_s == pytest.approx(0.005)
 
 
 async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_batch_limit_queues() -> None:
 
 def test_through_a_door_tasks_come_one_after_the_other() -> None:
     # The first is known at 3 ms and begins a step of its own, which the others, known at 6 and 9 ms, wait for.
-    records = run([task(0), task(1), task(2)], discipline="fcfs", mode="whole", door_s=0.003).records
+    records = run([task(0), task(1), task(2)], discipline="fcfs", mode="whole", admission_s=0.003).records
     assert [record.arrived_s for record in records] == [0.0, 0.0, 0.0]
     assert [record.admitted_s for record in records] == approx([0.003, 0.013, 0.013])
     assert records[0].response_time_s == approx(0.053)
@@ -176,9 +176,9 @@ def test_until_leaves_the_rest_unfinished_and_counted() -> None:
 
 def test_a_task_may_bring_its_own_time_at_the_door() -> None:
     # Both arrive at 0 and each takes 3 ms; the second may also be through at once, or long after the first.
-    def served(door_s: float | None) -> float:
-        tasks = [task(0, plan=((1, 1.0),)), task(1, plan=((1, 1.0),), door_s=door_s)]
-        return float(run(tasks, discipline="fcfs", door_s=0.003).records[1].first_token_s)
+    def served(admission_s: float | None) -> float:
+        tasks = [task(0, plan=((1, 1.0),)), task(1, plan=((1, 1.0),), admission_s=admission_s)]
+        return float(run(tasks, discipline="fcfs", admission_s=0.003).records[1].first_token_s)
 
     assert served(None) == approx(0.023)
     assert served(0.003) == approx(0.013)

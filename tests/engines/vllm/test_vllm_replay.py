@@ -137,7 +137,9 @@ async def test_a_real_machine_has_noise_of_its_own() -> None:
 
 async def test_a_real_server_has_a_door_of_its_own() -> None:
     with pytest.raises(InvalidInput, match="door of its own"):
-        await backend(FakeEngine()).run([task("a", PlannedSegment("x", 3, 0.0))], ReplayOptions(door_s=0.01))
+        await backend(FakeEngine()).run(
+            [task("a", PlannedSegment("x", 3, 0.0))], ReplayOptions(admission_s=0.01)
+        )
 
 
 async def test_the_longest_segment_of_the_skill_set_is_told() -> None:

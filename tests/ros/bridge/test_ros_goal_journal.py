@@ -24,7 +24,8 @@ from timely_robots.sim.robot import SimRobot
 
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput
-from timely.engines.scripted import ScriptedEngine, ScriptedSegment
+from timely.engines.scripted import ScriptedEngine
+from timely.engines.scripts import ScriptedSegment
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
 

@@ -21,7 +21,8 @@ from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode
 from timely_robots.ros.spinner import Spinner, isolated_context
 
-from timely.engines.scripted import ScriptedEngine, ScriptedSegment
+from timely.engines.scripted import ScriptedEngine
+from timely.engines.scripts import ScriptedSegment
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
 

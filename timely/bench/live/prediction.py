@@ -59,7 +59,7 @@ class Predictor:
         self._runs = runs
         self._own = profile_name == OWN
         self.profile = _fit_all(runs) if self._own else load_step_profile(profile_name)
-        self.door_s = _idle_admission_s(runs)
+        self.admission_s = _idle_admission_s(runs)
         """From a task's arrival to the first step of an idle engine, seconds: the median; 0 without one."""
 
     def predict(
@@ -68,7 +68,7 @@ class Predictor:
         """Summaries of ``SAMPLES`` simulations of a run; of one simulation, if its step times do not scatter."""
         settings = self._runs.settings
         tasks = settings.tasks(workload, repetition)
-        options = replace(settings.options(system), door_s=self.door_s)
+        options = replace(settings.options(system), admission_s=self.admission_s)
         profile, speed = self.profile, LearnedSpeed()
         if self._own and run.get("steps"):
             profile = self._fit_run(run)
@@ -83,11 +83,11 @@ class Predictor:
         """The tasks, each with the delay before its first step that it had in the run."""
         steps = run["steps"]
         delays_s = admission_passages(
-            self._runs.events_of(run), self.door_s, steps["since_s"], steps["until_s"]
+            self._runs.events_of(run), self.admission_s, steps["since_s"], steps["until_s"]
         )
         # A request is named after its job, the begin of its run, and a suffix of vLLM's.
         by_job = {name.rsplit("-", 2)[0]: delay_s for name, delay_s in delays_s.items()}
-        return [replace(task, door_s=by_job.get(str(task.job))) for task in tasks]
+        return [replace(task, admission_s=by_job.get(str(task.job))) for task in tasks]
 
     def _fit_run(self, run: Mapping[str, Any]) -> StepTimeProfile:
         """Step times fitted to one run, because a machine drifts between runs."""

@@ -63,7 +63,7 @@ def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
     return {
         "settings": asdict(runs.settings),
         "profile": predictor.profile.name,
-        "door_s": round(predictor.door_s, 6),
+        "door_s": round(predictor.admission_s, 6),
         "workloads": workloads,
         "close": [row for name, rows in workloads.items() for row in prediction_errors(name, rows)],
         "pairs": [row for name, rows in workloads.items() for row in compared_pairs(name, rows)],

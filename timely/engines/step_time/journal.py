@@ -95,7 +95,10 @@ def prompts_follow(event: Mapping[str, Any], after: Mapping[str, Any] | None) ->
 
 
 def admission_passages(
-    events: Iterable[Mapping[str, Any]], door_s: float, since_s: float = -math.inf, until_s: float = math.inf
+    events: Iterable[Mapping[str, Any]],
+    admission_s: float,
+    since_s: float = -math.inf,
+    until_s: float = math.inf,
 ) -> dict[str, float]:
     """What each job took from its arrival to the scheduler's queue, seconds, by the first step it could have been in.
 
@@ -103,10 +106,10 @@ def admission_passages(
 
     Args:
         events: of a scheduler's journal, in the order in which they were written.
-        door_s: what it takes as a rule, for jobs without such a step.
+        admission_s: what it takes as a rule, for jobs without such a step.
         since_s, until_s: of arrivals.
     """
-    door_times_s: dict[str, float] = {}
+    admissions_s: dict[str, float] = {}
     asleep: list[tuple[str, float]] = []
     composed_s = over_s = -math.inf
     for event in events:
@@ -116,7 +119,7 @@ def admission_passages(
         elif kind == "step":
             composed_s = float(event["t_s"])
             for job, arrival_s in asleep:
-                door_times_s[job] = composed_s - arrival_s
+                admissions_s[job] = composed_s - arrival_s
             asleep.clear()
         elif kind == "arrive" and since_s <= float(event["t_s"]) <= until_s:
             job, arrival_s = str(event["job"]), float(event["t_s"])
@@ -124,8 +127,8 @@ def admission_passages(
                 asleep.append((job, arrival_s))
             else:
                 # Whatever was composed before it was through, it is not in.
-                door_times_s[job] = max(door_s, composed_s - arrival_s + JUST_AFTER_S)
-    return door_times_s
+                admissions_s[job] = max(admission_s, composed_s - arrival_s + JUST_AFTER_S)
+    return admissions_s
 
 
 def step_launch_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any, get_args
 
@@ -11,7 +11,7 @@ from timely.core.errors import Conflict, InvalidInput, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.requirements import check_discipline_needs
-from timely.engines.base import Mode
+from timely.engines.base import JobView, Mode
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.request_state import LiveRequests, RequestState
 from timely.engines.vllm.settings import SchedulerSettings
@@ -126,29 +126,13 @@ class ControlEvents:
             "now_s": now,
             **counts,
             **self._measures(),
-            "steps": controller.steps,
-            "tokens": controller.tokens,
-            "segments": controller.segments,
-            "evictions": controller.evictions,
-            "recomputed_tokens": controller.recomputed_tokens,
-            "jobs": [_view(state, now) for state in islice(self._live, SHOWN_JOBS)],
+            **controller.counters(),
+            "jobs": [
+                asdict(JobView.of(state.task_id, state.job, state.state(now), now))
+                for state in islice(self._live, SHOWN_JOBS)
+            ],
             "paces": controller.paces.robots(),
         }
-
-
-def _view(state: RequestState, now: float) -> Answer:
-    """A job's line in the statistics."""
-    spec, row, table = state.job.spec, state.job.row, state.job.table
-    grace_s = spec.hints.utility.ert_s if int(table.segment[row]) == 0 else 0.0
-    return {
-        "task_id": state.task_id,
-        "agent": spec.hints.agent,
-        "state": state.state(now),
-        "segment": int(table.segment[row]),
-        "slack_s": float(table.due_s[row]) + grace_s - now,
-        "output_tokens": int(table.output_tokens[row]),
-        "urgent": spec.hints.utility.urgent,
-    }
 
 
 def _aged(report: ExecutionReport, waited_s: float) -> ExecutionReport:

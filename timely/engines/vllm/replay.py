@@ -72,8 +72,8 @@ class VllmBackend:
         if options.draft_tokens is not None:
             # Forced plans need a logits processor, and vLLM takes none together with speculative decoding.
             raise InvalidInput("the live engine replays recorded plans without drafts", where="draft_tokens")
-        if options.door_s:
-            raise InvalidInput("the live engine has a door of its own", where="door_s")
+        if options.admission_s:
+            raise InvalidInput("the live engine has a door of its own", where="admission_s")
         if options.step_noise or options.prompt_noise:
             raise InvalidInput("the live engine has noise of its own", where="step_noise")
         if self._engine is not None:

@@ -10,6 +10,7 @@ from vllm.v1.request import Request
 
 from timely.core.errors import InvalidInput
 from timely.core.job import JobSpec
+from timely.engines.base import job_spec
 from timely.engines.vllm.boundaries import (
     BoundaryFinder,
     CountedBoundaries,
@@ -44,15 +45,15 @@ class RequestIntake:
         """
         boundaries, segment_tokens = self._boundaries(request, params)
         lora = request.lora_request
-        spec = JobSpec(
-            job_id=request.request_id,
-            arrival_s=now if params.arrival_s is None else min(now, params.arrival_s),
-            hints=params.hints(float(request.priority)),
+        spec = job_spec(
+            request.request_id,
+            now if params.arrival_s is None else min(now, params.arrival_s),
+            params.hints(float(request.priority)),
+            self._settings.mode,
             prompt_tokens=request.num_prompt_tokens,
             cached_tokens=cached_tokens,
             max_tokens=request.max_tokens,
             segment_tokens=segment_tokens,
-            segmented=boundaries is not None and self._settings.mode == "segmented",
             plain=boundaries is None,
             acceptance=params.acceptance,
             text=params.text or self._prompt_end(request),

@@ -9,6 +9,7 @@ from typing import Any
 from vllm.v1.request import Request
 
 from timely.core.job import Job, Segment
+from timely.engines.base import JobState
 from timely.engines.vllm.boundaries import BoundaryFinder, ClosedText
 
 
@@ -79,7 +80,7 @@ class RequestState:
             }
         return account
 
-    def state(self, now: float) -> str:
+    def state(self, now: float) -> JobState:
         """``waiting``, ``running``, ``parked``, ``blocked`` (awaits a value of its robot) or ``evicted``."""
         job, table = self.job, self.job.table
         if job.awaiting is not None:

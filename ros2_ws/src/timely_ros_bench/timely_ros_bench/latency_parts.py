@@ -32,7 +32,8 @@ from timely.core.cpu_latency import PARAMETER
 from timely.core.errors import EngineFailed, TimelyError
 from timely.core.files import write_file
 from timely.engines.base import GenerationRequest, SegmentReady
-from timely.engines.scripted import ScriptedEngine, ScriptedSegment
+from timely.engines.scripted import ScriptedEngine
+from timely.engines.scripts import ScriptedSegment
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
 

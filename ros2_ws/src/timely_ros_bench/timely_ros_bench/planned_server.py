@@ -11,7 +11,8 @@ from timely.core.child_process import stop_event
 from timely.core.errors import TimelyError
 from timely.core.files import write_file
 from timely.engines.base import GenerationRequest
-from timely.engines.scripted import ScriptedEngine, ScriptedSegment
+from timely.engines.scripted import ScriptedEngine
+from timely.engines.scripts import ScriptedSegment
 from timely.plans import segment_execution_s
 from timely.plans.robot_profiles import find_profile
 from timely.plans.skill_library import find_skill_set

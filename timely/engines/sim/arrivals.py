@@ -1,0 +1,90 @@
+"""The tasks of a replay on their way into the engine, each after the answers of its application that it needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+from timely.core.errors import InvalidInput
+from timely.core.job import JobId
+from timely.engines.replay_types import JobRecord, PlannedTask
+from timely.engines.sim.events import ARRIVAL, Agenda
+
+
+class Arrivals:
+    """Puts the arrival of each task on the agenda, one ahead, and holds back those that wait for others.
+
+    Args:
+        tasks: in order of arrival.
+        admission_s: what a task takes from its arrival to the engine's queue, seconds.
+        submit: called with the time and the record of a task that has reached the engine.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[PlannedTask],
+        admission_s: float,
+        agenda: Agenda,
+        submit: Callable[[float, JobRecord], None],
+    ) -> None:
+        self._tasks: Iterator[PlannedTask] = iter(tasks)
+        self._admission_s, self._agenda, self._submit = admission_s, agenda, submit
+        self.records: list[JobRecord] = []
+        self._admitted_s = -math.inf
+        """When the last task reached the engine."""
+        self._ended: set[JobId] = set()
+        """Requests of applications that have ended: others may wait for their answers."""
+        self._followers: dict[JobId, list[JobRecord]] = {}
+        self._awaited: dict[JobId, int] = {}
+        self._schedule_next()
+
+    def _schedule_next(self) -> None:
+        task = next(self._tasks, None)
+        if task is None:
+            return
+        if task.admission_s is None:
+            self._admitted_s = max(task.arrival_s, self._admitted_s) + self._admission_s
+        else:
+            self._admitted_s = max(task.arrival_s + task.admission_s, self._admitted_s)
+        self._agenda.at(self._admitted_s, ARRIVAL, self._arrive, task)
+
+    def _arrive(self, now: float, task: PlannedTask) -> None:
+        self._schedule_next()
+        record = JobRecord(task)
+        self.records.append(record)
+        awaited = [job_id for job_id in task.after if job_id not in self._ended]
+        if awaited:
+            self._awaited[task.job] = len(awaited)
+            record.note = f"waits for {', '.join(map(str, awaited))}"
+            for job_id in awaited:
+                self._followers.setdefault(job_id, []).append(record)
+        else:
+            self._submit(now, record)
+
+    def _follow(self, now: float, record: JobRecord) -> None:
+        """The answers that it waited for are there, so it arrives now."""
+        record.arrived_s = now
+        self._submit(now, record)
+
+    def end(self, task: PlannedTask, now: float) -> None:
+        """The task is served or refused: tasks of its application that wait for it may go on."""
+        if task.hints.app is None:
+            return
+        self._ended.add(task.job)
+        for record in self._followers.pop(task.job, ()):
+            follower = record.task
+            self._awaited[follower.job] -= 1
+            if not self._awaited[follower.job]:
+                del self._awaited[follower.job]
+                when_s = max(now + follower.after_s, follower.arrival_s)
+                self._agenda.at(when_s, ARRIVAL, self._follow, record)
+
+    def check_all_submitted(self) -> None:
+        """At the end of a run.
+
+        Raises:
+            InvalidInput: a task waits for others that never end.
+        """
+        for job_id in self._awaited:
+            names = ", ".join(str(j) for j, waiting in self._followers.items() if waiting)
+            raise InvalidInput(f"waits for {names}, which never end", where=f"job {job_id}: after")

@@ -1,0 +1,430 @@
+"""The steps of the simulated engine: composed by the controller, timed by the profile, and what is there at their end.
+
+With an asynchronous profile the next step is composed as soon as one begins, from the state at that time.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from timely.core.errors import InvalidInput
+from timely.core.job import JobId
+from timely.disciplines.base import Discipline, StepLimits, StepPlan
+from timely.engines.replay_types import ReplayOptions
+from timely.engines.scheduler_core import Controller
+from timely.engines.sim.events import STEP_END, WAKE, Agenda
+from timely.engines.sim.journal import Journal, Series
+from timely.engines.sim.memory import Live, Memory
+from timely.engines.sim.speculation import Speculation
+from timely.engines.step_time.profile import StepTime, StepTimeProfile
+
+
+@dataclass(slots=True)
+class Step:
+    """A step that is composed: in flight, or the next.
+
+    Attributes:
+        members: (live job, its tokens, whether they are prompt tokens); one that decodes has one and its draft tokens.
+        prefill_squares: sum over chunks of (end of chunk)^2 - (its begin)^2, tokens squared.
+        context_tokens: sum over decoding members of the tokens they attend to.
+        partial: members of a step composed ahead whose prompt goes on after this step.
+        times: seconds; of a row of steps each one's, the last being in flight.
+        begun_s: when the engine takes it to have begun: at the end of the one before.
+        over_s: when it really was over, if the engine saw that only later.
+    """
+
+    members: list[tuple[Live, int, bool]]
+    prefill_tokens: int
+    prefill_squares: float
+    context_tokens: int
+    partial: frozenset[JobId]
+    times: list[float] = field(default_factory=list)
+    begun_s: float = 0.0
+    over_s: float | None = None
+
+
+class Steps:
+    """Runs one step after the other; the agenda has the end of the one in flight.
+
+    Args:
+        live: all tasks in the engine.
+        close_segment: a job has reached its boundary; returns whether that was its last one.
+        repeat_steps: take steps that decide nothing new without asking; the result is the same, sooner.
+
+    Raises:
+        InvalidInput: a nonsensical option.
+    """
+
+    def __init__(
+        self,
+        options: ReplayOptions,
+        profile: StepTimeProfile,
+        controller: Controller,
+        memory: Memory,
+        agenda: Agenda,
+        speculation: Speculation,
+        live: Mapping[JobId, Live],
+        close_segment: Callable[[Live, float], bool],
+        *,
+        repeat_steps: bool,
+    ) -> None:
+        limits = profile.limits
+        self._max_batch = positive_option("max_batch", options.max_batch, limits.max_batch)
+        self._token_budget = positive_option("token_budget", options.token_budget, limits.token_budget)
+        self._prefill_chunk = positive_option("prefill_chunk", options.prefill_chunk, self._token_budget)
+        self._max_resident = positive_option("max_resident", options.max_resident, 1 << 30)
+        self._step_time = StepTime(profile.step_s)
+        self._noise = options.step_noise
+        self._prompt_noise = options.step_noise if options.prompt_noise is None else options.prompt_noise
+        for name, sigma in (("step_noise", self._noise), ("prompt_noise", self._prompt_noise)):
+            if not 0.0 <= sigma < 1.0:
+                raise InvalidInput(f"must be from 0 to less than 1, got {sigma}", where=name)
+        self._noises = random.Random(f"{options.seed}/steps")
+        self._profile, self._controller, self._memory, self._agenda = profile, controller, memory, agenda
+        self._speculation, self._live, self._close_segment = speculation, live, close_segment
+        self._segmented = options.mode == "segmented"
+        self._until_s = math.inf if options.until_s is None else options.until_s
+        self._ahead = limits.asynchronous and not speculation.drafts
+        scatters = self._noise > 0.0 or self._prompt_noise > 0.0
+        # A discipline that follows each token needs a call for each.
+        by_token = type(controller.discipline).progressed is not Discipline.progressed
+        self._repeats = (
+            repeat_steps and not by_token and not speculation.drafts and not scatters and not self._ahead
+        )
+        self.journal = Journal() if options.journal else None
+        self.series = Series()
+        self.computed_tokens = 0
+        self.prefill_tokens = 0
+        self.busy_s = 0.0
+        self._in_flight = False
+        self._next: Step | None = None
+        """Composed while another runs."""
+        self._may_compose = False
+        """The step in flight has begun and the next one was not asked for."""
+        self._launched_s = 0.0
+        """When the step composed ahead is launched."""
+        self._wake_s = math.inf
+
+    def advance(self, now: float) -> None:
+        """Nothing else happens at this time: compose a step, if the engine is free to."""
+        if not self._in_flight:
+            self._begin(now)
+        if self._may_compose:
+            self._may_compose = False
+            if self._in_flight and self._next is None:
+                self._begin(now)
+
+    # ------------------------------------------------------------------ composing
+
+    def _begin(self, now: float, retries: int = 0) -> None:
+        """Compose a step and put its end on the agenda, if anything runs now.
+
+        Blocks shared with others are not freed by an eviction, so a plan may come out short. What was evicted is gone
+        all the same, and the next plan is made of what is left: ``retries`` counts them.
+        """
+        if not self._live:
+            return
+        memory = self._memory
+        limits = StepLimits(
+            now, self._token_budget, self._max_batch, self._max_resident, self._prefill_chunk, memory.pool.free,
+            memory.block_tokens, self._controller.speed, memory.swap_s_per_token,
+        )  # fmt: skip
+        plan = self._controller.compose(limits)
+        if self.journal is not None:
+            self.journal.choice(plan, self._controller, limits)
+        if plan.evict:
+            memory.evict(plan, [self._live[job_id] for job_id in plan.evict], now)
+        step = self._fill(plan, now)
+        moved = memory.moved()
+        if not step.members:
+            if plan.tokens and plan.evict and retries < len(self._live):
+                self._begin(now, retries + 1)
+            else:
+                self._sleep(plan, now)
+            return
+        drafts = self._draft(step.members) if self._speculation.drafts else 0
+        prefills = sum(prefill for _, _, prefill in step.members)
+        decodes = len(step.members) - prefills
+        step.times.append(self._time_s(step, decodes, prefills, drafts, moved))
+        if plan.steady and self._repeats and not step.prefill_tokens:
+            self._repeat(now, step)
+        self.prefill_tokens += step.prefill_tokens
+        self.computed_tokens += step.prefill_tokens + drafts + decodes * len(step.times)
+        if self._ahead:
+            self._launch(now, step)
+        else:
+            self._start(now, step)
+
+    def _fill(self, plan: StepPlan, now: float) -> Step:
+        """The jobs of the plan with the blocks they need; those without room are left out."""
+        controller, memory, ahead = self._controller, self._memory, self._ahead
+        table, pool = controller.table, memory.pool
+        members: list[tuple[Live, int, bool]] = []
+        partial: list[JobId] = []
+        prefill_tokens = context = 0
+        squares = 0.0
+        for job_id, share in plan.tokens.items():
+            live = self._live[job_id]
+            row = live.job.row
+            if ahead and live.pending and live.output + live.pending >= live.target:
+                continue  # its last token is in flight: nothing is left to compute
+            if not table.resident[row]:
+                memory.admit(live, now)
+            left = int(table.prefill_left[row])
+            begin = int(table.context_tokens[row])
+            tokens = min(share, left) if left else 1
+            end = begin + tokens
+            if not pool.grow(live.holding, end):
+                # Held in the table's count, gone in the pool's: the job takes part once there is room.
+                table.resident[row] = True
+                table.blocks[row] = live.holding.blocks
+                continue
+            controller.started(live.job)
+            table.blocks[row] = live.holding.blocks
+            if left:
+                prefill_tokens += tokens
+                squares += memory.prefill(live, begin, tokens)
+                again = min(tokens, live.computed - begin)
+                if again > 0:
+                    controller.recomputed(live.job, again)
+                live.computed = max(live.computed, end)
+            else:
+                context += end
+                live.computed = end
+            members.append((live, tokens, left > 0))
+            if ahead:
+                # The next composition takes it for computed.
+                table.context_tokens[row] = end
+                if left:
+                    table.prefill_left[row] = left - tokens
+                if tokens < left:
+                    partial.append(job_id)
+                else:
+                    live.pending += 1
+        return Step(members, prefill_tokens, squares, context, frozenset(partial))
+
+    def _time_s(self, step: Step, decodes: int, prefills: int, drafts: int, moved: int) -> float:
+        """The time of the step, seconds; ``moved`` tokens went to or from host memory."""
+        time_s = self._step_time(
+            decodes, prefills, step.prefill_tokens, step.prefill_squares, step.context_tokens, drafts
+        )
+        sigma = self._prompt_noise if step.prefill_tokens else self._noise
+        if sigma:
+            time_s *= math.exp(self._noises.gauss(-0.5 * sigma**2, sigma))
+        time_s += moved * self._profile.kv.swap_s_per_token + self._speculation.step_s(drafts)
+        if time_s <= 0.0:
+            raise InvalidInput(f"a step takes {time_s} s", where=f"profile {self._profile.name}: step_s")
+        return time_s
+
+    def _draft(self, members: list[tuple[Live, int, bool]]) -> int:
+        """Give members that decode their draft tokens, as many as there is room for; returns how many in all.
+
+        This comes last, when each member has what the plan gave: drafts take no block that a member needs.
+        """
+        table, pool = self._controller.table, self._memory.pool
+        drafts = 0
+        for place, (live, tokens, prefill) in enumerate(members):
+            if prefill or live.task.acceptance is None:
+                continue
+            row = live.job.row
+            end = int(table.context_tokens[row]) + tokens
+            most = self._speculation.drafts
+            if not pool.grow(live.holding, end + most):
+                most = min(most, live.holding.blocks * pool.block_tokens - end)
+            table.blocks[row] = live.holding.blocks
+            if most > 0:
+                members[place] = (live, tokens + most, False)
+                drafts += most
+        return drafts
+
+    def _repeat(self, now: float, step: Step) -> None:
+        """Append the steps that are bound to follow: all members decode on, and nothing happens in between.
+
+        A steady plan holds until a segment closes, an event comes, a parked job becomes runnable or blocks run short.
+        The last step counted here is the one in which one of these happens.
+        """
+        members, times, context = step.members, step.times, step.context_tokens
+        most = min(live.boundary - live.output for live, _, _ in members)
+        if most < 2:
+            return
+        block = self._memory.block_tokens
+        needed = 0
+        table = self._controller.table
+        for live, _, _ in members:
+            reach = int(table.context_tokens[live.job.row]) + most
+            needed += max(0, -(-reach // block) - live.holding.blocks)
+        if needed > self._memory.pool.free:
+            return
+        later = table.resume_s[table.resume_s > now]
+        resume_s = float(later.min()) if later.size else math.inf
+        horizon_s = min(self._agenda.next_s(), resume_s, self._until_s)
+        now += times[0]
+        while len(times) < most and now < horizon_s:
+            context += len(members)
+            times.append(self._step_time(len(members), 0, 0, 0.0, context))
+            now += times[-1]
+
+    def _sleep(self, plan: StepPlan, now: float) -> None:
+        """Nothing runs: come back when the discipline wants to, unless something happens before."""
+        if now < plan.wake_s < self._wake_s:
+            self._wake_s = plan.wake_s
+            self._agenda.at(plan.wake_s, WAKE, self._wake)
+
+    def _wake(self, now: float, _: None) -> None:
+        self._wake_s = math.inf
+
+    # ------------------------------------------------------------------ running
+
+    def _start(self, now: float, step: Step, seen_s: float | None = None) -> None:
+        """A step that is composed begins; asynchronous: and the engine sees that at ``seen_s``."""
+        self._in_flight = True
+        if self.journal is not None:
+            self.journal.steps(now, step.times, step.members)
+        self.series.sample(now, self._controller.table, self._memory.pool, len(step.members))
+        begin_s = now
+        for time_s in step.times:
+            self.busy_s += time_s
+        if len(step.times) > 1:
+            begin_s = self._pass_repeats(now, step)
+        end_s = begin_s + step.times[-1]
+        if seen_s is not None:
+            step.begun_s = seen_s
+            end_s = max(end_s, seen_s)
+        self._agenda.at(end_s, STEP_END, self._end, step)
+
+    def _launch(self, now: float, step: Step) -> None:
+        """Asynchronous: a step is launched when it is composed, and begins when the one before is over."""
+        terms = self._profile.limits
+        self._launched_s = now + (terms.launch_prompts_s if step.prefill_tokens else terms.launch_s)
+        if self._in_flight:
+            self._next = step
+        else:
+            self._start(now, step, now)
+            # The engine was idle: it composes the next step once this one is launched.
+            self._agenda.at(self._launched_s, WAKE, self._allow_composing)
+
+    def _allow_composing(self, now: float, _: None) -> None:
+        self._may_compose = True
+
+    def _pass_repeats(self, now: float, step: Step) -> float:
+        """Be done with all steps of a row but the last; returns when that one begins."""
+        controller, table, times = self._controller, self._controller.table, step.times
+        controller.ran(len(step.members), 0, times[0])
+        job_ids = [live.task.job for live, _, _ in step.members]
+        for time_s in times[1:-1]:
+            controller.ran_again(job_ids, time_s)
+        for time_s in times[:-1]:
+            now += time_s
+        done = len(times) - 1
+        for live, _, _ in step.members:
+            row = live.job.row
+            context = int(table.context_tokens[row]) + done
+            table.context_tokens[row] = context
+            # Room for the last of them too, as if it had just been composed.
+            self._memory.pool.grow(live.holding, context + 1)
+            table.blocks[row] = live.holding.blocks
+            live.computed = context + 1
+            live.output += done
+            controller.progress(live.job, done, now)
+        return now
+
+    # ------------------------------------------------------------------ the end of a step
+
+    def _end(self, now: float, step: Step) -> None:
+        if now < self._launched_s:
+            # The engine is busy launching (asynchronous only), and sees these tokens when it is done with that.
+            step.over_s = now
+            self._agenda.at(self._launched_s, STEP_END, self._end, step)
+            return
+        self._in_flight = False
+        controller = self._controller
+        for live, tokens, prefill in step.members:
+            produced = self._produced(step, live, tokens, prefill, now)
+            if not produced:
+                continue
+            if live.output == 0:
+                live.record.first_token_s = now
+            live.record.last_token_s = now
+            live.output += produced
+            controller.progress(live.job, produced, now)
+            while live.output >= live.boundary and not self._close_segment(live, now):
+                pass
+        if len(step.times) > 1:
+            controller.ran_again([live.task.job for live, _, _ in step.members], step.times[-1])
+        elif self._ahead:
+            self._end_ahead(now, step)
+        else:
+            controller.ran(len(step.members), step.prefill_tokens, step.times[0])
+
+    def _produced(self, step: Step, live: Live, tokens: int, prefill: bool, now: float) -> int:
+        """Output tokens that the step gave a member; 0 while its prompt goes on, or if its token is void."""
+        table, row = self._controller.table, live.job.row
+        if self._ahead:
+            if live.job.job_id in step.partial:
+                return 0
+            live.pending -= 1
+            return 0 if self._void(live) else 1
+        if prefill:
+            table.context_tokens[row] += tokens
+            left = table.prefill_left[row] - tokens
+            table.prefill_left[row] = left
+            return 0 if left > 0 else 1
+        produced = self._verify(live, tokens - 1, now) if tokens > 1 else 1
+        table.context_tokens[row] += produced
+        return produced
+
+    def _end_ahead(self, now: float, step: Step) -> None:
+        """With a step composed ahead: it begins, and the one after it may be composed."""
+        following, self._next = self._next, None
+        prompts = following is not None and following.prefill_tokens > 0
+        step_s = now - step.begun_s
+        self._controller.ran(len(step.members), step.prefill_tokens, step_s, prompts_follow=prompts)
+        if following is not None:
+            self._start(now if step.over_s is None else step.over_s, following, now)
+            self._may_compose = True
+
+    def _void(self, live: Live) -> bool:
+        """Whether a token that was computed ahead came to nothing."""
+        table, row = self._controller.table, live.job.row
+        if not table.resident[row]:
+            return True  # evicted meanwhile: it will be computed again
+        if live.job.awaiting is not None:
+            # It follows a blocking skill, whose value it has not seen.
+            table.context_tokens[row] -= 1
+            return True
+        return False
+
+    def _verify(self, live: Live, drafted: int, now: float) -> int:
+        """A round of speculative decoding is verified: how many tokens it gave.
+
+        Nothing follows the last token, and nothing follows a blocking skill before its value is there. Draft tokens
+        beyond are void, as on the live engine.
+        """
+        task = live.task
+        right = self._speculation.round(task.job, task.acceptance or 0.0, drafted)
+        most = live.target - live.output
+        if self._segmented and right >= live.boundary - live.output:
+            at = live.boundary - live.output
+            for segment, following in zip(task.plan[live.index :], task.plan[live.index + 1 :], strict=False):
+                if segment.blocking:
+                    most = at
+                    break
+                at += following.tokens
+        right = min(right, most - 1)
+        context = int(self._controller.table.context_tokens[live.job.row])
+        live.computed = max(live.computed, context + right + 1)
+        self._speculation.note(drafted, right)
+        self._controller.accepted(live.job, drafted, right, now)
+        return right + 1
+
+
+def positive_option(name: str, value: int | None, default: int) -> int:
+    """The option, or its default; raises InvalidInput below 1."""
+    if value is None:
+        return default
+    if value < 1:
+        raise InvalidInput(f"must be at least 1, got {value}", where=name)
+    return value
