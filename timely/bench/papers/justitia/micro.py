@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,9 @@ from timely.bench.papers.claims import (
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import MACHINE, Exact, Jobs, completion_s, make, tasks, trained
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.stopwatch import Timed, simulate
+from timely.bench.papers.serving import serve, watch_calls
 from timely.core.job import JobTable
-from timely.disciplines.base import StepLimits, StepPlan
+from timely.disciplines.base import StepLimits
 
 ELEPHANT_PARTS = 6
 MICE = (100, 200, 300, 400, 500)
@@ -41,21 +40,6 @@ INSTANCES = 200
 # ---------------------------------------------------------------------- Fig. 3
 
 
-@dataclass(slots=True)
-class _Blocks(Timed):
-    """Another discipline; notes the KV blocks that each application holds before every step."""
-
-    held: list[dict[str, int]] = field(default_factory=list)
-
-    def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        now: dict[str, int] = {}
-        for job in table.jobs:
-            app = job.spec.hints.app or ""
-            now[app] = now.get(app, 0) + int(table.blocks[job.row])
-        self.held.append(now)
-        return self.inner.compose(table, limits)
-
-
 def _mergings(seed: int) -> Jobs:
     rng = np.random.default_rng([seed, 3])
     return list(apps.jobs([(0.0, apps.application("DM", rng)), (0.0, apps.application("DM", rng))], rng, 0.0))
@@ -67,11 +51,20 @@ def measure_two_mergings(name: str, seed: int) -> dict[str, float]:
 
 def _blocks(name: str, seed: int) -> dict[str, list[int]]:
     """Blocks held by each application, and the steps at which that was, ``SAMPLED`` of them."""
-    watched = _Blocks(make(name))
-    simulate(tasks(_mergings(seed)), watched, MACHINE)
-    steps = np.linspace(0, len(watched.held) - 1, SAMPLED).astype(int).tolist()
-    names = sorted({app for held in watched.held for app in held})
-    return {"steps": steps} | {app: [watched.held[step].get(app, 0) for step in steps] for app in names}
+    held: list[dict[str, int]] = []
+
+    def note(table: JobTable, limits: StepLimits) -> None:
+        held.append({})
+        for job in table.jobs:
+            app = job.spec.hints.app or ""
+            held[-1][app] = held[-1].get(app, 0) + int(table.blocks[job.row])
+
+    discipline = make(name)
+    watch_calls(discipline, "compose", note)
+    serve(tasks(_mergings(seed)), discipline, MACHINE, eviction="swap")
+    steps = np.linspace(0, len(held) - 1, SAMPLED).astype(int).tolist()
+    names = sorted({app for now in held for app in now})
+    return {"steps": steps} | {app: [held[step].get(app, 0) for step in steps] for app in names}
 
 
 def saturated(evaluation: Evaluation) -> list[Claim]:
@@ -252,10 +245,11 @@ OVERHEAD_S = 120.0
 
 def _decision_ms(rate: int) -> list[float]:
     """Mean milliseconds of a step's decision, and of a request's arrival, with ``rate`` applications a minute."""
-    timed = Timed(make("justitia"))
+    discipline = make("justitia")
+    decisions_s, arrivals_s = (watch_calls(discipline, method) for method in ("compose", "arrived"))
     trace = apps.workload(1, applications=round(rate * OVERHEAD_S / 60.0), window_s=OVERHEAD_S)
-    simulate(tasks(trace), timed, MACHINE)
-    return [1000.0 * mean(timed.decisions_s), 1000.0 * mean(timed.arrivals_s)]
+    serve(tasks(trace), discipline, MACHINE, eviction="swap")
+    return [1000.0 * mean(decisions_s), 1000.0 * mean(arrivals_s)]
 
 
 def overhead(evaluation: Evaluation) -> list[Claim]:

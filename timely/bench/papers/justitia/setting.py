@@ -18,7 +18,7 @@ import numpy as np
 
 from lrtrace.job import Job as TraceJob
 from timely.bench.papers.justitia.workloads import KINDS, samples
-from timely.bench.papers.stopwatch import simulate
+from timely.bench.papers.serving import serve
 from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Discipline, DisciplineInfo
 from timely.disciplines.heap_queue import Group, QueueDiscipline
@@ -186,7 +186,7 @@ def tasks(trace: Jobs) -> list[PlannedTask]:
 
 def completion_s(trace: Jobs, discipline: Discipline, profile: StepTimeProfile) -> dict[str, float]:
     """Completion time of every application: from its arrival to the end of its last request, seconds."""
-    run = simulate(tasks(trace), discipline, profile)
+    run = serve(tasks(trace), discipline, profile, eviction="swap")
     begin: dict[str, float] = {}
     end: dict[str, float] = {}
     for record in run.records:

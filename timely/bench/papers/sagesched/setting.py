@@ -28,7 +28,7 @@ import numpy as np
 from lrtrace.job import Job as TraceJob
 from timely.bench.papers.claims import mean
 from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, workload
-from timely.bench.papers.stopwatch import simulate
+from timely.bench.papers.serving import serve
 from timely.core.job import JobSpec
 from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
@@ -327,7 +327,8 @@ class Latency:
 
 def measure(jobs: Sequence[Mapping[str, Any]], discipline: Discipline, profile: StepTimeProfile) -> Latency:
     """Run the requests and average."""
-    run = simulate([planned_task(TraceJob.from_dict(dict(job))) for job in jobs], discipline, profile)
+    tasks = [planned_task(TraceJob.from_dict(dict(job))) for job in jobs]
+    run = serve(tasks, discipline, profile, eviction="swap")
     return Latency(
         mean([record.last_token_s - record.task.arrival_s for record in run.records]),
         mean([record.first_token_s - record.task.arrival_s for record in run.records]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,7 @@ from timely.disciplines.timely import ablations
 from timely.disciplines.timely.discipline import Timely
 from timely.disciplines.timelyllm.pud import Pud
 from timely.engines.base import Mode
-from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
 from timely.replay.trace import planned_task
@@ -147,36 +147,25 @@ class Outcome:
     @classmethod
     def from_checkpoint(cls, entry: dict[str, Any]) -> Outcome:
         """The inverse of ``to_checkpoint``."""
-        return cls(
-            {name: _back(value) for name, value in entry["share"].items()},
-            _back(entry["utility"]),
-            _back(entry["served"]),
-            {name: _back(value) for name, value in entry["response_s"].items()},
-            _back(entry["waiting_s"]),
-            {
-                int(number): (_back(values[0]), _back(values[1]), _back(values[2]))
-                for number, values in entry["types"].items()
-            },
-        )
+        fields = _changed(entry, lambda value: math.nan if value is None else value)
+        fields["types"] = {int(number): tuple(values) for number, values in fields["types"].items()}
+        return cls(**fields)
 
     def to_checkpoint(self) -> dict[str, Any]:
         """As JSON, with null for nan."""
-        return {
-            "share": {name: _plain(value) for name, value in self.share.items()},
-            "utility": _plain(self.utility),
-            "served": _plain(self.served),
-            "response_s": {name: _plain(value) for name, value in self.response_s.items()},
-            "waiting_s": _plain(self.waiting_s),
-            "types": {str(n): [_plain(value) for value in values] for n, values in self.types.items()},
-        }
+        plain: dict[str, Any] = _changed(
+            asdict(self), lambda value: round(value, 9) if math.isfinite(value) else None
+        )
+        return plain
 
 
-def _plain(value: float) -> float | None:
-    return round(value, 9) if math.isfinite(value) else None
-
-
-def _back(value: float | None) -> float:
-    return math.nan if value is None else value
+def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Each number of a nested value changed; keys become strings."""
+    if isinstance(value, dict):
+        return {str(key): _changed(inner, change) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_changed(inner, change) for inner in value]
+    return change(value)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -226,11 +215,15 @@ def run_records(
 ) -> tuple[list[JobRecord], tuple[int, ...], float]:
     """One system on one workload: records, the trace id of each, and the end of the run, seconds."""
     tasks, ids = workload(name, seed, new_tokens, unit, longer)
-    options = ReplayOptions(
-        discipline="given", mode=system.mode, max_batch=max_batch, journal=False, warm_prefixes=True
-    )
-    run = Simulator(options, load_step_profile(profile), discipline=system.make()).run(tasks)
+    run = _simulate(system, tasks, profile, max_batch)
     return run.records, ids, run.end_s
+
+
+def _simulate(
+    system: System, tasks: Sequence[PlannedTask], profile: str = PROFILE, max_batch: int | None = None
+) -> BackendRun:
+    options = ReplayOptions(mode=system.mode, max_batch=max_batch, journal=False, warm_prefixes=True)
+    return Simulator(options, load_step_profile(profile), discipline=system.make()).run(tasks)
 
 
 def _measure_run(
@@ -311,8 +304,7 @@ def _bursts(tasks: Sequence[PlannedTask]) -> list[list[PlannedTask]]:
 
 
 def _burst_utility(system: System, burst: Sequence[PlannedTask]) -> float:
-    options = ReplayOptions(discipline="given", mode=system.mode, journal=False, warm_prefixes=True)
-    run = Simulator(options, load_step_profile(PROFILE), discipline=system.make()).run(burst)
+    run = _simulate(system, burst)
     return sum(record.utility(run.end_s) for record in run.records)
 
 
