@@ -15,11 +15,11 @@ import numpy as np
 
 from lrtrace.compose.composition import compose
 from timely.bench.checkpoints import Checkpoints
-from timely.bench.papers.claims import mean
 from timely.bench.papers.justitia import setting as justitia_setting
 from timely.bench.papers.justitia import workloads as justitia_workloads
 from timely.bench.papers.laps_sd import setting as laps_sd
 from timely.bench.papers.sagesched import setting as sagesched_setting
+from timely.bench.papers.seed_statistics import mean
 from timely.bench.papers.semantic import spikes as semantic
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
-from timely.bench.papers.plots import Interval
+from timely.bench.papers.seed_statistics import Interval, interval
 
 Claim = dict[str, Any]
 """``{"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}`` of ``timely bench paper``."""
@@ -142,33 +140,3 @@ def _interval(ours: Interval | Sequence[float] | float | None) -> Interval:
 
 def _finite(value: float | None) -> float | None:
     return round(float(value), 6) if value is not None and math.isfinite(value) else None
-
-
-def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean; ``nan`` of nothing."""
-    return float(np.mean(values)) if len(values) else math.nan
-
-
-def half_width(values: Sequence[float]) -> float:
-    """Half of the 95% confidence interval of the mean over seeds (Student's t); ``nan`` of fewer than two."""
-    if len(values) < 2:
-        return math.nan
-    table = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
-    t = table[len(values) - 2] if len(values) - 2 < len(table) else 2.0
-    return t * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Mean and 95% confidence interval over seeds."""
-    middle, width = mean(values), half_width(values)
-    return (middle, middle, middle) if math.isnan(width) else (middle, middle - width, middle + width)
-
-
-def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
-    """Seed by seed; ``nan`` where the denominator is not positive, since a factor over a loss means nothing."""
-    return [a / b if b > 0.0 else math.nan for a, b in zip(numerators, denominators, strict=True)]
-
-
-def percent_lower(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """By how many per cent ours is lower, seed by seed."""
-    return [100.0 * (1.0 - a / b) for a, b in zip(ours, theirs, strict=True)]

@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-Interval = tuple[float, float, float]
-"""Mean, and the bounds of its 95% confidence interval."""
+from timely.bench.papers.seed_statistics import Interval
 
 COLOURS = (
     "#8a8f98", "#c9a227", "#3d9a9a", "#7a5ea8", "#c8442c", "#3b8454", "#a0522d", "#5a6e3a", "#d48fb0",

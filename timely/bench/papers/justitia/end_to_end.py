@@ -8,19 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    CONTEXT,
-    NOT_EXERCISED,
-    Claim,
-    at_least,
-    at_most,
-    claim,
-    interval,
-    mean,
-    near,
-    percent_lower,
-    ratios,
-)
+from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, Claim, at_least, at_most, claim, near
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
     MACHINE,
@@ -34,6 +22,7 @@ from timely.bench.papers.justitia.setting import (
 )
 from timely.bench.papers.real_inputs import MOONCAKE, trace_arrivals
 from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.seed_statistics import interval, mean, percent_lower, ratios
 from timely.disciplines.base import Discipline
 from timely.disciplines.predictors.app_cost import AppCosts, weighted_tokens
 

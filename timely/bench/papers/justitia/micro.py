@@ -9,20 +9,11 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    BY_CONSTRUCTION,
-    Claim,
-    at_most,
-    claim,
-    interval,
-    mean,
-    near,
-    percent_lower,
-    ratios,
-)
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, at_most, claim, near
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import MACHINE, Exact, Jobs, completion_s, make, tasks, trained
 from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.seed_statistics import interval, mean, percent_lower, ratios
 from timely.bench.papers.serving import serve, watch_calls
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from timely.bench.papers.claims import Claim, at_most, claim, mean
+from timely.bench.papers.claims import Claim, at_most, claim
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import MACHINE, Exact, completion_s, make
 from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.seed_statistics import mean
 from timely.disciplines.justitia.constants import STEP_S
 from timely.disciplines.predictors.app_cost import kv_token_time
 

@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    BY_CONSTRUCTION,
-    Claim,
-    at_least,
-    at_most,
-    claim,
-    interval,
-    mean,
-    near,
-    percent_lower,
-)
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, at_least, at_most, claim, near
 from timely.bench.papers.laps_sd.setting import (
     DATASETS,
     LENGTH_ERROR,
@@ -27,6 +17,7 @@ from timely.bench.papers.laps_sd.setting import (
     settled,
 )
 from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.seed_statistics import interval, mean, percent_lower
 
 COUNTS = (10, 30, 50)
 SWITCHED_TOKENS = (100, 200, 300, 400, 500)

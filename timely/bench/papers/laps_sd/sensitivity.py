@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim, mean, near, percent_lower
+from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim, near
 from timely.bench.papers.laps_sd import real_texts
 from timely.bench.papers.laps_sd.setting import (
     LENGTH_ERROR,
@@ -15,6 +15,7 @@ from timely.bench.papers.laps_sd.setting import (
 )
 from timely.bench.papers.real_inputs import DIALOGUES
 from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.seed_statistics import Interval, mean, percent_lower
 
 BASE = (0.15, 0.3, LENGTH_ERROR, SPAN_S, SWAP_S)
 """Spread of lengths and of acceptances, error of predicted lengths, span of arrivals, cost of a switch."""
@@ -34,7 +35,7 @@ SETTINGS = {
 def settings(evaluation: Evaluation) -> list[Claim]:
     """One row a setting."""
     rows = []
-    shares: dict[str, list[plots.Interval | None]] = {}
+    shares: dict[str, list[Interval | None]] = {}
     for number, (label, values) in enumerate(SETTINGS.items()):
         latency_s = {system: evaluation.each("varied", measure_varied, *values, system) for system in SYSTEMS}
         evaluation.say(f"{label}: " + ", ".join(f"{s} {mean(v):.1f}" for s, v in latency_s.items()))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from timely.bench.papers.claims import mean
+from timely.bench.papers.seed_statistics import mean
 from timely.bench.papers.serving import serve
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobId, JobTable

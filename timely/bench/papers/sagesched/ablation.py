@@ -8,21 +8,12 @@ from functools import lru_cache
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    BY_CONSTRUCTION,
-    Claim,
-    Rule,
-    at_least,
-    at_most,
-    claim,
-    interval,
-    mean,
-    near,
-)
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, Rule, at_least, at_most, claim, near
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import Lengths, Oracle, Setting, setting
 from timely.bench.papers.sagesched.workloads import DATASETS, World
+from timely.bench.papers.seed_statistics import interval, mean
 from timely.disciplines.predictors.embedding import Vectors, WordLlamaEmbedder
 from timely.disciplines.sagesched.constants import SIMILARITY
 from timely.disciplines.sagesched.discipline import SageSched

@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    BY_CONSTRUCTION,
-    CONTEXT,
-    Claim,
-    at_least,
-    at_most,
-    claim,
-    interval,
-    mean,
-    percent_lower,
-    ratios,
-)
+from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, Claim, at_least, at_most, claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import resources
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import MAIN_RATE, ORDER, QWEN, Latency, Oracle, setting
 from timely.bench.papers.sagesched.workloads import DATASETS
+from timely.bench.papers.seed_statistics import Interval, interval, mean, percent_lower, ratios
 from timely.disciplines.sagesched.discipline import SageSched
 
 SYNTHETIC = "requests are synthetic; SSJF, LTR and TRAIL receive predictions made from the truth"
@@ -123,7 +113,7 @@ def by_dataset(evaluation: Evaluation) -> list[Claim]:
     names = (*ORDER, "trail-history")
     gains: dict[str, list[float]] = {}
     rows = []
-    bars: dict[str, list[plots.Interval | None]] = {name: [] for name in ORDER}
+    bars: dict[str, list[Interval | None]] = {name: [] for name in ORDER}
     for dataset in DATASETS:
         table = evaluation.all("fig8", sage.latency, [(QWEN, MAIN_RATE, dataset, name) for name in names])
         ttlt = {n: [pair[0] for pair in pairs] for n, pairs in zip(names, table, strict=True)}

@@ -13,11 +13,12 @@ from typing import TypeVar
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, at_most, claim, interval, mean
+from timely.bench.papers.claims import Claim, at_most, claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import setting, spec_of
 from timely.bench.papers.sagesched.workloads import MAX_TOKENS, Drawn, World
+from timely.bench.papers.seed_statistics import interval, mean
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.predictors.history import HistoryPredictor

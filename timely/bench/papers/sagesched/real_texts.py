@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from timely.bench.papers.claims import Claim, at_least, claim, mean, percent_lower
+from timely.bench.papers.claims import Claim, at_least, claim
 from timely.bench.papers.real_inputs import DIALOGUES, MOONCAKE, dialogues, trace_arrivals
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched.setting import PROFILES, QWEN, measure, tuned_fastserve
 from timely.bench.papers.sagesched.workloads import job_fields
+from timely.bench.papers.seed_statistics import mean, percent_lower
 from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.predictors.history import HistoryPredictor

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim, mean
+from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim
 from timely.bench.papers.real_inputs import ATTENTION, TRACES, Floats, decode_attention, token_counts
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import MAIN_RATE, PROFILES, QWEN, Oracle, setting
+from timely.bench.papers.seed_statistics import mean
 from timely.disciplines.sagesched.discipline import SageSched
 from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
 

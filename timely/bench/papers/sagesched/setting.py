@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from lrtrace.job import Job as TraceJob
-from timely.bench.papers.claims import mean
 from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, workload
+from timely.bench.papers.seed_statistics import mean
 from timely.bench.papers.serving import serve
 from timely.core.job import JobSpec
 from timely.disciplines.base import Discipline

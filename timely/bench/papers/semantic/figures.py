@@ -6,16 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    Claim,
-    at_most,
-    claim,
-    interval,
-    mean,
-    near,
-    ratios,
-)
+from timely.bench.papers.claims import Claim, at_most, claim, near
 from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.seed_statistics import interval, mean, ratios
 from timely.bench.papers.semantic.spikes import (
     MAIN,
     Levels,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, at_least, at_most, claim, interval, mean, near, ratios
+from timely.bench.papers.claims import Claim, at_least, at_most, claim, near
 from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.seed_statistics import interval, mean, ratios
 from timely.bench.papers.semantic.figures import column
 from timely.bench.papers.semantic.spikes import (
     MAIN,
@@ -53,23 +54,22 @@ Cells = dict[str, list[list[Levels]]]
 """Batching -> a cell for each column, with a run for each seed."""
 
 
+def _cells(evaluation: Evaluation, columns: Sequence[tuple[float, int, int]]) -> Cells:
+    """Runs for each latency of the predictor (seconds), its batch, and number of requests at once."""
+    return {
+        batching: [
+            evaluation.each("predicted", measure_predicted, latency_s, batch, batching, count)
+            for latency_s, batch, count in columns
+        ]
+        for batching in BATCHINGS
+    }
+
+
 def table_1(evaluation: Evaluation) -> list[Claim]:
     """Predictor latency with batches of 64, at the caption's concurrency and at that of the published script."""
-    captioned: Cells = {
-        batching: [
-            evaluation.each("predicted", measure_predicted, latency_s, 64, batching, CONCURRENT_REQUESTS)
-            for latency_s in LATENCIES
-        ]
-        for batching in BATCHINGS
-    }
+    captioned = _cells(evaluation, [(latency_s, 64, CONCURRENT_REQUESTS) for latency_s in LATENCIES])
     # In the script a call of the predictor also costs a tenth of its latency for each place in the batch.
-    scripted: Cells = {
-        batching: [
-            evaluation.each("predicted", measure_predicted, latency_s * 6.4, 64, batching, count)
-            for latency_s, count in SCRIPTED.items()
-        ]
-        for batching in BATCHINGS
-    }
+    scripted = _cells(evaluation, [(latency_s * 6.4, 64, count) for latency_s, count in SCRIPTED.items()])
     for name, cells in (("caption", captioned), ("script", scripted)):
         plots.lines(
             evaluation.out / f"table1_{name}.png", f"Semantic Table 1: predictor latency ({name})",
@@ -115,13 +115,7 @@ def table_1(evaluation: Evaluation) -> list[Claim]:
 def table_2(evaluation: Evaluation) -> list[Claim]:
     """Batch sizes at a predictor latency of 0.01 s, at the caption's concurrency and at the script's 16."""
     captioned, scripted = (
-        {
-            batching: [
-                evaluation.each("predicted", measure_predicted, 0.01, batch, batching, count)
-                for batch in BATCHES
-            ]
-            for batching in BATCHINGS
-        }
+        _cells(evaluation, [(0.01, batch, count) for batch in BATCHES])
         for count in (CONCURRENT_REQUESTS, SCRIPTED[0.01])
     )
     plots.lines(

@@ -11,6 +11,7 @@ import math
 
 from timely.bench.papers import plots
 from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, WITHIN
+from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, shares
 from timely.bench.papers.timelyllm.runs import (
     EDF,
@@ -72,9 +73,9 @@ def calibrate(report: Report) -> None:
     _joint(report, curves)
 
 
-def _sweep(report: Report, name: str) -> dict[str, list[plots.Interval]]:
+def _sweep(report: Report, name: str) -> dict[str, list[Interval]]:
     """Urgent share of the maximum by system, a value for each number of new tokens."""
-    curves: dict[str, list[plots.Interval]] = {}
+    curves: dict[str, list[Interval]] = {}
     for system in (VLLM, STREAM, FCFS, EDF, PUD, TIMELY):
         for new_tokens in SWEEP:
             outcomes = report.runs.outcomes(system, name, report.seeds, new_tokens=new_tokens)
@@ -91,7 +92,7 @@ def _sweep(report: Report, name: str) -> dict[str, list[plots.Interval]]:
     return curves
 
 
-def _joint(report: Report, curves: dict[str, dict[str, list[plots.Interval]]]) -> None:
+def _joint(report: Report, curves: dict[str, dict[str, list[Interval]]]) -> None:
     """At how many points of the sweep all of the paper's ratios hold at once."""
     held: dict[int, list[str]] = {new_tokens: [] for new_tokens in SWEEP}
     for name, system, other, paper, short in LITERAL_TARGETS:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from timely.bench.papers import plots
 from timely.bench.papers.claims import at_least, at_most, near
-from timely.bench.papers.plots import Interval
+from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, by_type, difference, shares
 from timely.bench.papers.timelyllm.runs import (
     EDF,

@@ -6,7 +6,7 @@ from timely.bench.bounds import Alone
 from timely.bench.decision_cost import scheduling_point_us
 from timely.bench.papers import plots
 from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, at_least, at_most, near
-from timely.bench.papers.plots import Interval
+from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, by_type, difference
 from timely.bench.papers.timelyllm.runs import (
     PROFILE,

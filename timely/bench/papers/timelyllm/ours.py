@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from timely.bench.papers import plots
 from timely.bench.papers.claims import CONTEXT, at_least, at_most
-from timely.bench.papers.plots import Interval
+from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, difference, shares
 from timely.bench.papers.timelyllm.runs import (
     ADDED,

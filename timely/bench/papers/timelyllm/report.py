@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from timely.bench.papers.claims import Claim, Rule, Subject, claim
-from timely.bench.papers.plots import Interval
+from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.runs import Outcome, Runs, interval
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from lrtrace.compose.composition import Options, compose
 from timely.bench.bounds import MAX_TASKS, Alone, clairvoyant_utility
 from timely.bench.checkpoints import Checkpoints
-from timely.bench.papers.plots import Interval
+from timely.bench.papers.seed_statistics import Interval
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, StepLimits
 from timely.disciplines.registry import create_discipline
