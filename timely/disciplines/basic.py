@@ -23,11 +23,9 @@ class Fcfs(KeyedDiscipline):
     )
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """Earlier arrivals first."""
         return -table.arrival_s
 
     def lead_s(self, job: Job, speed: Speed) -> float:
-        """Runnable at once."""
         return math.inf
 
 
@@ -47,7 +45,6 @@ class Edf(KeyedDiscipline):
         return -(table.arrival_s + table.ert_s)
 
     def lead_s(self, job: Job, speed: Speed) -> float:
-        """Runnable at once."""
         return math.inf
 
 
@@ -64,5 +61,4 @@ class Priority(KeyedDiscipline):
     )
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """Smaller priority first; ties by arrival."""
         return -table.priority

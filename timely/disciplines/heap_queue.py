@@ -194,17 +194,14 @@ class QueueDiscipline(Discipline):
             self._enqueue(job, now)
 
     def evicted(self, job: Job, now: float) -> None:
-        """It has to come in again, ahead of those that have not begun."""
         self._enqueue(job, now)
 
     def finished(self, job: Job, now: float) -> None:
-        """Forget it."""
         self._fresh.remove(job.job_id)
         self._evicted.remove(job.job_id)
         self._asleep.discard(job.job_id)
 
     def state(self) -> dict[str, float | int | str]:
-        """Queue lengths."""
         return {"waiting": len(self._fresh), "evicted": len(self._evicted) + len(self._asleep)}
 
     def _enqueue(self, job: Job, now: float) -> None:
@@ -223,7 +220,6 @@ class QueueDiscipline(Discipline):
     # ------------------------------------------------------------------ composing
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        """See ``Discipline.compose``."""
         if len(table) == 0:
             return StepPlan()
         self._settle(table, limits.now)

@@ -1,11 +1,21 @@
-"""Output tokens a generation still has before it: predicted where a prediction came with it, learned where not."""
+"""Output tokens that a generation still has before it: predicted if a prediction came with it, else learned."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
+
 import numpy as np
 
-from timely.core.job import Job, JobTable
-from timely.disciplines.base import Floats, Rows
+from timely.core.job import Job, JobSpec, JobTable
+from timely.disciplines.base import Discipline, Floats, Rows
+from timely.disciplines.predictors.history import (
+    LENGTH_HISTORY,
+    HistoryPredictor,
+    LengthPredictor,
+    Prediction,
+)
 
 COMPLETED = ("complete", "stop", "length")
 """Outcomes after which the number of tokens is the length the generation really had; ``stop`` is vLLM's word."""
@@ -53,3 +63,61 @@ class Lengths:
         whole = np.maximum(1.0, table.rank[rows] - table.output_tokens[rows])
         piece = np.maximum(1.0, table.segment_bound[rows] - table.segment_tokens[rows])
         return np.where(table.segmented[rows], np.minimum(whole, piece), whole)
+
+
+class LengthLearner(Discipline):
+    """A discipline that expects lengths from predictions or a running mean, in the table's ``rank``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lengths = Lengths()
+
+    def arrived(self, job: Job, now: float) -> None:
+        self._lengths.arrived(job)
+
+    def finished(self, job: Job, now: float) -> None:
+        self._lengths.finished(job)
+
+
+class HistoryLearner(Discipline):
+    """A discipline that predicts lengths from similar past prompts, and remembers how long each answer got.
+
+    Args:
+        predictor: output lengths as a distribution; a history of prompts when left out.
+    """
+
+    predictor_kind = LENGTH_HISTORY
+    history_settings: ClassVar[Mapping[str, Any]] = {}
+    """Settings of a history that is read from a file."""
+
+    def __init__(self, predictor: LengthPredictor | None = None) -> None:
+        super().__init__()
+        self.predictor: LengthPredictor = predictor if predictor is not None else self.default_history()
+
+    @staticmethod
+    def default_history() -> HistoryPredictor:
+        """The predictor if none is passed in."""
+        return HistoryPredictor()
+
+    @classmethod
+    def with_predictor(cls, path: Path) -> Self:
+        return cls(HistoryPredictor.from_file(path, **cls.history_settings))
+
+    def knowledge(self) -> LengthPredictor:
+        return self.predictor
+
+    def recall(self, knowledge: object) -> None:
+        self.predictor = cast(LengthPredictor, knowledge)
+
+    def predict_tokens(self, spec: JobSpec) -> tuple[float, Prediction | None]:
+        """Expected output tokens, and what they were predicted from: nothing if the request brings them."""
+        if spec.hints.expected_tokens is not None:
+            return max(1.0, float(spec.hints.expected_tokens)), None
+        prediction = self.predictor.predict(spec)
+        return prediction.mean, prediction
+
+    def learn(self, job: Job, prediction: Prediction | None) -> None:
+        """Remember the length of a finished job, if it was predicted and ran to its end."""
+        output = int(job.table.output_tokens[job.row])
+        if prediction is not None and job.outcome in COMPLETED and output > 0:
+            self.predictor.learn(job.spec, prediction, output)

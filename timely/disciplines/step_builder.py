@@ -201,7 +201,6 @@ class KeyedDiscipline(Discipline):
         return True
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        """Runnable rows by key, the pool first, until the step is full or admission says no."""
         if len(table) == 0:
             return StepPlan()
         runnable: Rows = np.flatnonzero(table.resume_s <= limits.now)

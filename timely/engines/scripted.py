@@ -137,12 +137,10 @@ class ScriptedEngine(Engine):
     # ------------------------------------------------------------------ the interface
 
     async def start(self) -> None:
-        """Start stepping; a second call changes nothing."""
         if self._loop_task is None:
             self._loop_task = asyncio.create_task(self._live_on(), name="scripted-engine")
 
     async def stop(self) -> None:
-        """End every generation and the stepping; safe to call twice."""
         for task_id in list(self._live):
             self._finish(task_id, "cancelled")
         task, self._loop_task = self._loop_task, None
@@ -225,7 +223,6 @@ class ScriptedEngine(Engine):
 
     @property
     def max_prompt_tokens(self) -> int:
-        """Longest prompt it takes, tokens."""
         return self._max_prompt_tokens
 
     def crash(self, reason: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.disciplines.sagesched.gittins import CostDistribution, gittins_index
+from timely.disciplines.sagesched.gittins import CostDistribution
 
 distributions = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 9)), min_size=1, max_size=8)
 
@@ -36,7 +36,7 @@ def brute_force(pairs: list[tuple[int, int]], age: int) -> Fraction:
 @given(distributions, st.integers(0, 59))
 def test_index_is_the_definition(pairs: list[tuple[int, int]], age: int) -> None:
     costs, weights = zip(*pairs, strict=True)
-    value = gittins_index(costs, weights, age)
+    value = CostDistribution(costs, weights).index(age)
     if age >= max(costs):
         assert math.isnan(value)
     else:
@@ -55,17 +55,17 @@ def test_mean_left_is_the_definition(pairs: list[tuple[int, int]], age: int) -> 
 
 
 def test_a_certain_size_has_its_remaining_size_as_index() -> None:
-    assert gittins_index([40.0]) == 40.0
-    assert gittins_index([40.0], age=30.0) == 10.0
+    assert CostDistribution([40.0]).index() == 40.0
+    assert CostDistribution([40.0]).index(30.0) == 10.0
 
 
 def test_memoryless_sizes_keep_their_index() -> None:
     # Geometric: what is left looks the same at any age, so the index cannot move.
     costs = np.arange(1, 400)
     weights = 0.9 ** (costs - 1) * 0.1
-    fresh = gittins_index(costs, weights)
+    fresh = CostDistribution(costs, weights).index()
     assert fresh == pytest.approx(10.0, rel=1e-6)
-    assert gittins_index(costs, weights, 50) == pytest.approx(fresh, rel=1e-6)
+    assert CostDistribution(costs, weights).index(50) == pytest.approx(fresh, rel=1e-6)
 
 
 def test_the_paper_example_prefers_the_larger_mean() -> None:

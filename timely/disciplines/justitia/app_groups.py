@@ -48,8 +48,7 @@ class App:
         name: as in its requests; empty for a request of its own.
         kind: its type, empty likewise.
         number: instances are numbered as they open.
-        opened_s: arrival of its first request.
-        first: that request: what its cost was predicted from.
+        first: its first request: what its cost was predicted from.
         cost: predicted cost of the whole.
         tag: its place in the order; what it means is the discipline's.
         allowance: most requests; sent, live: requests so far, and those not over.
@@ -61,7 +60,6 @@ class App:
     name: str
     kind: str
     number: int
-    opened_s: float
     first: JobSpec
     allowance: int
     promised: bool
@@ -93,11 +91,11 @@ class AppBook:
         """The instance a live request belongs to."""
         return self._of[job_id]
 
-    def join(self, job: Job, now: float) -> tuple[App, bool, App | None]:
+    def join(self, job: Job) -> tuple[App, bool, App | None]:
         """A request arrived: its instance, whether that is new, and the used-up instance it follows, if any."""
         spec = job.spec
         if not spec.hints.app:
-            app = App("", "", self._number(), now, spec, 1, True)
+            app = App("", "", self._number(), spec, 1, True)
             return self._take(app, job), True, None
         current = self._open.get(spec.hints.app)
         fresh = current is None or current.sent >= current.allowance
@@ -105,9 +103,8 @@ class AppBook:
         if current is None or fresh:
             promised = spec.hints.app_requests is not None
             allowance = self.allowance if spec.hints.app_requests is None else spec.hints.app_requests
-            current = App(
-                spec.hints.app, app_type(spec.hints.app), self._number(), now, spec, allowance, promised
-            )
+            kind = app_type(spec.hints.app)
+            current = App(spec.hints.app, kind, self._number(), spec, allowance, promised)
             self._open[spec.hints.app] = current
         self._idle.pop(spec.hints.app, None)
         return self._take(current, job), fresh, previous
@@ -220,16 +217,14 @@ class AppDiscipline(QueueDiscipline):
             )
 
     def arrived(self, job: Job, now: float) -> None:
-        """Find or open its application, then queue it."""
         self._forget(now)
-        app, fresh, previous = self.book.join(job, now)
+        app, fresh, previous = self.book.join(job)
         if fresh:
             app.cost = self.costs.predict(app.kind, app.first)
             self.opened(app, previous, now)
         super().arrived(job, now)
 
     def finished(self, job: Job, now: float) -> None:
-        """Take it off its application's account; an application that is over teaches what it cost."""
         super().finished(job, now)
         table, row = job.table, job.row
         app, over = self.book.leave(job.job_id, now)
@@ -251,5 +246,4 @@ class AppDiscipline(QueueDiscipline):
             self.costs.learn(app.kind, app.first, app.served)
 
     def state(self) -> dict[str, float | int | str]:
-        """Queue lengths and open applications."""
         return {**super().state(), "apps": len(self.book)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self, cast
+from typing import Self
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from timely.core.job import Job, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows
 from timely.disciplines.heap_queue import Group, QueueDiscipline
 from timely.disciplines.justitia.app_groups import App, AppDiscipline
-from timely.disciplines.output_length import COMPLETED
+from timely.disciplines.output_length import HistoryLearner
 from timely.disciplines.predictors.app_cost import (
     APP_COSTS,
     KV,
@@ -19,12 +19,7 @@ from timely.disciplines.predictors.app_cost import (
     TrainedAppCosts,
     kv_token_time,
 )
-from timely.disciplines.predictors.history import (
-    LENGTH_HISTORY,
-    HistoryPredictor,
-    LengthPredictor,
-    Prediction,
-)
+from timely.disciplines.predictors.history import LengthPredictor, Prediction
 
 
 class Parrot(AppDiscipline):
@@ -39,7 +34,6 @@ class Parrot(AppDiscipline):
     )
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
-        """Its place is its arrival."""
         app.tag = now
 
 
@@ -61,74 +55,43 @@ class Srjf(AppDiscipline):
         return cls(TrainedAppCosts.load(path, KV, OnlineAppCosts(kv_token_time)))
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
-        """All of it is still to come."""
         app.tag = app.cost
 
     def served(self, app: App, now: float) -> None:
-        """What has been served is no longer to come; one that costs more than predicted is about to end."""
         app.tag = max(0.0, app.cost - app.served)
         self._fresh.lowered(app)
         self._evicted.lowered(app)
 
     def ranks(self, table: JobTable, rows: Rows) -> Floats:
-        """The tags as they are now."""
         jobs = table.jobs
         tags = (self.book.of(jobs[row].job_id).tag for row in rows.tolist())
         return np.fromiter(tags, np.float64, rows.size)
 
 
-class ShortestRequest(QueueDiscipline):
-    """The request with the least predicted output first; requests that run are not interrupted.
-
-    Args:
-        predictor: for requests that bring no ``expected_tokens``; similar past prompts when left out.
-    """
-
-    predictor_kind = LENGTH_HISTORY
+class ShortestRequest(HistoryLearner, QueueDiscipline):
+    """The request with the least predicted output first; requests that run are not interrupted."""
 
     def __init__(self, predictor: LengthPredictor | None = None) -> None:
-        super().__init__()
-        self.predictor: LengthPredictor = predictor if predictor is not None else HistoryPredictor()
+        super().__init__(predictor)
         self._predicted: dict[Group, tuple[float, int, Prediction | None]] = {}
 
-    @classmethod
-    def with_predictor(cls, path: Path) -> Self:
-        return cls(HistoryPredictor.from_file(path))
-
-    def knowledge(self) -> LengthPredictor:
-        return self.predictor
-
-    def recall(self, knowledge: object) -> None:
-        self.predictor = cast(LengthPredictor, knowledge)
-
     def group(self, job: Job) -> Group:
-        """Every request queues for itself."""
         return job.job_id
 
     def rank(self, group: Group) -> float:
-        """Predicted output tokens."""
         return self._predicted[group][0]
 
     def age(self, group: Group) -> int:
-        """Order of arrival."""
         return self._predicted[group][1]
 
     def arrived(self, job: Job, now: float) -> None:
-        """Predict, then queue."""
-        spec, order = job.spec, int(job.table.sequence[job.row])
-        if spec.hints.expected_tokens is not None:
-            self._predicted[job.job_id] = (float(spec.hints.expected_tokens), order, None)
-        else:
-            prediction = self.predictor.predict(spec)
-            self._predicted[job.job_id] = (prediction.mean, order, prediction)
+        tokens, prediction = self.predict_tokens(job.spec)
+        self._predicted[job.job_id] = (tokens, int(job.table.sequence[job.row]), prediction)
         super().arrived(job, now)
 
     def finished(self, job: Job, now: float) -> None:
-        """Remember how long it got."""
         super().finished(job, now)
-        prediction = self._predicted.pop(job.job_id)[2]
-        if prediction is not None and job.outcome in COMPLETED:
-            self.predictor.learn(job.spec, prediction, int(job.table.output_tokens[job.row]))
+        self.learn(job, self._predicted.pop(job.job_id)[2])
 
 
 class VllmSjf(ShortestRequest):

@@ -13,6 +13,7 @@ Where the paper leaves something open, this is decided here:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -31,8 +32,6 @@ from timely.disciplines.predictors.app_cost import (
     CostModel,
     OnlineAppCosts,
     TrainedAppCosts,
-    kv_token_time,
-    weighted_tokens,
 )
 
 CONTEXT_SMOOTHING = 0.05
@@ -61,13 +60,13 @@ class Justitia(AppDiscipline):
         self,
         costs: AppCosts | None = None,
         *,
-        cost: CostModel = kv_token_time,
+        cost: CostModel | None = None,
         capacity_tokens: float | None = None,
         idle_s: float = IDLE_S,
         allowance: int = ALLOWANCE,
     ) -> None:
-        """``capacity_tokens``: the capacity of the fluid server, KV tokens a step; observed when left out."""
-        super().__init__(costs, cost=cost, idle_s=idle_s, allowance=allowance)
+        """``cost``: that of ``unit`` when left out. ``capacity_tokens``: KV tokens a step; observed when left out."""
+        super().__init__(costs, cost=cost or COSTS[self.unit], idle_s=idle_s, allowance=allowance)
         self.time = VirtualTime()
         self._fixed = capacity_tokens
         self._cache_blocks = 0
@@ -83,7 +82,6 @@ class Justitia(AppDiscipline):
         app.tag = self.time.arrive(app.cost, now, after=previous.tag if previous is not None else 0.0)
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        """Let virtual time pass where its pace changes, then choose by tags that nothing changes."""
         active = table.active & table.resident
         running = int(np.count_nonzero(active))
         batch = (len(table), running, int(table.sequence[active].sum()))
@@ -108,37 +106,23 @@ class Justitia(AppDiscipline):
         return max(1.0, min(cache, limits.max_batch * self._context) if self._context else cache)
 
     def state(self) -> dict[str, float | int | str]:
-        """Queue lengths, virtual time and the applications fair sharing would be serving."""
         return {**super().state(), "virtual_time": self.time.value, "fair_sharing": self.time.active}
 
 
 class JustitiaC(Justitia):
     """Justitia with VTC's cost: the paper's ablation of memory-centric cost."""
 
-    info = DisciplineInfo(
+    info = replace(
+        Justitia.info,
         name="justitia-c",
         summary="Justitia with compute-centric cost p + 2 d",
         source="Justitia, section V-D",
-        needs=Justitia.info.needs,
         good_at="showing what the memory-centric cost is worth",
     )
 
     predictor_kind = f"{APP_COSTS}:{WEIGHTED}"
     unit = WEIGHTED
 
-    def __init__(
-        self,
-        costs: AppCosts | None = None,
-        *,
-        capacity_tokens: float | None = None,
-        idle_s: float = IDLE_S,
-        allowance: int = ALLOWANCE,
-    ) -> None:
-        super().__init__(
-            costs, cost=weighted_tokens, capacity_tokens=capacity_tokens, idle_s=idle_s, allowance=allowance
-        )
-
     def capacity(self, table: JobTable, limits: StepLimits) -> float:
-        """In its own unit: every running sequence earns two a step, prompts besides."""
         tokens = super().capacity(table, limits)
         return max(1.0, 2.0 * tokens / self._context) if self._fixed is None and self._context else tokens

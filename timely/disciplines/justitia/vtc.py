@@ -48,19 +48,15 @@ class Vtc(QueueDiscipline):
         """The client whose last waiting request was admitted most recently."""
 
     def group(self, job: Job) -> Group:
-        """The application, or the request itself where it has none."""
         return job.spec.hints.app or ("request", job.job_id)
 
     def rank(self, group: Group) -> float:
-        """Its counter."""
         return self.counters[group] + self._planned.get(group, 0.0)
 
     def age(self, group: Group) -> int:
-        """Order in which the clients came."""
         return self._numbers[group]
 
     def ranks(self, table: JobTable, rows: Rows) -> Floats:
-        """Counters of the jobs' clients."""
         jobs = table.jobs
         return np.fromiter(
             (self.counters[self.group(jobs[row])] for row in rows.tolist()), np.float64, rows.size
@@ -87,11 +83,9 @@ class Vtc(QueueDiscipline):
         super().arrived(job, now)
 
     def begun(self, job: Job) -> None:
-        """Admitted: its prompt counts."""
         self._charge(job)
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
-        """Every token generated counts for its client."""
         self._charge(job)
         self.counters[self._client[job.job_id]] += OUTPUT_WEIGHT * tokens
 
@@ -138,7 +132,6 @@ class Vtc(QueueDiscipline):
             self._fresh.lowered(client)
 
     def state(self) -> dict[str, float | int | str]:
-        """Queue lengths, clients and the spread of the counters of those that have live requests."""
         values = [self.counters[client] for client in self._live]
         spread = max(values) - min(values) if values else 0.0
         return {**super().state(), "clients": len(self._live), "spread": spread}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from timely.core.job import Job, JobTable
+from timely.core.job import JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
-from timely.disciplines.output_length import Lengths
+from timely.disciplines.output_length import LengthLearner
 from timely.disciplines.step_builder import KeyedDiscipline
 
 QUANTUM_S = 0.1
@@ -32,11 +32,10 @@ class Las(KeyedDiscipline):
         self._quantum_s = quantum_s
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """The less served first."""
         return -np.floor(table.attained_s / self._quantum_s)
 
 
-class LpSjf(KeyedDiscipline):
+class LpSjf(LengthLearner, KeyedDiscipline):
     """Shortest job first by predicted output length alone, non-preemptive."""
 
     info = DisciplineInfo(
@@ -48,17 +47,5 @@ class LpSjf(KeyedDiscipline):
         starves="long requests under a steady stream of short ones",
     )
 
-    def __init__(self) -> None:
-        self._lengths = Lengths()
-
-    def arrived(self, job: Job, now: float) -> None:
-        """Form an expectation of its length."""
-        self._lengths.arrived(job)
-
-    def finished(self, job: Job, now: float) -> None:
-        """Learn from its length."""
-        self._lengths.finished(job)
-
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """The shorter first."""
         return -table.rank

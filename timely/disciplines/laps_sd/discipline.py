@@ -32,7 +32,7 @@ from timely.disciplines.laps_sd.constants import (
     STABLE_ROUNDS,
     STABLE_SPREAD,
 )
-from timely.disciplines.output_length import Lengths
+from timely.disciplines.output_length import LengthLearner, Lengths
 from timely.disciplines.requirements import SPECULATION, check_acceptance
 from timely.disciplines.step_builder import KeyedDiscipline
 
@@ -82,7 +82,7 @@ class Rounds:
         return self.drafted / self.rounds if self.rounds else DRAFTS
 
 
-class LapsSd(KeyedDiscipline):
+class LapsSd(LengthLearner, KeyedDiscipline):
     """The paper's scheduler.
 
     Args:
@@ -123,27 +123,24 @@ class LapsSd(KeyedDiscipline):
                 "need queues >= 1, rounds >= 2, first_s > 0, factor > 1 and spread > 0, got "
                 f"{queues}, {rounds}, {first_s}, {factor} and {spread}"
             )
+        super().__init__()
         self.thresholds: Floats = np.array([first_s * factor**j for j in range(queues - 1)], dtype=np.float64)
         """Upper ends of all queues but the last, seconds: S_j^up = M^(j-1) S_1^up."""
         self._window, self._spread = rounds, spread
         self._draft_s, self._verify_s = draft_s, verify_s
-        self._lengths = Lengths()
         self._watched: dict[JobId, Rounds] = {}
         self._perceptible: dict[JobId, Rounds] = {}
 
     # ------------------------------------------------------------------ hooks
 
     def check(self, spec: JobSpec) -> None:
-        """An acceptance outside 0..1 is refused."""
         check_acceptance(spec)
 
     def arrived(self, job: Job, now: float) -> None:
-        """Non-perceptible, in the first queue."""
-        self._lengths.arrived(job)
+        super().arrived(job, now)
         self._watched[job.job_id] = Rounds(deque(maxlen=self._window))
 
     def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
-        """Watch the acceptance; perceptible once it holds still."""
         if drafted <= 0:
             return
         seen = self._watched[job.job_id]
@@ -153,7 +150,6 @@ class LapsSd(KeyedDiscipline):
         seen.note(seen.accepted / seen.drafted, self._spread)
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
-        """A round is over: it may have become perceptible."""
         seen = self._watched[job.job_id]
         # A round in which it has only just become perceptible was still run as a blind one.
         seen.chosen = job.job_id in self._perceptible
@@ -161,21 +157,17 @@ class LapsSd(KeyedDiscipline):
             self._perceptible[job.job_id] = seen
 
     def parked(self, job: Job, now: float) -> None:
-        """Its next segment competes again."""
         self._watched[job.job_id].chosen = False
 
     def evicted(self, job: Job, now: float) -> None:
-        """It has to be chosen again."""
         self._watched[job.job_id].chosen = False
 
     def finished(self, job: Job, now: float) -> None:
-        """Forget it, but for its length."""
-        self._lengths.finished(job)
+        super().finished(job, now)
         del self._watched[job.job_id]
         self._perceptible.pop(job.job_id, None)
 
     def state(self) -> dict[str, float | int | str]:
-        """How many requests are in which state."""
         return {"requests": len(self._watched), "perceptible": len(self._perceptible)}
 
     # ------------------------------------------------------------------ the order
@@ -203,7 +195,6 @@ class LapsSd(KeyedDiscipline):
         return np.searchsorted(self.thresholds, service_s, side="right").astype(np.float64)
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """By place in the order: queue by queue, and in each the perceptible by time left, then the others."""
         jobs = len(table)
         service, blind, left = table.attained_s.copy(), np.ones(jobs), np.zeros(jobs)
         chosen: list[int] = []
@@ -260,7 +251,6 @@ class LapsSdPrior(LapsSd):
         """Tokens and rounds of each request."""
 
     def arrived(self, job: Job, now: float) -> None:
-        """Nothing of its own yet."""
         super().arrived(job, now)
         self._own[job.job_id] = (0.0, 0.0)
 
@@ -276,7 +266,6 @@ class LapsSdPrior(LapsSd):
         self._rounds = fade * self._rounds + 1.0
 
     def finished(self, job: Job, now: float) -> None:
-        """Forget it, but for its length."""
         super().finished(job, now)
         del self._own[job.job_id]
 

@@ -72,7 +72,6 @@ class OnlineAppCosts:
         self._alone = 0
 
     def predict(self, kind: str, spec: JobSpec) -> float:
-        """See ``AppCosts.predict``."""
         learned = self._means.get(kind) if kind else None
         if learned is not None:
             return learned[0]
@@ -81,7 +80,6 @@ class OnlineAppCosts:
         return max(1.0, one * (spec.hints.app_requests or 1))
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
-        """See ``AppCosts.learn``."""
         if not cost > 0.0:
             return
         if not kind:
@@ -267,7 +265,6 @@ class TrainedAppCosts:
         self.fallback = fallback
 
     def predict(self, kind: str, spec: JobSpec) -> float:
-        """See ``AppCosts.predict``."""
         model = self.models.get(kind)
         if model is None:
             return self.fallback.predict(kind, spec)

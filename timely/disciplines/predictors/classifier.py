@@ -115,7 +115,6 @@ class TextClassifier:
         return cls(used, weights, bias, note or f"{len(texts)} texts")
 
     def probabilities(self, texts: Sequence[str]) -> Floats:
-        """See ``Classifier.probabilities``."""
         if not texts:
             return np.zeros((0, self.classes))
         return _softmax(self.embedder.embed(texts) @ self.weights + self.bias)

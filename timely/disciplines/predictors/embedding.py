@@ -76,7 +76,6 @@ class HashEmbedder:
         self._pair = np.uint32(int(rng.integers(0, 2**31)) * 2 + 1)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """See ``Embedder.embed``."""
         out: Vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         for i, text in enumerate(texts):
             self._one(text, out[i])
@@ -130,7 +129,6 @@ class WordLlamaEmbedder:
         self._model = _wordllama()
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """See ``Embedder.embed``."""
         # A text without any token would be divided by its zero norm.
         usable = [i for i, text in enumerate(texts) if text.strip()]
         out: Vectors = np.zeros((len(texts), self.dim), dtype=np.float32)

@@ -10,19 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Self, cast
 
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.justitia.baselines import ShortestRequest
-from timely.disciplines.output_length import COMPLETED
-from timely.disciplines.predictors.history import (
-    LENGTH_HISTORY,
-    HistoryPredictor,
-    LengthPredictor,
-    Prediction,
-)
+from timely.disciplines.output_length import HistoryLearner
+from timely.disciplines.predictors.history import LengthPredictor, Prediction
 from timely.disciplines.sagesched.gittins import CostDistribution
 from timely.disciplines.step_builder import KeyedDiscipline
 
@@ -54,47 +47,25 @@ class Guess:
     """Tokens left of a promotion (LTR)."""
 
 
-class _Guessing(KeyedDiscipline):
+class _Guessing(HistoryLearner, KeyedDiscipline):
     """Keeps one number per request."""
 
-    predictor_kind = LENGTH_HISTORY
     pool_first = False
 
     def __init__(self, predictor: LengthPredictor | None = None) -> None:
-        self.predictor: LengthPredictor = predictor if predictor is not None else HistoryPredictor()
+        super().__init__(predictor)
         self._guesses: dict[JobId, Guess] = {}
 
-    @classmethod
-    def with_predictor(cls, path: Path) -> Self:
-        return cls(HistoryPredictor.from_file(path))
-
-    def knowledge(self) -> LengthPredictor:
-        return self.predictor
-
-    def recall(self, knowledge: object) -> None:
-        self.predictor = cast(LengthPredictor, knowledge)
-
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """Smallest rank first."""
         return -table.rank
 
     def arrived(self, job: Job, now: float) -> None:
-        """Guess the output length."""
-        spec = job.spec
-        if spec.hints.expected_tokens is not None:
-            guess = Guess(max(1.0, float(spec.hints.expected_tokens)), None, now)
-        else:
-            prediction = self.predictor.predict(spec)
-            guess = Guess(prediction.mean, prediction, now)
-        self._guesses[job.job_id] = guess
-        job.table.rank[job.row] = guess.tokens
+        tokens, prediction = self.predict_tokens(job.spec)
+        self._guesses[job.job_id] = Guess(tokens, prediction, now)
+        job.table.rank[job.row] = tokens
 
     def finished(self, job: Job, now: float) -> None:
-        """Remember how long it got."""
-        guess = self._guesses.pop(job.job_id)
-        output = int(job.table.output_tokens[job.row])
-        if guess.prediction is not None and job.outcome in COMPLETED and output > 0:
-            self.predictor.learn(job.spec, guess.prediction, output)
+        self.learn(job, self._guesses.pop(job.job_id).prediction)
 
 
 class Ltr(_Guessing):
@@ -126,7 +97,6 @@ class Ltr(_Guessing):
         self._looked_s = -math.inf
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
-        """Note the service, end promotions, look for those that starve."""
         guess = self._guesses[job.job_id]
         guess.served_s = now
         if guess.credit > 0.0:
@@ -190,7 +160,6 @@ class Trail(_Guessing):
         self._lengths: dict[JobId, CostDistribution] = {}
 
     def arrived(self, job: Job, now: float) -> None:
-        """Guess, and keep the distribution the guess came from."""
         super().arrived(job, now)
         guess = self._guesses[job.job_id]
         if guess.prediction is not None:
@@ -200,11 +169,9 @@ class Trail(_Guessing):
             self._rank(job, guess)
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
-        """Renew the prediction."""
         self._rank(job, self._guesses[job.job_id])
 
     def finished(self, job: Job, now: float) -> None:
-        """Remember how long it got."""
         super().finished(job, now)
         self._lengths.pop(job.job_id, None)
 

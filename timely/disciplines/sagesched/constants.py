@@ -11,6 +11,3 @@ BUCKET_TOKENS = 200
 
 Section 3.3 says ten buckets, which is the same for 2,000 tokens.
 """
-
-TEST_NOISE = 0.2
-"""Weight of the uniform distribution in the test with noise: 1 to 4 (section 4.3.3)."""

@@ -13,23 +13,17 @@ The constants are the paper's (``constants``). Where the paper leaves something 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Self, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from timely.core.job import Job, JobId, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
-from timely.disciplines.output_length import COMPLETED
+from timely.disciplines.output_length import HistoryLearner
 from timely.disciplines.predictors.embedding import prompt_embedder
-from timely.disciplines.predictors.history import (
-    LENGTH_HISTORY,
-    HistoryPredictor,
-    LengthPredictor,
-    Prediction,
-)
+from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
 from timely.disciplines.sagesched.constants import BUCKET_TOKENS, SIMILARITY, WINDOW
 from timely.disciplines.sagesched.gittins import CostDistribution
 from timely.disciplines.step_builder import KeyedDiscipline
@@ -81,7 +75,7 @@ class Belief:
     """Output tokens at which the index is taken again."""
 
 
-class SageSched(KeyedDiscipline):
+class SageSched(HistoryLearner, KeyedDiscipline):
     """Gittins index over predicted cost distributions, refreshed at bucket boundaries.
 
     Args:
@@ -96,7 +90,7 @@ class SageSched(KeyedDiscipline):
     """
 
     pool_first = False
-    predictor_kind = LENGTH_HISTORY
+    history_settings: ClassVar[Mapping[str, Any]] = LITERAL
     info = DisciplineInfo(
         name="sagesched",
         summary="Gittins index of predicted cost distributions, refreshed while running",
@@ -122,7 +116,7 @@ class SageSched(KeyedDiscipline):
             raise ValueError(f"unknown cost {cost!r} or order {order!r}")
         if not bucket_tokens >= 1 or not 0.0 <= noise <= 1.0:
             raise ValueError(f"bucket_tokens at least 1, noise within 0..1; got {bucket_tokens} and {noise}")
-        self.predictor: LengthPredictor = predictor if predictor is not None else self.default_history()
+        super().__init__(predictor)
         self._cost = COSTS[cost]
         self._order = order
         self._bucket = bucket_tokens
@@ -131,22 +125,9 @@ class SageSched(KeyedDiscipline):
 
     @staticmethod
     def default_history() -> HistoryPredictor:
-        """The predictor where none is passed in."""
         return literal_history()
 
-    @classmethod
-    def with_predictor(cls, path: Path) -> Self:
-        """With a history of past prompts and output lengths."""
-        return cls(HistoryPredictor.from_file(path, **LITERAL))
-
-    def knowledge(self) -> LengthPredictor:
-        return self.predictor
-
-    def recall(self, knowledge: object) -> None:
-        self.predictor = cast(LengthPredictor, knowledge)
-
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """Smallest index first."""
         return -table.rank
 
     # ------------------------------------------------------------------ hooks
@@ -160,7 +141,6 @@ class SageSched(KeyedDiscipline):
         self._rank(job, output)
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
-        """At a bucket boundary the index is taken again."""
         belief = self._beliefs[job.job_id]
         output = float(job.table.output_tokens[job.row])
         if output >= belief.refresh_at:
@@ -169,14 +149,9 @@ class SageSched(KeyedDiscipline):
                 self._rank(job, output)
 
     def finished(self, job: Job, now: float) -> None:
-        """Remember how long it got."""
-        belief = self._beliefs.pop(job.job_id)
-        output = int(job.table.output_tokens[job.row])
-        if job.outcome in COMPLETED and output > 0:
-            self.predictor.learn(job.spec, belief.prediction, output)
+        self.learn(job, self._beliefs.pop(job.job_id).prediction)
 
     def state(self) -> dict[str, float | int | str]:
-        """Live beliefs, and how many rest on similar requests."""
         from_history = sum(belief.prediction.similar > 0 for belief in self._beliefs.values())
         return {"beliefs": len(self._beliefs), "from_history": from_history}
 
@@ -213,13 +188,12 @@ class SageSched(KeyedDiscipline):
 class SageSchedMean(SageSched):
     """SageSched by the mean of the cost, which ignores how the cost is distributed."""
 
-    info = DisciplineInfo(
+    info = replace(
+        SageSched.info,
         name="sagesched-mean",
         summary="expected total cost, smallest first",
         source="SageSched, section 4.3.3 (Mean)",
-        needs=SageSched.info.needs,
         good_at="requests whose length is certain",
-        starves=SageSched.info.starves,
     )
 
     def __init__(
@@ -231,13 +205,12 @@ class SageSchedMean(SageSched):
 class GittinsStatic(SageSched):
     """SageSched without refreshing."""
 
-    info = DisciplineInfo(
+    info = replace(
+        SageSched.info,
         name="gittins-static",
         summary="Gittins index taken once, at arrival",
         source="SageSched, section 4.3.3 (Gittins)",
-        needs=SageSched.info.needs,
         good_at="requests that are short against their uncertainty",
-        starves=SageSched.info.starves,
     )
 
     def __init__(
@@ -253,19 +226,13 @@ class SageSchedSmooth(SageSched):
     Hashed words need no extra package.
     """
 
-    info = DisciplineInfo(
+    info = replace(
+        SageSched.info,
         name="sagesched-smooth",
         summary="as sagesched, with a smoothed history of hashed prompts",
         source="SageSched with a predictor of our own",
         needs=("a history of finished requests (learned while serving; text of the prompt)",),
-        good_at=SageSched.info.good_at,
-        starves=SageSched.info.starves,
     )
 
-    @staticmethod
-    def default_history() -> HistoryPredictor:
-        return HistoryPredictor()
-
-    @classmethod
-    def with_predictor(cls, path: Path) -> Self:
-        return cls(HistoryPredictor.from_file(path))
+    history_settings: ClassVar[Mapping[str, Any]] = {}
+    default_history = staticmethod(HistoryLearner.default_history)

@@ -67,18 +67,15 @@ class FastServe(KeyedDiscipline):
         self._looked_s = -math.inf
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """Higher levels (smaller numbers) first; ties by arrival."""
         return -table.rank
 
     def arrived(self, job: Job, now: float) -> None:
-        """Skip the levels whose quantum the prefill alone would use up."""
         first = job.spec.prompt_tokens / PREFILL_TOKENS
         level = next(i for i, quantum in enumerate(self._quanta) if quantum >= first)
         standing = self._standing[job.job_id] = Standing(level, 0.0, now)
         self._use(job, standing, float(job.table.output_tokens[job.row]))
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
-        """Use up the quantum; now and then look for those that starve meanwhile."""
         standing = self._standing[job.job_id]
         standing.served_s = now
         self._use(job, standing, tokens)
@@ -91,7 +88,6 @@ class FastServe(KeyedDiscipline):
         self._standing[job.job_id].served_s = now
 
     def finished(self, job: Job, now: float) -> None:
-        """Forget it."""
         del self._standing[job.job_id]
 
     def _use(self, job: Job, standing: Standing, tokens: float) -> None:
@@ -110,7 +106,6 @@ class FastServe(KeyedDiscipline):
                 table.rank[job.row] = 0.0
 
     def state(self) -> dict[str, float | int | str]:
-        """Requests in each level."""
         counts = [0] * len(self._quanta)
         for standing in self._standing.values():
             counts[standing.level] += 1

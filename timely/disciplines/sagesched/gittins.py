@@ -75,8 +75,3 @@ class CostDistribution:
             ratio = (spent + (values - age) * beyond) / completed
         # A value of probability zero in front has completed nothing yet: infinite, never the minimum.
         return float(np.nanmin(np.where(completed > 0.0, ratio, np.inf)))
-
-
-def gittins_index(costs: ArrayLike, weights: ArrayLike | None = None, age: float = 0.0) -> float:
-    """``CostDistribution(costs, weights).index(age)``."""
-    return CostDistribution(costs, weights).index(age)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from timely.core.job import Job, JobSpec, JobTable
+from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
-from timely.disciplines.output_length import Lengths
+from timely.disciplines.output_length import LengthLearner
 from timely.disciplines.requirements import check_urgency
 from timely.disciplines.semantic.discipline import urgency_levels
 from timely.disciplines.step_builder import KeyedDiscipline
 
 
-class Sjf(KeyedDiscipline):
+class Sjf(LengthLearner, KeyedDiscipline):
     """Shortest job first: prompt and predicted output, in seconds."""
 
     info = DisciplineInfo(
@@ -28,19 +28,7 @@ class Sjf(KeyedDiscipline):
         starves="long jobs under a steady stream of short ones",
     )
 
-    def __init__(self) -> None:
-        self._lengths = Lengths()
-
-    def arrived(self, job: Job, now: float) -> None:
-        """Form an expectation of its length."""
-        self._lengths.arrived(job)
-
-    def finished(self, job: Job, now: float) -> None:
-        """Learn from its length."""
-        self._lengths.finished(job)
-
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """The shorter first."""
         left = np.maximum(1.0, table.rank - table.output_tokens)
         return -(table.prefill_left * limits.speed.prefill_token_s + left * limits.speed.token_s)
 
@@ -58,9 +46,7 @@ class Hpjf(KeyedDiscipline):
     )
 
     def check(self, spec: JobSpec) -> None:
-        """An urgency outside 0..4 is refused."""
         check_urgency(spec.hints.urgency)
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """The lower level first."""
         return -urgency_levels(table, np.arange(len(table))).astype(np.float64)

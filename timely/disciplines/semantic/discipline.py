@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from timely.core.job import Job, JobId, JobSpec, JobTable
-from timely.disciplines.base import Discipline, DisciplineInfo, Floats, Rows, StepLimits, StepPlan
-from timely.disciplines.output_length import Lengths
+from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
+from timely.disciplines.output_length import LengthLearner, Lengths
 from timely.disciplines.requirements import LEVELS, check_urgency
 from timely.disciplines.semantic.cache_cost import CostModel
 from timely.disciplines.semantic.heap import Entry, Key, ScheduleHeap, evictable_by_priority
@@ -57,7 +58,7 @@ def remaining_compute_s(table: JobTable, rows: Rows, limits: StepLimits) -> Floa
     return prompt + Lengths.left(table, rows) * speed.token_s
 
 
-class Semantic(Discipline):
+class Semantic(LengthLearner):
     """The paper's scheduler.
 
     Args:
@@ -84,10 +85,10 @@ class Semantic(Discipline):
     def __init__(
         self, cost: CostModel | None = None, *, stage_aware: bool = True, one_by_one: bool = False
     ) -> None:
+        super().__init__()
         self._cost = cost
         self._stage_aware = stage_aware
         self._one_by_one = one_by_one
-        self._lengths = Lengths()
         self._waiting = ScheduleHeap()
         self._asleep: set[JobId] = set()
         """Evicted while parked: they wait again when they are runnable."""
@@ -95,16 +96,13 @@ class Semantic(Discipline):
     # ------------------------------------------------------------------ hooks
 
     def check(self, spec: JobSpec) -> None:
-        """An urgency outside 0..4 is refused."""
         check_urgency(spec.hints.urgency)
 
     def arrived(self, job: Job, now: float) -> None:
-        """Into the buffer, if it has to wait for memory."""
-        self._lengths.arrived(job)
+        super().arrived(job, now)
         self._place(job, now)
 
     def due_changed(self, job: Job, now: float) -> None:
-        """It may have to wait again, or no longer; its urgency may have changed."""
         self._place(job, now)
 
     def evicted(self, job: Job, now: float) -> None:
@@ -112,8 +110,7 @@ class Semantic(Discipline):
         self._place(job, now)
 
     def finished(self, job: Job, now: float) -> None:
-        """Forget it, but for its length."""
-        self._lengths.finished(job)
+        super().finished(job, now)
         self._waiting.discard(job.job_id)
         self._asleep.discard(job.job_id)
 
@@ -122,7 +119,6 @@ class Semantic(Discipline):
         self._merge(table, limits, self._waiting.buffered)
 
     def state(self) -> dict[str, float | int | str]:
-        """Queue lengths."""
         return {"waiting": len(self._waiting), "unsorted": len(self._waiting.buffered)}
 
     def _place(self, job: Job, now: float) -> None:
@@ -307,13 +303,12 @@ class SemanticMixed(Semantic):
     With Alg. 2 places in the batch stay empty until the most important request has finished decoding.
     """
 
-    info = DisciplineInfo(
+    info = replace(
+        Semantic.info,
         name="semantic-mixed",
         summary="as semantic, but prompts and decoding share a step",
         source="Semantic Scheduling for LLM Inference without its Alg. 2; our own",
-        needs=Semantic.info.needs,
         good_at="as semantic, with more throughput where prompts are cut into chunks",
-        starves=Semantic.info.starves,
     )
 
     def __init__(self, cost: CostModel | None = None, *, one_by_one: bool = False) -> None:

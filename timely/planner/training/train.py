@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -136,15 +135,6 @@ def train_planner(
             progress(StepDone(step + 1, options.steps, losses[-1], time.perf_counter() - began))
     recent = losses[-10:]
     return sum(recent) / len(recent)
-
-
-def repeated_cases(cases: Sequence[Case], seed: int) -> Iterator[Case]:
-    """A fixed list of cases without end, in another order each round."""
-    rng = random.Random(f"repeat {seed}")
-    while True:
-        order = list(cases)
-        rng.shuffle(order)
-        yield from order
 
 
 def _tokens(tokenizer: Any, skills: SkillSet, case: Case) -> Tokens:

@@ -37,7 +37,6 @@ from timely.plans.language.syntax import (
     Statement,
     Value,
     Variable,
-    calls_of,
 )
 from timely.plans.skill_set import SkillSet
 
@@ -424,8 +423,3 @@ def calls_in(segment_text: str, skill_set: SkillSet) -> list[Call]:
     if skill_set.language == "text":
         return []
     return SegmentParser(skill_set, fragment=True).feed(segment_text)
-
-
-def plan_calls(program: Program) -> list[Call]:
-    """Every call of a plan, in the order written."""
-    return list(calls_of(program.body))
