@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from lrtrace.compose.composition import compose
+from lrtrace.trace import write_trace
 from timely.cli.terminal import KEPT_LOGS
 
 START_S = 400.0
@@ -101,24 +104,66 @@ def start_and_interrupt(process: subprocess.Popen[str], output: Path, marker: st
     return process.wait(STOP_S)
 
 
-@pytest.mark.engine
-@pytest.mark.process
-@pytest.mark.timeout(START_S + STOP_S)
-def test_serve_prints_one_line_a_fact_and_ctrl_c_ends_it_in_one(tmp_path: Path) -> None:
-    pytest.importorskip("vllm", reason="needs vLLM")
-    output = tmp_path / "output.txt"
+def start_command(output: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A command in a process group of its own, with the packaged model's usual folder."""
+    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     with output.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "timely.cli.main", "serve", "--port", "0"],
-            env={
-                **os.environ,
-                "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
-            },
+        return subprocess.Popen(
+            [sys.executable, "-m", "timely.cli.main", *arguments],
+            env={**os.environ, "XDG_CACHE_HOME": cache},
             stdout=file,
             stderr=file,
             text=True,
             start_new_session=True,
         )
+
+
+def check_log(path: Path) -> None:
+    log = path.read_text()
+    assert "Traceback" not in log, log
+    assert "leaked" not in log, log
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM")
+@pytest.mark.timeout(START_S + STOP_S)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("replay", "TRACE", "--engine", "vllm"),
+        ("calibrate", "--out", "profile.yaml"),
+        ("bench", "live", "--out", "runs", "--default-system"),
+        ("bench", "injection"),
+    ],
+    ids=" ".join,
+)
+def test_ctrl_c_at_the_start_ends_a_command_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace = tmp_path / "trace.jsonl"
+    composition = compose("wid1", 1)
+    write_trace(trace, composition.header, composition.jobs)
+    output = tmp_path / "output.txt"
+    process = start_command(output, *(str(trace) if word == "TRACE" else word for word in command))
+    try:
+        code = start_and_interrupt(process, output, "vLLM's messages go to")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    lines = output.read_text().splitlines()
+    assert (code, lines[-1]) == (130, "timely: interrupted"), lines
+    assert all(line.startswith("timely: ") for line in lines), lines
+    check_log(Path(lines[0].rpartition(" ")[2]))
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM")
+@pytest.mark.timeout(START_S + STOP_S)
+def test_serve_prints_one_line_a_fact_and_ctrl_c_ends_it_in_one(tmp_path: Path) -> None:
+    output = tmp_path / "output.txt"
+    process = start_command(output, "serve", "--port", "0")
     try:
         code = start_and_interrupt(process, output, "serving on")
     finally:
@@ -130,6 +175,4 @@ def test_serve_prints_one_line_a_fact_and_ctrl_c_ends_it_in_one(tmp_path: Path) 
     assert loading.startswith("timely: loading the model into vLLM; its messages go to ")
     assert serving.startswith("timely: serving on http://127.0.0.1:")
     assert stopped == "timely: stopped"
-    log = Path(loading.rpartition(" ")[2]).read_text()
-    assert "Traceback" not in log
-    assert "leaked" not in log
+    check_log(Path(loading.rpartition(" ")[2]))

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from timely.cli.output import JsonFile, check_target, write_json
+from timely.cli.terminal import Verbose, quiet_terminal
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.files import STDOUT
 from timely.engines.step_time.fit import make_profile, measured_profile, save_profile
@@ -47,6 +48,7 @@ def command(
     kv_blocks: Annotated[int, typer.Option(min=1, help="KV blocks of a profile from tables.")] = 2048,
     rounds: Annotated[int, typer.Option(min=1, help="How often each kind of step is measured, in turn.")] = 3,
     json_file: JsonFile = None,
+    verbose: Verbose = False,
 ) -> None:
     """Measure step times here and write them as a profile for `timely replay --profile`.
 
@@ -58,7 +60,7 @@ def command(
             raise InvalidInput(f"no such option: {context.args[0]}", where="calibrate")
         profile = _from_kernels(chosen, from_kernels, layers, pointwise_share, kv_blocks)
     else:
-        profile = _measured(chosen, model, tuple(context.args), rounds)
+        profile = _measured(chosen, model, tuple(context.args), rounds, verbose=verbose)
     save_profile(out, profile)
     write_json(json_file, profile.model_dump(mode="json"))
     if json_file != STDOUT:
@@ -85,14 +87,18 @@ def _from_kernels(
     )
 
 
-def _measured(name: str, model: str | None, arguments: tuple[str, ...], rounds: int) -> StepTimeProfile:
+def _measured(
+    name: str, model: str | None, arguments: tuple[str, ...], rounds: int, *, verbose: bool
+) -> StepTimeProfile:
     if find_spec("vllm") is None:
         raise Unsupported(
             "measuring needs the live engine; install timely-serving[vllm], or give --from-kernels",
             where="calibrate",
         )
     measuring: Any = import_module(MEASURING)
-    measured = measuring.timed_steps(model, arguments, rounds, lambda line: typer.echo(line, err=True))
+    with quiet_terminal("calibrate", verbose=verbose) as terminal:
+        terminal.name_log()
+        measured = measuring.timed_steps(model, arguments, rounds, terminal.say)
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     sizes = asdict(measured.sizes)
     return measured_profile(name, measured.source, measured.steps, sizes, measured.launches, today)

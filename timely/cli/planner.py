@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timely.cli.output import JsonFile, write_json
+from timely.cli.terminal import Verbose, quiet_terminal
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.planner.cases.case import Case
 from timely.planner.cases.from_examples import cases_of
@@ -265,6 +266,7 @@ def latency(
     number: Annotated[int, typer.Option("--cases", min=1, help="Tasks a skill set.")] = 24,
     seed: Annotated[int, typer.Option(help="Of the tasks.")] = 1,
     json_file: JsonFile = None,
+    verbose: Verbose = False,
 ) -> None:
     """Measure the time to the first segment, with the planner and with examples in the prompt.
 
@@ -272,7 +274,9 @@ def latency(
     """
     from timely.bench.planner_latency import compare_planner_latency, measure_planner_latency
 
-    results = asyncio.run(measure_planner_latency(planner, number, seed, ()))
+    with quiet_terminal("planner-latency", verbose=verbose) as terminal:
+        terminal.name_log()
+        results = asyncio.run(measure_planner_latency(planner, number, seed, ()))
     typer.echo(f"{'':38}first segment, ms: median (middle half)   its tokens")
     for one in results:
         low, high = one.quartiles_ms

@@ -94,8 +94,7 @@ def command(
     )  # fmt: skip
     tasks = Tasks(trace)
     with quiet_terminal("replay", verbose=verbose or engine != "vllm") as terminal:
-        if terminal.log:
-            terminal.say(f"vLLM's messages go to {terminal.log}")
+        terminal.name_log()
         with _progress(terminal, f"{tasks.name} on {engine}") as progress:
             result = replay(tasks, options, engine=engine, trace=tasks.name, progress=progress)
     if json_file is not None:

@@ -43,6 +43,11 @@ class Terminal:
         """Print one line."""
         print(f"timely: {line}", file=self._stream, flush=True)
 
+    def name_log(self) -> None:
+        """Say where all other messages go."""
+        if self.log is not None:
+            self.say(f"vLLM's messages go to {self.log}")
+
     @property
     def console(self) -> Console:
         """The terminal, for progress that rewrites its line."""

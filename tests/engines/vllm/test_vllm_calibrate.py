@@ -75,12 +75,12 @@ COUNTS = ("decodes", "prefills", "prefill_tokens", "prefill_squares", "context_t
 
 
 def test_a_profile_is_measured_and_says_where_it_comes_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(calibrate, "VllmEngine", FakeEngine)
     out = tmp_path / "mine.yaml"
     assert timely(["calibrate", "--out", str(out), "--rounds", "1"]) == 0
-    printed = capsys.readouterr()
+    printed = capfd.readouterr()
     assert "profile mine" in printed.out
     assert "round 1 of 1" in printed.err
     profile = load_step_profile(out)

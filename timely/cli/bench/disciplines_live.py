@@ -11,13 +11,13 @@ from timely.cli.bench.options import (
     Budget,
     MarkdownFile,
     Resume,
-    log_progress,
     require_package,
     resumable_checkpoints,
     split_names,
 )
 from timely.cli.bench.tables import format_figure, make_console, show_table
 from timely.cli.output import JsonFile, write_json
+from timely.cli.terminal import Verbose, quiet_terminal
 
 HEADINGS = (
     "discipline", "plans", "segments", "requests", "lost", "steps", "as decided", "uninvited", "overtaken",
@@ -41,6 +41,7 @@ def command(
     ] = None,
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
+    verbose: Verbose = False,
 ) -> None:
     """Every discipline on the real engine under mixed load: do the steps follow its decisions, and is nothing lost?"""
     require_package("vllm")
@@ -53,8 +54,12 @@ def command(
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     console = make_console(json_file)
-    with resumable_checkpoints(resume, budget) as checkpoints:
-        results = compare(names, seconds, seed, checkpoints, keep, log_progress)
+    with (
+        resumable_checkpoints(resume, budget) as checkpoints,
+        quiet_terminal("bench-disciplines-live", verbose=verbose) as terminal,
+    ):
+        terminal.name_log()
+        results = compare(names, seconds, seed, checkpoints, keep, terminal.say)
     write_json(json_file, {"seconds": seconds, "seed": seed, "disciplines": results})
     show_table(console, HEADINGS, [_row(name, row) for name, row in sorted(results.items())], markdown)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timely.bench.checkpoints import Checkpoints
-from timely.cli.bench.options import Budget, Resume, log_progress, require_package, resumable_checkpoints
+from timely.cli.bench.options import Budget, Resume, require_package, resumable_checkpoints
 from timely.cli.output import JsonFile, write_json
+from timely.cli.terminal import Verbose, quiet_terminal
 
 if TYPE_CHECKING:
     from timely.bench.injection.run import InjectionResult
@@ -28,6 +30,7 @@ def command(
     resume: Resume = None,
     budget: Budget = None,
     json_file: JsonFile = None,
+    verbose: Verbose = False,
 ) -> None:
     """Attack prompts by families, and count unsafe calls and forged fields; both must be 0."""
     require_package("vllm")
@@ -36,8 +39,12 @@ def command(
     ways = {"both": (True, False), "on": (True,), "off": (False,)}
     if grammar not in ways:
         raise UnknownName("choice", grammar, ways, where="--grammar")
-    with resumable_checkpoints(resume, budget) as checkpoints:
-        results = asyncio.run(_measure(cases, seed, model, ways[grammar], checkpoints))
+    with (
+        resumable_checkpoints(resume, budget) as checkpoints,
+        quiet_terminal("bench-injection", verbose=verbose) as terminal,
+    ):
+        terminal.name_log()
+        results = asyncio.run(_measure(cases, seed, model, ways[grammar], checkpoints, terminal.say))
     unsafe = sum(result.unsafe for result in results.values())
     forged = sum(result.forged for result in results.values())
     by_way = {name: dataclasses.asdict(result) for name, result in results.items()}
@@ -54,7 +61,12 @@ def command(
 
 
 async def _measure(
-    count: int, seed: int, model: str | None, ways: tuple[bool, ...], checkpoints: Checkpoints
+    count: int,
+    seed: int,
+    model: str | None,
+    ways: tuple[bool, ...],
+    checkpoints: Checkpoints,
+    say: Callable[[str], None],
 ) -> dict[str, InjectionResult]:
     from timely.bench.injection.corpus import attacks
     from timely.bench.injection.run import run_attacks
@@ -71,7 +83,7 @@ async def _measure(
 
             def progress(done: int, name: str = name) -> None:
                 if done % PROGRESS_EVERY == 0:
-                    log_progress(f"{name}: {done} of {count} attacks")
+                    say(f"{name}: {done} of {count} attacks")
 
             results[name] = await run_attacks(
                 engine,

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import TRY_AGAIN, DefaultSystem, log_progress, require_package, split_names
+from timely.cli.bench.options import TRY_AGAIN, DefaultSystem, require_package, split_names
 from timely.cli.output import JsonFile, write_json
+from timely.cli.terminal import Verbose, quiet_terminal
 from timely.core.cpu_latency import processors_awake, wake_latency_for_measurement
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.files import STDOUT
@@ -41,6 +42,7 @@ def command(
     ] = None,
     default_system: DefaultSystem = False,
     json_file: JsonFile = None,
+    verbose: Verbose = False,
 ) -> int:
     """The paper's comparison on the real engine, in real time, the simulator's prediction beside it.
 
@@ -63,10 +65,11 @@ def command(
         require_package("vllm")
         budget_s = float("inf") if budget is None else budget
         latency_us, how = wake_latency_for_measurement(default_system)
-        log_progress(how)
-        with processors_awake(latency_us):
+        with quiet_terminal("bench-live", verbose=verbose) as terminal, processors_awake(latency_us):
+            terminal.name_log()
+            terminal.say(how)
             left = asyncio.run(
-                runs.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=log_progress)
+                runs.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=terminal.say)
             )
     report = make_live_report(runs, profile)
     write_json(json_file, report)

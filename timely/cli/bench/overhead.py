@@ -10,6 +10,7 @@ import typer
 from timely.cli.bench.options import require_package
 from timely.cli.bench.tables import make_console, show_table
 from timely.cli.output import JsonFile, write_json
+from timely.cli.terminal import Verbose, quiet_terminal
 
 JOB_COUNTS = (1, 8, 100, 1000)
 
@@ -27,6 +28,7 @@ def command(
     ] = None,
     more_waiting: Annotated[list[int] | None, typer.Argument(hidden=True)] = None,
     json_file: JsonFile = None,
+    verbose: Verbose = False,
 ) -> None:
     """The cost of segmenting and deciding: segmented over unsegmented on the real engine, and a scheduling point.
 
@@ -46,7 +48,9 @@ def command(
         require_package("vllm")
         from timely.engines.vllm.overhead import measure_vllm_overhead
 
-        result["segmented_over_unsegmented"] = measure_vllm_overhead(repetitions, batch)
+        with quiet_terminal("bench-overhead", verbose=verbose) as terminal:
+            terminal.name_log()
+            result["segmented_over_unsegmented"] = measure_vllm_overhead(repetitions, batch)
     if lengths and find_spec("vllm") is not None:
         result |= _measure_queues(lengths)
     write_json(json_file, result)

@@ -168,8 +168,18 @@ class VllmEngine(Engine):
     async def stop(self) -> None:
         """End the engine process; safe to call twice."""
         llm, self._llm, self.openai_app = self._llm, None, None
-        if llm is not None:
-            await asyncio.get_running_loop().run_in_executor(None, llm.shutdown, STOP_S)
+        if llm is None:
+            return
+        # vLLM cancels the reader of its outputs only after the engine has ended, and the reader would log that as a
+        # failure. So it ends first, and live generations get the error that it would have passed on.
+        reader = getattr(llm, "output_handler", None)
+        if reader is not None and reader.get_loop() is asyncio.get_running_loop():
+            from vllm.v1.engine.exceptions import EngineDeadError
+
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+            llm.output_processor.propagate_error(EngineDeadError())
+        await asyncio.get_running_loop().run_in_executor(None, llm.shutdown, STOP_S)
 
     # ------------------------------------------------------------------ generating
 
