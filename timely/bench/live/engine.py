@@ -34,6 +34,10 @@ class VllmLive:
     """
 
     def __init__(self, folder: Path, settings: Settings) -> None:
+        from timely.engines.vllm.replay import replay_options
+
+        # Imports vLLM, so it comes before the event loop: in there Ctrl-C would wait for the import.
+        replay_options(ReplayOptions())
         self._folder = folder
         self._settings = settings
         self._engine: Any = None

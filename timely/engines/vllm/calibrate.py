@@ -63,7 +63,12 @@ def timed_steps(
     """
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "journal-{pid}.jsonl"
-        sizes, name, warm_s = asyncio.run(_run(str(journal), model, tuple(arguments), rounds, say))
+        # Imports vLLM, so it comes before the event loop: in there Ctrl-C would wait for the import.
+        options = VllmOptions(
+            model=model, discipline="fcfs", mode="stream", journal=str(journal), warm_up=(),
+            arguments=(*engine_arguments(), *arguments),
+        )  # fmt: skip
+        sizes, name, warm_s = asyncio.run(_run(options, rounds, say))
         files = sorted(Path(folder).glob("journal-*.jsonl"))
         journals = [read_scheduler_events(file) for file in files]
     steps = [step for events in journals for step in steps_from_events(events, warm_s)]
@@ -71,13 +76,7 @@ def timed_steps(
     return Measured(steps, sizes, source, step_launch_s(journals))
 
 
-async def _run(
-    journal: str, model: str | None, arguments: tuple[str, ...], rounds: int, say: Say
-) -> tuple[EngineSizes, str, float]:
-    options = VllmOptions(
-        model=model, discipline="fcfs", mode="stream", journal=journal, warm_up=(),
-        arguments=(*engine_arguments(), *arguments),
-    )  # fmt: skip
+async def _run(options: VllmOptions, rounds: int, say: Say) -> tuple[EngineSizes, str, float]:
     engine = VllmEngine(options)
     say("starting the engine ...")
     await engine.start()

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -91,14 +92,16 @@ class VllmEngine(Engine):
     async def start(self) -> None:
         """Load the model and start vLLM's engine process; about half a minute for the small model."""
         set_environment(self.options)
+        await asyncio.sleep(0)  # a cancellation that came before ends here, not after the import
         # Imported late: it takes seconds, and the command line must not wait for it.
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
+        with _ctrl_c_raises():
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.v1.engine.async_llm import AsyncLLM
 
-        from timely.engines.vllm.plugin import register_vllm_plugin
+            from timely.engines.vllm.plugin import register_vllm_plugin
 
-        register_vllm_plugin()
-        self._args = parse_arguments(self.options)
+            register_vllm_plugin()
+            self._args = parse_arguments(self.options)
         card = self._planner_card()
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
         self._planner_names = dict((card.names if card else None) or {})
@@ -407,6 +410,19 @@ class VllmEngine(Engine):
         if self._llm is None:
             raise EngineFailed("the engine is not running", where="vllm")
         return self._llm
+
+
+@contextlib.contextmanager
+def _ctrl_c_raises() -> Iterator[None]:
+    """Ctrl-C ends this block at once; the event loop's own handler would wait until the block has ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextlib.contextmanager

@@ -61,6 +61,8 @@ class VllmBackend:
         self, tasks: Iterable[PlannedTask], options: ReplayOptions, progress: Progress | None = None
     ) -> BackendRun:
         """See ``Backend.replay``; takes as long as the trace does."""
+        # Imports vLLM, so it comes before the event loop: in there Ctrl-C would wait for the import.
+        engine_arguments()
         return asyncio.run(self.run(list(tasks), options, progress))
 
     async def run(

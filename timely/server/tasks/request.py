@@ -96,9 +96,19 @@ _TUF_SCHEMA = {
             "type": "object",
             "additionalProperties": False,
             "properties": {
-                "ert_s": {"type": "number", "minimum": 0, "maximum": MAX_TUF, "default": NORMAL.ert_s},
+                "ert_s": {
+                    "type": ["number", "null"],
+                    "minimum": 0,
+                    "maximum": MAX_TUF,
+                    "default": NORMAL.ert_s,
+                },
                 "alpha": {"type": ["number", "null"], "minimum": -MAX_TUF, "maximum": 0},
-                "beta": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_TUF, "default": NORMAL.beta},
+                "beta": {
+                    "type": ["number", "null"],
+                    "exclusiveMinimum": 0,
+                    "maximum": MAX_TUF,
+                    "default": NORMAL.beta,
+                },
                 "cutoff_s": {
                     "type": ["number", "null"],
                     "exclusiveMinimum": 0,
