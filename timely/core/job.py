@@ -150,7 +150,13 @@ class JobTable:
     plain: Bools  # closes no segment
 
     def __init__(self, capacity: int = 64) -> None:
-        self._store = {name: np.zeros(capacity, dtype=kind) for name, kind in COLUMNS.items()}
+        types: dict[type[np.generic], list[str]] = {}
+        for name, kind in COLUMNS.items():
+            types.setdefault(kind, []).append(name)
+        self._stores: dict[tuple[str, ...], np.ndarray] = {
+            tuple(names): np.zeros((len(names), capacity), dtype=kind) for kind, names in types.items()
+        }
+        """The columns of each type in one array, a row each, so that moving a job takes few operations."""
         self._jobs: list[Job] = []
         self._by_id: dict[JobId, Job] = {}
         self._capacity = capacity
@@ -222,8 +228,8 @@ class JobTable:
         job = self._by_id.pop(job_id)
         last = self._jobs.pop()
         if last is not job:
-            for column in self._store.values():
-                column[job.row] = column[last.row]
+            for store in self._stores.values():
+                store[:, job.row] = store[:, last.row]
             self._jobs[job.row] = last
             last.row = job.row
         job.row = -1
@@ -232,15 +238,15 @@ class JobTable:
 
     def _grow(self) -> None:
         self._capacity *= 2
-        for name, column in self._store.items():
-            wider = np.zeros(self._capacity, dtype=column.dtype)
-            wider[: len(column)] = column
-            self._store[name] = wider
+        for names, store in self._stores.items():
+            wider = np.zeros((len(names), self._capacity), dtype=store.dtype)
+            wider[:, : store.shape[1]] = store
+            self._stores[names] = wider
 
     def _views(self) -> None:
         rows = len(self._jobs)
-        for name, column in self._store.items():
-            setattr(self, name, column[:rows])
+        for names, store in self._stores.items():
+            self.__dict__.update(zip(names, store[:, :rows], strict=True))
 
 
 COLUMNS: dict[str, type[np.generic]] = {

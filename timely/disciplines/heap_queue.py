@@ -20,6 +20,9 @@ from timely.disciplines.step_builder import StepBuilder, next_due_wake
 
 Group = Hashable
 
+MAX_BARRED = 64
+"""Most waiting jobs that are passed over in a step because their LoRA adapter has no place in it."""
+
 
 @dataclass(slots=True)
 class _Line:
@@ -254,19 +257,37 @@ class QueueDiscipline(Discipline):
         return plan
 
     def _admit(self, table: JobTable, limits: StepLimits, builder: StepBuilder, parked: Rows) -> None:
+        barred: list[tuple[GroupQueue, Job]] = []
+        self._admit_in_turn(table, limits, builder, parked, barred)
+        self.planned()
+        for queue, job in barred:
+            self._push(queue, job)
+
+    def _admit_in_turn(
+        self,
+        table: JobTable,
+        limits: StepLimits,
+        builder: StepBuilder,
+        parked: Rows,
+        barred: list[tuple[GroupQueue, Job]],
+    ) -> None:
+        """Admit waiting jobs until one does not fit; ``barred`` receives those taken out of their queue meanwhile."""
         for queue in (self._evicted, self._fresh):
             while not builder.full:
                 job = self._next(queue, table, limits.now)
                 if job is None:
                     break
+                if builder.barred(job.row) and len(barred) < MAX_BARRED:
+                    # It waits for an adapter and takes nothing from those behind it.
+                    queue.pop()
+                    barred.append((queue, job))
+                    continue
                 if not self._fits(limits, builder, job.row, parked) or not builder.add(job.row):
                     # Nothing less important may take the blocks this one is waiting for.
-                    self.planned()
                     return
                 queue.pop()
                 self._offered.append(job.job_id)
                 self.picked(job)
-        self.planned()
 
     def _next(self, queue: GroupQueue, table: JobTable, now: float) -> Job | None:
         """Whose turn it is; entries the table has overtaken are put right on the way."""

@@ -55,6 +55,11 @@ class StepBuilder:
         """No further row can join."""
         return self.slots <= 0 or self.budget <= 0
 
+    @property
+    def decoding_room(self) -> int:
+        """Decoding rows that slots and tokens leave room for."""
+        return max(0, min(self.slots, self.budget // (1 + self.limits.draft_tokens)))
+
     def lost(self, row: int) -> bool:
         """The row loses its KV cache in this step."""
         return row in self._gone
@@ -107,15 +112,15 @@ class StepBuilder:
         self.plan.tokens[table.jobs[row].job_id] = share
         return True
 
-    def add_decoding(self, rows: list[int]) -> bool:
+    def add_decoding(self, places: Rows) -> bool:
         """Let resident rows that decode take part together. False when they do not all fit: nothing changes."""
-        table, block = self.table, self.limits.block_tokens
+        table, block, rows = self.table, self.limits.block_tokens, places.tolist()
         tokens = len(rows) * (1 + self.limits.draft_tokens)
         if len(rows) > self.slots or tokens > self.budget or self.limits.max_adapters is not None:
             return False
         if not (self._gone.isdisjoint(rows) and self._members.isdisjoint(rows)):
             return False
-        needed = np.maximum(0, table.context_tokens[rows] // block + 1 - table.blocks[rows]).sum()
+        needed = np.maximum(0, table.context_tokens[places] // block + 1 - table.blocks[places]).sum()
         if needed > self.free:
             return False
         self.free -= int(needed)
@@ -124,7 +129,7 @@ class StepBuilder:
         self.rows.extend(rows)
         self._members.update(rows)
         jobs = table.jobs
-        self.plan.tokens.update((jobs[row].spec.job_id, 1) for row in rows)
+        self.plan.tokens.update(dict.fromkeys([jobs[row].spec.job_id for row in rows], 1))
         return True
 
     def _blocks_needed(self, row: int, share: int, resident: bool) -> int:

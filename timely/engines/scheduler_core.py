@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from timely.core.errors import Conflict
 from timely.core.execution import ExecutionTrack
 from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
 from timely.core.reports import ExecutionReport
-from timely.disciplines.base import Discipline, Speed, StepLimits, StepPlan
+from timely.disciplines.base import Discipline, Rows, Speed, StepLimits, StepPlan
 from timely.disciplines.registry import create_discipline
 from timely.disciplines.requirements import check_urgency
 from timely.engines.decision_log import scheduling_choice
@@ -35,6 +37,11 @@ STEPS_IN_FLIGHT = 16
 
 UNMOVED_S = 1e-6
 """A report that moves the end of a robot's work by less repeats what was expected; the rest is rounding."""
+
+
+def rows_of(jobs: Sequence[Job]) -> Rows:
+    """Rows of the jobs in the table; -1 for a job that has left it."""
+    return np.array([job.row for job in jobs], dtype=np.int64)
 
 
 class LearningSpeed(Speed, Protocol):
@@ -80,7 +87,7 @@ class Controller:
         self._tracks: dict[JobId, ExecutionTrack] = {}
         """What each job's robot is doing."""
         self._limits: StepLimits | None = None
-        self._steps: deque[list[JobId]] = deque(maxlen=STEPS_IN_FLIGHT)
+        self._steps: deque[list[Job]] = deque(maxlen=STEPS_IN_FLIGHT)
         """Members of each step that is composed and not over; several steps with asynchronous scheduling."""
 
     # ------------------------------------------------------------------ what happened
@@ -122,6 +129,18 @@ class Controller:
             table.due_s[row] = now
         self.tokens += tokens
         self.discipline.progressed(job, tokens, now)
+
+    def progress_together(self, jobs: Sequence[Job], tokens: Sequence[int], now: float) -> None:
+        """``progress`` for different jobs of a step at once: ``tokens[i]`` new tokens of ``jobs[i]``."""
+        table, rows = self.table, rows_of(jobs)
+        counts = np.array(tokens, dtype=np.int64)
+        table.output_tokens[rows] += counts
+        table.segment_tokens[rows] += counts
+        table.due_s[rows[table.plain[rows]]] = now
+        self.tokens += int(counts.sum())
+        if type(self.discipline).progressed is not Discipline.progressed:
+            for job, count in zip(jobs, tokens, strict=True):
+                self.discipline.progressed(job, count, now)
 
     def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
         """Speculative decoding verified ``drafted`` tokens of the job; tell it before ``progress``."""
@@ -341,14 +360,25 @@ class Controller:
 
     def started(self, job: Job) -> None:
         """The job takes part in the step just composed; from its first one it is in the pool until it parks."""
-        row = job.row
         if self._steps:
-            self._steps[-1].append(job.job_id)
-        if not job.table.active[row]:
-            job.parked = False
-            job.table.active[row] = True
-            job.table.resident[row] = True
-            job.table.resume_s[row] = -math.inf
+            self._steps[-1].append(job)
+        if not job.table.active[job.row]:
+            self._activate(job)
+
+    def started_together(self, jobs: Sequence[Job], rows: Rows) -> None:
+        """``started`` for all jobs of a step at once; ``rows`` are theirs."""
+        if self._steps:
+            self._steps[-1].extend(jobs)
+        for place in np.flatnonzero(~self.table.active[rows]).tolist():
+            self._activate(jobs[place])
+
+    @staticmethod
+    def _activate(job: Job) -> None:
+        table, row = job.table, job.row
+        job.parked = False
+        table.active[row] = True
+        table.resident[row] = True
+        table.resume_s[row] = -math.inf
 
     def ran(
         self, sequences: int, prefill_tokens: int, step_s: float, *, prompts_follow: bool = False
@@ -360,10 +390,9 @@ class Controller:
         """
         self.steps += 1
         self._learner.ran(sequences, prefill_tokens, step_s, prompts_follow=prompts_follow)
-        for job_id in self._steps.popleft() if self._steps else ():
-            job = self.table.get(job_id)
-            if job is not None:
-                self.table.attained_s[job.row] += step_s
+        if self._steps:
+            rows = rows_of(self._steps.popleft())
+            self.table.attained_s[rows[rows >= 0]] += step_s
 
     def ran_again(self, job_ids: Sequence[JobId], step_s: float) -> None:
         """One more step like the last is over, which was not composed because that one's plan is steady."""

@@ -128,3 +128,48 @@ def test_a_prediction_that_comes_with_the_request_is_believed_until_it_is_past()
     assert scene.discipline._numbers(scene.table, limits).left_tokens[0] == 20.0
     scene.decode(job, 40, 0.1)
     assert scene.discipline._numbers(scene.table, limits).left_tokens[0] > 60.0
+
+
+def test_ordinary_requests_start_in_the_order_of_their_arrival() -> None:
+    """Two places for four late chats; a short prompt or answer is no reason to pass the others."""
+    scene = Scene()
+    for number, prompt in enumerate((900, 500, 100, 50)):
+        scene.add(f"chat {number}", 0.1 * number, plain=True, prompt=prompt)
+    assert list(scene.compose(9.0, max_batch=2).tokens) == ["chat 0", "chat 1"]
+
+
+def test_a_new_ordinary_request_takes_nothing_from_another_one() -> None:
+    """All places hold chats with long answers to come; late newcomers with short ones wait, as in vLLM."""
+    scene = Scene()
+    for number in range(8):
+        scene.decode(scene.add(f"chat {number}", 0.0, plain=True), 3, 30.0)
+    for number in range(20):
+        spec = JobSpec(
+            f"new {number}", 1.0, prompt_tokens=30, plain=True, segmented=False,
+            hints=RequestHints(expected_tokens=2.0),
+        )  # fmt: skip
+        scene.discipline.arrived(scene.table.add(spec), 1.0)
+    limits = StepLimits(30.0, 2048, 8, 8, 2048, 100_000, 16, scene.speed)
+    plan = scene.discipline.compose(scene.table, limits)
+    assert plan.evict == []
+    assert set(plan.tokens) == {f"chat {number}" for number in range(8)}
+
+
+@pytest.mark.parametrize("newcomers", [1, 24])
+def test_late_newcomers_interrupt_no_chat_in_progress(newcomers: int) -> None:
+    """As in vLLM: a crowd of late first tokens is no reason to hold back answers that have begun."""
+    scene = Scene(sequence_s=0.003, prompt_s=0.0034)
+    for number in range(24):
+        scene.decode(scene.add(f"chat {number}", 0.0, plain=True), 20 + number, 30.0)
+    for number in range(newcomers):
+        scene.add(f"new {number}", 10.0, plain=True, prompt=64)
+    plan = scene.compose(30.0)
+    assert {f"chat {number}" for number in range(24)} <= set(plan.tokens)
+    assert len(plan.tokens) == 24 + newcomers
+
+
+def test_a_chat_that_brings_a_steeper_utility_goes_first() -> None:
+    scene = Scene()
+    scene.add("ordinary", 0.0, plain=True)
+    scene.add("urgent", 0.5, plain=True, utility=URGENT)
+    assert list(scene.compose(9.0, max_batch=1).tokens) == ["urgent"]

@@ -11,9 +11,10 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
+from timely.disciplines.timely.delay_cost import PATIENCE
 from timely.disciplines.timely.discipline import Timely
 from timely.disciplines.timely.segment_lengths import CAUTION, SegmentLengths
-from timely.disciplines.timely.step import MIN_CHUNK_TOKENS, PATIENCE
+from timely.disciplines.timely.step import MIN_CHUNK_TOKENS
 from timely.engines.step_time.learned import FixedSpeed
 
 STEP_S, PROMPT_S = 0.02, 0.0001

@@ -19,6 +19,7 @@ order of an index. Each joins only if it gains at least what the members lose:
   composition then tends to short responses instead of leaving them to chance.
 * **Plain requests.** The utility of a request without segments is that of its first token. From then on each token is
   due one expected response time after the one before. The tokens still to come are learned from finished answers.
+  Those without a utility of their own are served first come, first served among themselves, as in vLLM.
 * **Opportunistic decode.** A parked generation joins a step that runs anyway if that delays no member too much.
   Decoding it with others is nearly free; decoding it alone later costs a whole step a token. It never starts a step
   before its robot is about to run dry. While less KV cache is free than in use, all parked generations join. A complete
@@ -43,6 +44,7 @@ from typing import ClassVar
 import numpy as np
 
 from timely.core.job import Job, JobId, JobTable
+from timely.core.utility import NORMAL
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
 from timely.disciplines.output_length import COMPLETED
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, next_due_wake
@@ -89,13 +91,14 @@ class Timely(KeyedDiscipline):
         self._answers = AnswerLengths()
         self._waiting = WaitingList()
         self._steady_jobs: tuple[JobId, ...] = ()
+        self._steady_rows: Rows = np.empty(0, dtype=np.int64)
         """Members of the last step, if all runnable jobs decoded together and nothing has happened since."""
 
     # ------------------------------------------------------------------ hooks
 
     def arrived(self, job: Job, now: float) -> None:
         self._steady_jobs = ()
-        self._waiting.add(job.job_id)
+        self._waiting.add(job)
         self._expect(job)
 
     def parked(self, job: Job, now: float) -> None:
@@ -106,11 +109,11 @@ class Timely(KeyedDiscipline):
 
     def due_changed(self, job: Job, now: float) -> None:
         self._steady_jobs = ()
-        self._waiting.add(job.job_id)
+        self._waiting.add(job)
 
     def evicted(self, job: Job, now: float) -> None:
         self._steady_jobs = ()
-        self._waiting.add(job.job_id)
+        self._waiting.add(job)
 
     def finished(self, job: Job, now: float) -> None:
         self._steady_jobs = ()
@@ -171,9 +174,35 @@ class Timely(KeyedDiscipline):
         share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * left
         horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)
         index = weight / share_s * np.exp(np.maximum(slack_s, 0.0) / -horizon_s)
+        ordinary = plain
+        if plain.any():
+            ordinary = plain & (alpha == NORMAL.alpha) & (table.ert_s[every] == NORMAL.ert_s)
+            self._rank_by_arrival(index, ordinary, table.resident[every])
         return Numbers(
-            rows, sequence_s, prompt_token_s, left, prefill_s + decode_s, weight, slack_s, begun, index
+            rows,
+            sequence_s,
+            prompt_token_s,
+            left,
+            prefill_s + decode_s,
+            weight,
+            slack_s,
+            begun,
+            ordinary,
+            index,
         )
+
+    @staticmethod
+    def _rank_by_arrival(index: Floats, ordinary: np.ndarray, resident: np.ndarray) -> None:
+        """Put waiting ordinary requests on one level, in place, and those that hold KV cache at least above it.
+
+        So ordinary requests start in the order of their arrival, and a new one takes no place from another.
+        """
+        waiting = ordinary & ~resident
+        if waiting.any():
+            level = float(index[waiting].max())
+            index[waiting] = level
+            running = ordinary & resident
+            index[running] = np.maximum(index[running], np.nextafter(level, math.inf))
 
     def _left_of_answers(self, table: JobTable, rows: Rows) -> Floats:
         """Tokens that plain answers still have: as predicted with the request, else as learned."""
@@ -211,11 +240,15 @@ class Timely(KeyedDiscipline):
         all_join = len(plan.tokens) == count
         if not all_join:
             plan.held = step.held or ("batch" if builder.slots <= 0 else "tokens")
-        if self.RIDE_HORIZON_S > 0.0 and plan.tokens and step.in_time:
+        if self.RIDE_HORIZON_S > 0.0 and plan.tokens:
             riders, short = self._riders(table, now, limits.free_blocks)
-            step.decode_early(riders, all_join=short)
+            if riders and step.in_time:
+                step.decode_early(riders, all_join=short)
         plan.steady = all_join and builder.prefill_tokens == 0 and not plan.evict
-        self._steady_jobs = tuple(plan.tokens) if plan.steady else ()
+        if plan.steady:
+            self._steady_jobs, self._steady_rows = tuple(plan.tokens), np.array(builder.rows)
+        else:
+            self._steady_jobs = ()
         return plan
 
     @staticmethod
@@ -247,11 +280,8 @@ class Timely(KeyedDiscipline):
 
     def _still_fit(self, table: JobTable, limits: StepLimits) -> bool:
         """Whether the settled jobs can go on: as many slots, tokens and blocks as that takes."""
-        members = self._steady_jobs
-        if len(members) > min(limits.max_batch, limits.token_budget):
-            return False
-        rows = [job.row for job in map(table.get, members) if job is not None]
-        if len(rows) != len(members):
+        rows = self._steady_rows
+        if len(rows) > min(limits.max_batch, limits.token_budget):
             return False
         reach = table.context_tokens[rows] + limits.block_tokens
         needed = np.maximum(reach // limits.block_tokens - table.blocks[rows], 0)

@@ -63,6 +63,7 @@ class AnswerLengths:
         self._sums = np.zeros(len(self._edges))
         self._totals = self._edges + self.PRIOR_TOKENS
         """Expected length of an answer that has reached each edge."""
+        self._stale = False
 
     def learn(self, tokens: int) -> None:
         """A plain answer of so many tokens has finished."""
@@ -71,12 +72,18 @@ class AnswerLengths:
         place = int(np.searchsorted(self._edges, tokens, side="right")) - 1
         self._counts[place] += 1.0
         self._sums[place] += tokens
+        self._stale = True
+
+    def _expect(self) -> None:
+        self._stale = False
         mean = (self._sums.sum() + self.PRIOR_TOKENS) / (self._counts.sum() + 1.0)
         counts, sums = self._counts[::-1].cumsum()[::-1], self._sums[::-1].cumsum()[::-1]
         self._totals = (sums + self._edges + mean) / (counts + 1.0)
 
     def left(self, output_tokens: Rows) -> Floats:
         """Tokens still to come of answers that have so many, at least one each."""
+        if self._stale:
+            self._expect()
         places = np.searchsorted(self._edges, output_tokens, side="right") - 1
         result: Floats = np.maximum(1.0, self._totals[places] - output_tokens)
         return result

@@ -7,8 +7,9 @@ slack its delay uses up.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from timely.core.job import Job
 from timely.disciplines.base import Floats, Rows
 from timely.disciplines.step_builder import StepBuilder
+from timely.disciplines.timely.delay_cost import DelayCost
 
 MIN_CHUNK_TOKENS = 32
 """Prompt tokens below which a part of a prompt is not worth a place in a step."""
@@ -26,11 +28,11 @@ MAX_PROMPT_REFUSALS = 8
 MIN_GROUP = 8
 """Decoding candidates in a row that are first judged as one."""
 
+PIECE = 32
+"""Candidates that are read from the arrays at a time: mostly the step is full before the last one."""
+
 REPORT_GRACE_S = 0.25
 """A robot that has not reported its first segment so long after a report was possible reports nothing."""
-
-PATIENCE = 10.0
-"""Lateness after which a candidate is not delayed for its equals, as a multiple of their remaining work."""
 
 MAX_PARKED_WAIT_S = 10.0
 """Longest wait for a parked job's memory that counts, seconds."""
@@ -69,6 +71,7 @@ class Numbers:
         weight: utility lost per second of lateness.
         slack_s: how much later the work may begin; infinite where nothing is lost.
         plain: plain requests whose answer has begun.
+        ordinary: plain requests that bring no utility of their own.
         index: the order of candidates, highest first.
     """
 
@@ -80,6 +83,7 @@ class Numbers:
     weight: Floats
     slack_s: Floats
     plain: np.ndarray
+    ordinary: np.ndarray
     index: Floats
 
     def place(self, row: int) -> int:
@@ -90,13 +94,15 @@ class Numbers:
 class Step:
     """A step in composition: its members, and what a delay would cost them.
 
-    Delays so far are kept in one number, ``_delay_s``, instead of being taken off each member's slack. Members that
-    lose nothing by a delay are not counted. A plain answer in progress loses only what exceeds its slack.
+    Delays so far are kept in one number, ``_delay_s``, instead of being taken off each member's slack.
+
+    Ordinary requests are served first come, first served among themselves, as in vLLM. So a candidate among them has to
+    gain only what the other members lose.
     """
 
     __slots__ = (
-        "_builder", "_delay_s", "_early_weight", "_early_work", "_late", "_late_weight", "_late_work",
-        "_longest_tokens", "_numbers", "_parked_slack_s", "_rules", "_timely", "held",
+        "_all", "_builder", "_delay_s", "_longest_tokens", "_numbers", "_others", "_parked_slack_s", "_refusals",
+        "_residents_only", "_rules", "held",
     )  # fmt: skip
 
     def __init__(
@@ -110,88 +116,81 @@ class Step:
         self._delay_s = 0.0
         self._longest_tokens = 1.0
         """Most tokens that a member's segment still has."""
-        self._timely: list[tuple[float, float, float, bool]] = []
-        """Members in time, least slack first: slack plus the delay when they joined, weight, work, plain."""
-        self._early_weight = self._early_work = 0.0
-        """Of those that gain by being early: sums of weight, and of weight times work."""
-        self._late: dict[float, tuple[float, float]] = {}
-        """Late members, the same two sums by weight."""
-        self._late_weight = self._late_work = 0.0
+        self._all = DelayCost(rules.EARLY_SHARE)
+        self._others = DelayCost(rules.EARLY_SHARE)
+        """Members that are no ordinary requests."""
+        self._refusals = 0
+        """Prompts refused in a row."""
+        self._residents_only = False
+        """A job waits for memory, so no other new one may take it."""
         self.held = ""
 
     @property
     def in_time(self) -> bool:
         """No member is late."""
-        return self._late_weight == 0.0
-
-    @property
-    def room_s(self) -> float:
-        """Delay that makes no member late, seconds."""
-        return self._timely[0][0] - self._delay_s if self._timely else math.inf
+        self._all.settle(self._delay_s)
+        return self._all.late_weight == 0.0
 
     def fill(self, order: Rows) -> None:
         """Consider candidates in this order, given as places in the arrays."""
-        builder, numbers = self._builder, self._numbers
-        table = builder.table
+        numbers, table = self._numbers, self._builder.table
+        self._refusals, self._residents_only = 0, False
         rows = numbers.rows[order]
-        prompts = table.prefill_left[rows]
-        resident = table.resident[rows]
-        decoding = (prompts == 0) & resident
-        names, prompt_list = rows.tolist(), prompts.tolist()
-        lefts, works = numbers.left_tokens[order].tolist(), numbers.work_s[order].tolist()
-        weights, slacks = numbers.weight[order].tolist(), numbers.slack_s[order].tolist()
-        plains, residents = numbers.plain[order].tolist(), resident.tolist()
-        decodes = decoding.tolist()
-        refusals = 0
-        residents_only = False
-        at, count = 0, len(names)
-        while at < count and not builder.full:
-            here, at = at, at + 1
-            if (
-                decodes[here]
-                and self._rules.PROTECT
-                and (end := self._group_end(decodes, here)) - here >= MIN_GROUP
-            ):
-                if self._add_group(order[here:end], names[here:end]):
-                    at, refusals = end, 0
-                    continue
-                for later in range(here, end):
-                    decodes[later] = False  # judged one by one from here on
-            row, prompt, slack, work = names[here], prompt_list[here], slacks[here], works[here]
-            if (residents_only and not residents[here]) or (prompt and refusals >= MAX_PROMPT_REFUSALS):
+        # Candidates in a row that decode, ordinary ones or not, are judged together.
+        decoding = (table.prefill_left[rows] == 0) & table.resident[rows]
+        kinds = np.where(decoding, 1 + numbers.ordinary[order], 0)
+        bounds = np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()
+        for begin, end in pairwise(bounds):
+            judged = 0
+            if self._rules.PROTECT and kinds[begin] and end - begin >= MIN_GROUP and not self._builder.full:
+                judged = self._add_group(order[begin:end], ordinary=bool(kinds[begin] == 2))
+            for at in range(begin + judged, end, PIECE):
+                if self._builder.full:
+                    return
+                self._fill_one_by_one(order[at : min(at + PIECE, end)])
+
+    def _fill_one_by_one(self, places: Rows) -> None:
+        builder, numbers = self._builder, self._numbers
+        table, rows = builder.table, numbers.rows[places]
+        columns = (
+            rows, table.prefill_left[rows], table.resident[rows], numbers.left_tokens[places],
+            numbers.work_s[places], numbers.weight[places], numbers.slack_s[places], numbers.plain[places],
+            numbers.ordinary[places],
+        )  # fmt: skip
+        for row, prompt, resident, left, work, weight, slack, plain, ordinary in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            if builder.full:
+                return
+            if (self._residents_only and not resident) or (prompt and self._refusals >= MAX_PROMPT_REFUSALS):
                 continue
             if builder.barred(row):
                 continue
-            tokens, delay_s = self._share(row, prompt, lefts[here], slack, plain=plains[here])
-            weight = weights[here]
+            tokens, delay_s = self._share(row, prompt, left, slack, plain=plain)
+            costs = self._others if ordinary else self._all
             if (
                 self._rules.PROTECT
                 and builder.rows
-                and not self._worth(delay_s, weight, slack - self._delay_s, -slack - work)
+                and not self._is_worth(costs, delay_s, weight, slack, work)
             ):
-                tokens = self._fitting(tokens) if prompt and self._rules.CHUNK else 0
+                tokens = self._fitting(costs, tokens) if prompt and self._rules.CHUNK else 0
                 delay_s = numbers.prompt_token_s * tokens
-                if not tokens or not self._worth(
-                    delay_s, weight * tokens / prompt, slack - self._delay_s, -slack - work
-                ):
+                if not tokens or not self._is_worth(costs, delay_s, weight * tokens / prompt, slack, work):
                     self.held = self.held or "suspended"
-                    refusals += bool(prompt)
+                    self._refusals += bool(prompt)
                     continue
             if builder.add(row, tokens):
-                refusals = 0
-                self._join(delay_s, weight, slack, work, lefts[here], plain=plains[here])
-            elif not residents[here] or builder.lost(row):
+                self._refusals = 0
+                self._join(delay_s, weight, slack, work, left, plain=plain, ordinary=ordinary)
+            elif not resident or builder.lost(row):
                 # Nothing less important may take the room that this job waits for; resident jobs go on.
-                residents_only = True
+                self._residents_only = True
                 self.held = self.held or "memory"
 
-    @staticmethod
-    def _group_end(decodes: list[bool], begin: int) -> int:
-        """Where the row of decoding candidates that begins here ends."""
-        try:
-            return decodes.index(False, begin)
-        except ValueError:
-            return len(decodes)
+    def _is_worth(
+        self, costs: DelayCost, delay_s: float, weight: float, slack_s: float, work_s: float
+    ) -> bool:
+        return costs.is_worth(delay_s, weight, slack_s - self._delay_s, -slack_s - work_s, self._delay_s)
 
     def _share(
         self, row: int, prompt: int, left_tokens: float, slack_s: float, *, plain: bool
@@ -209,115 +208,70 @@ class Step:
             tokens = min(tokens, max(MIN_CHUNK_TOKENS, most))
         return tokens, numbers.prompt_token_s * tokens
 
-    def _add_group(self, places: Rows, rows: list[int]) -> bool:
-        """Let decoding candidates join together if each of them would join alone; False: nothing has changed."""
-        numbers = self._numbers
+    def _add_group(self, places: Rows, *, ordinary: bool) -> int:
+        """Judge decoding candidates together, as each would be judged alone.
+
+        Returns:
+            How many were judged, from the first; the others have to be judged one by one.
+        """
+        numbers, already_s = self._numbers, self._delay_s
         weights, slacks = numbers.weight[places], numbers.slack_s[places]
         works, lefts, plain = numbers.work_s[places], numbers.left_tokens[places], numbers.plain[places]
-        counted = ~plain & (slacks < math.inf)
-        longest = max(self._longest_tokens, float(lefts[counted].max(initial=1.0)))
+        longest = self._longest_tokens
+        if not ordinary:
+            counted = ~plain & (slacks < math.inf)
+            longest = max(longest, float(lefts[counted].max(initial=1.0)))
         delays = numbers.sequence_s * np.where(plain, np.minimum(lefts, longest), lefts)
-        total_s = float(delays.sum())
-        if self._late_weight > 0.0 or total_s >= min(self.room_s, float(slacks.min()) - self._delay_s):
-            return False
-        weight = self._early_weight + float(weights[counted].sum())
-        if weight > 0.0:
-            mean_s = (self._early_work + float((weights[counted] * works[counted]).sum())) / weight
-            if self._early_weight > 0.0:
-                mean_s = min(mean_s, self._early_work / self._early_weight)
-            if (weights * mean_s < weight * delays).any():
-                return False
-        if not self._builder.add_decoding(rows):
-            return False
-        self._delay_s += total_s
-        self._longest_tokens = longest
-        for due, weight, work, is_plain in zip(
-            (slacks + delays).tolist(), weights.tolist(), works.tolist(), plain.tolist(), strict=True
-        ):
-            if due == math.inf:
-                continue
-            self._timely.append((due, weight, work, is_plain))
-            if not is_plain:
-                self._early_weight += weight
-                self._early_work += weight * work
-        self._timely.sort()
-        self._drop_late()
-        return True
-
-    def _worth(self, delay_s: float, weight: float, slack_s: float, late_s: float) -> bool:
-        """Whether a candidate, late by ``late_s`` already, gains by joining at least what the members lose."""
-        if self._gains(delay_s, weight, slack_s, self._late_weight, self._late_work):
-            return True
-        if late_s * self._late_weight < PATIENCE * self._late_work:
-            return False
-        hurt = wait = 0.0
-        for member, (total, work) in self._late.items():
-            if member > weight:
-                hurt += total
-                wait += work
-        return self._gains(delay_s, weight, slack_s, hurt, wait)
-
-    def _gains(self, delay_s: float, weight: float, slack_s: float, hurt: float, wait: float) -> bool:
-        """The same with those late members only that have the weight ``hurt`` and the weighted work ``wait``."""
-        if not self._timely and hurt == 0.0:
-            return True
-        loss = hurt * delay_s
-        all_weight, all_work = self._early_weight + hurt, self._early_work + wait
-        already_s = self._delay_s
-        for due, member, work, _ in self._timely:
-            over_s = delay_s - (due - already_s)
-            if over_s <= 0.0:
-                break
-            loss += member * over_s
-            hurt += member
-            wait += member * work
-        early = self._rules.EARLY_SHARE
-        cost = (1.0 - early) * loss + early * all_weight * delay_s
-        # Left out it would wait until the members that it delays are done; before its deadline that costs little.
-        until_s = wait / hurt if hurt > 0.0 else 0.0
-        gain_s = (1.0 - early) * max(0.0, until_s - max(0.0, slack_s))
-        if all_weight > 0.0:
-            gain_s += early * all_work / all_weight
-        return weight * gain_s >= cost
-
-    def _fitting(self, tokens: int) -> int:
-        """Prompt tokens that make no member late; 0 when they are hardly any, or when a member is late already."""
-        if self._late_weight > 0.0:
+        count: int | None = len(places)
+        if ordinary:
+            count = self._others.worth_together(
+                delays, weights, slacks - already_s, -slacks - works, already_s
+            )
+            if count == 0:
+                self.held = self.held or "suspended"
+                return len(places)
+        elif not self._all.bear_together(delays, weights, slacks, works, plain, already_s):
             return 0
-        room = self.room_s / self._numbers.prompt_token_s
+        if count is not None and ordinary:
+            count = min(count, self._builder.decoding_room)
+        if not count or not self._builder.add_decoding(numbers.rows[places[:count]]):
+            return 0
+        self._all.join_together(slacks[:count], delays[:count], weights[:count], works[:count], plain[:count])
+        if not ordinary:
+            self._others.join_together(slacks, delays, weights, works, plain)
+        self._delay_s += float(delays[:count].sum())
+        self._longest_tokens = longest
+        self._refusals = 0
+        return count
+
+    def _fitting(self, costs: DelayCost, tokens: int) -> int:
+        """Prompt tokens that make no member late; 0 when they are hardly any, or when a member is late already."""
+        room_s = costs.room_s(self._delay_s)
+        if costs.late_weight > 0.0:
+            return 0
+        room = room_s / self._numbers.prompt_token_s
         return int(min(float(tokens), room)) if room >= MIN_CHUNK_TOKENS else 0
 
     def _join(
-        self, delay_s: float, weight: float, slack_s: float, work_s: float, left_tokens: float, *, plain: bool
+        self,
+        delay_s: float,
+        weight: float,
+        slack_s: float,
+        work_s: float,
+        left_tokens: float,
+        *,
+        plain: bool,
+        ordinary: bool,
     ) -> None:
-        # The newcomer's own slack counts its own work already.
-        before_s = self._delay_s
+        already_s = self._delay_s
         self._delay_s += delay_s
-        if slack_s < math.inf:  # otherwise no delay costs it anything
+        if slack_s == math.inf:
+            return  # no delay costs it anything
+        self._all.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
+        if not ordinary:
+            self._others.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
             if not plain:
                 self._longest_tokens = max(self._longest_tokens, left_tokens)
-            if slack_s - before_s > 0.0:
-                insort(self._timely, (slack_s - before_s + self._delay_s, weight, work_s, plain))
-                if not plain:
-                    self._early_weight += weight
-                    self._early_work += weight * work_s
-            else:
-                self._now_late(weight, work_s)
-        self._drop_late()
-
-    def _drop_late(self) -> None:
-        while self._timely and self._timely[0][0] <= self._delay_s:
-            _, weight, work_s, plain = self._timely.pop(0)
-            if not plain:
-                self._early_weight -= weight
-                self._early_work -= weight * work_s
-            self._now_late(weight, work_s)
-
-    def _now_late(self, weight: float, work_s: float) -> None:
-        total, works = self._late.get(weight, (0.0, 0.0))
-        self._late[weight] = (total + weight, works + weight * work_s)
-        self._late_weight += weight
-        self._late_work += weight * work_s
 
     def worth_evicting(self, row: int, victims: list[int]) -> bool:
         """Whether a job gains at least as much by the victims' memory as they lose.
@@ -329,6 +283,8 @@ class Step:
         at = numbers.place(row)
         work_s, wait_s, loss = float(numbers.work_s[at]), 0.0, 0.0
         for victim in victims:
+            if numbers.ordinary[at] and numbers.ordinary[numbers.place(victim)]:
+                return False  # as in vLLM, a new ordinary request takes nothing from another one
             if table.priority[victim] != table.priority[row]:
                 if table.priority[victim] < table.priority[row]:
                     return False
@@ -364,14 +320,22 @@ class Step:
             at = numbers.place(row)
             left_tokens = float(numbers.left_tokens[at])
             delay_s = numbers.sequence_s * left_tokens
-            if delay_s > self.room_s:
+            if delay_s > self._all.room_s(self._delay_s):
                 break
             if (int(table.context_tokens[row]) + block) // block - int(table.blocks[row]) > builder.free:
                 continue
             if builder.add(row):
                 places -= reports
                 work_s = float(numbers.work_s[at])
-                self._join(delay_s, float(numbers.weight[at]), math.inf, work_s, left_tokens, plain=False)
+                self._join(
+                    delay_s,
+                    float(numbers.weight[at]),
+                    math.inf,
+                    work_s,
+                    left_tokens,
+                    plain=False,
+                    ordinary=False,
+                )
 
 
 def _reports(job: Job, now: float) -> bool:

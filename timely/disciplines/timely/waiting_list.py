@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from timely.core.job import JobId, JobTable
+from timely.core.job import Job, JobTable
 from timely.disciplines.base import Floats, Rows
 
 ALL = 256
@@ -30,13 +30,13 @@ class WaitingList:
     """
 
     def __init__(self) -> None:
-        self._ranked: list[JobId] = []
+        self._ranked: list[Job] = []
         self._ranked_s = -np.inf
-        self._new: dict[JobId, None] = {}
+        self._new: dict[Job, None] = {}
 
-    def add(self, job_id: JobId) -> None:
+    def add(self, job: Job) -> None:
         """Consider the job at every step until the order is made anew."""
-        self._new[job_id] = None
+        self._new[job] = None
 
     def rows(
         self, table: JobTable, runnable: np.ndarray, now: float, index: Callable[[], Floats]
@@ -57,7 +57,7 @@ class WaitingList:
         if first is None:
             self._rank(table, waiting.nonzero()[0], index())
             self._ranked_s = now
-            first = self._first(table, now) or []
+            first = self._first(table, now)
         considered = table.resident.copy()
         considered[first] = True
         return considered.nonzero()[0]
@@ -68,21 +68,21 @@ class WaitingList:
             keys.append(table.priority[rows])
         # More than are considered: some of them start before the order is made anew.
         order = rows[np.lexsort(keys)[: 4 * FIRST]]
-        self._ranked = [table.jobs[row].job_id for row in order.tolist()]
+        self._ranked = [table.jobs[row] for row in order.tolist()]
         self._new.clear()
 
-    def _first(self, table: JobTable, now: float) -> list[int] | None:
+    def _first(self, table: JobTable, now: float) -> Rows | None:
         """Rows of the first waiting jobs and the newcomers; None when the order is too old or used up."""
         if not self._ranked_s <= now < self._ranked_s + RANKED_S or len(self._new) > MAX_NEW:
             return None
-        rows: list[int] = []
-        for job_id in self._ranked:
-            job = table.get(job_id)
-            if job is not None and not table.resident[job.row]:
-                rows.append(job.row)
-                if len(rows) == FIRST:
-                    break
-        else:
+        while True:
+            rows = np.array([job.row for job in self._ranked[:FIRST]], dtype=np.int64)
+            waits = (rows >= 0) & ~table.resident[rows]
+            if waits.all():
+                break
+            # The others have started or ended; an evicted one is among the newcomers.
+            self._ranked[:FIRST] = [self._ranked[place] for place in np.flatnonzero(waits).tolist()]
+        if len(rows) < FIRST:
             return None
-        rows.extend(job.row for job in map(table.get, self._new) if job is not None)
-        return rows
+        new = [job.row for job in self._new if job.row >= 0]
+        return np.concatenate((rows, np.array(new, dtype=np.int64)))

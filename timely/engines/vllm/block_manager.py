@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 from vllm.v1.request import Request, RequestStatus
@@ -14,8 +13,14 @@ from timely.engines.vllm.request_state import LiveRequests, RequestState
 SHORTAGE = 0.25
 """Share of free blocks below which shared blocks are counted: evictions may be near."""
 
-PREFIX_LOOK_UPS = 64
-"""Most waiting requests whose prefix is looked up anew before a step, the oldest first; all are at their arrival."""
+PREFIX_LOOK_UPS = 16
+"""So many of the first waiting requests have their prefix looked up anew before each step; all have at arrival."""
+
+LATER_LOOK_UPS = 48
+"""Of so many behind them a third, in turn."""
+
+SHARED_COUNTS = 64
+"""Most resident requests whose shared blocks are counted anew before a step."""
 
 STALLED_STEPS = 3
 """Empty steps in a row after which a parked request gives up its KV cache."""
@@ -35,6 +40,11 @@ class BlockManager:
         self._block_tokens = int(scheduler.block_size)
         self._pool = scheduler.kv_cache_manager.block_pool
         self._stalled_steps = 0
+        self._any_cached = False
+        """Whether the prefix cache has ever held a block of a waiting request: otherwise none is shared."""
+        self._turn = 0
+        self._counted = 0
+        """Running requests whose shared blocks have been counted in this turn."""
 
     @property
     def free_blocks(self) -> int:
@@ -43,7 +53,9 @@ class BlockManager:
 
     def cached_blocks(self, request: Request) -> int:
         """Leading whole blocks of a waiting request that the prefix cache holds."""
-        return self._prefix.cached(request)
+        cached = self._prefix.cached(request)
+        self._any_cached |= cached > 0
+        return cached
 
     def look_up_prefixes(self, free_blocks: int) -> None:
         """Refresh what waiting requests would find cached, and while memory is short, how many blocks are shared."""
@@ -51,30 +63,36 @@ class BlockManager:
         short = free_blocks < SHORTAGE * self._pool.num_gpu_blocks
         if not short and bool(table.resident.all()):
             return
-        if short:
+        if short and self._any_cached:
             self._count_shared()
-        looks = PREFIX_LOOK_UPS
-        for state in self._live:
-            if not looks:
-                return
-            row, request = state.job.row, state.request
-            if table.resident[row] or not state.job.ready:
+        waiting = self._scheduler.waiting.first(PREFIX_LOOK_UPS + LATER_LOOK_UPS)
+        self._turn = (self._turn + 1) % 3
+        for request in waiting[:PREFIX_LOOK_UPS] + waiting[PREFIX_LOOK_UPS + self._turn :: 3]:
+            state = self._live.get(request.request_id)
+            if state is None or not state.job.ready:
                 continue
-            looks -= 1
+            row = state.job.row
             cached = self._prefix.cached(request, state.cached_blocks)
             if cached != state.cached_blocks:
                 state.cached_blocks = cached
+                self._any_cached = True
                 table.prefill_left[row] = request.num_tokens - cached * self._block_tokens
-            table.shared_blocks[row] = self._prefix.held_by_others(request, cached) if short else 0
+            if self._any_cached:
+                table.shared_blocks[row] = self._prefix.held_by_others(request, cached) if short else 0
 
     def _count_shared(self) -> None:
-        """Count the shared blocks of resident requests; the queue of the others may be long."""
+        """Count the shared blocks of some resident requests, of each in turn."""
         table = self._controller.table
-        for request in chain(self._scheduler.running, self._scheduler.kv_holding_waiting):
+        requests = [*self._scheduler.running, *self._scheduler.kv_holding_waiting]
+        if self._counted >= len(requests):
+            self._counted = 0
+        end = self._counted + SHARED_COUNTS
+        for request in requests[self._counted : end]:
             state = self._live.get(request.request_id)
             if state is not None and table.resident[state.job.row]:
                 state.shared_blocks = self._prefix.shared(request, state.shared_blocks)
                 table.shared_blocks[state.job.row] = state.shared_blocks
+        self._counted = end
 
     def sync_context(self, state: RequestState) -> None:
         """Bring the table in line with a context that changed outside a step."""

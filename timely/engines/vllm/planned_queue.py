@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import Request
@@ -36,6 +37,10 @@ class PlannedQueue(RequestQueue):  # type: ignore[misc]
             yield
         finally:
             self._view = None
+
+    def first(self, count: int) -> list[Request]:
+        """The first planned requests of the queue."""
+        return list(islice(self._planned, count))
 
     def __contains__(self, request: object) -> bool:
         return request in self._planned or (len(self._unplanned) > 0 and request in list(self._unplanned))

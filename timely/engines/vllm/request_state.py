@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,8 @@ class LiveRequests:
 
     def __init__(self) -> None:
         self._states: dict[str, RequestState] = {}
+        self.with_boundaries: dict[str, RequestState] = {}
+        """Those whose tokens are searched for segment boundaries, by request id."""
         self._by_task: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
@@ -114,6 +116,10 @@ class LiveRequests:
         """The state of a live request, or None."""
         return self._states.get(request_id)
 
+    def select(self, request_ids: Iterable[str]) -> list[RequestState]:
+        """States of those of the requests that are live, in this order."""
+        return [state for state in map(self._states.get, request_ids) if state is not None]
+
     def of_task(self, task_id: str) -> list[str]:
         """Request ids of a task, the first to arrive first; an ordinary request with ``n`` > 1 has several."""
         return list(self._by_task.get(task_id, ()))
@@ -122,11 +128,14 @@ class LiveRequests:
         """A request arrived."""
         request_id = state.request.request_id
         self._states[request_id] = state
+        if state.boundaries is not None:
+            self.with_boundaries[request_id] = state
         self._by_task.setdefault(state.task_id, []).append(request_id)
 
     def remove(self, request_id: str) -> None:
         """A request is over; one that was never added is ignored."""
         state = self._states.pop(request_id, None)
+        self.with_boundaries.pop(request_id, None)
         if state is not None:
             siblings = self._by_task[state.task_id]
             siblings.remove(request_id)

@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 from vllm.logger import init_logger
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
@@ -29,7 +30,7 @@ from timely.core.job import NEVER
 from timely.disciplines import registry
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.requirements import SPECULATION, check_discipline_needs
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import Controller, rows_of
 from timely.engines.vllm import compatibility
 from timely.engines.vllm.block_manager import BlockManager
 from timely.engines.vllm.control import ControlEvents
@@ -78,12 +79,14 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._readiness = Readiness(self, self.live, self.blocks)
         self._intake = RequestIntake(self.vllm_config.model_config, self.settings)
         self._names = PromptNames(self)
-        self._outputs = TokenOutput(lambda: self.controller, self._names)
+        self._outputs = TokenOutput(lambda: self.controller, self.live, self._names)
         self._events = ControlEvents(
             lambda: self.controller, self.live, self.settings, offers, self._take_value, self._measures
         )
         self._steps = StepTiming()
         self._plan = StepPlan()
+        self._held_values: dict[str, RequestState] = {}
+        """Requests with a value that came while a step of theirs was in flight."""
         self._token_caps: dict[str, int] = {}
         self._decide_s = 0.0
         self._freed: list[tuple[str, str]] | None = None
@@ -149,6 +152,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._idle_until_s = -math.inf
         self.controller.finish(request_id, outcome, self.clock())
         self._names.forget(request_id)
+        self._held_values.pop(request_id, None)
         self.live.remove(request_id)
 
     # ------------------------------------------------------------------ a step
@@ -160,14 +164,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         plan = self._plan = self._compose(now)
         for request_id in plan.evict:
             self.blocks.evict(self.live[str(request_id)], now)
-        self._token_caps = {str(job_id): tokens for job_id, tokens in plan.tokens.items()}
-        self._order_running()
-        chosen: list[Request] = []
-        for request_id in self._token_caps:
-            request = self.live[request_id].request
-            if request.status != RequestStatus.RUNNING and request in self.waiting:
-                self.deferred_waiting.discard(request)
-                chosen.append(request)
+        self._token_caps = cast("dict[str, int]", plan.tokens)
+        chosen = self._order_running()
         with self.waiting.showing(chosen):
             output = super().schedule(throttle_prefills)
         self._settle(output, now)
@@ -203,24 +201,40 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._decide_s += 0.1 * (time.perf_counter() - started_s - self._decide_s)
         return plan
 
-    def _order_running(self) -> None:
+    def _order_running(self) -> list[Request]:
         """Chosen requests first, in plan order; vLLM's own eligibility check skips the others.
 
         The order also makes vLLM's last resort, preempting the end of ``running``, take an unchosen request first.
+
+        Returns:
+            The chosen requests that wait, in plan order.
         """
-        rank = {request_id: position for position, request_id in enumerate(self._token_caps)}
-        for request in self.running:
-            state = self.live.get(request.request_id)
-            if state is None or request.request_id in rank:
-                self._unpark(request, state)
-            elif state.eligible_step is None:
-                state.eligible_step = request.next_decode_eligible_step
-                request.next_decode_eligible_step = PARKED_STEP
-                if request.has_encoder_inputs and not self.is_encoder_decoder:
-                    # Its images stay in the encoder cache until their room is needed.
-                    self.encoder_cache_manager.free(request)
-        last = len(rank)
-        self.running.sort(key=lambda request: rank.get(request.request_id, last))
+        members: list[Request] = []
+        waiting: list[Request] = []
+        for state in self.live.select(self._token_caps):
+            request = state.request
+            if request.status is RequestStatus.RUNNING:
+                members.append(request)
+                if state.eligible_step is not None:
+                    self._unpark(request, state)
+            elif request in self.waiting:
+                self.deferred_waiting.discard(request)
+                waiting.append(request)
+        if len(members) < len(self.running):
+            others = [request for request in self.running if request.request_id not in self._token_caps]
+            for state in self.live.select(request.request_id for request in others):
+                if state.eligible_step is None:
+                    self._park(state.request, state)
+            members += others
+        self.running = members
+        return waiting
+
+    def _park(self, request: Request, state: RequestState) -> None:
+        state.eligible_step = request.next_decode_eligible_step
+        request.next_decode_eligible_step = PARKED_STEP
+        if request.has_encoder_inputs and not self.is_encoder_decoder:
+            # Its images stay in the encoder cache until their room is needed.
+            self.encoder_cache_manager.free(request)
 
     @staticmethod
     def _unpark(request: Request, state: RequestState | None) -> None:
@@ -233,25 +247,11 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
 
     def _settle(self, output: SchedulerOutput, now: float) -> None:
         """Bring the table in line with what vLLM scheduled."""
-        table = self.controller.table
-        step = StepInFlight(now)
-        for request_id, tokens in output.num_scheduled_tokens.items():
-            state = self.live.get(request_id)
-            if state is None:
-                step.sequences += 1
-                continue
-            request, row = state.request, state.job.row
-            self.controller.started(state.job)
-            computed_tokens = request.num_computed_tokens
-            if state.evicted_context_tokens:
-                again = state.evicted_context_tokens - (computed_tokens - tokens)
-                self.controller.recomputed(state.job, max(0, again))
-                state.evicted_context_tokens = 0
-            prefill = request.is_prefill_chunk or int(table.prefill_left[row]) > 0
-            step.add(tokens, computed_tokens, prefill=prefill)
-            table.context_tokens[row] = computed_tokens
-            table.blocks[row] = -(-computed_tokens // self.block_size)
-            table.prefill_left[row] = request.num_tokens - computed_tokens if request.is_prefill_chunk else 0
+        scheduled = output.num_scheduled_tokens
+        states = self.live.select(scheduled)
+        step = StepInFlight(now, sequences=len(scheduled) - len(states))
+        if states:
+            self._settle_table(states, scheduled, step)
         if self.controller.journal and (self._plan.tokens or output.num_scheduled_tokens):
             # Follows the decision: what vLLM made of it.
             self.controller.journal(
@@ -260,8 +260,34 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
                     "preempted": list(output.preempted_req_ids or ()),
                 }
             )  # fmt: skip
-        if output.num_scheduled_tokens:
+        if scheduled:
             self._steps.in_flight.append(step)
+
+    def _settle_table(
+        self, states: list[RequestState], scheduled: Mapping[str, int], step: StepInFlight
+    ) -> None:
+        """All requests of a step at once, since a step has hundreds of them."""
+        table = self.controller.table
+        jobs, requests = [state.job for state in states], [state.request for state in states]
+        rows = rows_of(jobs)
+        computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
+        counts = [scheduled[request.request_id] for request in requests]
+        chunks = [place for place, request in enumerate(requests) if request.is_prefill_chunk]
+        for place in np.flatnonzero(~table.active[rows]).tolist():
+            state = states[place]
+            if state.evicted_context_tokens:
+                again = state.evicted_context_tokens - (int(computed[place]) - counts[place])
+                self.controller.recomputed(state.job, max(0, again))
+                state.evicted_context_tokens = 0
+        self.controller.started_together(jobs, rows)
+        prefill = table.prefill_left[rows] > 0
+        prefill[chunks] = True
+        step.add(np.array(counts, dtype=np.int64), computed, prefill)
+        table.context_tokens[rows] = computed
+        table.blocks[rows] = -(-computed // self.block_size)
+        table.prefill_left[rows] = 0
+        for place in chunks:
+            table.prefill_left[rows[place]] = requests[place].num_tokens - int(computed[place])
 
     # ------------------------------------------------------------------ inside vLLM's own scheduling
 
@@ -322,6 +348,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self, request: Request, num_computed_tokens: int, num_new_tokens: int
     ) -> int:
         """vLLM's last word on the size of a chunk."""
+        if num_new_tokens == 1 and self.num_prefill_lookahead <= 1:
+            return 1  # neither the plan nor vLLM makes it smaller
         if not (self.need_mamba_block_aligned_split or request.has_encoder_inputs):
             num_new_tokens = self._cap(request, num_computed_tokens, num_new_tokens)
         return int(super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens))
@@ -339,12 +367,10 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
     def _update_request_with_output(
         self, request: Request, new_token_ids: list[int], is_stale: bool = False
     ) -> tuple[list[int], bool]:
-        append = super()._update_request_with_output
-        state = self.live.get(request.request_id)
+        state = self.live.with_boundaries.get(request.request_id)
         if state is None:
-            result: tuple[list[int], bool] = append(request, new_token_ids, is_stale)
-            return result
-        return append_tokens(state, new_token_ids, is_stale, append)
+            return super()._update_request_with_output(request, new_token_ids, is_stale)  # type: ignore[no-any-return]
+        return append_tokens(state, new_token_ids, is_stale, super()._update_request_with_output)
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
@@ -358,25 +384,21 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         finally:
             freed, self._freed = self._freed, None
         now = self.clock()
-        outcomes = dict(freed)
-        drafted = scheduler_output.scheduled_spec_decode_tokens
-        for client in outputs.values():
-            for output in client.outputs:
+        finished = dict(freed)
+        produced = [output for client in outputs.values() for output in client.outputs]
+        if drafted := scheduler_output.scheduled_spec_decode_tokens:
+            for output in produced:
                 state = self.live.get(output.request_id)
-                if state is None:
-                    continue
-                if output.request_id in drafted and output.new_token_ids:
+                if state is not None and output.request_id in drafted and output.new_token_ids:
                     accepted = len(output.new_token_ids) - 1
                     self.controller.accepted(state.job, len(drafted[output.request_id]), accepted, now)
-                outcome = outcomes.get(output.request_id)
-                self._outputs.process(state, output, outcome, now)
-                if output.finish_reason is not None and outcome is None:
-                    self._continue_session(output.request_id)
+        for request_id in self._outputs.process(produced, finished, now):
+            self._continue_session(request_id)
         for request_id, outcome in freed:
             self._forget(request_id, outcome)
-        for request_id in scheduler_output.num_scheduled_tokens:
-            state = self.live.get(request_id)
-            if state is not None and state.value is not None:
+        for request_id, state in list(self._held_values.items()):
+            if not state.request.num_in_flight_tokens:
+                del self._held_values[request_id]
                 self._append_value(state, now)
         if scheduler_output.num_scheduled_tokens and self._steps.in_flight:
             self._steps.end(self.controller, now)
@@ -387,6 +409,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         state.value = value
         now = self.clock()
         if state.request.num_in_flight_tokens:
+            self._held_values[state.request.request_id] = state
             self._readiness.check(state, now)
         else:
             self._append_value(state, now)

@@ -6,6 +6,9 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
+
+from timely.disciplines.base import Rows
 from timely.engines.scheduler_core import Controller
 
 
@@ -20,20 +23,21 @@ class StepInFlight:
     prefill_squares: int = 0
     context_tokens: int = 0
 
-    def add(self, tokens: int, computed_tokens: int, *, prefill: bool) -> None:
-        """A request of the step.
+    def add(self, tokens: Rows, computed_tokens: Rows, prefill: np.ndarray) -> None:
+        """Count requests of the step; arrays with an entry for each.
 
         Args:
             tokens: computed in this step.
-            computed_tokens: its context after the step.
+            computed_tokens: the contexts after the step.
+            prefill: whether these are tokens of a prompt.
         """
-        self.sequences += 1
-        if prefill:
-            self.prefill_tokens += tokens
-            self.prefills += 1
-            self.prefill_squares += computed_tokens**2 - (computed_tokens - tokens) ** 2
-        else:
-            self.context_tokens += computed_tokens
+        self.sequences += len(tokens)
+        self.prefills += int(np.count_nonzero(prefill))
+        self.context_tokens += int(computed_tokens[~prefill].sum())
+        if self.prefills:
+            tokens, ends = tokens[prefill], computed_tokens[prefill]
+            self.prefill_tokens += int(tokens.sum())
+            self.prefill_squares += int((ends**2 - (ends - tokens) ** 2).sum())
 
 
 class StepTiming:

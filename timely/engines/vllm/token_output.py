@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.request import Request
 
+from timely.core.job import Job
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.boundaries import ClosedText
 from timely.engines.vllm.name_constraint import PromptNames
-from timely.engines.vllm.request_state import RequestState
+from timely.engines.vllm.request_state import LiveRequests, RequestState
 
 AppendTokens = Callable[[Request, list[int], bool], tuple[list[int], bool]]
 """vLLM's own way to append tokens: returns those it kept, and whether the request stopped."""
@@ -20,7 +21,7 @@ AppendTokens = Callable[[Request, list[int], bool], tuple[list[int], bool]]
 def append_tokens(
     state: RequestState, token_ids: list[int], stale: bool, append: AppendTokens
 ) -> tuple[list[int], bool]:
-    """Append sampled tokens up to the first boundary of a blocking segment; drop those behind it.
+    """Append sampled tokens of a plan up to the first boundary of a blocking segment; drop those behind it.
 
     Tokens behind the boundary were sampled without the robot's value. They come from drafts or from a step that was
     composed ahead. Dropped here, they can neither stop the request nor advance its grammar.
@@ -29,8 +30,7 @@ def append_tokens(
         token_ids: shortened in place to the tokens that were kept.
         stale: they were in flight when the request was preempted.
     """
-    if state.boundaries is None:
-        return append(state.request, token_ids, stale)
+    assert state.boundaries is not None
     sampled, kept, stopped = list(token_ids), 0, False
     for token_id in sampled:
         if stopped or state.awaits_value:
@@ -50,22 +50,48 @@ def append_tokens(
 class TokenOutput:
     """Closes segments and adds the account of a request to its outputs."""
 
-    def __init__(self, controller: Callable[[], Controller], names: PromptNames) -> None:
+    def __init__(self, controller: Callable[[], Controller], live: LiveRequests, names: PromptNames) -> None:
         self._controller = controller
+        self._live = live
         self._names = names
 
-    def process(self, state: RequestState, output: EngineCoreOutput, outcome: str | None, now: float) -> None:
-        """An output of a step.
+    def process(
+        self, outputs: Iterable[EngineCoreOutput], finished_ids: Container[str], now: float
+    ) -> list[str]:
+        """The outputs of a step. Ordinary requests are counted together and cost little more until they finish.
 
         Args:
-            outcome: how the request ended; None while it lives.
+            finished_ids: requests that ended with this step.
+
+        Returns:
+            Requests that ended a turn of their session.
         """
-        finished = outcome is not None
+        jobs: list[Job] = []
+        counts: list[int] = []
+        more: list[tuple[RequestState, EngineCoreOutput]] = []
+        for output in outputs:
+            state = self._live.get(output.request_id)
+            if state is None:
+                continue
+            if output.new_token_ids:
+                jobs.append(state.job)
+                counts.append(len(output.new_token_ids))
+                if state.first_token_s is None:
+                    state.first_token_s = now
+            if state.boundaries is not None or output.finish_reason is not None:
+                more.append((state, output))
+        self._controller().progress_together(jobs, counts, now)
+        turns: list[str] = []
+        for state, output in more:
+            finished = output.finish_reason is not None and output.request_id in finished_ids
+            self._process(state, output, now, finished=finished)
+            if output.finish_reason is not None and not finished:
+                turns.append(output.request_id)
+        return turns
+
+    def _process(self, state: RequestState, output: EngineCoreOutput, now: float, *, finished: bool) -> None:
         count = len(output.new_token_ids)
         if count:
-            if state.first_token_s is None:
-                state.first_token_s = now
-            self._controller().progress(state.job, count, now)
             self._names.wrote(output.request_id, output.new_token_ids)
         boundaries, state.new_boundaries = state.new_boundaries, []
         for closed, position in boundaries:
