@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from timely.plans.skill_set import Argument, SkillSet
 
 Bits = npt.NDArray[np.int32]
 """One bit per token, 32 in a word, lowest first, as in xgrammar and vLLM; shape (words,)."""
+
+CACHED_BITS = 512
+"""Sets of tokens that are kept as bits; each takes a bit a token, 6 kB for 49,000 tokens."""
 
 _OPENS_NAME = re.compile(rb".+'[^\W_]", re.DOTALL)
 
@@ -39,8 +43,13 @@ class Vocabulary:
         self._longest = max(map(len, self._sorted), default=0)
         self.quotes = self._starting_with(b"'")
         """Tokens that start with a quotation mark."""
-        self.opening = [token for token, text in enumerate(tokens) if _OPENS_NAME.match(text)]
+        self.opening = np.array(
+            [token for token, text in enumerate(tokens) if _OPENS_NAME.match(text)], dtype=np.int64
+        )
         """Tokens with a quotation mark inside, followed by the start of a name."""
+        self.bits_of = lru_cache(maxsize=CACHED_BITS)(self._bits_of)
+        """``_bits_of``; plans in the same place of the same scene share the result."""
+        self.quote_bits = lru_cache(maxsize=1)(partial(_packed, self.quotes))
 
     def text(self, tokens: Iterable[int]) -> str:
         """The text of these tokens."""
@@ -57,6 +66,10 @@ class Vocabulary:
         for text in prefixes:
             tokens.update(self._by_text.get(text, ()))
         return tokens
+
+    def _bits_of(self, endings: tuple[str, ...], words: int) -> Bits:
+        """The tokens of ``leading_to`` as bits; not to be changed."""
+        return _packed(self.leading_to(ending.encode() for ending in endings), words)
 
     def _starting_with(self, start: bytes) -> list[int]:
         """Tokens that start with the whole of ``start``."""
@@ -113,29 +126,30 @@ class NameGuide:
         if not names or (prefix is not None and "[" in prefix):
             return False
         if prefix is None:
-            endings = [f"'{name}'".encode() for name in names]
-            kept = _packed(self.vocabulary.leading_to(endings), len(bits))
+            endings = tuple(f"'{name}'" for name in names)
             # The grammar alone decides on tokens that open no text, for instance a variable.
-            kept |= ~_packed(self.vocabulary.quotes, len(bits))
+            kept = self.vocabulary.bits_of(endings, len(bits)) | ~self.vocabulary.quote_bits(len(bits))
         else:
             start = len(prefix)
-            endings = [f"{name[start:]}'".encode() for name in names if name.startswith(prefix)]
-            kept = _packed(self.vocabulary.leading_to(endings), len(bits))
+            endings = tuple(f"{name[start:]}'" for name in names if name.startswith(prefix))
+            kept = self.vocabulary.bits_of(endings, len(bits))
         return _clear(bits, kept)
 
     def _narrow_opening(self, plan: str, bits: Bits) -> bool:
         """Clear tokens that open a name and write the start of another name at once."""
         refused = []
-        for token in self.vocabulary.opening:
-            if bits[token >> 5] >> (token & 31) & 1:
-                position = open_argument(
-                    plan + self.vocabulary.tokens[token].decode(errors="replace"), self.skills
-                )
-                if position is None or position[1] is None:
-                    continue
-                names = self._names_for(position[0])
-                if names and not any(name.startswith(position[1]) for name in names):
-                    refused.append(token)
+        opening = self.vocabulary.opening
+        # In most places the grammar allows none of them.
+        allowed = opening[(bits[opening >> 5] >> (opening & 31) & 1).astype(bool)]
+        for token in allowed.tolist():
+            position = open_argument(
+                plan + self.vocabulary.tokens[token].decode(errors="replace"), self.skills
+            )
+            if position is None or position[1] is None:
+                continue
+            names = self._names_for(position[0])
+            if names and not any(name.startswith(position[1]) for name in names):
+                refused.append(token)
         return bool(refused) and _clear(bits, ~_packed(refused, len(bits)))
 
 

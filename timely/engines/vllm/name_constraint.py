@@ -14,11 +14,11 @@ from timely.plans.object_names import allowed_names, names_in
 
 @dataclass(slots=True)
 class _Plan:
-    """One request: the names it may use (None: any), and the tokens of its plan so far."""
+    """One request: the names it may use (None: any), and the text of its plan so far."""
 
     params: TimelyParams
     names: set[str] | None
-    written: list[int] = field(default_factory=list)
+    written: bytearray = field(default_factory=bytearray)
     guide: NameGuide | None = None
 
 
@@ -42,8 +42,9 @@ class PromptNames:
     def wrote(self, request_id: str, token_ids: Sequence[int]) -> None:
         """The plan goes on."""
         plan = self._plans.get(request_id)
-        if plan is not None:
-            plan.written.extend(token_ids)
+        if plan is not None and (vocabulary := self._tokens()) is not None:
+            for token_id in token_ids:
+                plan.written += vocabulary.tokens[token_id]
 
     def answered(self, request_id: str, value: str) -> None:
         """A robot's answer has come into the context: its names may be used from now on."""
@@ -71,12 +72,13 @@ class PromptNames:
             drafts = list(drafted.get(request_id, ()))
             guide = self._guide(request_id)
             if guide is not None:
-                written = self._plans[request_id].written
+                text = bytes(self._plans[request_id].written)
                 for count in range(len(drafts) + 1):
-                    if -1 in drafts[:count]:
-                        break  # padding, not a draft
-                    text = guide.vocabulary.text([*written, *drafts[:count]])
-                    guide.narrow(text, output.grammar_bitmask[row + count])
+                    if count:
+                        if drafts[count - 1] == -1:
+                            break  # padding, not a draft
+                        text += guide.vocabulary.tokens[drafts[count - 1]]
+                    guide.narrow(text.decode(errors="replace"), output.grammar_bitmask[row + count])
             row += len(drafts) + 1
 
     def _guide(self, request_id: str) -> NameGuide | None:
