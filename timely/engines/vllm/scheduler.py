@@ -226,7 +226,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
                 if state.eligible_step is None:
                     self._park(state.request, state)
             members += others
-        self.running = members
+        self.running: list[Request] = members
         return waiting
 
     def _park(self, request: Request, state: RequestState) -> None:
