@@ -165,10 +165,10 @@ def _command(fleet: Fleet, robots: Sequence[RobotSpec], folder: Path, ros_args: 
     """The command of one process; all ``robots`` are of one kind."""
     driver = robots[0].driver
     kind = robot_class(driver)
-    known = {setting.name for setting in kind.SETTINGS}
+    settings = {setting.name for setting in kind.SETTINGS}
     parameters = {}
     for robot in robots:
-        kind({name: value for name, value in robot.parameters.items() if name in known})
+        kind({name: value for name, value in robot.parameters.items() if name in settings})
         values = {**fleet.driver_parameters(robot), "autostart": True}
         parameters[f"/{robot.name}/driver"] = {"ros__parameters": values}
     names = [robot.name for robot in robots]

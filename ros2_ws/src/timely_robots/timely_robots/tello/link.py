@@ -36,6 +36,8 @@ HALT_FAULT_S = 3.0
 HALT_SLOW_S = 0.5
 """Between two repetitions after a fault."""
 TRY_S = 0.5
+_opening = threading.Lock()
+"""The library's first drone binds its ports; two first ones at once would each try to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,8 @@ def open_tello_link(host: str, port: int, timeout_s: float, clock: RobotClock) -
     Tello.LOGGER.setLevel("ERROR")
     try:
         address = socket.gethostbyname(host)
-        drone = Tello(address, retry_count=1)
+        with _opening:
+            drone = Tello(address, retry_count=1)
     except OSError as error:
         raise MotionError(
             f"cannot listen for the drone at {host}: {error}; does another program hold UDP port {COMMAND_PORT}?",
