@@ -13,7 +13,7 @@ from timely.emulators.indy7 import Indy7Emulator
 from timely.emulators.tello import TelloEmulator
 from timely.emulators.tello_body import TelloPhysics
 
-BRISK = TelloPhysics(takeoff_s=1.0, landing_m_per_s=2.0, reaction_s=0.1, settle_s=0.3, acceleration=3.0)
+BRISK = TelloPhysics(takeoff_s=0.6, landing_m_per_s=4.0, reaction_s=0.05, settle_s=0.1, acceleration=6.0)
 """A drone for the impatient; everything else is as ever."""
 
 
@@ -37,10 +37,10 @@ def emulated_tello(host: str, **options: Any) -> Iterator[TelloEmulator]:
 
 
 @contextmanager
-def emulated_indy7(host: str) -> Iterator[Indy7Emulator]:
+def emulated_indy7(host: str, **options: Any) -> Iterator[Indy7Emulator]:
     """An arm at ``host``."""
     need("neuromeka")
-    arm = Indy7Emulator(host).start()
+    arm = Indy7Emulator(host, **options).start()
     try:
         yield arm
     finally:

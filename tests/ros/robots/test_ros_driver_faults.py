@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,15 @@ from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.spinner import isolated_context
 from timely_robots.segments import SegmentOrder, SegmentResult
 
+from timely.core.clock import SystemClock
 from timely.emulators.network import NetworkFaults
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
+CLOCK = SystemClock(3.0)
+"""Robots, emulators and drivers live three times as fast as usual. Times of journals are on this clock."""
+fast_tello = partial(emulated_tello, speed=CLOCK.speed)
+fast_indy7 = partial(emulated_indy7, speed=CLOCK.speed)
 _hosts = (f"127.0.0.{number}" for number in itertools.count(101))
 
 
@@ -75,7 +82,9 @@ class Rig:
 @contextmanager
 def at_work(kind: str, skill_set: str, domain_id: int, overrides: Mapping[str, Any]) -> Iterator[Rig]:
     context = isolated_context(domain_id)
-    driver = DriverNode(robot_class(kind)(), namespace="robot1", context=context, overrides=dict(overrides))
+    driver = DriverNode(
+        robot_class(kind)(clock=CLOCK), namespace="robot1", context=context, overrides=dict(overrides)
+    )
     try:
         assert driver.trigger_configure() == TransitionCallbackReturn.SUCCESS, driver._fault
         assert driver.trigger_activate() == TransitionCallbackReturn.SUCCESS
@@ -103,7 +112,7 @@ def test_a_network_that_loses_and_repeats_a_fifth_never_moves_a_drone_twice(
     plan = ["mf(21);", "tc(31);", "mu(22);", "mb(23);", "tu(32);", "ml(24);", "md(25);", "mr(26);"]
     expected = ["forward 21", "cw 31", "up 22", "back 23", "ccw 32", "left 24", "down 25", "right 26"]
     outcomes = []
-    with emulated_tello(next(_hosts), faults=faults, seed=seed) as drone:
+    with fast_tello(next(_hosts), faults=faults, seed=seed) as drone:
         with drone_at_work(drone.address[0], domain_id) as rig:
             for text in plan:
                 done = rig.one(text)
@@ -122,7 +131,7 @@ def test_a_network_that_loses_and_repeats_a_fifth_never_moves_a_drone_twice(
 
 def test_a_drone_that_dies_in_flight_is_a_lost_connection_and_may_come_back(domain_id: int) -> None:
     host = next(_hosts)
-    with emulated_tello(host) as first, drone_at_work(host, domain_id) as rig:
+    with fast_tello(host) as first, drone_at_work(host, domain_id) as rig:
         assert rig.one("mf(20);").outcome == "done"
         moving = rig.send("mf(500);", "long")
         waiting = rig.send("mb(20);", "long", 1)
@@ -135,7 +144,7 @@ def test_a_drone_that_dies_in_flight_is_a_lost_connection_and_may_come_back(doma
         assert waiting.result().outcome == "cancelled"
         assert rig.one("mf(20);").code == ErrorCode.CONNECTION_LOST
         assert "nothing heard" in rig.driver.robot.status().detail
-        with emulated_tello(host) as second:
+        with fast_tello(host) as second:
             eventually(lambda: "nothing heard" not in rig.driver.robot.status().detail)
             assert rig.one("mf(33);").outcome == "done"
             motions = [record["command"] for record in second.journal.records("motion")]
@@ -144,7 +153,7 @@ def test_a_drone_that_dies_in_flight_is_a_lost_connection_and_may_come_back(doma
 
 def test_a_battery_that_runs_out_is_a_typed_failure_with_the_drone_on_the_ground(domain_id: int) -> None:
     physics = replace(BRISK, hover_drain=5.0)
-    emulated = emulated_tello(next(_hosts), physics=physics, battery=30.0)
+    emulated = fast_tello(next(_hosts), physics=physics, battery=30.0)
     with emulated as drone, drone_at_work(drone.address[0], domain_id, battery_reserve=0.0) as rig:
         outcomes = [rig.one("mf(100);") for _ in range(4)]
         assert outcomes[0].outcome == "done"
@@ -154,7 +163,7 @@ def test_a_battery_that_runs_out_is_a_typed_failure_with_the_drone_on_the_ground
 
 
 def test_below_its_reserve_it_does_not_take_off(domain_id: int) -> None:
-    with emulated_tello(next(_hosts), battery=15.0) as drone:
+    with fast_tello(next(_hosts), battery=15.0) as drone:
         with drone_at_work(drone.address[0], domain_id, battery_reserve=0.2) as rig:
             done = rig.one("mf(100);")
             assert (done.outcome, done.code) == ("failed", ErrorCode.MOTION_FAILED)
@@ -165,7 +174,7 @@ def test_below_its_reserve_it_does_not_take_off(domain_id: int) -> None:
 def test_a_drone_that_waits_is_kept_in_the_air(domain_id: int) -> None:
     physics = replace(BRISK, silence_s=6.5)
     with (
-        emulated_tello(next(_hosts), physics=physics) as drone,
+        fast_tello(next(_hosts), physics=physics) as drone,
         drone_at_work(drone.address[0], domain_id) as rig,
     ):
         assert rig.one("mf(20);").outcome == "done"
@@ -177,7 +186,7 @@ def test_a_drone_that_waits_is_kept_in_the_air(domain_id: int) -> None:
 def test_a_geofence_holds_before_anything_is_sent(domain_id: int, tmp_path: Path) -> None:
     profile = tmp_path / "caged.yaml"
     profile.write_text("name: caged\nextends: tello\ngeofence: {radius_m: 1.0}\n")
-    with emulated_tello(next(_hosts)) as drone:
+    with fast_tello(next(_hosts)) as drone:
         with drone_at_work(drone.address[0], domain_id, profile=str(profile)) as rig:
             assert rig.one("mf(60);").outcome == "done"
             assert rig.one("mf(60);").code == ErrorCode.OUT_OF_LIMITS
@@ -195,7 +204,7 @@ def test_a_geofence_holds_before_anything_is_sent(domain_id: int, tmp_path: Path
 
 def test_a_stop_reaches_the_drone_at_once_and_again_if_it_is_lost(domain_id: int) -> None:
     faults = NetworkFaults(loss=0.2)
-    with emulated_tello(next(_hosts), faults=faults, seed=5) as drone:
+    with fast_tello(next(_hosts), faults=faults, seed=5) as drone:
         with drone_at_work(drone.address[0], domain_id) as rig:
             delays = []
             for _ in range(2):
@@ -203,11 +212,11 @@ def test_a_stop_reaches_the_drone_at_once_and_again_if_it_is_lost(domain_id: int
                 begun = len(drone.journal.records("motion"))
                 eventually(lambda: drone.body.motion is not None or moving.done, timeout_s=40.0)  # noqa: B023
                 if moving.done is None:
-                    asked_s = time.monotonic()
+                    asked_s = CLOCK.now()
                     rig.work.stop()
                     assert moving.result().code == ErrorCode.DRIVER_STOPPED
                     cut = eventually(lambda: drone.journal.records("motion")[begun:], "it flies on")  # noqa: B023
-                    delays.append(cut[-1]["end_s"] - asked_s)
+                    delays.append((cut[-1]["end_s"] - asked_s) / CLOCK.speed)
                     rig.work.reset()
                 assert rig.one("d(0.7);").outcome == "done"
         # At 20% loss half a dozen repetitions get through in any case; most need none.
@@ -216,19 +225,18 @@ def test_a_stop_reaches_the_drone_at_once_and_again_if_it_is_lost(domain_id: int
 
 
 def test_an_arm_stops_at_once_and_brakes(domain_id: int) -> None:
-    with emulated_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id) as rig:
-        assert rig.one("move_to('cup');").outcome == "done"
+    with fast_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id) as rig:
         delays = []
-        for target in ["plate", "cup", "plate"]:
-            moving = rig.send(f"move_to('{target}');")
+        for _ in range(3):
+            moving = rig.send("move_to('plate');")
             eventually(lambda: arm.look().motion is not None)
-            time.sleep(0.2)  # so that there is some speed to lose
-            asked_s = time.monotonic()
+            CLOCK.wait(threading.Event(), 0.1)  # so that there is some speed to lose
+            asked_s = CLOCK.now()
             rig.work.stop()
             assert moving.result().code == ErrorCode.DRIVER_STOPPED
             eventually(lambda: arm.look().motion is None)
             stops_s = [r["t_s"] for r in arm.journal.records("command") if r["command"] == "StopMotion"]
-            delays.append(next(t_s for t_s in stops_s if t_s >= asked_s) - asked_s)
+            delays.append((next(t_s for t_s in stops_s if t_s >= asked_s) - asked_s) / CLOCK.speed)
             rig.work.reset()
         assert min(delays) < 0.1
         assert max(delays) < AT_ONCE_S
@@ -238,14 +246,14 @@ def test_an_arm_stops_at_once_and_brakes(domain_id: int) -> None:
 
 def test_an_arm_that_dies_in_motion_is_a_lost_connection_and_may_come_back(domain_id: int) -> None:
     host = next(_hosts)
-    with emulated_indy7(host) as first, arm_at_work(host, domain_id) as rig:
+    with fast_indy7(host) as first, arm_at_work(host, domain_id) as rig:
         moving = rig.send("pick('cup');")
         eventually(lambda: first.look().motion is not None)
         first.close()
         done = moving.result(10.0)
         assert (done.outcome, done.code) == ("failed", ErrorCode.CONNECTION_LOST)
         assert "does not answer" in rig.driver.robot.status().detail
-        with emulated_indy7(host) as second:
+        with fast_indy7(host) as second:
             eventually(lambda: "does not answer" not in rig.driver.robot.status().detail, timeout_s=30.0)
             assert rig.one("home();").outcome == "done"
             assert [r["command"] for r in second.journal.records("command") if "Move" in r["command"]] == [
@@ -254,7 +262,7 @@ def test_an_arm_that_dies_in_motion_is_a_lost_connection_and_may_come_back(domai
 
 
 def test_an_arm_takes_and_puts_what_it_was_told_of_and_refuses_the_rest(domain_id: int) -> None:
-    with emulated_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id) as rig:
+    with fast_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id) as rig:
         for text in ["pick('cup');", "place('plate');"]:
             assert rig.one(text).outcome == "done", text
         gripped = [r["command"] for r in arm.journal.records("command") if r["command"].startswith("SetDO")]

@@ -77,7 +77,7 @@ class Bench:
 
     def __init__(self, domain_id: int, folder: Path, **parameters: Any) -> None:
         self.robot = TestRobot()
-        overrides = {"profile": "sim-drone", "skill_set": "drone", "speed": 1.0, "times": "expected"}
+        overrides = {"profile": "sim-drone", "skill_set": "drone", "speed": 20.0, "times": "expected"}
         overrides |= {"state_dir": str(folder), "state_period_s": 0.05, **parameters}
         context = isolated_context(domain_id)
         self.driver = DriverNode(self.robot, namespace="robot1", context=context, overrides=overrides)
@@ -127,7 +127,7 @@ def bench_of(domain_id: int, folder: Path, **parameters: Any) -> Iterator[Bench]
 
 
 def test_a_stop_answers_while_the_executor_is_held_up(domain_id: int, tmp_path: Path) -> None:
-    with bench_of(domain_id, tmp_path) as bench:
+    with bench_of(domain_id, tmp_path, speed=1.0) as bench:
         moving = bench.send("d(60);")
         bench.until(lambda s: s.mode == RobotState.EXECUTING)
         bench.program.call(Trigger, "/robot1/driver/stop")  # finds the service
@@ -250,7 +250,7 @@ def test_two_clients_do_not_drive_one_robot(domain_id: int, tmp_path: Path) -> N
 
 
 def test_an_operator_takes_over_and_the_segments_of_the_old_owner_end(domain_id: int, tmp_path: Path) -> None:
-    with bench_of(domain_id, tmp_path, lease_lapse_s=60.0) as bench:
+    with bench_of(domain_id, tmp_path, lease_lapse_s=60.0, speed=1.0) as bench:
         first = bench.call(AcquireLease, "acquire_lease", owner="a")
         moving = bench.send("d(60);", "A", 0, owner="a", epoch=first.epoch)
         waiting = bench.send("d(1);", "A", 1, owner="a", epoch=first.epoch)
@@ -275,7 +275,7 @@ def test_epochs_rise_over_a_restart(domain_id: int, tmp_path: Path) -> None:
 
 
 def test_a_lapsed_lease_ends_a_loop_between_its_rounds(domain_id: int, tmp_path: Path) -> None:
-    with bench_of(domain_id, tmp_path, lease_lapse_s=0.5) as bench:
+    with bench_of(domain_id, tmp_path, lease_lapse_s=0.5, speed=1.0) as bench:
         lease = bench.call(AcquireLease, "acquire_lease", owner="a")
         loop = bench.send("20{d(0.2);d(0.1);}", "A", 0, owner="a", epoch=lease.epoch)
         result = loop.result()
@@ -285,7 +285,7 @@ def test_a_lapsed_lease_ends_a_loop_between_its_rounds(domain_id: int, tmp_path:
 
 
 def test_a_renewed_lease_holds(domain_id: int, tmp_path: Path) -> None:
-    with bench_of(domain_id, tmp_path, lease_lapse_s=0.6) as bench:
+    with bench_of(domain_id, tmp_path, lease_lapse_s=0.6, speed=1.0) as bench:
         lease = bench.call(AcquireLease, "acquire_lease", owner="a")
         goal = bench.send("6{d(0.2);}", "A", 0, owner="a", epoch=lease.epoch)
         while not goal.ended:
@@ -296,7 +296,7 @@ def test_a_renewed_lease_holds(domain_id: int, tmp_path: Path) -> None:
 
 
 def test_a_loop_ends_soon_after_its_bridge_died(domain_id: int, tmp_path: Path) -> None:
-    with bench_of(domain_id, tmp_path, task_silence_s=0.5) as bench:
+    with bench_of(domain_id, tmp_path, task_silence_s=0.5, speed=1.0) as bench:
         bench.publish(Task, "task", Task(task_id="mine", phase=Task.PLANNING))
         result = bench.send("50{d(0.2);}", "mine").result()
         assert result.error_code == ErrorCode.SEGMENT_CANCELLED
@@ -361,7 +361,7 @@ def test_a_failsafe_that_the_robot_cannot_do_is_a_failed_configuration(
 
 @pytest.mark.parametrize("distance", [0.2, math.nan])
 def test_an_obstacle_stops_a_motion_and_the_next(distance: float, domain_id: int, tmp_path: Path) -> None:
-    with bench_of(domain_id, tmp_path, proximity_stop_m=0.5, proximity_slow_m=2.0) as bench:
+    with bench_of(domain_id, tmp_path, proximity_stop_m=0.5, proximity_slow_m=2.0, speed=1.0) as bench:
         assert bench.send("d(1);", "blind").result().error_code == ErrorCode.OBSTACLE, (
             "without any measurement"
         )
@@ -377,7 +377,7 @@ def test_an_obstacle_stops_a_motion_and_the_next(distance: float, domain_id: int
 
 
 def test_a_gate_without_measurements_stops_a_motion(domain_id: int, tmp_path: Path) -> None:
-    with bench_of(domain_id, tmp_path, proximity_stop_m=0.5) as bench:
+    with bench_of(domain_id, tmp_path, proximity_stop_m=0.5, speed=1.0) as bench:
         bench.publish(Float32, "proximity", Float32(data=5.0))
         eventually(lambda: not bench.driver._safety.proximity.problem(time.monotonic()))
         assert bench.send("d(60);", "silent").result().error_code == ErrorCode.OBSTACLE
