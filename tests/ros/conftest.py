@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from machine_locks import try_lock
 
 NEEDED = ("rclpy", "timely_interfaces", "timely_bridge", "timely_robots", "timely_ros_bench")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
@@ -23,10 +25,10 @@ if not MISSING:
     _profile = tempfile.TemporaryDirectory(prefix="timely-tests-")
     os.environ.update(dds_udp_only(Path(_profile.name)))
 
-FIRST_DOMAIN, DOMAINS, WORKERS = 102, 98, 2
+FIRST_DOMAIN, DOMAINS = 102, 98
 """Domains above 101 use ports that Linux also hands out to clients; loopback only, so a clash is unlikely.
 
-Domains 0 to 101 are left to people and to the benchmark. Each worker of a parallel run has a share of its own.
+Domains 0 to 101 are left to people and to the benchmark.
 """
 
 RCLPY_WARNINGS = (
@@ -36,8 +38,7 @@ RCLPY_WARNINGS = (
     "ignore:Deprecated in favor of:DeprecationWarning",
 )
 
-_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
-_domain = os.getpid() % (DOMAINS // WORKERS)
+_next_domain = itertools.count(os.getpid())
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -58,25 +59,21 @@ def own_state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def domain_id() -> int:
-    """A ROS domain that no other test of this run uses at the same time."""
-    global _domain  # noqa: PLW0603 - a counter for the whole run is the point
-    _domain = (_domain + 1) % (DOMAINS // WORKERS)
-    return FIRST_DOMAIN + _worker * (DOMAINS // WORKERS) + _domain
-
-
-FLYING_ELSEWHERE = ("test_ros_faults.py", "test_ros_five_robots.py")
-"""Their Tello drivers are processes of their own. djitellopy holds its UDP ports until its process ends.
-
-So they come before the tests that fly in this process."""
+def domain_id() -> Iterator[int]:
+    """A ROS domain that no other test of this machine uses at the same time."""
+    for number in itertools.islice(_next_domain, DOMAINS):
+        domain = FIRST_DOMAIN + number % DOMAINS
+        lock = try_lock(f"ros-domain-{domain}")
+        if lock is not None:
+            with lock:
+                yield domain
+            return
+    pytest.fail("other test runs hold all ROS domains")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Warnings of rclpy that are not about our code are no errors, in the tests of this folder; and their order."""
-    places = [place for place, item in enumerate(items) if item.path.is_relative_to(Path(__file__).parent)]
-    ours = [items[place] for place in places]
-    ours.sort(key=lambda item: item.path.name not in FLYING_ELSEWHERE)
-    for place, item in zip(places, ours, strict=True):
-        items[place] = item
-        for warning in RCLPY_WARNINGS:
-            item.add_marker(pytest.mark.filterwarnings(warning))
+    """Warnings of rclpy that are not about our code are no errors, in the tests of this folder."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            for warning in RCLPY_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
+import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import IO, Any
 
 import pytest
+from machine_locks import try_lock
 
 from timely.emulators.indy7 import Indy7Emulator
 from timely.emulators.tello import TelloEmulator
 from timely.emulators.tello_body import TelloPhysics
 
-BRISK = TelloPhysics(takeoff_s=0.6, landing_m_per_s=4.0, reaction_s=0.05, settle_s=0.1, acceleration=6.0)
-"""A drone for the impatient; everything else is as ever."""
+BRISK = TelloPhysics(takeoff_s=0.8, landing_m_per_s=4.0, reaction_s=0.1, settle_s=0.3, acceleration=3.0)
+"""A drone that is quick and else as usual."""
+PORTS_WAIT_S = 100.0
+_holders = 0
+_locks: list[IO[bytes]] = []
 
 
 def need(package: str) -> None:
@@ -26,14 +34,63 @@ def need(package: str) -> None:
 
 
 @contextmanager
+def tello_ports() -> Iterator[None]:
+    """The UDP ports 8889 and 8890 of this machine, which djitellopy binds: for one test at a time, of all test runs.
+
+    May be nested.
+    """
+    global _holders  # noqa: PLW0603 - the ports are the process's
+    need("djitellopy")
+    if not _holders:
+        deadline_s = time.monotonic() + PORTS_WAIT_S
+        while (lock := try_lock("tello-ports")) is None:
+            assert time.monotonic() < deadline_s, "another test run holds djitellopy's ports"
+            time.sleep(0.05)
+        _locks.append(lock)
+    _holders += 1
+    try:
+        yield
+    finally:
+        _holders -= 1
+        if not _holders:
+            _release_ports()
+            _locks.pop().close()
+
+
+def _release_ports() -> None:
+    """End djitellopy's receivers, which it never does, so that drivers in other processes can bind its ports."""
+    library = sys.modules.get("djitellopy.tello")
+    if library is None or not library.threads_initialized:
+        return
+    receivers = {library.Tello.udp_response_receiver, library.Tello.udp_state_receiver}
+    threads = [thread for thread in threading.enumerate() if getattr(thread, "_target", None) in receivers]
+    sockets = [library.client_socket]
+    for thread in threads:
+        frame = sys._current_frames().get(thread.ident or 0)
+        while frame is not None:
+            if "state_socket" in frame.f_locals:
+                sockets.append(frame.f_locals["state_socket"])
+            frame = frame.f_back
+    library.Tello.LOGGER.setLevel("CRITICAL")
+    for one in sockets:
+        with suppress(OSError):  # not connected; the receiver wakes all the same
+            one.shutdown(socket.SHUT_RDWR)
+    for thread in threads:
+        thread.join(PORTS_WAIT_S)
+    for one in sockets:
+        one.close()
+    library.threads_initialized = False
+
+
+@contextmanager
 def emulated_tello(host: str, **options: Any) -> Iterator[TelloEmulator]:
     """A drone at ``host``, port 18889."""
-    need("djitellopy")
-    drone = TelloEmulator(host, **{"physics": BRISK, **options}).start()
-    try:
-        yield drone
-    finally:
-        drone.close()
+    with tello_ports():
+        drone = TelloEmulator(host, **{"physics": BRISK, **options}).start()
+        try:
+            yield drone
+        finally:
+            drone.close()
 
 
 @contextmanager

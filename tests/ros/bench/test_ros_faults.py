@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated_robots import need
+from emulated_robots import need, tello_ports
 from timely_ros_bench import faults, stop
 from timely_ros_bench.faults.dds_cut import DdsCut, build_dds_cut, dds_udp_only
 from timely_ros_bench.faults.judge import VIOLATIONS
@@ -24,12 +24,12 @@ SEED = 191
 @pytest.mark.ros
 @pytest.mark.timeout(400)
 def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_does(domain_id: int) -> None:
-    need("djitellopy")
     lines: list[str] = []
     fleet = ("tello", "sim")
     struck = {fault.kind for fault in fault_schedule(4, SEED, faulty_robot_names(fleet))}
     assert struck == {"emulator_dies", "dds_cut", "bridge_killed", "driver_killed"}
-    result = faults.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append)
+    with tello_ports():
+        result = faults.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append)
     assert result["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
     assert result["lost_tasks"] == 0, lines
     assert (result["faults"], result["tasks"]) == (4, 8)
@@ -42,9 +42,9 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
 @pytest.mark.ros
 @pytest.mark.timeout(400)
 def test_a_busy_fleet_stops_and_a_faulty_driver_is_unknown(domain_id: int) -> None:
-    need("djitellopy")
     need("neuromeka")
-    result = stop.measure_stop(2, 4, domain_id=domain_id)
+    with tello_ports():
+        result = stop.measure_stop(2, 4, domain_id=domain_id)
     assert result["false_success"] == 0, result["cases"]
     assert (result["acknowledged"], result["unknown"]) == (6, 2)
     assert result["samples"] >= 4

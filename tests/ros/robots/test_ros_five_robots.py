@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated_robots import need
+from emulated_robots import need, tello_ports
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 EXAMPLES = Path(__file__).parents[3] / "examples" / "robots"
@@ -18,19 +18,19 @@ SCRIPT = EXAMPLES / "five_robots.py"
 
 
 def test_five_robots_do_what_they_are_sent_and_nothing_else(tmp_path: Path, domain_id: int) -> None:
-    need("djitellopy")
     need("neuromeka")
     file = tmp_path / "report.json"
     command = [sys.executable, str(SCRIPT), "--engine", "scripted", "--seconds", "5", "--urgent-every", "2.5"]
     command += ["--timely", str(Path(sys.executable).with_name("timely")), "--json", str(file)]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "ROS_DOMAIN_ID": str(domain_id)},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    with tello_ports():
+        done = subprocess.run(
+            command,
+            env={**os.environ, "ROS_DOMAIN_ID": str(domain_id)},
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     report = json.loads(file.read_text())
     assert report["wrong"] == []
