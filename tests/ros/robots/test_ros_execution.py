@@ -244,10 +244,10 @@ def test_old_tasks_are_forgotten_and_live_ones_are_not() -> None:
         others = [bench.send(0, "b", task=f"t{index}") for index in range(5)]
         assert bench.send(0, "aa", task="long").result().code == ErrorCode.DUPLICATE
         bench.run_until(others[-1].ended.is_set)
-        assert len(bench.work._tasks) <= 7
+        assert len(bench.work._ledger._tasks) <= 7
         last = bench.send(0, "b", task="last")
         bench.run_until(last.ended.is_set)
-        assert len(bench.work._tasks) <= 3
+        assert len(bench.work._ledger._tasks) <= 3
     finally:
         assert bench.work.close(LIMIT_S)
 

@@ -1,4 +1,4 @@
-"""A robot's driver over ROS 2: segments as ExecuteSegment goals, its state as a heartbeat.
+"""A robot's driver over ROS 2: the segments of a plan as ExecuteSegment goals, its state as a heartbeat.
 
 Two threads use it. The loop's thread calls ``ready``, ``send`` and ``cancel`` and owns every future. Goals leave on
 that thread, so that a segment does not wait for the executor's other work. All else of rclpy is used on the executor's
@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from action_msgs.msg import GoalStatus
@@ -24,7 +25,8 @@ from timely_robots.ros.actions import assumed_goal_handle, new_goal_id, send_goa
 from timely_robots.ros.rclpy_utils import LATCHED
 
 from timely.client import Segment
-from timely_bridge.interfaces import Execution, SentSegment
+from timely.core.errors import TimelyError
+from timely_bridge.interfaces import Driver, Execution, PlanStream, SentSegment
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_lease import RobotLease
 
@@ -262,6 +264,37 @@ class DriverPort:
     def _lose(self, message: str) -> None:
         for sent in list(self._goals):
             self._end(sent, Execution("failed", ErrorCode.DRIVER_LOST, message, end_s=time.monotonic()))
+
+
+async def forward_segments(
+    stream: PlanStream,
+    driver: Driver,
+    skill_set: str,
+    *,
+    admit: Callable[[], Awaitable[None]],
+    on_sent: Callable[[Segment], None],
+    follow: Callable[[SentSegment], None],
+) -> TimelyError | None:
+    """Send every segment of a plan as it comes. One loop reads and sends, so no segment waits for a later one.
+
+    Args:
+        admit: waits before each segment until the plan may use the robot; raises an exception if it may not.
+        on_sent: runs right after each segment was sent, on the thread that sent it.
+        follow: gets each segment that was sent.
+
+    Returns:
+        The error that ended the plan early, or None.
+    """
+    segments = aiter(stream)
+    while True:
+        try:
+            segment = await anext(segments, None)
+        except TimelyError as error:
+            return error
+        if segment is None:
+            return None
+        await admit()
+        follow(driver.send(segment, skill_set, partial(on_sent, segment)))
 
 
 def _on_feedback(sent: SentSegment, elapsed_s: float, remaining_s: float, now_s: float) -> None:

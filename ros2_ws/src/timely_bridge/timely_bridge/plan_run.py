@@ -1,8 +1,7 @@
 """One plan from submission to the last execution: segments go to the driver as they come, reports go to the server.
 
-Knows neither ROS nor HTTP. Segments are sent ahead and queue at the driver, so that the robot never waits for the
-network.
-Only one goal at a time moves a robot (``robot_lock``).
+Server, driver and clock are interfaces, so that fakes can take their places. Segments are sent ahead and queue at the
+driver, so that the robot never waits for the network. Only one goal at a time moves a robot (``robot_lock``).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError, UnknownName
 from timely.core.utility import URGENT
+from timely_bridge.driver_port import forward_segments
 from timely_bridge.error_codes import TaskEnded, ros_code_of, ros_code_owner
 from timely_bridge.goals import TaskGoal, scene_with
 from timely_bridge.interfaces import Driver, PlanClient, PlanStream, SentSegment
@@ -199,8 +199,15 @@ class PlanRun:
         self._stream = self._reports.stream = stream
         self.token = stream.token or self.token
         executions: set[asyncio.Task[None]] = set()
-        # One task reads and sends: the first of several segments is at its driver before the second is looked at.
-        reading = asyncio.create_task(self._read(stream, executions), name=f"segments {self.task_id}")
+        forwarding = forward_segments(
+            stream,
+            self.context.driver,
+            self.goal.skill_set,
+            admit=self._wait_for_robot,
+            on_sent=self.observer.segment_sent,
+            follow=partial(self._follow_segment, executions),
+        )
+        reading = asyncio.create_task(forwarding, name=f"segments {self.task_id}")
         try:
             failure = await self._wait_for_plan(reading)
             self.planned = True
@@ -272,42 +279,34 @@ class PlanRun:
             if not self._busy and loop.time() - self._idle_since_s >= limit_s:
                 raise TaskEnded(ErrorCode.SERVER_TIMEOUT, f"no segment came within {limit_s:g} s")
 
-    async def _read(self, stream: PlanStream, executions: set[asyncio.Task[None]]) -> TimelyError | None:
-        """Send every segment as it comes; the error that ended the plan early, or None."""
-        segments = aiter(stream)
-        while True:
-            try:
-                segment = await anext(segments, None)
-            except TimelyError as error:
-                return error
-            if segment is None:
-                return None
-            # Sending may wait for the lock or the driver, which have deadlines of their own.
-            self._busy += 1
-            try:
-                await self._send(segment, executions)
-            finally:
-                self._segment_over()
-
-    async def _send(self, segment: Segment, executions: set[asyncio.Task[None]]) -> None:
+    async def _wait_for_robot(self) -> None:
+        """Return when this plan may send the driver a segment; lock and driver have deadlines of their own."""
         context = self.context
-        if not self._claim.granted.is_set():
-            await context.lock.acquire(self._claim)
-        driver_s = context.deadlines.driver_s
-        if not context.driver.alive and not await context.driver.ready(driver_s):
-            if refusal := context.driver.refusal:
-                raise TaskEnded(ErrorCode.LEASE_DENIED, refusal)
-            raise TaskEnded(ErrorCode.DRIVER_UNAVAILABLE, f"no driver took the segment within {driver_s:g} s")
-        on_sent = partial(self.observer.segment_sent, segment)
-        sent = context.driver.send(segment, self.goal.skill_set, on_sent)
-        self.timeline.plan.append(segment.text)
+        self._busy += 1  # until the segment has ended
+        try:
+            if not self._claim.granted.is_set():
+                await context.lock.acquire(self._claim)
+            driver_s = context.deadlines.driver_s
+            if not context.driver.alive and not await context.driver.ready(driver_s):
+                if refusal := context.driver.refusal:
+                    raise TaskEnded(ErrorCode.LEASE_DENIED, refusal)
+                raise TaskEnded(
+                    ErrorCode.DRIVER_UNAVAILABLE, f"no driver took the segment within {driver_s:g} s"
+                )
+        except BaseException:
+            self._segment_over()
+            raise
+
+    def _follow_segment(self, executions: set[asyncio.Task[None]], sent: SentSegment) -> None:
+        self._idle_since_s = asyncio.get_running_loop().time()
+        self.timeline.plan.append(sent.segment.text)
         previous = self.sent[-1] if self.sent else None
         self.sent.append(sent)
+        context = self.context
         run = SegmentRun(
             sent, context.deadlines, context.clock, self.timeline, self._reports, self.observer.reported
         )
-        execution = asyncio.create_task(run.run(previous), name=f"segment {segment.index}")
-        self._busy += 1
+        execution = asyncio.create_task(run.run(previous), name=f"segment {sent.segment.index}")
         executions.add(execution)
         execution.add_done_callback(partial(self._execution_over, executions))
 

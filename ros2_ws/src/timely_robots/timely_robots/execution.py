@@ -1,4 +1,4 @@
-"""Executes segments for one robot: queue, order, at most once, cancel, stop and reports.
+"""Executes segments for one robot: queue, order, at most once, cancel, stop, reports, and the calls of the robot.
 
 One motion thread executes the segments in turn. So a driver may use a vendor's blocking calls, and the next segment
 begins when the previous one ends. Accepting, cancelling and stopping run at once on the caller's thread.
@@ -14,10 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from timely.core.errors import InvalidInput
+from timely_robots import language
 from timely_robots.clock import RobotClock
 from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
+from timely_robots.robot import Robot
 from timely_robots.segments import (
+    ExecutorState,
     Motion,
     MotionCancelled,
     MotionError,
@@ -25,7 +28,10 @@ from timely_robots.segments import (
     SegmentListener,
     SegmentOrder,
     SegmentResult,
+    SkillCall,
+    SkillValue,
 )
+from timely_robots.task_ledger import TaskLedger
 
 IDLE_WAIT_S = 1.0
 """The motion thread checks at least this often whether it should end."""
@@ -55,35 +61,6 @@ HALT_S = 0.4
 class _Queued:
     order: SegmentOrder
     listener: SegmentListener
-
-
-@dataclass(slots=True)
-class _Task:
-    expected: int = 0
-    end: SegmentResult | None = None
-    """Why the rest of the task is not executed; None while it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorState:
-    """What the executor is doing now."""
-
-    executing: bool = False
-    stopped: bool = False
-    acting: bool = False
-    """A failsafe action is due or runs."""
-    task_id: str = ""
-    segment: int = 0
-    progress: float = 0.0
-    queued: int = 0
-    rested_s: float = math.nan
-    """When the last segment ended; NaN while one is executed and before the first."""
-    task_over: bool = False
-    """One of the segments of the last task failed or was cancelled."""
-    done: int = 0
-    failed: int = 0
-    refused: int = 0
-    """Segments since the start, by outcome; ``failed`` includes cancelled ones."""
 
 
 @dataclass(slots=True)
@@ -131,15 +108,14 @@ class SegmentExecutor:
         self._clock = clock
         self._queue_limit = queue_limit
         self._report_every_s = report_every_s
-        self._remembered = remembered_tasks
         self._changed = threading.Condition()
         self._queue: deque[_Queued] = deque()
-        self._tasks: OrderedDict[str, _Task] = OrderedDict()
         self._current: _Current | None = None
         self._last: SegmentOrder | None = None
         self._rested_s = math.nan
         self._counts = {"done": 0, "failed": 0, "refused": 0}
         self._store = store or DriverStore()
+        self._ledger = TaskLedger(self._store, remembered_tasks)
         self._action: Callable[[Motion], None] | None = None
         self._acting: Motion | None = None
         self.action_problem = ""
@@ -168,8 +144,7 @@ class SegmentExecutor:
                 item.order.task_id == task_id and item.order.index == index for item in self._queue
             ):
                 return
-            if (task := self._tasks.get(task_id)) is not None and task.end is None:
-                task.end = why
+            self._ledger.end(task_id, why)
             ended = self._remove(lambda order: order.task_id == task_id and (moving or order.index >= index))
             halt = moving and self._interrupt(why)
         if halt:
@@ -181,10 +156,8 @@ class SegmentExecutor:
         """Cancel the queued segments of a task and take no more; returns how many. A segment in motion is finished."""
         done = SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, why)
         with self._changed:
-            task = self._tasks.get(task_id)
-            if task is None or task.end is not None:
+            if not self._ledger.end(task_id, done):
                 return 0
-            task.end = done
             ended = self._remove(lambda order: order.task_id == task_id)
         for item in ended:
             item.listener.finished(done)
@@ -261,9 +234,7 @@ class SegmentExecutor:
             ended = self._remove(which)
             orders = [item.order for item in ended] + ([current.item.order] if current and moving else [])
             for order in orders:
-                task = self._tasks.get(order.task_id)
-                if task is not None:
-                    task.end = task.end or result
+                self._ledger.end(order.task_id, result)
             halt = moving and self._interrupt(result)
         if halt:
             self._runner.halt()
@@ -283,8 +254,7 @@ class SegmentExecutor:
     ) -> list[tuple[_Queued, SegmentResult]]:
         """End all tasks and mark the motion as interrupted. The caller halts the robot and calls the listeners."""
         with self._changed:
-            for task in self._tasks.values():
-                task.end = task.end or result
+            self._ledger.end_all(result)
             ended = self._remove(lambda order: True)
             self._interrupt(result)
             if stopping:
@@ -311,7 +281,6 @@ class SegmentExecutor:
         """What the executor is doing now."""
         with self._changed:
             current, last = self._current, self._last
-            task = self._tasks.get(last.task_id) if last is not None else None
             counts = self._counts
             state = ExecutorState(
                 executing=current is not None,
@@ -321,7 +290,7 @@ class SegmentExecutor:
                 segment=last.index if last else 0,
                 queued=len(self._queue),
                 rested_s=self._rested_s,
-                task_over=task is not None and task.end is not None,
+                task_over=last is not None and self._ledger.ended(last.task_id),
                 done=counts["done"],
                 failed=counts["failed"],
                 refused=counts["refused"],
@@ -350,45 +319,21 @@ class SegmentExecutor:
                 return refuse(ErrorCode.DRIVER_STOPPED, "the robot was stopped; call ~/reset first")
             if self._action is not None or self._acting is not None:
                 return refuse(ErrorCode.FAILSAFE, "a failsafe action is in progress")
-            task = self._tasks.get(order.task_id)
-            expected = task.expected if task is not None else 0
-            if task is None and order.index == 0 and self._store.begun(order.task_id):
-                return refuse(
-                    ErrorCode.DUPLICATE, f"task {order.task_id!r} began before the driver restarted"
-                )
-            if order.index < expected:
-                return refuse(
-                    ErrorCode.DUPLICATE, f"segment {order.index} of task {order.task_id!r} was taken before"
-                )
-            if order.index > expected:
-                return refuse(
-                    ErrorCode.OUT_OF_ORDER,
-                    f"segment {order.index} of task {order.task_id!r} came, {expected} is next",
-                )
-            if task is not None and task.end is not None:
-                return refuse(task.end.code, f"the task has ended: {task.end.message}")
+            if (refusal := self._ledger.refusal(order)) is not None:
+                return refusal
             if len(self._queue) >= self._queue_limit:
                 return refuse(ErrorCode.QUEUE_FULL, f"{self._queue_limit} segments wait already")
-            task = self._tasks.setdefault(order.task_id, _Task())
-            self._tasks.move_to_end(order.task_id)
-            self._forget()
-            task.expected = order.index + 1
+            live = {item.order.task_id for item in self._queue}
+            if self._current is not None:
+                live.add(self._current.item.order.task_id)
+            self._ledger.take(order, live)
             if problem is not None:
-                task.end = refuse(problem.code, problem.message)
-                return task.end
+                end = refuse(problem.code, problem.message)
+                self._ledger.end(order.task_id, end)
+                return end
             self._queue.append(_Queued(order, listener))
             self._changed.notify_all()
         return None
-
-    def _forget(self) -> None:
-        live = {item.order.task_id for item in self._queue}
-        if self._current is not None:
-            live.add(self._current.item.order.task_id)
-        for task_id in list(self._tasks):
-            if len(self._tasks) <= self._remembered:
-                break
-            if task_id not in live:
-                del self._tasks[task_id]
 
     def _remove(self, which: Callable[[SegmentOrder], bool]) -> list[_Queued]:
         out = [item for item in self._queue if which(item.order)]
@@ -435,14 +380,12 @@ class SegmentExecutor:
                 ended: Sequence[_Queued] = ()
                 why = done
                 if done.outcome != "done":
-                    task = self._tasks.get(item.order.task_id)
                     why = SegmentResult(
                         "cancelled",
                         ErrorCode.SEGMENT_CANCELLED,
                         f"segment {item.order.index} did not succeed",
                     )
-                    if task is not None and task.end is None:
-                        task.end = why
+                    self._ledger.end(item.order.task_id, why)
                     ended = self._remove(lambda order: order.task_id == item.order.task_id)  # noqa: B023
             item.listener.finished(done)
             for other in ended:
@@ -493,3 +436,64 @@ class SegmentExecutor:
             # An interrupted motion often ends in an error of the robot; the reason of the interruption counts.
             outcome, code, message = "cancelled", current.interruption.code, current.interruption.message
         return SegmentResult(outcome, code, message, ";".join(executed), motion.start_s, end_s, value)
+
+
+REMEMBERED_TASKS = 64
+"""Tasks whose variables and open blocks are kept."""
+
+Guard = Callable[[SkillCall, Motion], None]
+"""Called before each call; raises MotionError if the call must not run now."""
+
+
+class PlanRunner:
+    """The ``SegmentRunner`` of a robot.
+
+    Args:
+        guard: called before each call of a plan, also between the rounds of a loop.
+    """
+
+    def __init__(self, robot: Robot, guard: Guard | None = None) -> None:
+        self._robot = robot
+        self._guard = guard
+        self._interpreters: OrderedDict[str, language.Interpreter] = OrderedDict()
+        self._motion: tuple[Motion, list[str]] | None = None
+
+    def check(self, order: SegmentOrder) -> None:
+        """See ``SegmentRunner``."""
+        language.check_robot_segment(order, self._robot.profile)
+
+    def execute(self, motion: Motion, executed: list[str]) -> str | None:
+        """See ``SegmentRunner``."""
+        order = motion.order
+        self._motion = (motion, executed)
+        try:
+            if order.index == 0:
+                self._interpreters[order.task_id] = language.robot_interpreter(order.skill_set, self._perform)
+                while len(self._interpreters) > REMEMBERED_TASKS:
+                    self._interpreters.popitem(last=False)
+            plan = self._interpreters.get(order.task_id)
+            if plan is None:
+                raise MotionError(
+                    f"the state of task {order.task_id!r} is no longer kept", ErrorCode.OUT_OF_ORDER
+                )
+            value = plan.run(order.text)
+        finally:
+            self._motion = None
+        return None if value is None else str(value)
+
+    def halt(self) -> None:
+        """See ``SegmentRunner``."""
+        self._robot.halt()
+
+    def _perform(self, call: SkillCall) -> SkillValue:
+        if self._motion is None:
+            raise MotionError("no segment is being executed", ErrorCode.DRIVER_INTERNAL)
+        motion, executed = self._motion
+        motion.check()
+        call = language.approve_skill_call(
+            call, language.robot_skill_set(motion.order.skill_set), self._robot.profile
+        )
+        if self._guard is not None:
+            self._guard(call, motion)
+        executed.append(call.text)
+        return self._robot.perform(call, motion)

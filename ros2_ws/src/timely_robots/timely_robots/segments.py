@@ -58,6 +58,28 @@ class SegmentResult:
         return 0.0 if math.isnan(self.start_s) else self.end_s - self.start_s
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutorState:
+    """What the executor is doing now."""
+
+    executing: bool = False
+    stopped: bool = False
+    acting: bool = False
+    """A failsafe action is due or runs."""
+    task_id: str = ""
+    segment: int = 0
+    progress: float = 0.0
+    queued: int = 0
+    rested_s: float = math.nan
+    """When the last segment ended; NaN while one is executed and before the first."""
+    task_over: bool = False
+    """One of the segments of the last task failed or was cancelled."""
+    done: int = 0
+    failed: int = 0
+    refused: int = 0
+    """Segments since the start, by outcome; ``failed`` includes cancelled ones."""
+
+
 class MotionError(Exception):
     """A motion did not succeed; ``code`` is of ErrorCode's 2000 range."""
 

@@ -18,10 +18,9 @@ from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import Failsafe
 from timely_robots import language
 from timely_robots.error_codes import ErrorCode
-from timely_robots.execution import ExecutorState, SegmentExecutor
+from timely_robots.execution import PlanRunner, SegmentExecutor
 from timely_robots.failsafe import Conditions, FailsafeMonitor
 from timely_robots.lease import Lease
-from timely_robots.plan_runner import PlanRunner
 from timely_robots.robot import Robot, RobotStatus
 from timely_robots.ros.driver_settings import declare_driver_parameters, driver_store
 from timely_robots.ros.lifecycle import ManagedNode
@@ -30,7 +29,7 @@ from timely_robots.ros.safety_services import SafetyServices
 from timely_robots.ros.segment_server import SegmentServer
 from timely_robots.ros.state_messages import DriverState, diagnostic_status, state_message
 from timely_robots.safety import Confirmation, ProximityGate, SafetyGuard
-from timely_robots.segments import MotionError, SegmentOrder
+from timely_robots.segments import ExecutorState, MotionError, SegmentOrder
 from timely_robots.task_watchdog import TaskWatchdog
 
 

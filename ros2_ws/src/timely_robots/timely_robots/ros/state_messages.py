@@ -9,9 +9,9 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from geometry_msgs.msg import Pose
 from timely_interfaces.msg import RobotState
 
-from timely_robots.execution import ExecutorState
 from timely_robots.lease import LeaseState
 from timely_robots.robot import RobotStatus
+from timely_robots.segments import ExecutorState
 
 LOW_BATTERY = 0.2
 HOLDING_WARNING_S = 1.0

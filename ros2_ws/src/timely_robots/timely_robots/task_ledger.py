@@ -1,0 +1,78 @@
+"""The order of a driver's segments, task by task: each index once and in turn, none after the task's end."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from timely_robots.driver_store import DriverStore
+from timely_robots.error_codes import ErrorCode
+from timely_robots.segments import SegmentOrder, SegmentResult
+
+
+@dataclass(slots=True)
+class _Task:
+    expected: int = 0
+    end: SegmentResult | None = None
+    """Why the rest of the task is not executed; None while it is."""
+
+
+class TaskLedger:
+    """Tasks with the index that each expects next. The caller has a lock around it.
+
+    Args:
+        remembered: tasks that are kept; the oldest are dropped.
+        store: the tasks that have begun, also before the driver was restarted.
+    """
+
+    def __init__(self, store: DriverStore, remembered: int) -> None:
+        self._store, self._remembered = store, remembered
+        self._tasks: OrderedDict[str, _Task] = OrderedDict()
+
+    def refusal(self, order: SegmentOrder) -> SegmentResult | None:
+        """Why a segment is not the next of its task; None if it is."""
+        task, name = self._tasks.get(order.task_id), f"segment {order.index} of task {order.task_id!r}"
+        expected = task.expected if task is not None else 0
+        if task is None and order.index == 0 and self._store.begun(order.task_id):
+            return _refused(ErrorCode.DUPLICATE, f"task {order.task_id!r} began before the driver restarted")
+        if order.index < expected:
+            return _refused(ErrorCode.DUPLICATE, f"{name} was taken before")
+        if order.index > expected:
+            return _refused(ErrorCode.OUT_OF_ORDER, f"{name} came, {expected} is next")
+        if task is not None and task.end is not None:
+            return _refused(task.end.code, f"the task has ended: {task.end.message}")
+        return None
+
+    def take(self, order: SegmentOrder, live: Collection[str]) -> None:
+        """Expect the index after this one; drop the oldest tasks but those in ``live``."""
+        task = self._tasks.setdefault(order.task_id, _Task())
+        self._tasks.move_to_end(order.task_id)
+        task.expected = order.index + 1
+        for task_id in list(self._tasks):
+            if len(self._tasks) <= self._remembered:
+                break
+            if task_id != order.task_id and task_id not in live:
+                del self._tasks[task_id]
+
+    def end(self, task_id: str, result: SegmentResult) -> bool:
+        """End a task; the first reason counts. False if it is unknown or has ended."""
+        task = self._tasks.get(task_id)
+        if task is None or task.end is not None:
+            return False
+        task.end = result
+        return True
+
+    def end_all(self, result: SegmentResult) -> None:
+        """End every task."""
+        for task_id in self._tasks:
+            self.end(task_id, result)
+
+    def ended(self, task_id: str) -> bool:
+        """A task has ended."""
+        task = self._tasks.get(task_id)
+        return task is not None and task.end is not None
+
+
+def _refused(code: int, message: str) -> SegmentResult:
+    return SegmentResult("refused", code, message)
