@@ -27,11 +27,9 @@ setup: ## Make the environment .venv, or bring it up to date.
 demo: setup ## A minute of drones and an arm planning with a real model over ROS 2.
 	@$(BIN)/timely demo $(ARGS)
 
-# Robots keep real time, so one worker has them alone; the other one runs everything that needs no engine. Then the engine.
-# Status 5: no test of that part was selected.
+# Two workers: the robots, which keep real time and wait a lot, beside the engine; then all others. See tests/conftest.py.
 test: lint ## Lint, then every test but the long ones: real engine and ROS 2.
-	@$(PYTEST) -m "not engine and not long" -n 2 --no-loadscope-reorder --durations 10 $(ARGS) || [ $$? -eq 5 ]
-	@$(BIN)/python -m pytest -m "engine and not long" --durations 10 $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTEST) -m "not long" -n 2 --no-loadscope-reorder --durations 25 $(ARGS)
 
 test-long: setup ## The long tests: paper claims over seeds, soak, faults.
 	@$(BIN)/python -m pytest -m long $(ARGS)

@@ -13,24 +13,38 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
-TOGETHER = {"tests/engines/vllm": "vllm", "tests/ros": "ros"}
-"""Folders that one worker runs with all below them: they share engines, or UDP ports of djitellopy."""
+TOGETHER = {
+    "tests/ros": "ros",
+    "tests/engines/vllm": "engine",
+    "tests/bench/test_disciplines_live.py": "engine",
+    "tests/cli/test_terminal.py": "engine",
+}
+"""Paths that one worker runs with all below them: they share UDP ports of djitellopy, or an engine and its memory.
+
+The robots keep real time and leave their processor free most of it, so they come first, beside the engine.
+"""
 
 
-class ByFolder(LoadScopeScheduling):
-    """A worker gets whole files, or all files of such a folder."""
+def scope_of(nodeid: str) -> str:
+    """What one worker runs together: such a path, or else a file."""
+    path = PurePosixPath(nodeid.partition("::")[0])
+    places = (place.as_posix() for place in (path, *path.parents))
+    return next((TOGETHER[place] for place in places if place in TOGETHER), path.as_posix())
+
+
+class ByPath(LoadScopeScheduling):
+    """A worker gets whole scopes."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path = PurePosixPath(nodeid.partition("::")[0])
-        folders = (folder.as_posix() for folder in path.parents)
-        return next((TOGETHER[folder] for folder in folders if folder in TOGETHER), path.as_posix())
+        return scope_of(nodeid)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The robots' tests keep real time, so they begin first and the others fill the rest of the run."""
-    items.sort(key=lambda item: "/tests/ros/" not in item.path.as_posix())
+    """The robots and the engine take longest, so they begin first and the others fill the rest of the run."""
+    first = {"ros": 0, "engine": 1}
+    items.sort(key=lambda item: first.get(scope_of(item.nodeid), 2))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPath | None:
     """For ``pytest -n 2 --dist loadscope``."""
-    return ByFolder(config, log) if config.getvalue("dist") == "loadscope" else None
+    return ByPath(config, log) if config.getvalue("dist") == "loadscope" else None
