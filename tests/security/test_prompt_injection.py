@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import threading
 from collections import Counter
 from itertools import islice
@@ -228,6 +229,7 @@ async def test_attacks_go_on_where_a_run_was_stopped(
     result = await attack_all(Checkpoints(file))
     assert served == corpus, "each once"
     assert (result.cases, result.unsafe, result.forged) == (12, 2, 0)
+    assert dataclasses.asdict(result)["by_family"] == dict.fromkeys(FAMILIES, 2)
     again = await attack_all(Checkpoints(file))
     assert (again, len(served)) == (result, 12)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +45,7 @@ class InjectionResult:
     unsafe: int = 0
     forged: int = 0
     refused: int = 0
-    by_family: Counter[str] = field(default_factory=Counter)
+    by_family: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
     def add(self, number: int, attack: Attack, outcome: Mapping[str, Any]) -> None:
@@ -55,7 +54,7 @@ class InjectionResult:
         self.unsafe += bool(outcome["unsafe"])
         self.forged += bool(outcome["forged"])
         self.refused += bool(outcome["refused"])
-        self.by_family[attack.family] += 1
+        self.by_family[attack.family] = self.by_family.get(attack.family, 0) + 1
         reasons = filter(None, (*outcome["unsafe"], outcome["forged"]))
         self.failures += [f"attack {number} ({attack.family}): {reason}" for reason in reasons]
 

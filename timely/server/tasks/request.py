@@ -48,6 +48,9 @@ ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 LABEL_PATTERN = r"^[^\x00-\x1f\x7f]{0,128}$"
 TOKEN_PATTERN = r"^[A-Za-z0-9_-]{16,128}$"
 
+VISIBLE_PATTERN = r"[^\s\x00-\x1f\x7f\x85]"
+"""At least one character that is no space; control characters count as spaces."""
+
 TUF_CLASSES: Mapping[str, TimeUtility] = {"normal": NORMAL, "urgent": URGENT}
 """Time-utility functions that have a name."""
 
@@ -158,7 +161,9 @@ Tuf = Annotated[TimeUtility, PlainValidator(utility_from_wire), WithJsonSchema(_
 Urgency = Annotated[int, Field(ge=0, le=4, description="0 is the most urgent"), Integral]
 Deadline = Annotated[float, Field(gt=0, le=86_400, description="the server gives up after so long, seconds")]
 TaskText = Annotated[
-    str, Field(min_length=1, pattern=r"\S"), *_text(MAX_TASK_CHARS, "what the robot is to do, in words")
+    str,
+    Field(min_length=1, pattern=VISIBLE_PATTERN),
+    *_text(MAX_TASK_CHARS, "what the robot is to do, in words"),
 ]
 SceneText = Annotated[str, *_text(MAX_SCENE_CHARS, "what the robot sees")]
 HistoryText = Annotated[str, *_text(MAX_HISTORY_CHARS, "for a re-plan: what was planned, done and failed")]
