@@ -38,6 +38,7 @@ from timely.plans.skill_set import SkillSet
 
 if TYPE_CHECKING:
     from timely.planner.evaluate import Score
+    from timely.planner.training.train import StepDone, TrainOptions
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
 
@@ -100,8 +101,7 @@ def train(
     for skills in sets:
         check_examples(skills)
     names = {skills.name: own_names(skills, _looked_at(skills, seed)) for skills in sets}
-    from timely.planner.training.train import Source, StepDone, TrainOptions
-    from timely.planner.training.train import train_planner as run
+    from timely.planner.training.train import TrainOptions
 
     options = TrainOptions(
         steps=steps,
@@ -112,57 +112,88 @@ def train(
         device=device,
     )
     begin_s = time.monotonic()
-
-    def progress(done: StepDone) -> None:
-        left = (done.steps - done.step) * done.step_s
-        typer.echo(
-            f"step {done.step}/{done.steps}  loss {done.loss:.4f}  {done.step_s:.1f} s a step, {left / 60:.0f} min left"
-        )
-
-    taken, finishing, seen, first_examples = steps, 0, 0, options.examples
-    if start is None and any(skills.name in DRAWN for skills in sets):
-        first, finishing = out / FIRST, max(1, steps // FINISHING_PART)
-        plain = [Source(skills, command_cases(skills, "train", seed)) for skills in sets]
-        typer.echo(f"{steps} steps on every kind of task, then {finishing} more with coined names")
-        run(folder, plain, first, options, progress=progress)
-        start, taken, seen = first, steps + finishing, steps * sum(options.examples)
-        options = dataclasses.replace(
-            options,
-            steps=finishing,
-            rate=rate * FINISHING_RATE,
-            examples=_a_step(FINISHING_EXAMPLES_A_STEP, sets),
-        )
-        seed += 1  # other cases than before
-    words = coinable(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
-    sources = [
-        Source(skills, command_cases(skills, "train", seed, coin_share=COIN, coinable=words))
-        for skills in sets
-    ]
-    loss = run(folder, sources, out, options, start=start, progress=progress)
+    training = _train(folder, sets, out, options, start)
     card = Card(
         base_model=folder.name,
         base_sha256=weights_hash(folder),
         adapter_sha256=file_hash(out / WEIGHTS_FILE),
         skill_sets=dict(prompt_hashes(sets)),
-        seed=options.seed,
-        steps=taken,
-        examples_seen=seen + options.steps * sum(options.examples),
-        loss=round(loss, 5),
+        seed=training.last.seed,
+        steps=steps + training.finishing_steps,
+        examples_seen=training.examples_seen,
+        loss=round(training.loss, 5),
         names=names,
         options={
-            **dataclasses.asdict(options),
+            **dataclasses.asdict(training.last),
             "steps": steps,
             "rate": rate,
-            "finishing_steps": finishing,
-            "examples": first_examples,
-            "finishing_examples": options.examples if finishing else (),
-            "start": None if finishing or start is None else start.name,
+            "finishing_steps": training.finishing_steps,
+            "examples": options.examples,
+            "finishing_examples": training.last.examples if training.finishing_steps else (),
+            "start": None if start is None else start.name,
         },
     )
     write_card(out, card)
     size = (out / WEIGHTS_FILE).stat().st_size
-    typer.echo(f"{out}: {size / 1e6:.1f} MB, loss {loss:.4f}, {(time.monotonic() - begin_s) / 60:.1f} min")
+    minutes = (time.monotonic() - begin_s) / 60
+    typer.echo(f"{out}: {size / 1e6:.1f} MB, loss {training.loss:.4f}, {minutes:.1f} min")
     write_json(json_file, {**card.model_dump(), "bytes": size})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Training:
+    """A training that has ended.
+
+    Attributes:
+        last: options of its last part.
+        finishing_steps: steps with coined names after the first part; 0 without such a part.
+    """
+
+    last: TrainOptions
+    finishing_steps: int
+    examples_seen: int
+    loss: float
+
+
+def _train(
+    folder: Path, sets: Sequence[SkillSet], out: Path, options: TrainOptions, start: Path | None
+) -> _Training:
+    """Train on every kind of task, then with coined names; only the latter from ``start`` or without a generator."""
+    from timely.planner.training.train import Source
+    from timely.planner.training.train import train_planner as run
+
+    finishing_steps = examples_seen = 0
+    if start is None and any(skills.name in DRAWN for skills in sets):
+        finishing_steps = max(1, options.steps // FINISHING_PART)
+        plain = [Source(skills, command_cases(skills, "train", options.seed)) for skills in sets]
+        typer.echo(
+            f"{options.steps} steps on every kind of task, then {finishing_steps} more with coined names"
+        )
+        start = out / FIRST
+        run(folder, plain, start, options, progress=_print_step)
+        examples_seen = options.steps * sum(options.examples)
+        options = dataclasses.replace(
+            options,
+            steps=finishing_steps,
+            rate=options.rate * FINISHING_RATE,
+            examples=_a_step(FINISHING_EXAMPLES_A_STEP, sets),
+        )
+    # Other cases than in the first part.
+    seed = options.seed + bool(finishing_steps)
+    words = coinable(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
+    sources = [
+        Source(skills, command_cases(skills, "train", seed, coin_share=COIN, coinable=words))
+        for skills in sets
+    ]
+    loss = run(folder, sources, out, options, start=start, progress=_print_step)
+    return _Training(options, finishing_steps, examples_seen + options.steps * sum(options.examples), loss)
+
+
+def _print_step(done: StepDone) -> None:
+    left = (done.steps - done.step) * done.step_s
+    typer.echo(
+        f"step {done.step}/{done.steps}  loss {done.loss:.4f}  {done.step_s:.1f} s a step, {left / 60:.0f} min left"
+    )
 
 
 @app.command("eval")
