@@ -76,6 +76,7 @@ def test_arrivals_are_a_stretch_of_the_trace(tmp_path: Path) -> None:
 
 @pytest.mark.paper
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_the_evaluation_runs_and_beats_parrot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra 'report'")
     monkeypatch.setattr(end_to_end, "APPLICATIONS", 60)

@@ -91,6 +91,7 @@ def test_drafts_by_prompt_lookup_are_counted_by_hand() -> None:
 
 @pytest.mark.paper
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_the_evaluation_runs_and_is_ahead_of_las(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra 'report'")
     monkeypatch.setattr(figures, "COUNTS", (6, 12))

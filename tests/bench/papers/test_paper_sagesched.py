@@ -86,6 +86,7 @@ def test_execution_alone_and_utilisation_by_hand() -> None:
 
 @pytest.mark.paper
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_the_evaluation_runs_and_beats_first_come_first_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +95,9 @@ def test_the_evaluation_runs_and_beats_first_come_first_served(
     monkeypatch.setattr(setting, "PAST", 400)
     monkeypatch.setattr(overhead, "NODES", (1, 2))
     monkeypatch.setattr(ablation, "REMEMBERED", 2_000)
-    rows = {row["id"]: row for row in evaluation.run(Evaluation([1], tmp_path))}
+    claims = evaluation.run(Evaluation([1], tmp_path))
+    rows = {row["id"]: row for row in claims}
+    assert len(rows) == len(claims)
     assert rows["fig5a"]["ours"] > 1.0
     assert rows["fig5b"]["verdict"] == rows["fig8.real"]["verdict"] == "not exercised", "no data at hand"
     assert rows["fig10.output_length"]["ours"] > 0.0

@@ -104,6 +104,7 @@ def test_what_is_kept_of_a_cache_costs_least_in_the_simulator_s_own_terms(contex
 
 @pytest.mark.paper
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_the_evaluation_runs_and_measures_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

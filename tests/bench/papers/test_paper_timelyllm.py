@@ -169,6 +169,7 @@ def test_timely_is_above_the_papers_algorithm_under_load() -> None:
 
 @pytest.mark.paper
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_the_whole_reproduction_with_one_seed(tmp_path: Path) -> None:
     rows = paper.run(Evaluation([1], tmp_path))
     ids = [row["id"] for row in rows]

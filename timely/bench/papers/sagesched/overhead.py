@@ -52,14 +52,14 @@ def _prediction_ms(seed: int) -> list[float]:
     fresh = [spec_of(drawn) for drawn in World(seed).draw(1_000, np.random.default_rng([seed, 60]))]
     embedding = [_taken_ms(predictor.embedder.embed, [spec.text]) for spec in fresh]
     predicting = [_taken_ms(predictor.predict, spec) for spec in fresh]
-    # Medians: on a machine with other work now and then one call waits for it.
     return [float(np.median(embedding)), float(np.median(predicting))]
 
 
 def _taken_ms(call: Callable[[Argument], object], argument: Argument) -> float:
-    begun = time.perf_counter()
+    """Milliseconds of the processor, all threads: other work on the machine does not count."""
+    begun = time.process_time()
     call(argument)
-    return 1000.0 * (time.perf_counter() - begun)
+    return 1000.0 * (time.process_time() - begun)
 
 
 def overhead(evaluation: Evaluation) -> list[Claim]:
@@ -170,7 +170,6 @@ def _stream_ms(nodes: int, seed: int) -> list[float]:
     while done < len(arrivals_s):
         now_s = max(now_s, float(arrivals_s[done]))
         until = int(np.searchsorted(arrivals_s, now_s, side="right"))
-        # The processor's time, all threads: other work on the machine does not count.
         begun = time.process_time()
         for _ in range(done, until):
             predicted.append(scheduler.count)

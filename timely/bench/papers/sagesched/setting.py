@@ -51,6 +51,7 @@ BUCKET_TOKENS = 100
 HIT_RATE = 0.341
 TAU = 0.55
 TRAIL_FACTOR = 2.66
+"""How many times smaller TRAIL's renewed error is than SSJF's."""
 
 FASTSERVE_QUANTA = (32, 128, 512, 1024, 2048)
 FASTSERVE_QUANTUM = 1024
@@ -126,12 +127,8 @@ def kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
     return float(signs.sum() / (len(a) * (len(a) - 1)))
 
 
-def calibrate(seed: int = 0, requests: int = 1500, trail_factor: float = TRAIL_FACTOR) -> Errors:
-    """Find the errors that give the baselines the accuracy their papers state, on a world of their own.
-
-    Args:
-        trail_factor: how many times smaller TRAIL's renewed error is than SSJF's.
-    """
+def calibrate(seed: int = 0, requests: int = 1500) -> Errors:
+    """Find the errors that give the baselines the accuracy their papers state, on a world of their own."""
     rng = np.random.default_rng([seed, 41])
     drawn = World(seed).draw(requests, rng)
     typical = _typical({id(d.family): d.family for d in drawn}, rng)
@@ -154,7 +151,7 @@ def calibrate(seed: int = 0, requests: int = 1500, trail_factor: float = TRAIL_F
 
     ssjf, ltr = _down_to(hit, HIT_RATE), _down_to(tau, TAU)
     kept = float(truth @ np.abs(means * np.exp(ssjf * z) - truth) / truth.sum())
-    trail = _down_to(lambda sigma: -renewed(sigma), -kept / trail_factor)
+    trail = _down_to(lambda sigma: -renewed(sigma), -kept / TRAIL_FACTOR)
     return Errors(ssjf, ltr, trail, hit(ssjf), hit(0.0), tau(ltr))
 
 
@@ -216,10 +213,10 @@ class Setting:
             for job, drawn, factor in zip(self.jobs, self.drawn, factors, strict=True)
         ]
 
-    def refiner(self, trail_factor: float = TRAIL_FACTOR) -> Callable[[JobSpec, int], float]:
+    def refiner(self) -> Callable[[JobSpec, int], float]:
         """TRAIL's renewed prediction: what is really left, with an error that stays the same for a request."""
         rng = np.random.default_rng([self.seed, 47])
-        factors = np.exp(errors_of_baselines(trail_factor).trail * rng.standard_normal(len(self.drawn)))
+        factors = np.exp(self.errors.trail * rng.standard_normal(len(self.drawn)))
         by_job = {
             job["job"]: (drawn.output_tokens, float(factor))
             for job, drawn, factor in zip(self.jobs, self.drawn, factors, strict=True)
@@ -249,9 +246,9 @@ class Setting:
 
 
 @cache
-def errors_of_baselines(trail_factor: float = TRAIL_FACTOR) -> Errors:
+def errors_of_baselines() -> Errors:
     """``calibrate``, once a process."""
-    return calibrate(trail_factor=trail_factor)
+    return calibrate()
 
 
 @lru_cache(maxsize=2)
