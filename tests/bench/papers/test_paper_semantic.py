@@ -112,6 +112,7 @@ def test_the_evaluation_runs_and_measures_nothing_twice(
     monkeypatch.setattr(figures, "CONCURRENCY", (5, 20))
     monkeypatch.setattr(figures, "SPIKE_REQUESTS", 20)
     monkeypatch.setattr(figures, "RATES", (0.1, 0.9))
+    monkeypatch.setattr(semantic, "WORKLOADS_A_SEED", 1)
     checkpoints = Checkpoints()
     rows = evaluation.run(Evaluation([1, 2], tmp_path, checkpoints=checkpoints))
     by_name = {row["id"]: row for row in rows}
