@@ -137,7 +137,7 @@ def by_dataset(evaluation: Evaluation) -> list[Claim]:
     rest = [max(pair) for pair in zip(gains["sharegpt"], gains["write"], strict=True)]
     rows.append(
         claim(
-            "fig8.long_prompts", "Fig. 8: gain on Alpaca, which has long prompts, less the larger of the other two", None,
+            "fig8.long_prompts", "Fig. 8: gain on Alpaca (long prompts) less the larger of the other two", None,
             [a - b for a, b in zip(gains["alpaca"], rest, strict=True)], "points", at_least(0.0),
         )
     )  # fmt: skip

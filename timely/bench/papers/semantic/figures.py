@@ -182,7 +182,8 @@ def _error_row(
         f"{figure}.{name.replace(' ', '')}", f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1",
         paper, slower(last, first, level, each=True), "times", near(paper, neutral=None if paper == 1.0 else 1.0),
         f"{mean(column(first, level, True)):.3f} and {mean(column(last, level, True)):.3f} s a token"
-        f" (paper {waits[0]:.2f} and {waits[1]:.2f}); up to {CONCURRENT_REQUESTS} at once, {WORKLOADS_A_SEED} workloads a seed",
+        f" (paper {waits[0]:.2f} and {waits[1]:.2f}); up to {CONCURRENT_REQUESTS} at once,"
+        f" {WORKLOADS_A_SEED} workloads a seed",
     )  # fmt: skip
 
 
