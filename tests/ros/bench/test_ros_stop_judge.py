@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from timely_ros_bench.stop_judge import Claim, RobotLog, StopTally, read_log
 
+from timely.core.errors import InvalidInput
 from timely.emulators.command_log import CommandLog
 
 PROMPT = RobotLog(brakes=[5.0, 10.01], motions=[(8.0, 10.4), (2.0, 4.0)])
@@ -54,3 +55,19 @@ def test_the_logs_of_several_lives_are_one(tmp_path: Path) -> None:
         journal.write(2.0, "motion", "forward 20", "stopped", start_s=1.0, end_s=2.0)
     files[1].write_text('{"t_s": 3.0, "event": "command", "command": "StopMotion", "outcome": "ok"}\n{"t_s"')
     assert read_log(files) == RobotLog([1.5, 3.0], [(1.0, 2.0)])
+
+
+def test_a_tally_goes_on_where_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "stops.partial"
+    tally = StopTally.load(file, ["tello1"], 3)
+    assert tally == StopTally()
+    tally.add("tello1", Claim(10.0, 10.1, "halted"), PROMPT)
+    tally.stops += 1
+    tally.save(file, ["tello1"], 3)
+    assert StopTally.load(file, ["tello1"], 3) == tally
+    for robots, seed in ((["tello1"], 4), (["arm1"], 3)):
+        with pytest.raises(InvalidInput, match="no checkpoint of this run"):
+            StopTally.load(file, robots, seed)
+    file.write_text("{")
+    with pytest.raises(InvalidInput, match="no checkpoint"):
+        StopTally.load(file, ["tello1"], 3)

@@ -202,6 +202,23 @@ def test_a_geofence_holds_before_anything_is_sent(domain_id: int, tmp_path: Path
         assert flown() == expected
 
 
+def test_a_drone_that_leaves_its_fence_on_its_way_is_stopped(domain_id: int, tmp_path: Path) -> None:
+    profile = tmp_path / "low.yaml"
+    profile.write_text("name: low\nextends: tello\ngeofence: {radius_m: 9.0, z_m: [0, 2]}\n")
+    with (
+        fast_tello(next(_hosts)) as drone,
+        drone_at_work(drone.address[0], domain_id, profile=str(profile)) as rig,
+    ):
+        assert rig.one("mf(20);").outcome == "done"
+        moving = rig.send("mf(500);")
+        motion = eventually(lambda: drone.body.motion, "it never began")
+        motion.origin.z = 3.0  # a gust
+        done = moving.result()
+        assert (done.outcome, done.code) == ("failed", ErrorCode.OUT_OF_LIMITS)
+        assert "left the geofence on its way" in done.message
+        eventually(lambda: drone.journal.records("motion")[-1]["outcome"] == "stopped")
+
+
 def test_a_stop_reaches_the_drone_at_once_and_again_if_it_is_lost(domain_id: int) -> None:
     faults = NetworkFaults(loss=0.2)
     with fast_tello(next(_hosts), faults=faults, seed=5) as drone:

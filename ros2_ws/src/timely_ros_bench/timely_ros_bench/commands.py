@@ -13,6 +13,7 @@ from timely.cli.bench.options import DefaultSystem, log_progress, require_packag
 from timely.cli.bench.tables import make_console, show_table
 from timely.cli.output import JsonFile, write_json
 from timely.core.cpu_latency import wake_latency_for_measurement
+from timely.core.files import STDOUT
 
 ROBOT_COUNTS = (1, 10, 30)
 READINGS = ("rss_mb", "files", "threads", "children")
@@ -53,12 +54,16 @@ def stop(
 ) -> None:
     """Stop a busy fleet; every second stop meets a driver that hangs, is cut off or was killed.
 
-    Exit code 1 if a claim was false by a robot's own log.
+    With a JSON file, an interrupted run goes on where it was (FILE.partial). Exit code 1 if a claim was false by a
+    robot's own log.
     """
     require_package("rclpy")
     from timely_ros_bench.stop import measure_stop
 
-    result = measure_stop(robots, repetitions, seed=seed, say=log_progress)
+    checkpoint = None
+    if json_file is not None and json_file != STDOUT:
+        checkpoint = json_file.with_name(f"{json_file.name}.partial")
+    result = measure_stop(robots, repetitions, seed=seed, checkpoint=checkpoint, say=log_progress)
     write_json(json_file, result)
     first, rest = result["first_command_ms"], result["at_rest_s"]
     rows = [

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from std_srvs.srv import Trigger
@@ -42,6 +43,7 @@ LOW_BATTERY = 0.5
 """A drone with less gets a new battery before the next stop."""
 INSIST_S = 3.0
 """Results that did not come for so long are requested again."""
+RESTARTS = 10
 SETTLE_S = 0.2
 """From a fault to the stop: a process needs this long to be gone."""
 
@@ -52,9 +54,15 @@ def measure_stop(
     *,
     seed: int = 0,
     domain_id: int | None = None,
+    checkpoint: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Stop a busy fleet so many times; every second stop meets a fault of one driver.
+
+    When a part does not come back, the fleet is started anew and the stop is repeated, ``RESTARTS`` times at most.
+
+    Args:
+        checkpoint: a file of the stops so far. A run that finds it goes on after them, and removes it at its end.
 
     Returns:
         ``first_command_ms`` and ``at_rest_s`` (``p50``, ``p99``, ``max``) of moving robots without a fault.
@@ -66,17 +74,33 @@ def measure_stop(
     """
     names = faulty_robot_names([KINDS[number % len(KINDS)] for number in range(robots)])
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 100
-    tally, rng = StopTally(), random.Random(seed)
-    with running_fault_fleet(names, seed, domain) as (world, observer), _load():
-        rounds = _Rounds(world, observer, names, rng)
-        for number in range(repetitions):
-            fault = FAULTS[(number // 2) % len(FAULTS)] if number % 2 else ""
-            rounds.play(fault, tally)
-            say(f"{number + 1}/{repetitions} {fault or 'no fault'}: {tally.false_success} false so far")
+    tally = StopTally.load(checkpoint, names, seed) if checkpoint is not None else StopTally()
+    restarts = 0
+    while tally.stops < repetitions:
+        try:
+            with running_fault_fleet(names, seed + restarts, domain) as (world, observer), _load():
+                while tally.stops < repetitions:
+                    number = tally.stops
+                    fault = FAULTS[(number // 2) % len(FAULTS)] if number % 2 else ""
+                    rounds = _Rounds(world, observer, names, random.Random(f"{seed} {number}"))
+                    rounds.play(fault, tally)
+                    tally.stops += 1
+                    if checkpoint is not None:
+                        tally.save(checkpoint, names, seed)
+                    say(
+                        f"{tally.stops}/{repetitions} {fault or 'no fault'}: {tally.false_success} false so far"
+                    )
+        except EngineFailed as error:
+            restarts += 1
+            if restarts > RESTARTS:
+                raise
+            say(f"the fleet is started anew: {error}")
     result = tally.result()
     if not result["samples"]:
         raise EngineFailed("no robot was moving when it was stopped", where="bench stop")
-    return {"stops": repetitions, **result}
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    return {"stops": tally.stops, "restarts": restarts, **result}
 
 
 @contextmanager

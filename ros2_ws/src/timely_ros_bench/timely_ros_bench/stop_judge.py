@@ -6,9 +6,12 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from timely.core.errors import InvalidInput
+from timely.core.files import write_file
 
 BRAKES = ("stop", "StopMotion")
 """Commands of emulated robots that stop a motion."""
@@ -38,6 +41,7 @@ class Claim:
 class StopTally:
     """The result of all stops so far."""
 
+    stops: int = 0
     first_command_s: list[float] = field(default_factory=list)
     at_rest_s: list[float] = field(default_factory=list)
     acknowledged: int = 0
@@ -60,6 +64,27 @@ class StopTally:
         if reason := _falsehood(claim, brake_s, moving):
             self.false_success += 1
             self.cases.append(f"{robot} {claim.state}: {reason}")
+
+    def save(self, file: Path, robots: Sequence[str], seed: int) -> None:
+        """Write everything to a file, for a run of the same robots and seed that goes on."""
+        write_file(file, json.dumps({"robots": list(robots), "seed": seed, "tally": asdict(self)}))
+
+    @classmethod
+    def load(cls, file: Path, robots: Sequence[str], seed: int) -> StopTally:
+        """The stops that an earlier run saved; none without the file.
+
+        Raises:
+            InvalidInput: the file is of other robots or another seed, or cannot be read.
+        """
+        if not file.exists():
+            return cls()
+        try:
+            data = json.loads(file.read_text())
+            if (data["robots"], data["seed"]) != (list(robots), seed):
+                raise ValueError("other robots or another seed")
+            return cls(**data["tally"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidInput(f"is no checkpoint of this run: {error}", where=str(file)) from error
 
     def result(self) -> dict[str, Any]:
         """The figures of ``timely bench stop --json``."""
