@@ -87,10 +87,13 @@ import schemathesis
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    # JSON Schema cannot say that one number is larger than another.
-    tuf = case.body.get("tuf") if isinstance(case.body, dict) else None
+    # JSON Schema cannot say that one number is larger than another, or which robot fits a skill set.
+    body = case.body if isinstance(case.body, dict) else {}
+    if isinstance(body.get("robot"), str) and isinstance(body.get("skill_set"), str):
+        body["robot"] = None
+    tuf = body.get("tuf")
     if isinstance(tuf, dict):
-        times = [tuf.get("cutoff_s"), tuf.get("ert_s", 1.0)]
+        times = [tuf.get("cutoff_s"), 1.0 if tuf.get("ert_s") is None else tuf["ert_s"]]
         if all(isinstance(time, (int, float)) and not isinstance(time, bool) for time in times):
             if 0 < times[0] <= times[1] <= 1e5:
                 tuf["cutoff_s"] = times[1] + 1.0 + times[0]
