@@ -103,6 +103,7 @@ class _Waits:
     def __init__(self) -> None:
         self.tasks = 0
         self._waiting: list[float] = []
+        self._between: list[float] = []
 
     def add(self, result: Result) -> None:
         """Add a run; tasks without any segment count in none of the means."""
@@ -110,8 +111,14 @@ class _Waits:
             self.tasks += 1
             if job["waiting_time_s"] is not None:
                 self._waiting.append(job["waiting_time_s"])
+                self._between.append(job["waiting_time_s"] - job["response_time_s"])
 
     @property
     def waiting(self) -> float:
         """Mean, seconds."""
         return math.fsum(self._waiting) / len(self._waiting)
+
+    @property
+    def between(self) -> float:
+        """Mean without the wait for the first segment, seconds."""
+        return math.fsum(self._between) / len(self._between)
