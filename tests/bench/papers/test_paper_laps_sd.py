@@ -89,6 +89,15 @@ def test_drafts_by_prompt_lookup_are_counted_by_hand() -> None:
     assert real_texts.acceptance([], ["a"]) == 0.0
 
 
+def test_the_packaged_model_s_answers_are_shipped() -> None:
+    """``timely bench drafts`` measured them; drafts and n-grams are those of the evaluation."""
+    samples = real_texts.samples("")
+    assert len(samples) > 50
+    assert all(tokens >= real_texts.SHORTEST_TOKENS and 0.0 <= rate < 1.0 for _, tokens, rate in samples)
+    assert 0.05 < np.mean([rate for _, _, rate in samples]) < 0.3
+    assert real_texts.measure_real("", "lp-sjf", 1) > 0.0
+
+
 @pytest.mark.paper
 @pytest.mark.long
 @pytest.mark.timeout(1800)
