@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
 from lrtrace.errors import BadInput
@@ -169,11 +169,8 @@ class Job:
         _integer("prompt_tokens", self.prompt_tokens, 1)
         _integer("shared_prefix_tokens", self.shared_prefix_tokens, 0)
         if self.shared_prefix_tokens > self.prompt_tokens:
-            _fail(
-                "shared_prefix_tokens",
-                f"at most prompt_tokens={self.prompt_tokens}",
-                self.shared_prefix_tokens,
-            )
+            expected = f"at most prompt_tokens={self.prompt_tokens}"
+            _fail("shared_prefix_tokens", expected, self.shared_prefix_tokens)
         if not self.plan:
             raise BadInput("plan: must have at least one segment")
         for name in ("agent", "robot", "skill_set", "task", "scene"):
@@ -218,9 +215,9 @@ class Job:
             utility = NORMAL if tuf is None else Tuf.from_dict(tuf)
         except BadInput as error:
             raise BadInput(f"tuf.{error.message}") from error
-        fields = {name: values.pop(name) for name in _FIELDS if name in values}
+        own = {name: values.pop(name) for name in _FIELDS if name in values}
         return cls(
-            **fields,
+            **own,
             plan=tuple(_segment(index, raw_segment) for index, raw_segment in enumerate(plan)),
             tuf=utility,
             extra=values,
@@ -228,41 +225,20 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, in the order of the format description."""
-        values: dict[str, Any] = {
-            "job": self.job,
-            "arrival_s": self.arrival_s,
-            "agent": self.agent,
-            "app": self.app,
-            "robot": self.robot,
-            "skill_set": self.skill_set,
-            "task": self.task,
-            "scene": self.scene,
-            "prompt_tokens": self.prompt_tokens,
-            "shared_prefix_tokens": self.shared_prefix_tokens,
-            "tuf": self.tuf.to_dict(),
-            "urgency": self.urgency,
-        }
-        if self.acceptance is not None:
-            values["acceptance"] = self.acceptance
+        values: dict[str, Any] = {name: getattr(self, name) for name in _WRITTEN}
+        values["tuf"] = self.tuf.to_dict()
+        if self.acceptance is None:
+            del values["acceptance"]
         values["plan"] = [segment.to_dict() for segment in self.plan]
-        values.update(self.extra)
-        return values
+        return values | dict(self.extra)
 
 
-_FIELDS = (
-    "job",
-    "arrival_s",
-    "prompt_tokens",
-    "agent",
-    "robot",
-    "skill_set",
-    "task",
-    "scene",
-    "shared_prefix_tokens",
-    "app",
-    "urgency",
-    "acceptance",
+_WRITTEN = (
+    *("job", "arrival_s", "agent", "app", "robot", "skill_set", "task", "scene", "prompt_tokens"),
+    *("shared_prefix_tokens", "tuf", "urgency", "acceptance", "plan"),
 )
+"""Fields in the order of the format description."""
+_FIELDS = [field.name for field in fields(Job) if field.name not in ("plan", "tuf", "extra")]
 
 
 def _segment(index: int, raw: object) -> PlanSegment:
@@ -308,15 +284,10 @@ class Header:
         version = values.pop("lrtrace")
         if version != VERSION or isinstance(version, bool):
             _fail("lrtrace", f"{VERSION}, the only version there is", version)
-        fields = {name: values.pop(name) for name in ("name", "seed", "network_s") if name in values}
-        return cls(**fields, extra=values)
+        own = {name: values.pop(name) for name in ("name", "seed", "network_s") if name in values}
+        return cls(**own, extra=values)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        return {
-            "lrtrace": VERSION,
-            "name": self.name,
-            "seed": self.seed,
-            "network_s": self.network_s,
-            **self.extra,
-        }
+        own = {"lrtrace": VERSION, "name": self.name, "seed": self.seed, "network_s": self.network_s}
+        return {**own, **self.extra}

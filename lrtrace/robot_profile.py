@@ -241,6 +241,15 @@ class RobotProfile(_Part):
             )
         return dict(zip(names, values, strict=False))
 
+    def sample_args(self, skill: str, args: Values) -> tuple[dict[str, float | str], dict[str, str]]:
+        """Arguments of a call by name as numbers and texts, and the units of the numbers that have limits."""
+        limits = self.limits(skill)
+        named = {
+            name: value if isinstance(value, (float, str)) else str(value)
+            for name, value in self.named_args(skill, args).items()
+        }
+        return named, {name: limits[name].unit for name in named if name in limits and limits[name].numeric}
+
     def violations(self, skill: str, args: Values = ()) -> list[str]:
         """Every reason against this call on this robot, in words; empty if it may run.
 

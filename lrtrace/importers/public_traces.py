@@ -143,24 +143,25 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str,
             raise BadInput("not UTF-8 text", where=f"{path}:{reader.line_num + 1}") from error
 
 
-def _count(path: Path, line: int, name: str, value: object) -> int:
+def _number(path: Path, line: int, name: str, value: object, most: float, expected: str) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if isinstance(value, bool) or not (0 <= number <= 1e9 and number == int(number)):
+    if isinstance(value, bool) or not 0 <= number <= most:
+        raise BadInput(f"{name}: must be {expected}, got {value!r}", where=f"{path}:{line}")
+    return number
+
+
+def _count(path: Path, line: int, name: str, value: object) -> int:
+    number = _number(path, line, name, value, 1e9, "a count of tokens")
+    if number != int(number):
         raise BadInput(f"{name}: must be a count of tokens, got {value!r}", where=f"{path}:{line}")
     return int(number)
 
 
 def _seconds(path: Path, line: int, name: str, value: object) -> float:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if isinstance(value, bool) or not 0 <= number <= 1e12:
-        raise BadInput(f"{name}: must be a time, got {value!r}", where=f"{path}:{line}")
-    return number
+    return _number(path, line, name, value, 1e12, "a time")
 
 
 def read_azure(path: Path) -> Iterator[Request]:

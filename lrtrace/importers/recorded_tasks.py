@@ -11,7 +11,7 @@ from typing import Any
 from lrtrace.errors import BadInput
 from lrtrace.job import NORMAL, Header, Job, PlanSegment, Tuf
 from lrtrace.plan_text import Call, parse_calls
-from lrtrace.record.samples import Sample, Value
+from lrtrace.record.samples import Sample
 from lrtrace.robot_profile import RobotProfile
 
 MIN_RUN_S = 0.05
@@ -201,12 +201,7 @@ def _unusable(segment: RecordedSegment, calls: Sequence[Call], inside: bool) -> 
 def _sample(task: RecordedTask, segment: RecordedSegment, call: Call, profile: RobotProfile) -> Sample:
     try:
         skill = profile.skill_name(call.skill)
-        named_args = profile.named_args(skill, call.args)
+        args, units = profile.sample_args(skill, call.args)
     except BadInput as error:
         raise BadInput(f"segment {segment.index}: {error}", where=task.where) from error
-    limits = profile.skills[skill].args
-    args: dict[str, Value] = {
-        name: value if isinstance(value, (float, str)) else str(value) for name, value in named_args.items()
-    }
-    units = {name: limits[name].unit for name in args if name in limits and limits[name].numeric}
     return Sample(profile.name, skill, args, round(segment.elapsed_s, 6), units)

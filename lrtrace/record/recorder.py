@@ -14,7 +14,6 @@ from lrtrace.errors import BadInput, UnknownName
 from lrtrace.jsonl import decode_jsonl, encode_jsonl, open_trace_input, raw_trace_lines
 from lrtrace.plan_text import parse_calls
 from lrtrace.record.grid import Grid, Unit
-from lrtrace.record.samples import Value
 from lrtrace.robot_profile import RobotProfile
 from lrtrace.yaml_file import read_yaml
 
@@ -175,12 +174,7 @@ def _single(text: str, profile: RobotProfile) -> dict[str, Any] | None:
     if len(calls) != 1:
         return None
     skill = profile.skill_name(calls[0].skill)
-    limits = profile.skills[skill].args
-    args: dict[str, Value] = {
-        name: value if isinstance(value, (float, str)) else str(value)
-        for name, value in profile.named_args(skill, calls[0].args).items()
-    }
-    units = {name: limits[name].unit for name in args if name in limits and limits[name].numeric}
+    args, units = profile.sample_args(skill, calls[0].args)
     return {"skill": skill, "args": args, **({"units": units} if units else {})}
 
 

@@ -109,16 +109,12 @@ class Controller:
         if self.journal:
             hints = {name: getattr(spec.hints, name) for name in JOURNAL_HINTS}
             entries = {name: value for name, value in hints.items() if value is not None}
-            self.journal(
-                {
-                    "event": "arrive",
-                    "t_s": spec.arrival_s,
-                    "job": spec.job_id,
-                    "segmented": spec.segmented,
-                    **entries,
-                }
-            )
+            self._note("arrive", spec.arrival_s, spec.job_id, segmented=spec.segmented, **entries)
         return job
+
+    def _note(self, event: str, now: float, job: JobId, **entries: Any) -> None:
+        if self.journal:
+            self.journal({"event": event, "t_s": now, "job": job, **entries})
 
     def progress(self, job: Job, tokens: int, now: float) -> None:
         """``tokens`` new output tokens exist (context, blocks and prefill are the engine's to set)."""
@@ -185,15 +181,11 @@ class Controller:
                 job.awaiting = segment.index
             self._park(job)
             self.discipline.parked(job, now)
-        if self.journal:
-            paced = {} if segment.pace == 1.0 else {"pace": segment.pace}
-            self.journal(
-                {
-                    "event": "segment", "t_s": now, "job": job.job_id, "index": segment.index,
-                    "tokens": segment.tokens, "execution_s": execution_s, "due_s": float(table.due_s[row]),
-                    "resume_s": float(table.resume_s[row]), **paced,
-                }
-            )  # fmt: skip
+        paced = {} if segment.pace == 1.0 else {"pace": segment.pace}
+        self._note(
+            "segment", now, job.job_id, index=segment.index, tokens=segment.tokens, execution_s=execution_s,
+            due_s=float(table.due_s[row]), resume_s=float(table.resume_s[row]), **paced,
+        )  # fmt: skip
         return segment
 
     def report(self, job_id: JobId, report: ExecutionReport, now: float) -> Job | None:
@@ -220,8 +212,7 @@ class Controller:
             if report.kind == "done":
                 self._learn_pace(job, segment, report, began)
             self._postpone(job, now)
-        if self.journal:
-            self.journal({"event": "report", "t_s": now, "job": job_id, **report.to_dict()})
+        self._note("report", now, job_id, **report.to_dict())
         return job
 
     def _learn_pace(self, job: Job, segment: Segment, report: ExecutionReport, began: bool) -> None:
@@ -274,8 +265,7 @@ class Controller:
             return None
         self.table.urgency[job.row] = urgency
         self.discipline.due_changed(job, now)
-        if self.journal:
-            self.journal({"event": "urgency", "t_s": now, "job": job_id, "urgency": urgency})
+        self._note("urgency", now, job_id, urgency=urgency)
         return job
 
     def evict(self, job: Job, context_tokens: int, now: float) -> None:
@@ -293,8 +283,7 @@ class Controller:
             # Computing its context again takes time: it has to be runnable earlier.
             self._park(job)
             self.discipline.due_changed(job, now)
-        if self.journal:
-            self.journal({"event": "evict", "t_s": now, "job": job.job_id, "context_tokens": context_tokens})
+        self._note("evict", now, job.job_id, context_tokens=context_tokens)
 
     def recomputed(self, job: Job, tokens: int) -> None:
         """``tokens`` were computed a second time."""
@@ -310,8 +299,7 @@ class Controller:
         self.discipline.finished(job, now)
         self.table.remove(job_id)
         del self._tracks[job_id]
-        if self.journal:
-            self.journal({"event": "finish", "t_s": now, "job": job_id, "outcome": outcome})
+        self._note("finish", now, job_id, outcome=outcome)
         return job
 
     def switch(self, name: str, now: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from timely.planner.cases.case import Case
 from timely.planner.training import lora
-from timely.planner.training.packing import prompt_ids
+from timely.planner.training.packing import common_tokens, prompt_ids
 from timely.plans.grammar import plan_grammar
 from timely.plans.name_mask import NameGuide, Vocabulary
 from timely.plans.object_names import allowed_names
@@ -95,7 +95,7 @@ class Answerer:
         prompts = [prompt_ids(self.tokenizer, prompt.system, prompt.user) for prompt in case_prompts]
         # A batch of similar lengths needs less padding.
         order = sorted(range(len(cases)), key=lambda index: len(prompts[index]))
-        common = _common(prompts)
+        common = common_tokens(prompts)
         prefix = self._prefix(prompts[0][:common])
         rules = self.compiled(skills) if constrained else None
         guides = [
@@ -299,10 +299,3 @@ class _Guide:
         """Accept the token; True if the sequence is over."""
         self.matchers[row].accept_token(token)
         return bool(self.matchers[row].is_terminated())
-
-
-def _common(prompts: Sequence[Sequence[int]]) -> int:
-    """Length of the common start; each prompt keeps at least one token of its own."""
-    first = prompts[0]
-    most = min(map(len, prompts)) - 1
-    return next((at for at in range(most) if any(prompt[at] != first[at] for prompt in prompts)), most)

@@ -35,20 +35,8 @@ _STOP_WORDS = frozenset(
 """Words that no name starts or ends with."""
 _COUNTS = frozenset(
     (
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "several",
-        "many",
-        "few",
-        "both",
-        "all",
+        *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "several", "many", "few"),
+        *("both", "all"),
     )
 )
 _CONJUNCTIONS = frozenset(("and", "or", "nor"))

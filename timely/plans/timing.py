@@ -17,17 +17,8 @@ WORDS_PER_S = 300 / 60
 """Average reading speed of adults, words per second (TimelyLLM section 7.1)."""
 
 _COMMON_WORDS = (
-    "several",
-    "wooden",
-    "kitchen",
-    "chairs",
-    "standing",
-    "near",
-    "the",
-    "yellow",
-    "window",
-    "behind",
-    "it",
+    *("several", "wooden", "kitchen", "chairs", "standing", "near", "the", "yellow", "window"),
+    *("behind", "it"),
 )
 """Words of common length that fill texts."""
 _TWO_WORDS = "yellow notebook"

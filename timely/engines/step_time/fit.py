@@ -69,13 +69,13 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
         coefficients, bent = _least_squares(np.column_stack([np.ones(len(time)), others, bends]), time)
         if error > NEGLIGIBLE and bent < CURVE_GAIN * error:
             rises = np.concatenate([[0.0], np.cumsum(coefficients[4:] * np.diff(knots))])
-            curve = Curve(at=tuple(map(float, knots)), s=tuple(float(f"{v:.4g}") for v in rises))
+            curve = Curve(at=tuple(map(float, knots)), s=tuple(map(four_digits, rises)))
             terms = _terms(coefficients[:4], sequences=curve)
     return terms, step_errors(terms, steps)
 
 
 def _terms(coefficients: Floats, per_sequence: float = 0.0, sequences: Curve | None = None) -> StepTerms:
-    base, token, square, context, sequence = (float(f"{v:.4g}") for v in (*coefficients, per_sequence))
+    base, token, square, context, sequence = map(four_digits, (*coefficients, per_sequence))
     return StepTerms(
         base=base,
         per_sequence=sequence,
@@ -103,11 +103,12 @@ def _least_squares(columns: Floats, time: Floats) -> tuple[Floats, float]:
     scale = np.abs(x).max(axis=0)
     scale[scale == 0.0] = 1.0
     x = x / scale
-    coefficients = _not_negative(x, np.ones(len(time)))
+    coefficients = non_negative_fit(x, np.ones(len(time)))
     for _ in range(REFITS):
         off = np.abs(x @ coefficients - 1.0)
         tolerated = max(OUTLIER * float(np.median(off)), 1e-9)
-        coefficients = _not_negative(x, np.sqrt(np.minimum(1.0, tolerated / np.maximum(off, 1e-12))))
+        weight = np.sqrt(np.minimum(1.0, tolerated / np.maximum(off, 1e-12)))
+        coefficients = non_negative_fit(x * weight[:, None], weight)
     off = np.abs(x @ coefficients - 1.0)
     error = float(np.mean(np.minimum(off, OUTLIER * max(float(np.median(off)), 1e-9)) ** 2))
     # What a robot waits for is a sum of steps, and relative errors favour the short ones: the sum has to be right.
@@ -115,12 +116,12 @@ def _least_squares(columns: Floats, time: Floats) -> tuple[Floats, float]:
     return coefficients / scale, error
 
 
-def _not_negative(x: Floats, weight: Floats) -> Floats:
-    """Weighted least squares of ``x @ c = 1``; coefficients that would be negative are zero, the others fitted anew."""
+def non_negative_fit(x: Floats, target: Floats) -> Floats:
+    """Least squares of ``x @ c = target``; coefficients that would be negative are zero, the others fitted anew."""
     active = [index for index in range(x.shape[1]) if x[:, index].any()]
     coefficients = np.zeros(x.shape[1])
     while active:
-        values = np.linalg.lstsq(x[:, active] * weight[:, None], weight, rcond=None)[0]
+        values = np.linalg.lstsq(x[:, active], target, rcond=None)[0]
         if values.min() >= 0.0:
             coefficients[active] = values
             break
@@ -136,12 +137,22 @@ def step_errors(terms: StepTerms, steps: Iterable[TimedStep]) -> dict[str, float
         predicted = model(s.decodes, s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens)
         kind = "mixed" if s.decodes and s.prefill_tokens else "prefill" if s.prefill_tokens else "decode"
         errors[kind].append(abs(predicted / s.step_s - 1.0))
+    return error_summary(errors)
+
+
+def error_summary(errors: Mapping[str, Sequence[float]]) -> dict[str, float | str]:
+    """Median and 90th percentile by kind of step."""
     return {
         f"{kind}_{name}": round(float(np.percentile(values, q)), 4)
         for kind, values in errors.items()
         if values
         for name, q in (("median", 50), ("p90", 90))
     }
+
+
+def four_digits(value: float) -> float:
+    """The value to four significant digits, as profiles write it."""
+    return float(f"{value:.4g}")
 
 
 def make_profile(

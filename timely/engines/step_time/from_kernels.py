@@ -16,6 +16,7 @@ import numpy as np
 
 from timely.core.arrays import Bools, Floats
 from timely.core.errors import InvalidInput
+from timely.engines.step_time.fit import error_summary, four_digits, non_negative_fit
 from timely.engines.step_time.profile import StepTerms, StepTime
 
 ONCE_A_MODEL = ("embedding", "final_layernorm")
@@ -127,7 +128,7 @@ def _curve(points: dict[float, float]) -> dict[str, list[float]]:
     # The knots are the tables' own abscissae; the ordinates are fitted to all of the table's points.
     basis = np.array([np.interp(x, x[chosen], row) for row in np.eye(len(chosen))]).T
     ordinates = np.linalg.lstsq(basis / y[:, None], np.ones_like(y), rcond=None)[0]
-    return {"at": [float(v) for v in x[chosen]], "s": [float(f"{v:.4g}") for v in ordinates]}
+    return {"at": [float(v) for v in x[chosen]], "s": [four_digits(v) for v in ordinates]}
 
 
 def _attention_terms(attention: Floats, tokens: dict[str, Any], sequences: dict[str, Any]) -> StepTerms:
@@ -141,20 +142,16 @@ def _attention_terms(attention: Floats, tokens: dict[str, Any], sequences: dict[
     rest -= per_token * chunk + per_square * squares
     mixed_base, mixed_context = _least_squares(small & (n > 0) & (chunk > 0), (one, n * kv), time, rest)
     return StepTerms(
-        base=_short(base),
-        per_sequence=_short(per_sequence),
-        per_prefill_token=_short(per_token),
-        per_prefill_token_sq=_short(per_square),
-        per_context_token=_short(per_context),
-        mixed_base=_short(mixed_base),
-        mixed_per_context_token=_short(mixed_context),
+        base=four_digits(base),
+        per_sequence=four_digits(per_sequence),
+        per_prefill_token=four_digits(per_token),
+        per_prefill_token_sq=four_digits(per_square),
+        per_context_token=four_digits(per_context),
+        mixed_base=four_digits(mixed_base),
+        mixed_per_context_token=four_digits(mixed_context),
         tokens=tokens,  # type: ignore[arg-type]
         sequences=sequences,  # type: ignore[arg-type]
     )
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def _least_squares(
@@ -164,16 +161,7 @@ def _least_squares(
     weight = 1.0 / np.maximum(time[mask], 0.2 * float(np.median(time)))
     target = (time if rest is None else rest)[mask] * weight
     x = np.stack([term[mask] * weight for term in terms], axis=1)
-    active = list(range(len(terms)))
-    coefficients = [0.0] * len(terms)
-    while active:
-        values = np.linalg.lstsq(x[:, active], target, rcond=None)[0]
-        if values.min() >= 0.0:
-            for index, value in zip(active, values, strict=True):
-                coefficients[index] = float(value)
-            break
-        active.pop(int(values.argmin()))
-    return coefficients
+    return [float(value) for value in non_negative_fit(x, target)]
 
 
 def _errors(
@@ -193,9 +181,4 @@ def _errors(
         fitted = step(int(n), int(chunk > 0), int(chunk), (chunk + cached) ** 2 - cached**2, int(n * kv))
         kind = "mixed" if chunk and n else "prefill" if chunk else "decode"
         relative[kind].append(abs(fitted / table - 1.0))
-    return {
-        f"{kind}_{name}": round(float(np.percentile(values, q)), 4)
-        for kind, values in relative.items()
-        if values
-        for name, q in (("median", 50), ("p90", 90))
-    }
+    return error_summary(relative)

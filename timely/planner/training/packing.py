@@ -54,7 +54,7 @@ def prompt_ids(tokenizer: Any, system: str, user: str) -> list[int]:
 
 def pack_examples(examples: Sequence[Tokens]) -> Pack:
     """All of them in one sequence."""
-    common = _common([example.prompt for example in examples])
+    common = common_tokens([example.prompt for example in examples])
     result = Pack(list(examples[0].prompt[:common]), list(range(common)), [common], [], [])
     for example in examples:
         own = [*example.prompt[common:], *example.plan]
@@ -68,14 +68,11 @@ def pack_examples(examples: Sequence[Tokens]) -> Pack:
     return result
 
 
-def _common(prompts: Sequence[tuple[int, ...]]) -> int:
-    """How many tokens all begin with; each keeps at least one of its own."""
+def common_tokens(prompts: Sequence[Sequence[int]]) -> int:
+    """Length of the common start; each prompt keeps at least one token of its own."""
     first = prompts[0]
     most = min(map(len, prompts)) - 1
-    for index in range(most):
-        if any(prompt[index] != first[index] for prompt in prompts):
-            return index
-    return most
+    return next((at for at in range(most) if any(prompt[at] != first[at] for prompt in prompts)), most)
 
 
 def packed_inputs(packed: Pack, device: str) -> dict[str, Any]:

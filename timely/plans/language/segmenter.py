@@ -257,25 +257,10 @@ _SENTENCE_ENDS = frozenset(".!?…")
 _WIDE_ENDS = frozenset("。！？")
 _CLOSERS = frozenset("\"')]}”’»*_")
 _ABBREVIATIONS = frozenset(
-    {
-        "mr",
-        "mrs",
-        "ms",
-        "dr",
-        "prof",
-        "st",
-        "sr",
-        "jr",
-        "gen",
-        "gov",
-        "sen",
-        "rep",
-        "inc",
-        "ltd",
-        "dept",
-        "est",
-    }
-    | {"vs", "etc", "cf", "approx", "no", "fig", "eq", "e.g", "i.e", "a.m", "p.m"}
+    (
+        *("mr", "mrs", "ms", "dr", "prof", "st", "sr", "jr", "gen", "gov", "sen", "rep", "inc", "ltd"),
+        *("dept", "est", "vs", "etc", "cf", "approx", "no", "fig", "eq", "e.g", "i.e", "a.m", "p.m"),
+    )
 )
 _FIRST_WIDE = "\u2e80"
 """First character of scripts without spaces, in which each character counts as a word."""
