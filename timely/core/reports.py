@@ -1,4 +1,4 @@
-"""What a robot tells about the execution of a segment, as plain data."""
+"""Reports of a robot on the execution of a segment, as plain data."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class DisciplineInfo:
     needs: tuple[str, ...] = ()
     good_at: str = ""
     starves: str = ""
-    """Empty, or who may starve and why its source accepts that."""
+    """Empty, or which requests may starve and why the source accepts that."""
 
 
 class Discipline(ABC):
@@ -113,7 +113,7 @@ class Discipline(ABC):
 
     info: ClassVar[DisciplineInfo]
     predictor_kind: ClassVar[str] = ""
-    """Kind of the predictor files it takes (``predictors.files.kind_of``); empty: it takes none."""
+    """Kind of the predictor files it takes (``predictor_kind``); empty: it takes none."""
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
@@ -155,7 +155,7 @@ class Discipline(ABC):
     def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
         """Speculative decoding: of ``drafted`` draft tokens verified in one step ``accepted`` were right.
 
-        Heard before ``progressed`` of the same step; only from engines that speculate.
+        Called before ``progressed`` of the same step, by engines that speculate.
         """
 
     def parked(self, job: Job, now: float) -> None:

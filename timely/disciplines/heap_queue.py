@@ -182,7 +182,7 @@ class QueueDiscipline(Discipline):
         """The job has just joined the plan as a newcomer; may raise its group's rank until ``planned``."""
 
     def begun(self, job: Job) -> None:
-        """A newcomer of the last plan has been started by the engine (heard at the next scheduling point)."""
+        """The engine has started a newcomer of the last plan; called at the next scheduling point."""
 
     def planned(self) -> None:
         """The plan is made; what ``picked`` changed must be as before, and said by ``lowered``."""

@@ -237,7 +237,7 @@ class KeyedDiscipline(Discipline):
         return plan
 
     def _settled(self, builder: StepBuilder) -> bool:
-        """Whether the whole pool decodes and leaves no place: then nobody joins before one of them is done."""
+        """Whether the whole pool decodes and leaves no place: then no job joins before one of them is done."""
         if not self.pool_first or builder.slots > 0 or builder.prefill_tokens or builder.plan.evict:
             return False
         table = builder.table

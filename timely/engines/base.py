@@ -254,7 +254,7 @@ class Engine(ABC):
 
     @abstractmethod
     async def report(self, task_id: str, report: ExecutionReport) -> None:
-        """Tell what the robot did; replaces the estimate. Unknown or finished tasks are ignored.
+        """Take a report of the robot, which replaces the estimate. Unknown or finished tasks are ignored.
 
         Raises:
             Conflict: the task has no such segment yet, or it awaits no value.
@@ -273,7 +273,7 @@ class Engine(ABC):
         """
 
     async def set_urgency(self, task_id: str, urgency: int) -> bool:
-        """An operator's word on a live generation: its urgency level from now on. False if it is not live.
+        """Set the urgency level of a live generation, as an operator decided. False if it is not live.
 
         Raises:
             InvalidInput: no such level. Unsupported: this engine cannot.

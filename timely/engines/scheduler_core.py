@@ -139,7 +139,7 @@ class Controller:
                 self.discipline.progressed(job, count, now)
 
     def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
-        """Speculative decoding verified ``drafted`` tokens of the job; tell it before ``progress``."""
+        """Speculative decoding verified ``drafted`` tokens of the job; call it before ``progress``."""
         self.discipline.accepted(job, drafted, accepted, now)
 
     def close_segment(

@@ -181,7 +181,7 @@ class HistoryPredictor:
     def __len__(self) -> int:
         return min(self.seen, self.window)
 
-    # ------------------------------------------------------------------ the two doors
+    # ------------------------------------------------------------------ predicting and learning
 
     def predict(self, spec: JobSpec) -> Prediction:
         vector = self.embedder.embed([spec.text])[0] if self.by == "prompt" else None

@@ -59,7 +59,7 @@ class Predictors:
         Without any, ``examples`` predicts urgency, which is better than nothing and no triage.
 
         Args:
-            given: files, ``examples``, or ``none`` by itself.
+            names: files, ``examples``, or ``none`` by itself.
 
         Raises:
             InvalidInput: a file is no predictor file or damaged, or two are of the same kind.
@@ -156,7 +156,7 @@ class RequestAnnotator:
         """Whether a predictor has to be asked about it.
 
         Args:
-            reads: what the discipline in use reads; see ``needs.reads``.
+            reads: what the discipline in use reads; see ``discipline_reads``.
         """
         return self._level(arrival, reads) or self._length(arrival, reads)
 
@@ -174,7 +174,7 @@ class RequestAnnotator:
         return guesses
 
     def annotate(self, arrivals: Sequence[Arrival], guesses: Guesses, now: float) -> list[Annotation]:
-        """What each goes on with; every level that somebody gave or guessed is recorded.
+        """The annotation of each arrival; every level that is stated or predicted is recorded.
 
         Raises:
             InvalidInput: a level that was brought does not exist.

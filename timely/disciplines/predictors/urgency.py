@@ -194,10 +194,10 @@ class UrgencyService:
     ) -> Assignment | None:
         """An operator's word on one request, before or after it came; returns what it was before, None if unknown.
 
-        For a request that is already in an engine, tell ``Controller.set_urgency`` too.
+        For a request that is already in an engine, call ``Controller.set_urgency`` too.
 
         Raises:
-            InvalidInput: no such level, or nobody signs for it.
+            InvalidInput: no such level, or no operator's name.
         """
         check_urgency(level)
         if level is None or not operator.strip():

@@ -17,7 +17,6 @@ closing bracket, repeated ``;``. The language ``calls`` is flat: calls with lite
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
@@ -34,13 +33,12 @@ from timely.plans.language.syntax import (
     Program,
     Return,
     Role,
-    Statement,
     Value,
     Variable,
 )
+from timely.plans.language.tree import PlanTree
 from timely.plans.skill_set import SkillSet
 
-MAX_BLOCKS = 16
 MAX_NESTING = 12
 MAX_OPERATIONS = 200
 MAX_LOOP = 1000
@@ -57,15 +55,7 @@ _LEVEL_OF = {written: level for level, together in enumerate(_LEVELS) for writte
 _SAME = {"||": "|", "&&": "&"}
 
 
-@dataclass(slots=True)
-class _Open:
-    """A block without its closing brace, and the statement it belongs to; None for the plan itself."""
-
-    block: Block
-    owner: If | Loop | None
-
-
-class SegmentParser:
+class SegmentParser(PlanTree):
     """Parses one plan as its segments arrive, each inside the blocks that are open.
 
     Args:
@@ -79,27 +69,8 @@ class SegmentParser:
         if skill_set.language == "text":
             raise Unsupported("prose is not parsed", where=f"skill set {skill_set.name}")
         self.skill_set = skill_set
-        self.program = Program()
-        self.variables: set[str] = set()
-        """Variables with a value so far."""
-        self.statements = 0
-        """Number of statements so far, block headers included."""
-        self.just_closed: list[Loop] = []
-        """Loops that the last segment closed, inner loops first."""
-        self.fragment = fragment
-        self._open = [_Open(self.program.body, None)]
-        self._if: If | None = None
+        super().__init__(fragment=fragment)
         self._position = 0
-
-    @property
-    def depth(self) -> int:
-        """Number of open blocks."""
-        return len(self._open) - 1
-
-    @property
-    def loops(self) -> int:
-        """Number of open loops."""
-        return sum(isinstance(entry.owner, Loop) for entry in self._open)
 
     @property
     def position(self) -> int:
@@ -120,65 +91,6 @@ class SegmentParser:
         calls = reader.statements()
         self._position += len(segment)
         return calls
-
-    def finish(self) -> Program:
-        """The whole plan.
-
-        Raises:
-            InvalidInput: a block is still open.
-        """
-        if self.depth and not self.fragment:
-            raise InvalidInput(f"ends inside {self.depth} open block(s)", where="end of the plan")
-        if self._if is not None:
-            self._if.closed = True
-            self._if = None
-        for entry in self._open:
-            entry.block.closed = True
-        return self.program
-
-    # The reader builds the tree with these.
-
-    def _add(self, statement: Statement) -> None:
-        self._end_conditional()
-        self._open[-1].block.statements.append(statement)
-        self.statements += 1
-
-    def _push(self, block: Block, owner: If | Loop) -> None:
-        if self.depth >= MAX_BLOCKS:
-            raise InvalidInput(f"blocks nested deeper than {MAX_BLOCKS}", where="plan")
-        self._open.append(_Open(block, owner))
-
-    def _pop(self) -> bool:
-        """Close the innermost block; False if no block is open."""
-        self._end_conditional()
-        if not self.depth:
-            return self.fragment
-        entry = self._open.pop()
-        entry.block.closed = True
-        if isinstance(entry.owner, If):
-            self._if = entry.owner
-        elif isinstance(entry.owner, Loop):
-            self.just_closed.append(entry.owner)
-        return True
-
-    def _branch(self, condition: Value | None) -> bool:
-        """Add an arm to the conditional that closed last; False if there is none."""
-        owner = self._if
-        if owner is None:
-            if not self.fragment:
-                return False
-            owner = If([])
-            self._add(owner)
-        self._if = None
-        branch = Branch(condition, Block())
-        owner.branches.append(branch)
-        self._push(branch.body, owner)
-        return True
-
-    def _end_conditional(self) -> None:
-        if self._if is not None:
-            self._if.closed = True
-            self._if = None
 
 
 class _Reader:
@@ -225,12 +137,12 @@ class _Reader:
         separators = (";",) if self.blocks else (";", "->")
         while (token := self.peek()) is not None:
             if token.kind == "name":
-                parser._add(self.call("statement"))
+                parser.add(self.call("statement"))
                 self.end_of_statement()
             elif self.takes(*separators):
-                parser._end_conditional()
+                parser.end_conditional()
             elif self.blocks and self.takes("}"):
-                if not parser._pop():
+                if not parser.pop():
                     self.next -= 1
                     raise self.error("closing brace without a block")
             elif self.blocks and self.takes(":"):
@@ -238,8 +150,8 @@ class _Reader:
             elif self.blocks and self.takes("?"):
                 condition = self.condition()
                 conditional = If([Branch(condition, Block())])
-                parser._add(conditional)
-                parser._push(conditional.branches[0].body, conditional)
+                parser.add(conditional)
+                parser.push(conditional.branches[0].body, conditional)
             elif self.blocks and self.takes("->"):
                 self.returns()
             elif self.blocks and token.kind == "number":
@@ -271,7 +183,7 @@ class _Reader:
             condition = self.condition()
         else:
             self.needs("{", "':'")
-        if not self.parser._branch(condition):
+        if not self.parser.add_branch(condition):
             raise self.error("':' without a conditional before it")
 
     def loop(self) -> None:
@@ -281,15 +193,15 @@ class _Reader:
         self.next += 1
         self.needs("{", "a number")
         loop = Loop(int(token.text), Block())
-        self.parser._add(loop)
-        self.parser._push(loop.body, loop)
+        self.parser.add(loop)
+        self.parser.push(loop.body, loop)
 
     def assign(self) -> None:
         name = self.tokens[self.next].text
         self.next += 1
         self.needs("=", "a variable")
         value = self.value("value")
-        self.parser._add(Assign(name, value))
+        self.parser.add(Assign(name, value))
         self.parser.variables.add(name)
         self.end_of_statement()
 
@@ -297,7 +209,7 @@ class _Reader:
         value = None
         if self.peek() is not None and not self.sees(";", "}"):
             value = self.value("value")
-        self.parser._add(Return(value))
+        self.parser.add(Return(value))
         self.end_of_statement()
 
     def value(self, role: Role, loosest: int = 0) -> Value:

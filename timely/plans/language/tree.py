@@ -1,0 +1,106 @@
+"""The syntax tree of a plan while it grows, with its open blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timely.core.errors import InvalidInput
+from timely.plans.language.syntax import Block, Branch, If, Loop, Program, Statement, Value
+
+MAX_BLOCKS = 16
+
+
+@dataclass(slots=True)
+class _Open:
+    """A block without its closing brace, and the statement it belongs to; None for the plan itself."""
+
+    block: Block
+    owner: If | Loop | None
+
+
+class PlanTree:
+    """A plan as far as it is parsed.
+
+    Args:
+        fragment: the text may start inside blocks. Then ``}`` and ``:{`` may lack their opening brace.
+    """
+
+    def __init__(self, *, fragment: bool = False) -> None:
+        self.program = Program()
+        self.variables: set[str] = set()
+        """Variables with a value so far."""
+        self.statements = 0
+        """Number of statements so far, block headers included."""
+        self.just_closed: list[Loop] = []
+        """Loops that the last segment closed, inner loops first."""
+        self.fragment = fragment
+        self._open = [_Open(self.program.body, None)]
+        self._if: If | None = None
+
+    @property
+    def depth(self) -> int:
+        """Number of open blocks."""
+        return len(self._open) - 1
+
+    @property
+    def loops(self) -> int:
+        """Number of open loops."""
+        return sum(isinstance(entry.owner, Loop) for entry in self._open)
+
+    def finish(self) -> Program:
+        """The whole plan.
+
+        Raises:
+            InvalidInput: a block is still open.
+        """
+        if self.depth and not self.fragment:
+            raise InvalidInput(f"ends inside {self.depth} open block(s)", where="end of the plan")
+        self.end_conditional()
+        for entry in self._open:
+            entry.block.closed = True
+        return self.program
+
+    def add(self, statement: Statement) -> None:
+        """Append a statement to the innermost block."""
+        self.end_conditional()
+        self._open[-1].block.statements.append(statement)
+        self.statements += 1
+
+    def push(self, block: Block, owner: If | Loop) -> None:
+        """Open a block; raises InvalidInput if it is nested too deep."""
+        if self.depth >= MAX_BLOCKS:
+            raise InvalidInput(f"blocks nested deeper than {MAX_BLOCKS}", where="plan")
+        self._open.append(_Open(block, owner))
+
+    def pop(self) -> bool:
+        """Close the innermost block; False if no block is open."""
+        self.end_conditional()
+        if not self.depth:
+            return self.fragment
+        entry = self._open.pop()
+        entry.block.closed = True
+        if isinstance(entry.owner, If):
+            self._if = entry.owner
+        elif isinstance(entry.owner, Loop):
+            self.just_closed.append(entry.owner)
+        return True
+
+    def add_branch(self, condition: Value | None) -> bool:
+        """Add an arm to the conditional that closed last; False if there is none."""
+        owner = self._if
+        if owner is None:
+            if not self.fragment:
+                return False
+            owner = If([])
+            self.add(owner)
+        self._if = None
+        branch = Branch(condition, Block())
+        owner.branches.append(branch)
+        self.push(branch.body, owner)
+        return True
+
+    def end_conditional(self) -> None:
+        """No further arm follows the conditional that closed last."""
+        if self._if is not None:
+            self._if.closed = True
+            self._if = None
