@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from timely_interfaces.msg import ErrorCode
 
+from timely.core.execution import waiting_time_s
 from timely.core.utility import TimeUtility
 from timely_bridge.error_codes import TaskEnded, ros_code_owner
 
@@ -63,8 +64,8 @@ class Timeline:
 
     arrival_s: float = math.nan
     first_start_s: float = math.nan
-    last_end_s: float = math.nan
-    executed_s: float = 0.0
+    spans: list[tuple[float, float]] = field(default_factory=list)
+    """Start and end of each execution."""
     plan: list[str] = field(default_factory=list)
     executed: list[str] = field(default_factory=list)
     """Texts of the segments that were executed to their end."""
@@ -76,8 +77,7 @@ class Timeline:
 
     def end(self, end_s: float, elapsed_s: float) -> None:
         """A segment ended after ``elapsed_s``."""
-        self.executed_s += elapsed_s
-        self.last_end_s = end_s
+        self.spans.append((end_s - elapsed_s, end_s))
         self.start(end_s - elapsed_s)
 
     def result(self, utility: TimeUtility, ended: TaskEnded | None, began: bool) -> TaskEnd:
@@ -89,7 +89,7 @@ class Timeline:
             ended.message if ended else "",
             "".join(self.plan),
             response_s,
-            (self.last_end_s - self.arrival_s) - self.executed_s,
+            waiting_time_s(self.arrival_s, self.spans),
             utility.value(response_s) if math.isfinite(response_s) else math.nan,
             began,
         )
