@@ -6,6 +6,7 @@ load the computer, and further tasks wait for each robot. The robots' logs decid
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -157,10 +158,9 @@ class _Rounds:
                 self._world.kill(f"emulator of {name}")
                 self._world.start_robot(name)
                 self._world.start_driver(name)
-        begin_s = time.monotonic()
         self._until(
             lambda: (
-                self._observer.served_since(begin_s)
+                self._observer.served_since(-math.inf)
                 and self._all(RobotState.READY)
                 and all(self._observer.reachable(name) for name in self._names)
             ),
