@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -24,7 +25,45 @@ class FakeBench:
     def run(self, server: str, seed: int) -> Mapping[str, float]:
         self.turns.append(server)
         speed = SPEED[server] * (3.0 if seed == 1 else 1.0)
+        self.closed = False
         return {field: speed if "throughput" in field else 1000.0 / speed for field in MEASURES.values()}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeProcess:
+    """A server that starts at once."""
+
+    events: ClassVar[list[str]] = []
+
+    def __init__(self, name: str, *arguments: object, **more: object) -> None:
+        self.name = name
+
+    def start(self) -> None:
+        self.events.append(f"start {self.name}")
+
+    def wait_until(self, healthy: object, seconds: float) -> None: ...
+
+    def stop(self) -> None:
+        self.events.append(f"stop {self.name}")
+
+
+@pytest.mark.parametrize(("keep", "starts"), [(True, 3), (False, 6)])
+def test_kept_servers_are_started_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keep: bool, starts: int
+) -> None:
+    monkeypatch.setattr(plain, "ChildProcess", FakeProcess)
+    monkeypatch.setattr(FakeProcess, "events", [])
+    bench = VllmBench(tmp_path, "/model", (), "timely", 48, keep)
+    monkeypatch.setattr(
+        bench, "_load", lambda *a: dict.fromkeys(MEASURES.values(), 1.0) | {"output_throughput": 1.0}
+    )
+    compare(bench, 2, lambda line: None)
+    bench.close()
+    events = FakeProcess.events
+    assert sum(event.startswith("start") for event in events) == starts
+    assert sum(event.startswith("stop") for event in events) == starts
 
 
 def test_ratios_are_of_medians_over_stock_and_servers_take_turns() -> None:

@@ -22,6 +22,7 @@ SERVERS = ("stock", "plugged", "served")
 
 INPUT_TOKENS, OUTPUT_TOKENS = 64, 48
 PROMPTS, CONCURRENCY = 96, 24
+QUICK_PROMPTS = 48
 START_S, CLIENT_S = 600.0, 900.0
 MEASURES = {
     "throughput_ratio": "output_throughput",
@@ -39,6 +40,10 @@ class Bench(Protocol):
 
     def run(self, server: str, seed: int) -> Mapping[str, float]:
         """The fields of ``MEASURES``, measured by the client."""
+        ...
+
+    def close(self) -> None:
+        """End what still runs."""
         ...
 
 
@@ -77,24 +82,49 @@ class VllmBench:
         model: folder of the model.
         arguments: of vLLM, the same for all servers.
         discipline: of the servers with our scheduler.
+        prompts: requests of a run.
+        keep: start each server once and leave it idle between its runs. All must fit into memory together.
     """
 
-    def __init__(self, folder: Path, model: str, arguments: Sequence[str], discipline: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        model: str,
+        arguments: Sequence[str],
+        discipline: str,
+        prompts: int = PROMPTS,
+        keep: bool = False,
+    ) -> None:
         self._folder = folder
         self._model = model
         self._arguments = tuple(arguments)
         self._discipline = discipline
+        self._prompts = prompts
+        self._keep = keep
+        self._running: dict[str, tuple[ChildProcess, int]] = {}
 
     def run(self, server: str, seed: int) -> Mapping[str, float]:
+        try:
+            if server not in self._running:
+                self._start(server, seed)
+            return self._load(server, self._running[server][1], seed)
+        finally:
+            if not self._keep:
+                self.close()
+
+    def _start(self, server: str, seed: int) -> None:
         port = _free_port()
         environment = {"TIMELY_DISCIPLINE": self._discipline, "VLLM_LOGGING_LEVEL": "WARNING"}
         log = self._folder / f"{server}-{seed}.log"
         process = ChildProcess(f"server {server}", self._command(server, port), environment, log=log)
-        try:
-            process.start()
-            process.wait_until(lambda: _is_healthy(port), START_S)
-            return self._load(server, port, seed)
-        finally:
+        self._running[server] = process, port
+        process.start()
+        process.wait_until(lambda: _is_healthy(port), START_S)
+
+    def close(self) -> None:
+        """End the servers that run."""
+        while self._running:
+            _, (process, _) = self._running.popitem()
             process.stop()
 
     def _command(self, server: str, port: int) -> list[str]:
@@ -116,7 +146,7 @@ class VllmBench:
             _script("vllm"), "bench", "serve", "--backend", "openai",
             "--base-url", url, "--model", self._model, "--served-model-name", served_name,
             "--dataset-name", "random", "--random-input-len", str(INPUT_TOKENS),
-            "--random-output-len", str(OUTPUT_TOKENS), "--num-prompts", str(PROMPTS),
+            "--random-output-len", str(OUTPUT_TOKENS), "--num-prompts", str(self._prompts),
             "--max-concurrency", str(CONCURRENCY), "--ignore-eos", "--disable-tqdm", "--seed", str(seed),
             "--percentile-metrics", "ttft,itl", "--metric-percentiles", "50,99",
             "--save-result", "--result-dir", str(self._folder), "--result-filename", target.name,
@@ -128,8 +158,10 @@ class VllmBench:
         finally:
             client.close()
         result: dict[str, float] = json.loads(target.read_text(encoding="utf-8"))
-        if result.get("completed") != PROMPTS:
-            raise EngineFailed(f"{result.get('completed')} of {PROMPTS} requests completed", where=server)
+        if result.get("completed") != self._prompts:
+            raise EngineFailed(
+                f"{result.get('completed')} of {self._prompts} requests completed", where=server
+            )
         return result
 
 

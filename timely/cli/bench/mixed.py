@@ -13,6 +13,7 @@ from timely.cli.output import JsonFile, write_json
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 START_S = 600.0
+QUICK_S = 20.0
 
 
 def command(
@@ -20,6 +21,9 @@ def command(
     robots: Annotated[int, typer.Option(min=1, help="Robots; every third has urgent tasks.")] = 8,
     chats: Annotated[int, typer.Option(min=1, help="Chats at once.")] = 24,
     seconds: Annotated[float, typer.Option(min=5, help="Duration of each of the three loads.")] = 60.0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"Loads of {QUICK_S:.0f} s, whatever --seconds says.")
+    ] = False,
     discipline: Annotated[str, typer.Option(help="Queue discipline.")] = "timely",
     model: Annotated[
         str | None, typer.Option(metavar="DIR|NAME", help="Model to serve; the packaged one by default.")
@@ -38,7 +42,9 @@ def command(
     engine = make_engine("vllm", model=model, discipline=discipline, arguments=tuple(context.args))
     with ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server:
         load = HttpLoad(server.url)
-        result = asyncio.run(compare(load, robots=robots, chats=chats, seconds=seconds, say=log_progress))
+        result = asyncio.run(
+            compare(load, robots=robots, chats=chats, seconds=QUICK_S if quick else seconds, say=log_progress)
+        )
     write_json(json_file, result)
     make_console(json_file).print(
         f"urgent response {result['urgent_response_ratio']:.2f} times that without chat; "

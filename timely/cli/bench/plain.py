@@ -30,6 +30,9 @@ def command(
     compiled: Annotated[
         bool, typer.Option("--compiled", help="Compile the model; takes minutes on CPUs.")
     ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Half the requests; each server is started once and stays.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder of logs and results.")] = Path("out/plain"),
     json_file: JsonFile = None,
 ) -> None:
@@ -38,7 +41,7 @@ def command(
     The servers are `vllm serve`, the same with our scheduler, and `timely serve`. Other arguments go to all of them.
     """
     require_package("vllm")
-    from timely.bench.plain import MEASURES, SERVERS, VllmBench, compare
+    from timely.bench.plain import MEASURES, PROMPTS, QUICK_PROMPTS, SERVERS, VllmBench, compare
     from timely.disciplines import registry
     from timely.engines.vllm.model import NO_PLANNER, resolve_model
 
@@ -47,8 +50,12 @@ def command(
     folder = str(resolve_model(model, planner=NO_PLANNER, progress=log_progress))
     # `timely serve` is eager on CPUs unless told otherwise, so each server gets the choice.
     eager = "--no-enforce-eager" if compiled else "--enforce-eager"
-    bench = VllmBench(out, folder, (*ARGUMENTS, eager, *context.args), discipline)
-    result = compare(bench, repetitions, log_progress)
+    prompts = QUICK_PROMPTS if quick else PROMPTS
+    bench = VllmBench(out, folder, (*ARGUMENTS, eager, *context.args), discipline, prompts, quick)
+    try:
+        result = compare(bench, repetitions, log_progress)
+    finally:
+        bench.close()
     write_json(json_file, {"compiled": compiled, "discipline": discipline, **result})
     rows = [(name, *(f"{result[name][server]:.3f}" for server in SERVERS[1:])) for name in MEASURES]
     show_table(make_console(json_file), ("over stock vLLM", *SERVERS[1:]), rows)

@@ -139,7 +139,8 @@ class Step:
         # Candidates in a row that decode, ordinary ones or not, are judged together.
         decoding = (table.prefill_left[rows] == 0) & table.resident[rows]
         kinds = np.where(decoding, 1 + numbers.ordinary[order], 0)
-        bounds = np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()
+        changes = (kinds[1:] != kinds[:-1]).nonzero()[0] + 1
+        bounds = [0, *changes.tolist(), len(kinds)]
         for begin, end in pairwise(bounds):
             judged = 0
             if self._rules.PROTECT and kinds[begin] and end - begin >= MIN_GROUP and not self._builder.full:
