@@ -176,3 +176,19 @@ def test_serve_prints_one_line_a_fact_and_ctrl_c_ends_it_in_one(tmp_path: Path) 
     assert serving.startswith("timely: serving on http://127.0.0.1:")
     assert stopped == "timely: stopped"
     check_log(Path(loading.rpartition(" ")[2]))
+
+
+@pytest.mark.process
+@pytest.mark.skipif(find_spec("rclpy") is None, reason="needs ROS 2")
+def test_ctrl_c_ends_the_demo_in_one_line(tmp_path: Path) -> None:
+    output = tmp_path / "output.txt"
+    process = start_command(output, "demo", "--engine", "scripted", "--out", str(tmp_path / "demo"))
+    try:
+        code = start_and_interrupt(process, output, "server on")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    lines = output.read_text().splitlines()
+    assert (code, lines[-1]) == (130, "timely: interrupted"), lines
+    assert "Traceback" not in output.read_text()
