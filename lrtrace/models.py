@@ -49,7 +49,7 @@ def mean_of_quantiles(quantiles: Sequence[float]) -> float:
     return float((sum(quantiles) - 0.5 * (quantiles[0] + quantiles[-1])) / (len(quantiles) - 1))
 
 
-def linear_model_argument(value: object, how: Literal["value", "words", "chars"], name: str) -> float:
+def _linear_model_argument(value: object, how: Literal["value", "words", "chars"], name: str) -> float:
     """The number that a linear model multiplies: the argument, or the words or characters of its text.
 
     Raises:
@@ -151,7 +151,7 @@ class LinearModel(_Model):
         """
         if self.argument not in args:
             raise BadInput(f"argument {self.argument!r} is missing")
-        return self.intercept_s + self.per_unit_s * linear_model_argument(
+        return self.intercept_s + self.per_unit_s * _linear_model_argument(
             args[self.argument], self.measure, self.argument
         )
 

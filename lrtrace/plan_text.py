@@ -31,7 +31,7 @@ class Call:
     args: tuple[float | str, ...]
 
 
-def parse_calls(text: str) -> list[Call]:
+def parse_trace_calls(text: str) -> list[Call]:
     """Every complete call in ``text``, in order. Linear in the length."""
     calls: list[Call] = []
     position = 0
@@ -64,7 +64,7 @@ def _value(plain: str) -> float | str:
         return plain
 
 
-def plan_execution_s(
+def robot_profile_execution_s(
     text: str, profile: RobotProfile, how: How = "estimate", rng: np.random.Generator | None = None
 ) -> float:
     """Execution time of all calls in ``text`` in sequence, seconds. ``sample`` draws from ``rng``.
@@ -74,7 +74,7 @@ def plan_execution_s(
         ValueError: ``sample`` without ``rng``.
     """
     total = 0.0
-    for call in parse_calls(text):
+    for call in parse_trace_calls(text):
         total += skill_call_s(profile, call.skill, call.args, how, rng)
     return total
 
@@ -96,7 +96,7 @@ def skill_call_s(
     return profile.minimum_s(skill, args) if how == "minimum" else profile.estimate_s(skill, args)
 
 
-def count_tokens(text: str) -> int:
+def count_trace_tokens(text: str) -> int:
     """Estimated number of tokens of ``text`` with a byte-pair tokenizer like Llama 3's; at least 1.
 
     A word of up to eight letters, three digits, or a cluster of punctuation count as one token. Over the benchmark

@@ -17,7 +17,7 @@ from pydantic import (
 
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.robot_profile import NAME, RobotProfile
-from lrtrace.yaml_file import YamlFile, read_yaml
+from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
 
 PATH_VARIABLE = "LRTRACE_PROFILES_PATH"
 MAX_EXTENDS = 8
@@ -38,7 +38,7 @@ def profile_names() -> list[str]:
     return sorted({file.stem for folder in profile_folders() for file in folder.glob("*.yaml")})
 
 
-def find_profile(name: str) -> RobotProfile:
+def find_robot_profile(name: str) -> RobotProfile:
     """The profile of that name. A path is refused, so names from a network are safe.
 
     Raises:
@@ -56,7 +56,7 @@ def load_profile(name_or_path: str | Path) -> RobotProfile:
     text = os.fspath(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or os.sep in text or text.endswith((".yaml", ".yml")):
         return _load(Path(text))
-    return find_profile(text)
+    return find_robot_profile(text)
 
 
 def _locate(name: str) -> Path:
@@ -73,7 +73,7 @@ def _load(path: Path) -> RobotProfile:
     try:
         profile = RobotProfile.model_validate(raw)
     except ValidationError as error:
-        raise first_profile_error(error, files) from error
+        raise _first_profile_error(error, files) from error
     if profile.name != path.stem:
         raise BadInput(
             f"name is {profile.name!r} but the file is called {path.name}", where=_where(files, ("name",))
@@ -86,7 +86,7 @@ def _chain(path: Path) -> tuple[dict[str, Any], list[YamlFile]]:
     layers: list[YamlFile] = []
     following: Path | None = path
     while following is not None:
-        layer = read_yaml(following)
+        layer = read_lrtrace_yaml(following)
         layers.append(layer)
         parent = layer.value.get("extends")
         following = None
@@ -123,7 +123,7 @@ def _where(files: Iterable[YamlFile], loc: Sequence[str | int]) -> str:
     return f"{listed[0].path}:1"
 
 
-def first_profile_error(error: ValidationError, files: Sequence[YamlFile]) -> BadInput:
+def _first_profile_error(error: ValidationError, files: Sequence[YamlFile]) -> BadInput:
     """The first validation error as one line: file, line, field, reason."""
     problem = error.errors(include_url=False)[0]
     # The tag of a union ('linear') appears in pydantic's location but is no key of the file.

@@ -110,7 +110,7 @@ class Stats:
 BUSY_POINTS = 20_000
 
 
-def measure_trace(header: Header, jobs: Iterable[Job]) -> Stats:
+def measure_trace_stats(header: Header, jobs: Iterable[Job]) -> Stats:
     """Measure jobs in the order of arrival. Memory grows by some hundred bytes per job."""
     stats = Stats(header)
     ends: list[float] = []
@@ -173,10 +173,10 @@ def trace_stats(path: str | Path) -> Stats:
         BadInput: the trace is broken; the message names file, line and field.
     """
     trace = Trace(path)
-    return measure_trace(trace.header, trace)
+    return measure_trace_stats(trace.header, trace)
 
 
-def plot_stats(stats: Stats, path: str | Path) -> None:
+def plot_trace_stats(stats: Stats, path: str | Path) -> None:
     """Draw arrivals, tokens, execution times and parallelism as one picture.
 
     Raises:

@@ -45,7 +45,7 @@ class YamlFile:
         return None
 
 
-def read_yaml(path: Path) -> YamlFile:
+def read_lrtrace_yaml(path: Path) -> YamlFile:
     """Parse a YAML file (safe tags only, no duplicate keys).
 
     Raises:

@@ -31,7 +31,7 @@ def read_graph(fleet_file: Path) -> dict[tuple[str, str], Rules]:
     """(namespace, node) -> its topics, services and actions, of the bridge, the drivers and the recorder."""
     import rclpy
     from rclpy.action import graph as actions
-    from timely_bridge.fleet import load_fleet
+    from timely_bridge.fleet import load_bridge_fleet
     from timely_bridge.node import BridgeNode
     from timely_bridge.recorder import TOPICS
     from timely_bridge.testing import FakeServer
@@ -39,7 +39,7 @@ def read_graph(fleet_file: Path) -> dict[tuple[str, str], Rules]:
     from timely_robots.ros.spinner import Spinner, isolated_context
     from timely_robots.sim.robot import SimRobot
 
-    fleet = load_fleet(fleet_file)
+    fleet = load_bridge_fleet(fleet_file)
     context = isolated_context(DOMAIN)
     # Every kind of driver has the same node around it, so simulated robots stand for all.
     settings = {"profile": "sim-drone"}

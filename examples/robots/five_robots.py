@@ -111,7 +111,7 @@ class Sent:
 def atoms_of(sent: Sent) -> list[Atom]:
     """All that a robot may be told for the segments that it began, in order; loops written out."""
     from timely.plans.language.parser import SegmentParser
-    from timely.plans.language.syntax import Block, Call, If, Loop, calls_of
+    from timely.plans.language.syntax import Block, Call, If, Loop, plan_node_calls
     from timely.plans.skill_library import load_skill_set
 
     began = [sent.texts[index] for index in sorted(sent.texts) if index in sent.started_s]
@@ -146,7 +146,7 @@ def atoms_of(sent: Sent) -> list[Atom]:
                 walk(branch.condition, False)
                 walk(branch.body, False)
         else:
-            for call in calls_of(node):
+            for call in plan_node_calls(node):
                 call_atoms(call, certain)
 
     walk(parser.program.body, True)  # which a cut may have left open

@@ -9,13 +9,13 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from lrtrace.cli.output import JsonFile, Output, check_choice, write_result
+from lrtrace.cli.output import JsonFile, Output, check_lrtrace_option, print_lrtrace_result
 from lrtrace.compose.composition import Options, compose
-from lrtrace.compose.events import parse_events, parse_ids
+from lrtrace.compose.events import parse_workload_events, parse_workload_trace_ids
 from lrtrace.compose.stories import UNITS, Unit
 from lrtrace.compose.workload import WORKLOADS, find_workload
 from lrtrace.errors import BadInput
-from lrtrace.plan_text import How, count_tokens
+from lrtrace.plan_text import How, count_trace_tokens
 from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import RobotProfile
 from lrtrace.trace import write_trace
@@ -61,23 +61,25 @@ def compose_command(
         "max_tpe": max_tpe,
         "agents": agents,
         "duration_s": duration,
-        "trace_ids": None if trace_ids is None else parse_ids(trace_ids),
+        "trace_ids": None if trace_ids is None else parse_workload_trace_ids(trace_ids),
         "prompt_tokens": prompt_tokens,
         "shared_prefix_tokens": _shared_prefix_tokens(workload, prompt_tokens, shared_prefix),
     }
     options = Options(
         profiles=_robots(robot or []),
-        how=cast(How, check_choice("execution", execution, ("sample", "mean", "minimum", "estimate"))),
-        when_busy=cast(Any, check_choice("policy", when_busy, ("wait", "drop"))),
-        unit=cast(Unit, check_choice("unit", unit, UNITS)),
+        how=cast(
+            How, check_lrtrace_option("execution", execution, ("sample", "mean", "minimum", "estimate"))
+        ),
+        when_busy=cast(Any, check_lrtrace_option("policy", when_busy, ("wait", "drop"))),
+        unit=cast(Unit, check_lrtrace_option("unit", unit, UNITS)),
         network_s=network,
-        count=count_tokens if tokenizer is None else _token_counter(tokenizer),
+        count=count_trace_tokens if tokenizer is None else _token_counter(tokenizer),
     )
     composition = compose(
         workload,
         seed,
         arrivals=None if arrivals is None else _read_arrivals_s(arrivals),
-        events=None if events is None else parse_events(events),
+        events=None if events is None else parse_workload_events(events),
         options=options,
         **{name: value for name, value in changes.items() if value is not None},
     )
@@ -88,7 +90,9 @@ def compose_command(
         lines.append(f"{tally['waited']} tasks waited for an idle robot, up to {tally['waited_s']:.1f} s")
     if tally["dropped"]:
         lines.append(f"{tally['dropped']} tasks left out: no robot was idle")
-    write_result(json_file, {"trace": str(output), "workload": workload, "seed": seed, **tally}, lines)
+    print_lrtrace_result(
+        json_file, {"trace": str(output), "workload": workload, "seed": seed, **tally}, lines
+    )
 
 
 def _shared_prefix_tokens(workload: str, prompt: int | None, shared: int | None) -> int | None:
@@ -105,7 +109,7 @@ def _robots(options: Sequence[str]) -> dict[str, RobotProfile]:
         kind, equals, name = text.partition("=")
         if not equals:
             raise BadInput(f"write SKILLSET=PROFILE, got {text!r}", where="--robot")
-        profiles[check_choice("skill set", kind, ("drone", "arm", "chat"))] = load_profile(name)
+        profiles[check_lrtrace_option("skill set", kind, ("drone", "arm", "chat"))] = load_profile(name)
     return profiles
 
 

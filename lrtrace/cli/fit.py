@@ -9,12 +9,12 @@ from typing import Annotated, cast
 
 import typer
 
-from lrtrace.cli.output import JsonFile, Output, Plot, check_choice, write_result
+from lrtrace.cli.output import JsonFile, Output, Plot, check_lrtrace_option, print_lrtrace_result
 from lrtrace.errors import BadInput
 from lrtrace.fit.execution_time import KINDS, METHODS, MIN_SAMPLES, Fit, Kind, Method, check_fit, fit_samples
-from lrtrace.fit.fitted_profile import plot_residuals, profile_of, write_profile
+from lrtrace.fit.fitted_profile import plot_residuals, robot_profile_from_fit, write_profile
 from lrtrace.profiles import load_profile
-from lrtrace.record.samples import Sample, read_samples
+from lrtrace.record.samples import Sample, read_recorded_samples
 from lrtrace.robot_profile import NAME
 
 
@@ -52,20 +52,20 @@ def fit_command(
     if output.suffix != ".yaml" or not NAME.fullmatch(output.stem):
         raise BadInput("name the profile like my-drone.yaml", where=str(output))
     base_profile = None if base is None else load_profile(base)
-    runs = [sample for file in files for sample in read_samples(file)]
+    runs = [sample for file in files for sample in read_recorded_samples(file)]
     fit = fit_samples(
         _not_empty(runs, files),
         base=base_profile,
-        method=cast(Method, check_choice("method", method, METHODS)),
+        method=cast(Method, check_lrtrace_option("method", method, METHODS)),
         level=level,
         kinds=_kinds(model or []),
         variable=variable or (),
         min_samples=min_samples,
     )
     date = datetime.now(UTC).date().isoformat()
-    others = (sample for file in check or () for sample in read_samples(file))
+    others = (sample for file in check or () for sample in read_recorded_samples(file))
     checked = check_fit(fit, others, base_profile) if check else {}
-    raw = profile_of(
+    raw = robot_profile_from_fit(
         fit, output.stem, date=date, on=on, base=base_profile, network_s=network, checked=checked
     )
     write_profile(output, raw)
@@ -74,7 +74,7 @@ def fit_command(
     report = {skill: fitted.summary() for skill, fitted in fit.skills.items()}
     for skill, error in checked.items():
         report[skill]["checked_error"] = round(error, 6)
-    write_result(
+    print_lrtrace_result(
         json_file,
         {"profile": str(output), "robot": fit.robot, "samples": fit.samples, "skills": report},
         [
@@ -96,7 +96,7 @@ def _kinds(options: Sequence[str]) -> dict[str, Kind]:
         skill, equals, kind = text.partition("=")
         if not equals:
             raise BadInput(f"write SKILL=MODEL, got {text!r}", where="--model")
-        kinds[skill] = cast(Kind, check_choice("model", kind, KINDS))
+        kinds[skill] = cast(Kind, check_lrtrace_option("model", kind, KINDS))
     return kinds
 
 

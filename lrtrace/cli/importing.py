@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lrtrace.cli.output import JsonFile, Output, write_result
+from lrtrace.cli.output import JsonFile, Output, print_lrtrace_result
 from lrtrace.errors import BadInput
 from lrtrace.importers.public_traces import SOURCES, Import
 from lrtrace.job import Tuf
@@ -33,7 +33,7 @@ def import_command(
     lines = [f"{output}: {source_trace.tally.jobs} jobs"]
     if source_trace.tally.skipped:
         lines.append(f"{source_trace.tally.skipped} rows without prompt or answer were left out")
-    write_result(json_file, {"trace": str(output), **asdict(source_trace.tally)}, lines)
+    print_lrtrace_result(json_file, {"trace": str(output), **asdict(source_trace.tally)}, lines)
 
 
 def _tuf(text: str) -> Tuf:

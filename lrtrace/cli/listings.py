@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from lrtrace.cli.output import JsonFile, write_result
+from lrtrace.cli.output import JsonFile, print_lrtrace_result
 from lrtrace.compose.tasks import TASKS
 from lrtrace.profiles import load_profile, profile_names
 from lrtrace.robot_profile import RobotProfile
 
 
-def tasks_command(json_file: JsonFile = None) -> None:
+def lrtrace_tasks_command(json_file: JsonFile = None) -> None:
     """List the benchmark tasks and their plans."""
     values, lines = [], []
     for task in TASKS.values():
@@ -32,7 +32,7 @@ def tasks_command(json_file: JsonFile = None) -> None:
         )
         lines.append(f"{task.trace_id:>3}  {task.title} ({task.kind})")
         lines += [f"       {' '.join(segments)}" for segments in plans]
-    write_result(json_file, {"tasks": values}, lines)
+    print_lrtrace_result(json_file, {"tasks": values}, lines)
 
 
 def profiles_command(
@@ -47,7 +47,9 @@ def profiles_command(
     for profile in profiles:
         lines.append(f"{profile.name}: {profile.robot}")
         lines += _profile_lines(profile) if names else []
-    write_result(json_file, {"profiles": [profile.model_dump(mode="json") for profile in profiles]}, lines)
+    print_lrtrace_result(
+        json_file, {"profiles": [profile.model_dump(mode="json") for profile in profiles]}, lines
+    )
 
 
 def _profile_lines(profile: RobotProfile) -> list[str]:

@@ -27,10 +27,10 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Exits 0 on success, 2 on bad input, 130 on Ctrl-C."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(run_lrtrace_command(sys.argv[1:] if arguments is None else arguments))
 
 
-def run(arguments: Sequence[str]) -> int:
+def run_lrtrace_command(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. Bad input is one line on stderr."""
     try:
         result = app(list(arguments) or ["--help"], prog_name="lrtrace", standalone_mode=False)
@@ -87,5 +87,5 @@ app.command("sort")(traces.sort_command)
 app.command("import")(importing.import_command)
 app.command("record")(record.record_command)
 app.command("fit")(fit.fit_command)
-app.command("tasks")(listings.tasks_command)
+app.command("tasks")(listings.lrtrace_tasks_command)
 app.command("profiles")(listings.profiles_command)

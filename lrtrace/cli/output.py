@@ -22,7 +22,7 @@ Plot = Annotated[
 ]
 
 
-def write_result(json_file: Path | None, values: dict[str, Any], lines: Sequence[str]) -> None:
+def print_lrtrace_result(json_file: Path | None, values: dict[str, Any], lines: Sequence[str]) -> None:
     """Print the lines, and write the values to ``json_file``. With "-" print only the values."""
     if json_file is not None:
         text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
@@ -35,7 +35,7 @@ def write_result(json_file: Path | None, values: dict[str, Any], lines: Sequence
         typer.echo(line)
 
 
-def check_choice(kind: str, value: str, choices: Sequence[str]) -> str:
+def check_lrtrace_option(kind: str, value: str, choices: Sequence[str]) -> str:
     """Return ``value`` if it is one of ``choices``. Raises UnknownName."""
     if value not in choices:
         raise UnknownName(kind, value, choices)

@@ -10,15 +10,15 @@ from typing import Annotated
 
 import typer
 
-from lrtrace.cli.output import JsonFile, Output, check_choice, write_result
+from lrtrace.cli.output import JsonFile, Output, check_lrtrace_option, print_lrtrace_result
 from lrtrace.errors import BadInput
 from lrtrace.importers.event_log import read_event_log
 from lrtrace.importers.mcap_file import read_mcap
-from lrtrace.importers.recorded_tasks import Conversion, RecordedTask, to_samples, to_trace
-from lrtrace.profiles import find_profile, load_profile, profile_names
+from lrtrace.importers.recorded_tasks import Conversion, RecordedTask, import_skill_samples, to_trace
+from lrtrace.profiles import find_robot_profile, load_profile, profile_names
 from lrtrace.record.grid import Grid, read_grid
-from lrtrace.record.recorder import Recording, Robot, open_robot, record_grid
-from lrtrace.record.samples import write_samples
+from lrtrace.record.recorder import Recording, Robot, open_robot_to_record, record_grid
+from lrtrace.record.samples import write_recorded_samples
 from lrtrace.robot_profile import RobotProfile
 from lrtrace.trace import write_trace
 
@@ -69,12 +69,14 @@ def record_command(
     if grid is not None:
         if files or fleet is None:
             raise BadInput("give --fleet with it, and no files", where="--grid")
-        _drive(read_grid(grid), open_robot(fleet, robot, speed), output, seed, repetitions, json_file)
+        _drive(
+            read_grid(grid), open_robot_to_record(fleet, robot, speed), output, seed, repetitions, json_file
+        )
         return
     if not files:
         raise BadInput("give event logs or recordings, or --grid and --fleet", where="record")
     kind = what or _kind_of(output)
-    check_choice("output", kind, ("trace", "samples"))
+    check_lrtrace_option("output", kind, ("trace", "samples"))
     tasks: list[RecordedTask] = []
     for parts in _recordings(files):
         recording = read_mcap(*parts) if parts[0].suffix == ".mcap" else read_event_log(parts[0])
@@ -100,12 +102,14 @@ def record_command(
         )
         write_trace(output, header, jobs)
     else:
-        write_samples(output, to_samples(tasks, _profiles(tasks, profile or []), conversion))
+        write_recorded_samples(
+            output, import_skill_samples(tasks, _profiles(tasks, profile or []), conversion)
+        )
     lines = [
         f"{output}: {conversion.converted} {'jobs' if kind == 'trace' else 'samples'} from {len(tasks)} tasks"
     ]
     lines += [f"left out: {count} x {why}" for why, count in sorted(conversion.left_out.items())]
-    write_result(json_file, {kind: str(output), "tasks": len(tasks), **conversion.summary()}, lines)
+    print_lrtrace_result(json_file, {kind: str(output), "tasks": len(tasks), **conversion.summary()}, lines)
 
 
 def _recordings(files: Sequence[Path]) -> list[list[Path]]:
@@ -139,7 +143,7 @@ def _drive(
     lines += [f"failed: {count} x {why}" for why, count in sorted(recording.failed.items())]
     if recording.stopped:
         lines.append(f"stopped early: {recording.stopped}; the same command goes on from here")
-    write_result(json_file, {"samples": str(output), **asdict(recording)}, lines)
+    print_lrtrace_result(json_file, {"samples": str(output), **asdict(recording)}, lines)
     if recording.stopped:
         raise typer.Exit(STOPPED)
 
@@ -166,5 +170,5 @@ def _profiles(tasks: Sequence[RecordedTask], options: Sequence[str]) -> dict[str
         if other is not None:
             named[robot] = other
         elif robot in profile_names():
-            named[robot] = find_profile(robot)
+            named[robot] = find_robot_profile(robot)
     return named

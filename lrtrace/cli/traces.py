@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lrtrace.cli.output import JsonFile, Output, Plot, write_result
-from lrtrace.stats import COLUMNS, plot_stats, trace_stats
+from lrtrace.cli.output import JsonFile, Output, Plot, print_lrtrace_result
+from lrtrace.stats import COLUMNS, plot_trace_stats, trace_stats
 from lrtrace.trace import Trace, write_trace
 
 
@@ -18,7 +18,7 @@ def stats_command(
     """Summarise a trace: arrivals, tokens, execution times, how many robots are busy at once."""
     stats = trace_stats(trace)
     if plot is not None:
-        plot_stats(stats, plot)
+        plot_trace_stats(stats, plot)
     values = stats.summary()
     lines = [
         f"{values['name'] or trace}: {values['jobs']} jobs in {values['duration_s']:.1f} s, {values['agents']} agents",
@@ -31,7 +31,7 @@ def stats_command(
         if (column := values[name]) is not None:
             cells = "".join(f"{value:>10.4g}" for value in column.values())
             lines.append(f"{words:28}{cells}")
-    write_result(json_file, values, lines)
+    print_lrtrace_result(json_file, values, lines)
 
 
 def sort_command(
@@ -40,4 +40,4 @@ def sort_command(
     """Order the jobs of a trace by arrival."""
     source = Trace(trace)
     jobs = write_trace(output, source.header, source.jobs_by_arrival())
-    write_result(json_file, {"trace": str(output), "jobs": jobs}, [f"{output}: {jobs} jobs"])
+    print_lrtrace_result(json_file, {"trace": str(output), "jobs": jobs}, [f"{output}: {jobs} jobs"])

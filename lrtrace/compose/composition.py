@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from lrtrace.compose.events import Event, check_arrivals, check_events
-from lrtrace.compose.stories import UNITS, Unit, story, story_plan
-from lrtrace.compose.tasks import TASKS, find_task
+from lrtrace.compose.events import Event, check_arrivals, check_workload_events
+from lrtrace.compose.stories import UNITS, Unit, compose_story, compose_story_segments
+from lrtrace.compose.tasks import TASKS, find_workload_task
 from lrtrace.compose.workload import CHAT, Workload, find_workload
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.job import NORMAL, RESPONSE_S, Header, Job
-from lrtrace.plan_text import How, count_tokens
-from lrtrace.profiles import find_profile
+from lrtrace.plan_text import How, count_trace_tokens
+from lrtrace.profiles import find_robot_profile
 from lrtrace.random_draws import RandomDraws
 from lrtrace.robot_profile import RobotProfile
 
@@ -61,7 +61,7 @@ class Options:
     when_busy: WhenBusy = "wait"
     unit: Unit = "sentence"
     network_s: float | None = None
-    count: Callable[[str], int] = count_tokens
+    count: Callable[[str], int] = count_trace_tokens
 
 
 class Composition:
@@ -92,7 +92,7 @@ class Composition:
         self.workload = workload
         self.tally = Tally()
         self._arrivals = check_arrivals(arrivals)
-        self._events = check_events(events)
+        self._events = check_workload_events(events)
         if (
             self._arrivals is not None
             and self._events is not None
@@ -117,7 +117,7 @@ class Composition:
     def _profile(self, kind: str) -> RobotProfile:
         if kind in self.options.profiles:
             return self.options.profiles[kind]
-        return find_profile(_DEFAULT_PROFILES[kind])
+        return find_robot_profile(_DEFAULT_PROFILES[kind])
 
     def _description(self) -> dict[str, Any]:
         """The values that reproduce this composition."""
@@ -162,11 +162,11 @@ class Composition:
         if arrival_s > pending.time_s:
             extra["waited_s"] = round(arrival_s - pending.time_s, 6)
         if pending.trace_id == CHAT:
-            task, paragraphs = story(draw)
+            task, paragraphs = compose_story(draw)
             scene, tuf, urgency = "", NORMAL, 4
-            plan = story_plan(paragraphs, options.unit, profile, options.count)
+            plan = compose_story_segments(paragraphs, options.unit, profile, options.count)
         else:
-            benchmark = find_task(pending.trace_id)
+            benchmark = find_workload_task(pending.trace_id)
             variant = draw.below(len(benchmark.variants))
             extra["variant"] = variant
             task, scene, tuf = benchmark.task, benchmark.variants[variant].scene, benchmark.tuf

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from lrtrace.compose.tasks import find_task
+from lrtrace.compose.tasks import find_workload_task
 from lrtrace.compose.workload import CHAT
 from lrtrace.errors import BadInput
 
@@ -28,7 +28,7 @@ def check_arrivals(arrivals: Sequence[float] | None) -> list[float] | None:
     return times
 
 
-def check_events(events: Sequence[Event] | None) -> list[tuple[int, ...]] | None:
+def check_workload_events(events: Sequence[Event] | None) -> list[tuple[int, ...]] | None:
     """Events as a list. Raises BadInput for an empty event, UnknownName for an unknown task."""
     if events is None:
         return None
@@ -40,7 +40,7 @@ def check_events(events: Sequence[Event] | None) -> list[tuple[int, ...]] | None
             raise BadInput("an event needs at least one task")
         for trace_id in event:
             if trace_id != CHAT:
-                find_task(trace_id)
+                find_workload_task(trace_id)
     return checked
 
 
@@ -48,7 +48,7 @@ _EVENT = re.compile(r"\s*(?:\((?P<several>[^()]*)\)|(?P<one>[^(),]+))\s*(?:,|$)"
 _TASK = re.compile(r"\s*(?:Trace_?)?(\d{1,3})\s*", re.IGNORECASE)
 
 
-def parse_events(text: str) -> list[tuple[int, ...]]:
+def parse_workload_events(text: str) -> list[tuple[int, ...]]:
     """Parse events in the paper's form ``{(Trace1, Trace2), Trace8}`` or shorter ``(1,2),8``: two events.
 
     Raises:
@@ -69,10 +69,10 @@ def parse_events(text: str) -> list[tuple[int, ...]]:
             raise BadInput(f"cannot read the tasks {written.strip()!r}; write trace ids like 1 or Trace1")
         events.append(tuple(int(task[1]) for task in tasks if task))
         at = match.end()
-    return check_events(events) or []
+    return check_workload_events(events) or []
 
 
-def parse_ids(text: str) -> tuple[int, ...]:
+def parse_workload_trace_ids(text: str) -> tuple[int, ...]:
     """Parse trace ids in the form of Table 3: ``[1-8]``, ``1,2,9-11``.
 
     Raises:

@@ -34,7 +34,7 @@ _WORDS = (
 OPENERS, THINGS, WORDS = _OPENERS.split(), _THINGS.split(), _WORDS.split()
 
 
-def story(draw: RandomDraws) -> tuple[str, list[list[str]]]:
+def compose_story(draw: RandomDraws) -> tuple[str, list[list[str]]]:
     """A request and the story for it: sentences by paragraph."""
     subject, other = draw.choice(THINGS), draw.choice(THINGS)
     paragraphs = [
@@ -55,7 +55,7 @@ def _sentence(draw: RandomDraws) -> str:
     return f"{' '.join(words).capitalize()}."
 
 
-def story_plan(
+def compose_story_segments(
     paragraphs: list[list[str]], unit: Unit, profile: RobotProfile, count: Callable[[str], int]
 ) -> tuple[PlanSegment, ...]:
     """A story as segments of sentences or paragraphs. Executing a segment means reading it.

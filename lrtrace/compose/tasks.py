@@ -17,9 +17,9 @@ import numpy as np
 
 from lrtrace.errors import UnknownName
 from lrtrace.job import NORMAL, URGENT, PlanSegment, Tuf
-from lrtrace.plan_text import How, count_tokens, plan_execution_s
+from lrtrace.plan_text import How, count_trace_tokens, robot_profile_execution_s
 from lrtrace.robot_profile import RobotProfile
-from lrtrace.yaml_file import read_yaml
+from lrtrace.yaml_file import read_lrtrace_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class BenchmarkTask:
         *,
         how: How = "sample",
         rng: np.random.Generator | None = None,
-        count: Callable[[str], int] = count_tokens,
+        count: Callable[[str], int] = count_trace_tokens,
     ) -> tuple[PlanSegment, ...]:
         """One plan as segments of a trace, with execution times (seconds) from ``profile``.
 
@@ -83,9 +83,11 @@ class BenchmarkTask:
         plan_variant = self.variants[variant]
         segments = []
         for index, text in enumerate(plan_variant.segments):
-            estimate = round(plan_execution_s(text, profile, "estimate"), 6)
+            estimate = round(robot_profile_execution_s(text, profile, "estimate"), 6)
             actual = (
-                0.0 if index in plan_variant.untaken else round(plan_execution_s(text, profile, how, rng), 6)
+                0.0
+                if index in plan_variant.untaken
+                else round(robot_profile_execution_s(text, profile, how, rng), 6)
             )
             extra = {} if actual == estimate else {"estimate_s": estimate}
             segments.append(PlanSegment(text, count(text), actual, extra))
@@ -107,7 +109,7 @@ def _segments(listed: Sequence[str | tuple[str, str]]) -> Iterator[str]:
 
 
 def _read_tasks() -> Iterator[BenchmarkTask]:
-    rows = read_yaml(Path(__file__).with_name("tasks.yaml")).value
+    rows = read_lrtrace_yaml(Path(__file__).with_name("tasks.yaml")).value
     numbers = itertools.count(1)
     for skill_set, robot in (("drone", "tello"), ("arm", "indy7")):
         for row in rows[skill_set]:
@@ -137,7 +139,7 @@ TASKS: dict[int, BenchmarkTask] = {task.trace_id: task for task in _read_tasks()
 """The benchmark tasks by trace id, 1 to 11."""
 
 
-def find_task(trace_id: int) -> BenchmarkTask:
+def find_workload_task(trace_id: int) -> BenchmarkTask:
     """The task of that trace id.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lrtrace.compose.tasks import find_task
+from lrtrace.compose.tasks import find_workload_task
 from lrtrace.errors import BadInput, UnknownName
 
 CHAT = 0
@@ -56,7 +56,7 @@ class Workload:
             raise BadInput("trace_ids: must name at least one task")
         for trace_id in self.trace_ids:
             if trace_id != CHAT:
-                find_task(trace_id)
+                find_workload_task(trace_id)
 
 
 _DRONE = tuple(range(1, 9))

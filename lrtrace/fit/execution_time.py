@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lrtrace.errors import BadInput, TooFewSamples, UnknownName
-from lrtrace.fit.regression import least_squares, quantile_line
+from lrtrace.fit.regression import fit_execution_least_squares, fit_execution_quantile
 from lrtrace.models import ConstantModel, ExecutionModel, LinearModel, SampledModel
 from lrtrace.record.samples import Sample
 from lrtrace.robot_profile import RobotProfile
@@ -289,7 +289,9 @@ def _fit_model(recipe: _Recipe, x: Floats, y: Floats) -> ExecutionModel:
         return ConstantModel(
             seconds=centre, residual_s=_quantiles(y - centre), samples=count, variable=recipe.variable
         )
-    intercept, slope = quantile_line(x, y, recipe.level) if robust else least_squares(x, y)
+    intercept, slope = (
+        fit_execution_quantile(x, y, recipe.level) if robust else fit_execution_least_squares(x, y)
+    )
     intercept, slope = round(intercept, 9), round(slope, 9)
     return LinearModel(
         argument=recipe.argument,

@@ -16,13 +16,13 @@ from lrtrace.fit.execution_time import Fit, SkillFit
 from lrtrace.jsonl import open_trace_output
 from lrtrace.models import LinearModel
 from lrtrace.plots import new_figure, save_figure
-from lrtrace.profiles import find_profile, load_profile
+from lrtrace.profiles import find_robot_profile, load_profile
 from lrtrace.robot_profile import RobotProfile
 
 MAX_PANELS = 24
 
 
-def profile_of(
+def robot_profile_from_fit(
     fit: Fit,
     name: str,
     *,
@@ -75,7 +75,7 @@ def profile_of(
 def _findable(base: RobotProfile) -> bool:
     """The base is a profile that can be found by name."""
     try:
-        return find_profile(base.name) == base
+        return find_robot_profile(base.name) == base
     except BadInput:
         return False
 

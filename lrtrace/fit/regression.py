@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def least_squares(x: Floats, y: Floats) -> tuple[float, float]:
+def fit_execution_least_squares(x: Floats, y: Floats) -> tuple[float, float]:
     """(intercept, slope) with the least sum of squared errors; slope 0 when ``x`` is constant. Shapes ``(n,)``."""
     spread = x - x.mean()
     below = float(spread @ spread)
@@ -16,12 +16,12 @@ def least_squares(x: Floats, y: Floats) -> tuple[float, float]:
     return float(y.mean()) - slope * float(x.mean()), slope
 
 
-def pinball(errors: Floats, level: float) -> float:
+def pinball_fit_loss(errors: Floats, level: float) -> float:
     """The loss that a quantile at ``level`` minimises: ``level * e`` above the line, ``(level - 1) * e`` below."""
     return float(np.where(errors >= 0, level * errors, (level - 1) * errors).sum())
 
 
-def quantile_line(x: Floats, y: Floats, level: float) -> tuple[float, float]:
+def fit_execution_quantile(x: Floats, y: Floats, level: float) -> tuple[float, float]:
     """(intercept, slope) with the least pinball loss at ``level`` (0..1, exclusive). Shapes ``(n,)``.
 
     A share ``level`` of the points lies on or under the line (Koenker and Bassett, 1978). For a slope, the best
@@ -36,7 +36,7 @@ def quantile_line(x: Floats, y: Floats, level: float) -> tuple[float, float]:
 
     def loss(slope: float) -> float:
         rest = y - slope * x
-        return pinball(rest - np.quantile(rest, level, method="inverted_cdf"), level)
+        return pinball_fit_loss(rest - np.quantile(rest, level, method="inverted_cdf"), level)
 
     width = (y.max() - y.min()) / np.diff(np.unique(x)).min()
     low, high = -float(width), float(width)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lrtrace.errors import BadInput
 from lrtrace.job import NORMAL, Header, Job, PlanSegment, Tuf
-from lrtrace.plan_text import Call, parse_calls
+from lrtrace.plan_text import Call, parse_trace_calls
 from lrtrace.record.samples import Sample
 from lrtrace.robot_profile import RobotProfile
 
@@ -151,7 +151,7 @@ def _plan_segment(segment: RecordedSegment) -> PlanSegment:
     return PlanSegment(segment.text, max(1, segment.tokens), execution, extra)
 
 
-def to_samples(
+def import_skill_samples(
     tasks: Iterable[RecordedTask], profiles: Mapping[str, RobotProfile], conversion: Conversion
 ) -> Iterator[Sample]:
     """The runs of single skills in these tasks.
@@ -171,7 +171,7 @@ def to_samples(
         for _, segment in sorted(task.segments.items()):
             inside = depth > 0
             depth = max(0, depth + segment.text.count("{") - segment.text.count("}"))
-            calls = parse_calls(segment.text if segment.executed is None else segment.executed)
+            calls = parse_trace_calls(segment.text if segment.executed is None else segment.executed)
             why = _unusable(segment, calls, inside)
             if why:
                 conversion.left_out[why] += 1

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from lrtrace.errors import BadInput
-from lrtrace.yaml_file import YamlFile, read_yaml
+from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
 
 KEYS = ("repetitions", "begin", "runs")
 RUN_KEYS = ("do", "with")
@@ -75,7 +75,7 @@ def read_grid(path: str | Path) -> Grid:
     Raises:
         BadInput: the file is absent or broken; the message names file, line and field.
     """
-    file = read_yaml(Path(path))
+    file = read_lrtrace_yaml(Path(path))
     top = file.value
     _check_keys(file, top, (), KEYS)
     repetitions = top.get("repetitions", 1)

@@ -12,10 +12,10 @@ from typing import Any, Protocol, cast
 
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.jsonl import decode_jsonl, encode_jsonl, open_trace_input, raw_trace_lines
-from lrtrace.plan_text import parse_calls
+from lrtrace.plan_text import parse_trace_calls
 from lrtrace.record.grid import Grid, Unit
 from lrtrace.robot_profile import RobotProfile
-from lrtrace.yaml_file import read_yaml
+from lrtrace.yaml_file import read_lrtrace_yaml
 
 DRIVERS = "lrtrace.drivers"
 """Entry-point group of packages that open robot drivers. Timely's ROS 2 drivers are in it."""
@@ -67,7 +67,7 @@ class Recording:
 Report = Callable[[Recording], None]
 
 
-def open_robot(fleet: str | Path, name: str, speed: float) -> Robot:
+def open_robot_to_record(fleet: str | Path, name: str, speed: float) -> Robot:
     """The driver of one robot of a fleet file, without other robots in this process.
 
     Args:
@@ -76,7 +76,7 @@ def open_robot(fleet: str | Path, name: str, speed: float) -> Robot:
     Raises:
         BadInput: no such robot, the ROS 2 side is not installed, or the driver does not start.
     """
-    file = read_yaml(Path(fleet))
+    file = read_lrtrace_yaml(Path(fleet))
     robots = file.value.get("robots")
     if not isinstance(robots, Mapping):
         raise BadInput("robots: must be a mapping", where=str(fleet))
@@ -170,7 +170,7 @@ def _run(robot: Robot, unit: Unit, timeout_s: float, state: Recording) -> tuple[
 
 def _single(text: str, profile: RobotProfile) -> dict[str, Any] | None:
     """Skill, arguments and units of a text with one call; None for several calls."""
-    calls = parse_calls(text)
+    calls = parse_trace_calls(text)
     if len(calls) != 1:
         return None
     skill = profile.skill_name(calls[0].skill)

@@ -42,7 +42,7 @@ class Sample:
         return values
 
 
-def read_samples(path: str | Path) -> Iterator[Sample]:
+def read_recorded_samples(path: str | Path) -> Iterator[Sample]:
     """The successful runs of a file, as a stream.
 
     Raises:
@@ -76,6 +76,6 @@ def _value(name: str, value: object, where: str) -> Value:
     return float(value)
 
 
-def write_samples(path: str | Path, samples: Iterable[Sample]) -> int:
+def write_recorded_samples(path: str | Path, samples: Iterable[Sample]) -> int:
     """Write runs and return their number. Raises BadInput if the file cannot be written."""
     return write_jsonl(Path(path), (sample.to_dict() for sample in samples))

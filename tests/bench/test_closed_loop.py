@@ -9,12 +9,12 @@ import pytest
 
 from lrtrace.compose.composition import compose
 from timely.bench.closed_loop import CASES, measure_closed_loop
-from timely.cli.main import run
+from timely.cli.main import run_timely_command
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.robot_pace import Paces
 from timely.replay.results import result_hash
-from timely.replay.run import replay
-from timely.replay.trace import planned_task
+from timely.replay.run import replay_through_engine
+from timely.replay.trace import replay_task_from_job
 
 
 def test_reports_make_up_for_a_wrong_profile() -> None:
@@ -54,14 +54,14 @@ def test_exact_profiles_give_what_they_gave_without_paces_to_the_bit(
 ) -> None:
     """Also where a skill's time is drawn: schedulers plan with its minimum, and a branch not taken teaches nothing."""
     composed = compose(workload, 3, duration_s=40.0)
-    tasks = [planned_task(job, composed.header.network_s) for job in composed.jobs]
+    tasks = [replay_task_from_job(job, composed.header.network_s) for job in composed.jobs]
     options = ReplayOptions(discipline=discipline, seed=3)
     assert any(
         segment.estimate_s not in (None, segment.execution_s) for task in tasks for segment in task.plan
     )
-    paced = result_hash(replay(tasks, options))
+    paced = result_hash(replay_through_engine(tasks, options))
     monkeypatch.setattr(Paces, "of", lambda self, agent, text: 1.0)
-    assert paced == result_hash(replay(tasks, options))
+    assert paced == result_hash(replay_through_engine(tasks, options))
 
 
 def test_a_discipline_that_does_not_park_does_not_care() -> None:
@@ -73,7 +73,10 @@ def test_a_discipline_that_does_not_park_does_not_care() -> None:
 
 def test_the_command_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "result.json"
-    assert run(["bench", "closed-loop", "--seeds", "1", "--seconds", "20", "--json", str(file)]) == 0
+    assert (
+        run_timely_command(["bench", "closed-loop", "--seeds", "1", "--seconds", "20", "--json", str(file)])
+        == 0
+    )
     result = json.loads(file.read_text())
     assert set(result["waiting_s"]) == {"perfect", "closed", "open"}
     assert "faster" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 
 from timely.bench import cross
 from timely.bench.checkpoints import Checkpoints
-from timely.cli.main import run
+from timely.cli.main import run_timely_command
 
 pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 
@@ -49,7 +49,10 @@ def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: py
         lambda seed, *, window_s: real(seed, applications=6, window_s=window_s / 50),
     )  # fmt: skip
     target, page = tmp_path / "cross.json", tmp_path / "cross.md"
-    assert run(["bench", "cross", "--seeds", "1", "--json", str(target), "--markdown", str(page)]) == 0
+    assert (
+        run_timely_command(["bench", "cross", "--seeds", "1", "--json", str(target), "--markdown", str(page)])
+        == 0
+    )
     values = json.loads(target.read_text())["disciplines"]
     assert set(values) == set(registry.discipline_names())
     columns = {column.name for column in cross.cross_measures(list(cross.WORKLOADS))}
@@ -60,9 +63,9 @@ def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: py
 
 
 def test_unknown_names_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", "cross", "--workloads", "wid9"]) == 2
+    assert run_timely_command(["bench", "cross", "--workloads", "wid9"]) == 2
     assert "unknown workload 'wid9'" in capsys.readouterr().err
-    assert run(["bench", "cross", "--disciplines", "fifo"]) == 2
+    assert run_timely_command(["bench", "cross", "--disciplines", "fifo"]) == 2
     assert "unknown discipline 'fifo'" in capsys.readouterr().err
-    assert run(["bench", "cross", "--budget", "10"]) == 2
+    assert run_timely_command(["bench", "cross", "--budget", "10"]) == 2
     assert "--resume FILE" in capsys.readouterr().err

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from timely.bench.journal_audit import audit_journal, read_journal_events
-from timely.cli.main import run
+from timely.bench.journal_audit import audit_benchmark_journal, read_benchmark_journal
+from timely.cli.main import run_timely_command
 
 pytest.importorskip("vllm", reason="needs vLLM")
 
@@ -41,15 +41,15 @@ def test_four_disciplines_share_an_engine_and_nothing_is_lost_between_them(tmp_p
         "--json",
         str(result_file),
     ]
-    assert run(["bench", "disciplines-live", *arguments]) == 0
+    assert run_timely_command(["bench", "disciplines-live", *arguments]) == 0
     row = json.loads(result_file.read_text())["disciplines"][DISCIPLINES]
     assert row["good"], row
     assert row["requests"] >= 10
     assert row["segments"] >= 5
-    journal = read_journal_events(tmp_path / "plain.journal.jsonl")
+    journal = read_benchmark_journal(tmp_path / "plain.journal.jsonl")
     switched = [event["discipline"] for event in journal if event["event"] == "switch"]
     # The engine's own is made anew after the warm-up, which is to teach it nothing.
     assert switched == ["fcfs", *DISCIPLINES.split("+")]
-    assert audit_journal(journal).good, "the warm-up and the first switch included"
+    assert audit_benchmark_journal(journal).good, "the warm-up and the first switch included"
     events = [json.loads(line) for line in (tmp_path / "plain.events.jsonl").read_text().splitlines()]
     assert any(event["event"] == "urgency" for event in events)

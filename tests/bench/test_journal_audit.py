@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from timely.bench.journal_audit import RULES, audit_event_log, audit_journal, read_journal_events
+from timely.bench.journal_audit import (
+    RULES,
+    audit_benchmark_event_log,
+    audit_benchmark_journal,
+    read_benchmark_journal,
+)
 from timely.core.errors import InvalidInput
 
 Line = dict[str, Any]
@@ -42,7 +47,7 @@ GOOD = [
 
 
 def test_a_run_in_which_all_went_as_decided() -> None:
-    verdict = audit_journal(GOOD)
+    verdict = audit_benchmark_journal(GOOD)
     assert verdict.good
     assert (verdict.arrived, verdict.finished, verdict.outcomes) == (2, 2, {"length": 1, "stop": 1})
     assert (verdict.steps, verdict.as_asked, verdict.evictions, verdict.starts) == (3, 3, 1, 2)
@@ -65,14 +70,14 @@ def test_a_run_in_which_all_went_as_decided() -> None:
     ],
 )
 def test_what_went_wrong_is_found(events: list[Line], field: str, value: object) -> None:
-    verdict = audit_journal(events)
+    verdict = audit_benchmark_journal(events)
     assert getattr(verdict, field) == value
     assert not verdict.good
 
 
 def test_one_that_is_over_is_not_overtaken() -> None:
     events = [*map(arrive, "ab"), step("a"), ran(), finish("a", "abort"), step("b"), ran("b"), finish("b")]
-    verdict = audit_journal(events)
+    verdict = audit_benchmark_journal(events)
     assert verdict.overtaken == 0
     assert verdict.short == 1
 
@@ -93,36 +98,36 @@ def test_the_disciplines_own_rule_is_checked(name: str, first: Line, second: Lin
     right = [*both, step("a"), ran("a"), step("b"), ran("b"), *end]
     wrong = [*both, step("b"), ran("b"), step("a"), ran("a"), *end]
     together = [*both, step("b", "a"), ran("b", "a"), *end]
-    assert audit_journal(right, RULES[name]).out_of_rule == 0
-    assert audit_journal(wrong, RULES[name]).out_of_rule == 1
-    assert audit_journal(together, RULES[name]).out_of_rule == 0
+    assert audit_benchmark_journal(right, RULES[name]).out_of_rule == 0
+    assert audit_benchmark_journal(wrong, RULES[name]).out_of_rule == 1
+    assert audit_benchmark_journal(together, RULES[name]).out_of_rule == 0
     late = [arrive("b", **second), step("b"), arrive("a", **first), ran("b"), step("a"), ran("a"), *end]
-    assert audit_journal(late, RULES["hpjf" if name == "fcfs" else name]).out_of_rule == 0, (
+    assert audit_benchmark_journal(late, RULES["hpjf" if name == "fcfs" else name]).out_of_rule == 0, (
         "not there when it was decided"
     )
 
 
 def test_robots_are_not_judged_by_the_rule_of_ordinary_requests() -> None:
     events = [arrive("r", segmented=True), arrive("b"), step("b"), ran("b"), step("r"), ran("r")]
-    assert audit_journal([*events, finish("r"), finish("b")], RULES["fcfs"]).out_of_rule == 0
+    assert audit_benchmark_journal([*events, finish("r"), finish("b")], RULES["fcfs"]).out_of_rule == 0
 
 
 def test_reading_begins_where_it_is_told(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     lines = [json.dumps(event) + "\n" for event in GOOD]
     path.write_text("".join(lines))
-    assert read_journal_events(path) == GOOD
-    assert read_journal_events(path, len(lines[0])) == GOOD[1:]
+    assert read_benchmark_journal(path) == GOOD
+    assert read_benchmark_journal(path, len(lines[0])) == GOOD[1:]
     path.write_text("".join(lines)[:-5])
-    assert read_journal_events(path) == GOOD[:-1], "the last is being written"
+    assert read_benchmark_journal(path) == GOOD[:-1], "the last is being written"
     path.write_text("{}\n")
     with pytest.raises(InvalidInput, match="a line is no event"):
-        read_journal_events(path)
+        read_benchmark_journal(path)
     path.write_text("no\n")
     with pytest.raises(InvalidInput, match="no journal"):
-        read_journal_events(path)
+        read_benchmark_journal(path)
     with pytest.raises(InvalidInput, match="cannot be read"):
-        read_journal_events(tmp_path / "none")
+        read_benchmark_journal(tmp_path / "none")
 
 
 def task(task_id: str) -> Line:
@@ -151,7 +156,7 @@ def settled(task_id: str) -> Line:
 def test_the_event_log_accounts_for_every_plan(
     events: list[Line], unsettled: list[str], gaps: list[str]
 ) -> None:
-    audit = audit_event_log(events)
+    audit = audit_benchmark_event_log(events)
     assert (audit.unsettled, audit.gaps) == (unsettled, gaps)
     assert audit.good == (not unsettled and not gaps)
     assert audit.tasks == sum(event["event"] == "task" for event in events)

@@ -11,7 +11,7 @@ import pytest
 
 from timely.bench import plain
 from timely.bench.plain import MEASURES, SERVERS, VllmBench, compare
-from timely.cli.main import run
+from timely.cli.main import run_timely_command
 
 SPEED = {"stock": 100.0, "plugged": 90.0, "served": 80.0}
 
@@ -93,6 +93,6 @@ def test_the_command_writes_the_ratios(
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     arguments = ["--repetitions", "1", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "out")]
-    assert run(["bench", "plain", *arguments, "--json", str(target)]) == 0
+    assert run_timely_command(["bench", "plain", *arguments, "--json", str(target)]) == 0
     assert json.loads(target.read_text())["throughput_ratio"] == {"plugged": 0.9, "served": 0.8}
     assert "throughput_ratio" in capsys.readouterr().out

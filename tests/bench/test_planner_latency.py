@@ -15,7 +15,7 @@ from timely.bench.planner_latency import (
     WayResult,
     compare_planner_latency,
 )
-from timely.cli.main import run
+from timely.cli.main import run_timely_command
 
 
 def result(way: str, *, cold: bool, first: dict[int, tuple[str, float]]) -> WayResult:
@@ -48,7 +48,7 @@ def test_the_command_prints_both_and_writes_both(
 
     monkeypatch.setattr(planner_latency, "measure_planner_latency", measure)
     file = tmp_path / "latency.json"
-    assert run(["planner", "latency", "--cases", "4", "--json", str(file)]) == 0
+    assert run_timely_command(["planner", "latency", "--cases", "4", "--json", str(file)]) == 0
     page = capsys.readouterr().out
     assert "0.70 of the time (2 tasks)" in page
     written = json.loads(file.read_text())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from timely.cli import bench
-from timely.cli.main import run
+from timely.cli.main import run_timely_command
 
 
 def test_a_command_of_a_package_that_is_not_installed_names_the_package(
@@ -13,7 +13,7 @@ def test_a_command_of_a_package_that_is_not_installed_names_the_package(
 ) -> None:
     monkeypatch.setattr(bench, "app", bench.make_app({}))
     for name in bench.ROS_BENCHMARKS:
-        assert run(["bench", name, "--json"]) == 2
+        assert run_timely_command(["bench", name, "--json"]) == 2
         complaint = capsys.readouterr().err
         assert "timely_ros_bench" in complaint
         assert "make setup" in complaint
@@ -29,7 +29,7 @@ def test_an_entry_point_is_a_command(
         calls.append(segments)
 
     monkeypatch.setattr(bench, "app", bench.make_app({"ros": ros}))
-    assert run(["bench", "ros", "--segments", "3"]) == 0
+    assert run_timely_command(["bench", "ros", "--segments", "3"]) == 0
     assert calls == [3]
-    assert run(["bench", "--help"]) == 0
+    assert run_timely_command(["bench", "--help"]) == 0
     assert "ros" in capsys.readouterr().out

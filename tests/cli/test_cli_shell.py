@@ -18,7 +18,7 @@ import typer
 import timely
 from lrtrace.errors import BadInput
 from timely.cli import main as shell
-from timely.cli.output import check_target, plain_json, write_json
+from timely.cli.output import check_target, plain_cli_json, write_cli_json
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName
 from timely.disciplines import registry
 
@@ -40,13 +40,13 @@ def raising(error: BaseException) -> Any:
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shell.run(["--version"]) == 0
+    assert shell.run_timely_command(["--version"]) == 0
     assert capsys.readouterr().out == f"timely {timely.__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_help_lists_every_command_there_is(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert shell.run(arguments) == 0
+    assert shell.run_timely_command(arguments) == 0
     text = capsys.readouterr().out
     assert "disciplines" in shell.available_commands()
     for name, summary in shell.available_commands().items():
@@ -61,7 +61,7 @@ def test_a_command_without_a_module_is_not_offered(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", sorted(shell.available_commands()))
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shell.run([name, "--help"]) == 0
+    assert shell.run_timely_command([name, "--help"]) == 0
     assert f"usage: timely {name}" in capsys.readouterr().out.lower()
 
 
@@ -78,7 +78,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
 def test_bad_input_is_one_line_and_exit_2(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert shell.run(arguments) == 2
+    assert shell.run_timely_command(arguments) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith(line)
@@ -103,14 +103,14 @@ def test_what_a_command_raises(
     error: BaseException, code: int, line: str, command: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command.command = raising(error)  # type: ignore[attr-defined]
-    assert shell.run(["replay"]) == code
+    assert shell.run_timely_command(["replay"]) == code
     assert capsys.readouterr().err == line
 
 
 def test_a_defect_is_not_hidden(command: ModuleType) -> None:
     command.command = raising(ZeroDivisionError("ours"))  # type: ignore[attr-defined]
     with pytest.raises(ZeroDivisionError):
-        shell.run(["replay"])
+        shell.run_timely_command(["replay"])
 
 
 def test_a_module_may_bring_commands_of_its_own(
@@ -120,11 +120,11 @@ def test_a_module_may_bring_commands_of_its_own(
     app.command("one")(lambda: typer.echo("one ran"))
     app.command("two")(lambda: typer.echo("two ran"))
     command.app = app  # type: ignore[attr-defined]
-    assert shell.run(["replay", "two"]) == 0
+    assert shell.run_timely_command(["replay", "two"]) == 0
     assert capsys.readouterr().out == "two ran\n"
-    assert shell.run(["replay", "three"]) == 2
-    assert shell.run(["replay"]) == 2
-    assert shell.run(["replay", "--help"]) == 0
+    assert shell.run_timely_command(["replay", "three"]) == 2
+    assert shell.run_timely_command(["replay"]) == 2
+    assert shell.run_timely_command(["replay", "--help"]) == 0
 
 
 def test_a_command_may_take_unknown_options(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,12 +133,12 @@ def test_a_command_may_take_unknown_options(command: ModuleType, capsys: pytest.
 
     command.command = passed_on  # type: ignore[attr-defined]
     command.CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}  # type: ignore[attr-defined]
-    assert shell.run(["replay", "--tensor-parallel-size", "2"]) == 0
+    assert shell.run_timely_command(["replay", "--tensor-parallel-size", "2"]) == 0
     assert capsys.readouterr().out == "--tensor-parallel-size 2\n"
 
 
 def test_disciplines_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shell.run(["disciplines"]) == 0
+    assert shell.run_timely_command(["disciplines"]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"{registry.DEFAULT}, the default: ")
     for info in registry.discipline_infos():
@@ -149,10 +149,10 @@ def test_disciplines_in_words(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_disciplines_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "d.json"
-    assert shell.run(["disciplines", "--json", str(target)]) == 0
+    assert shell.run_timely_command(["disciplines", "--json", str(target)]) == 0
     assert capsys.readouterr().out != ""
     for bare in (["--json", "-"], ["--json"]):
-        assert shell.run(["disciplines", *bare]) == 0
+        assert shell.run_timely_command(["disciplines", *bare]) == 0
         assert json.loads(target.read_text()) == json.loads(capsys.readouterr().out)
     written = json.loads(target.read_text())
     assert written["default"] == registry.DEFAULT
@@ -173,7 +173,7 @@ def test_plain_forms() -> None:
         "path": Path("a/b"),
         "flag": np.bool_(True),
     }
-    assert plain_json(data) == {
+    assert plain_cli_json(data) == {
         "1": {"x": None, "y": [1.0, None]},
         "n": 3,
         "t": [True, None, "s"],
@@ -182,21 +182,21 @@ def test_plain_forms() -> None:
         "flag": True,
     }
     with pytest.raises(TypeError, match="object"):
-        plain_json({"x": object()})
+        plain_cli_json({"x": object()})
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "r.json"
-    write_json(target, {"run": 1})
+    write_cli_json(target, {"run": 1})
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device", str(target))
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(InvalidInput, match="No space"):
-        write_json(target, {"run": 2})
+        write_cli_json(target, {"run": 2})
     assert json.loads(target.read_text()) == {"run": 1}
     assert list(tmp_path.iterdir()) == [target]
 
@@ -213,7 +213,7 @@ def test_targets_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_help_imports_nothing_heavy() -> None:
     script = (
-        "import sys; from timely.cli.main import run; run(['--help']);"
+        "import sys; from timely.cli.main import run_timely_command; run_timely_command(['--help']);"
         "heavy = {'torch', 'vllm', 'transformers', 'rclpy', 'fastapi', 'matplotlib', 'scipy', 'sklearn'};"
         "sys.exit(', '.join(heavy & set(sys.modules)) or None)"
     )

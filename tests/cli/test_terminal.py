@@ -21,11 +21,11 @@ STOP_S = 60.0
 
 NOISE = """
 import logging, os, subprocess, sys, warnings
-from timely.cli.terminal import quiet_terminal
+from timely.cli.terminal import quiet_cli_terminal
 from timely.core.errors import EngineFailed
 
 try:
-    with quiet_terminal("try", verbose="verbose" in sys.argv) as terminal:
+    with quiet_cli_terminal("try", verbose="verbose" in sys.argv) as terminal:
         print("print")
         os.write(2, b"library\\n")
         warnings.warn("warning")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from timely.client.events import EventDecoder, PlanState, ServerEvent
 from timely.core.errors import EngineFailed
-from timely.server.tasks.task_events import KEEPALIVE, encode_task_event
+from timely.server.tasks.task_events import KEEPALIVE, server_task_event_bytes
 
 TEXTS = st.text(max_size=30)
 
@@ -26,7 +26,7 @@ def test_what_the_server_encodes_comes_back_however_it_is_cut(
     texts: list[str], cuts: list[int], crlf: bool
 ) -> None:
     data = b"".join(
-        encode_task_event(number, "segment", {"text": text}) + KEEPALIVE
+        server_task_event_bytes(number, "segment", {"text": text}) + KEEPALIVE
         for number, text in enumerate(texts, start=1)
     )
     if crlf:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.core.child_process import ChildProcess, ChildProcesses, module_command
+from timely.core.child_process import ChildProcess, ChildProcesses, core_module_command
 from timely.core.errors import EngineFailed
 
 pytestmark = pytest.mark.process
@@ -69,7 +69,7 @@ def test_a_file_appears_whole(tmp_path: Path) -> None:
 
 
 def test_a_module_ends_with_its_parent(tmp_path: Path) -> None:
-    worker = ChildProcess("module", module_command("http.server", ["0", "--bind", "127.0.0.1"])).start()
+    worker = ChildProcess("module", core_module_command("http.server", ["0", "--bind", "127.0.0.1"])).start()
     worker.wait_until(lambda: worker.running, WAIT_S)
     process = worker._process
     assert process is not None

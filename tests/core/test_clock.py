@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from timely.core.clock import ManualClock, SystemClock, settle_tasks, wait_until
+from timely.core.clock import ManualClock, SystemClock, settle_clock_tasks, wait_on_clock
 
 
 async def test_sleepers_wake_in_the_order_of_their_due_times() -> None:
@@ -35,9 +35,9 @@ async def test_sleepers_wake_in_the_order_of_their_due_times() -> None:
 async def test_advance_wakes_everyone_due_at_once() -> None:
     clock = ManualClock()
     sleepers = [asyncio.create_task(clock.sleep(seconds)) for seconds in (1.0, 2.0, 3.0)]
-    await settle_tasks()
+    await settle_clock_tasks()
     clock.advance(2.0)
-    await settle_tasks()
+    await settle_clock_tasks()
     assert [task.done() for task in sleepers] == [True, True, False]
     with pytest.raises(ValueError, match="back"):
         clock.advance(-1.0)
@@ -47,7 +47,7 @@ async def test_advance_wakes_everyone_due_at_once() -> None:
 async def test_time_may_be_advanced_from_another_thread() -> None:
     clock = ManualClock()
     sleeper = asyncio.create_task(clock.sleep(60.0))
-    await settle_tasks()
+    await settle_clock_tasks()
     thread = threading.Thread(target=clock.advance, args=(60.0,))
     thread.start()
     await asyncio.wait_for(sleeper, 10.0)
@@ -66,16 +66,16 @@ async def test_sleeping_for_nothing_returns_on_any_clock() -> None:
 async def test_waiting_ends_with_the_event_or_with_the_time() -> None:
     clock = ManualClock()
     event = asyncio.Event()
-    waiting = asyncio.create_task(wait_until(event, clock, 5.0))
+    waiting = asyncio.create_task(wait_on_clock(event, clock, 5.0))
     await clock.run_for(4.9)
     assert not waiting.done()
     await clock.run_for(0.1)
     assert waiting.result() is False
     for when in (5.0, 50.0, math.inf):
-        waiting = asyncio.create_task(wait_until(event, clock, when))
-        await settle_tasks()
+        waiting = asyncio.create_task(wait_on_clock(event, clock, when))
+        await settle_clock_tasks()
         event.set()
-        await settle_tasks()
+        await settle_clock_tasks()
         assert waiting.result() is (when > 5.0)
         event.clear()
     assert clock.next_due_s == math.inf

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.core.files import STDOUT, replaced_file, write_file
+from timely.core.files import STDOUT, core_write_file, replaced_file
 
 
 def test_text_and_bytes_replace_a_file_and_leave_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    write_file(path, "grün\n")
+    core_write_file(path, "grün\n")
     assert path.read_text(encoding="utf-8") == "grün\n"
-    write_file(path, b"\x00\x01")
+    core_write_file(path, b"\x00\x01")
     assert path.read_bytes() == b"\x00\x01"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_new_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
-    write_file(tmp_path / "ours", "x")
+    core_write_file(tmp_path / "ours", "x")
     (tmp_path / "theirs").write_text("x")
     modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert len(modes) == 1
@@ -30,7 +30,7 @@ def test_a_new_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
 
 def test_an_error_in_between_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "plot.png"
-    write_file(path, "old")
+    core_write_file(path, "old")
 
     def fail() -> None:
         with replaced_file(path) as temporary:
@@ -46,7 +46,7 @@ def test_an_error_in_between_keeps_the_old_file(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot write it") as caught:
-        write_file(tmp_path / "nowhere" / "file", "x")
+        core_write_file(tmp_path / "nowhere" / "file", "x")
     assert "nowhere" in caught.value.where
 
 
@@ -55,12 +55,12 @@ def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        write_file(path, "through")
+        core_write_file(path, "through")
         assert os.read(reader, 100) == b"through"
     finally:
         os.close(reader)
 
 
 def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    write_file(STDOUT, "shown\n")
+    core_write_file(STDOUT, "shown\n")
     assert capsys.readouterr().out == "shown\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import StepLimits
-from timely.disciplines.step_builder import StepBuilder, next_due_wake
+from timely.disciplines.step_builder import StepBuilder, discipline_next_wake_s
 from timely.engines.step_time.learned import FixedSpeed
 
 
@@ -195,11 +195,11 @@ def test_budgets_hold_whatever_is_asked(
 
 def test_the_next_wake_is_the_first_resume_still_to_come() -> None:
     table = JobTable()
-    assert next_due_wake(table, 0.0) == float("inf")
+    assert discipline_next_wake_s(table, 0.0) == float("inf")
     for name, resume in enumerate((5.0, 2.0, float("inf"), 1.0)):
         row = table.add(JobSpec(name, 0.0)).row
         table.resume_s[row] = resume
-    assert [next_due_wake(table, now) for now in (0.0, 1.0, 1.5, 2.0, 5.0)] == [
+    assert [discipline_next_wake_s(table, now) for now in (0.0, 1.0, 1.5, 2.0, 5.0)] == [
         1.0,
         2.0,
         2.0,

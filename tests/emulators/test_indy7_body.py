@@ -8,24 +8,24 @@ import math
 import pytest
 
 from timely.emulators.indy7_body import HOME_DEG, Indy7Body
-from timely.emulators.indy7_kinematics import indy7_forward_kinematics, indy7_inverse_kinematics
+from timely.emulators.indy7_kinematics import emulator_forward_kinematics, emulator_inverse_kinematics
 
 
 def test_upright_is_where_the_maker_says() -> None:
-    assert indy7_forward_kinematics([0.0] * 6)[:3] == pytest.approx((0.0, -186.5, 1327.5))
+    assert emulator_forward_kinematics([0.0] * 6)[:3] == pytest.approx((0.0, -186.5, 1327.5))
 
 
 @pytest.mark.parametrize("away", [(0, 0, 0), (60, 40, -80), (-120, 150, 60)])
 def test_inverse_undoes_forward(away: tuple[float, float, float]) -> None:
-    pose = list(indy7_forward_kinematics(HOME_DEG))
+    pose = list(emulator_forward_kinematics(HOME_DEG))
     pose[:3] = [a + b for a, b in zip(pose[:3], away, strict=True)]
-    joints = indy7_inverse_kinematics(pose, HOME_DEG)
+    joints = emulator_inverse_kinematics(pose, HOME_DEG)
     assert joints is not None
-    assert indy7_forward_kinematics(joints)[:3] == pytest.approx(pose[:3], abs=0.1)
+    assert emulator_forward_kinematics(joints)[:3] == pytest.approx(pose[:3], abs=0.1)
 
 
 def test_out_of_reach_is_known() -> None:
-    assert indy7_inverse_kinematics((2000.0, 0.0, 300.0, 180.0, 0.0, 180.0), HOME_DEG) is None
+    assert emulator_inverse_kinematics((2000.0, 0.0, 300.0, 180.0, 0.0, 180.0), HOME_DEG) is None
 
 
 def test_a_joint_motion_is_a_trapezoid() -> None:
@@ -77,7 +77,7 @@ def test_what_the_arm_refuses(target: list[float], options: dict[str, float], pr
 
 def test_a_line_is_straight_and_at_most_as_fast_as_asked() -> None:
     arm = Indy7Body()
-    start = indy7_forward_kinematics(arm.joints)
+    start = emulator_forward_kinematics(arm.joints)
     goal = [start[0] - 100.0, start[1] + 150.0, start[2] + 60.0, *start[3:]]
     assert arm.move_line(goal, relative=False, speed_ratio=25.0)[0] == 0
     assert arm.motion is not None
@@ -85,13 +85,13 @@ def test_a_line_is_straight_and_at_most_as_fast_as_asked() -> None:
     before = start[:3]
     for step in range(1, 51):
         arm.advance(end * step / 50)
-        here = indy7_forward_kinematics(arm.joints)[:3]
+        here = emulator_forward_kinematics(arm.joints)[:3]
         share = math.dist(start[:3], here) / math.dist(start[:3], goal[:3])
         line = [a + share * (b - a) for a, b in zip(start[:3], goal[:3], strict=True)]
         assert math.dist(line, here) < 1.0
         assert math.dist(before, here) / (end / 50) < 250.0 * 1.05
         before = here
-    assert indy7_forward_kinematics(arm.joints)[:3] == pytest.approx(goal[:3], abs=0.2)
+    assert emulator_forward_kinematics(arm.joints)[:3] == pytest.approx(goal[:3], abs=0.2)
 
 
 def test_a_line_that_leaves_the_reach_is_refused_before_it_begins() -> None:

@@ -22,7 +22,7 @@ from timely.engines.robot_pace import (
     SHOWN,
     SLOWEST_PACE,
     Paces,
-    pace_skills_of,
+    engine_pace_skills,
 )
 from timely.engines.scheduler_core import Controller
 from timely.engines.step_time.learned import FixedSpeed
@@ -43,7 +43,7 @@ SPEED = FixedSpeed(0.02, 0.0, 0.0003)
     ],
 )
 def test_what_a_segment_calls(text: str, skills: str) -> None:
-    assert pace_skills_of(text) == skills
+    assert engine_pace_skills(text) == skills
 
 
 def test_a_robot_that_is_faster_than_its_profile_is_expected_to_stay_so() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.hints import with_hints
-from timely.core.clock import ManualClock, settle_tasks
+from timely.core.clock import ManualClock, settle_clock_tasks
 from timely.core.errors import Conflict, EngineFailed, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
@@ -19,7 +19,7 @@ from timely.engines.base import EngineEvent, ForcedPlan, GenerationDone, Generat
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.language.parser import SegmentParser
-from timely.plans.robot_profiles import find_profile
+from timely.plans.robot_profiles import find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set, skill_set_names
 from timely.plans.validation import check_segment
 
@@ -136,7 +136,7 @@ async def test_cancel_and_a_closed_iterator_free_everything() -> None:
         assert await engine.cancel("cancelled")
         assert not await engine.cancel("cancelled")
         closed.task.cancel()
-        await settle_tasks()
+        await settle_clock_tasks()
         assert cancelled.done is not None
         assert cancelled.done.reason == "cancelled"
         stats = await engine.stats()
@@ -223,7 +223,7 @@ async def test_what_it_refuses() -> None:
         with pytest.raises(Conflict):
             await anext(engine.generate(GenerationRequest("two", "Task: two")))
         engine.crash("power")
-        await settle_tasks()
+        await settle_clock_tasks()
         with pytest.raises(EngineFailed, match="power"):
             plan.task.result()
         with pytest.raises(EngineFailed):
@@ -243,7 +243,7 @@ async def test_a_forced_plan_goes_before_any_script() -> None:
 @pytest.mark.parametrize("name", skill_set_names())
 async def test_for_every_skill_set_it_has_a_plan_that_is_safe(name: str) -> None:
     skill_set = find_skill_set(name)
-    profile = find_profile(skill_set.profile)
+    profile = find_plan_robot_profile(skill_set.profile)
     async with running() as (engine, clock):
         plan = Generation(engine, "put the red box away", skill_set=name, robot=profile.name)
         for _ in range(100):

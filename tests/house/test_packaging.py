@@ -17,11 +17,11 @@ LIMIT_S = 300
 
 LOAD_EVERYTHING = """
 import json, sys
-from lrtrace.profiles import find_profile, profile_names
+from lrtrace.profiles import find_robot_profile, profile_names
 import timely.client
 from timely.plans.skill_library import find_skill_set, skill_set_names
 skills = [find_skill_set(name) for name in skill_set_names()]
-profiles = [find_profile(name) for name in profile_names()]
+profiles = [find_robot_profile(name) for name in profile_names()]
 heavy = sorted({"vllm", "torch", "rclpy", "fastapi"} & set(sys.modules))
 print(json.dumps({"skills": skill_set_names(), "profiles": profile_names(), "heavy": heavy}))
 """

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrtrace.cli import main, run
+from lrtrace.cli import main, run_lrtrace_command
 from lrtrace.job import Header, Job, PlanSegment
 from lrtrace.profiles import load_profile
-from lrtrace.record.samples import Sample, write_samples
-from lrtrace.stats import Stats, measure_trace, plot_stats
+from lrtrace.record.samples import Sample, write_recorded_samples
+from lrtrace.stats import Stats, measure_trace_stats, plot_trace_stats
 from lrtrace.trace import Trace
 
 Run = Callable[..., tuple[int, str, str]]
@@ -28,7 +28,7 @@ def lrtrace(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        code = run([str(argument) for argument in arguments])
+        code = run_lrtrace_command([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -132,7 +132,7 @@ def some_runs() -> list[Sample]:
 
 
 def test_fit_writes_a_profile(lrtrace: Run) -> None:
-    write_samples("runs.samples.jsonl", some_runs())
+    write_recorded_samples("runs.samples.jsonl", some_runs())
     code, out, err = lrtrace(
         "fit", "runs.samples.jsonl", "-o", "mine.yaml", "--base", "tello", "--json", "f.json"
     )
@@ -314,7 +314,7 @@ def broken_files(tmp_path: Path) -> None:
         "name: broken\nrobot: x\nsource: x\nskills:\n  go:\n    args: {distance: {unit: cm}}\n"
         "    execution: {model: linear, argument: distance, unit: cm, intercept_s: 1.0}\n"
     )
-    write_samples(tmp_path / "three.samples.jsonl", some_runs()[:3])
+    write_recorded_samples(tmp_path / "three.samples.jsonl", some_runs()[:3])
     (tmp_path / "broken.samples.jsonl").write_text('{"robot": "a", "skill": "b"}\n')
     (tmp_path / "empty").write_text("")
     (tmp_path / "times.txt").write_text("1\nsoon\n")
@@ -371,7 +371,7 @@ def test_as_a_program_with_a_reader_that_leaves(tmp_path: Path) -> None:
 
 def some_stats() -> Stats:
     plan = (PlanSegment("x", 2, 1.0), PlanSegment("y", 3, 2.0))
-    return measure_trace(
+    return measure_trace_stats(
         Header("unit"), [Job(number, float(number // 2), 10, plan, agent="a") for number in range(4)]
     )
 
@@ -385,14 +385,14 @@ def test_stats_by_hand() -> None:
     assert values["plan_tokens"]["mean"] == 5
     assert values["execution_s"]["p50"] == 3
     assert values["agents"] == 1
-    empty = measure_trace(Header(), []).summary()
+    empty = measure_trace_stats(Header(), []).summary()
     assert (empty["jobs"], empty["jobs_per_s"], empty["execution_s"]) == (0, None, None)
 
 
 @pytest.mark.process
 def test_stats_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    plot_stats(some_stats(), tmp_path / "x.png")
+    plot_trace_stats(some_stats(), tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 5000
-    plot_stats(measure_trace(Header(), []), tmp_path / "empty.svg")
+    plot_trace_stats(measure_trace_stats(Header(), []), tmp_path / "empty.svg")
     assert (tmp_path / "empty.svg").exists()

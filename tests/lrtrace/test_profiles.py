@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from lrtrace.errors import BadInput, LRTraceError, UnknownName
-from lrtrace.profiles import PATH_VARIABLE, find_profile, load_profile, profile_names
+from lrtrace.profiles import PATH_VARIABLE, find_robot_profile, load_profile, profile_names
 from lrtrace.robot_profile import RobotProfile
 
 SMALL = """\
@@ -40,7 +40,7 @@ def test_shipped_profiles_load_and_every_skill_has_times() -> None:
     assert {"tello", "indy7", "sim-drone", "sim-arm", "chat-reader"} <= set(profile_names())
     rng = np.random.default_rng(0)
     for name in profile_names():
-        profile = find_profile(name)
+        profile = find_robot_profile(name)
         for skill, entry in profile.skills.items():
             args = {arg: (limit.max if limit.numeric else "scissors") for arg, limit in entry.args.items()}
             assert not profile.violations(skill, args)
@@ -50,7 +50,7 @@ def test_shipped_profiles_load_and_every_skill_has_times() -> None:
 
 
 def test_tello_has_the_published_times() -> None:
-    tello = find_profile("tello")
+    tello = find_robot_profile("tello")
     assert tello.estimate_s("mf", [100]) == pytest.approx(0.0072 * 100 + 1.8144)
     assert tello.estimate_s("turn_ccw", {"degrees": 90}) == pytest.approx(0.0165 * 90 + 0.784)
     assert tello.mean_s("mu", ["40"]) == pytest.approx(2.5)
@@ -62,9 +62,9 @@ def test_tello_has_the_published_times() -> None:
 
 
 def test_reader_reads_300_words_a_minute() -> None:
-    assert find_profile("chat-reader").estimate_s("sentence", ["one two three four five"]) == pytest.approx(
-        1.0
-    )
+    assert find_robot_profile("chat-reader").estimate_s(
+        "sentence", ["one two three four five"]
+    ) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_reader_reads_300_words_a_minute() -> None:
     ],
 )
 def test_violations(skill: str, args: list[object], reason: str) -> None:
-    (profile,) = find_profile("tello").violations(skill, args)
+    (profile,) = find_robot_profile("tello").violations(skill, args)
     assert reason in profile
 
 
@@ -101,9 +101,9 @@ def test_allow_and_deny(tmp_path: Path) -> None:
 
 def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(UnknownName, match=r"robot profile tello: unknown skill 'zz'; known: approach"):
-        find_profile("tello").estimate_s("zz")
+        find_robot_profile("tello").estimate_s("zz")
     with pytest.raises(UnknownName, match=r"unknown robot profile 'nope'; known: .*tello"):
-        find_profile("nope")
+        find_robot_profile("nope")
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_find_profile_never_takes_a_path(name: str, tmp_path: Path, monkeypatch:
     monkeypatch.setenv(PATH_VARIABLE, str(tmp_path / "sub"))
     (tmp_path / "sub").mkdir()
     with pytest.raises(UnknownName):
-        find_profile(name)
+        find_robot_profile(name)
 
 
 def test_search_order_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = SMALL.replace("name: unit", "name: tello")
     write(tmp_path, mine, "tello")
     monkeypatch.setenv(PATH_VARIABLE, f"{tmp_path / 'missing'}:{tmp_path}")
-    assert find_profile("tello").robot == "made up"
+    assert find_robot_profile("tello").robot == "made up"
     assert load_profile(str(tmp_path / "tello.yaml")).robot == "made up"
     assert load_profile("tello").robot == "made up"
 
@@ -193,7 +193,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_profiles_are_read_only() -> None:
-    profile = find_profile("tello")
+    profile = find_robot_profile("tello")
     with pytest.raises(Exception, match="frozen"):
         profile.name = "x"
     assert isinstance(profile, RobotProfile)

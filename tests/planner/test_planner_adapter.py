@@ -17,7 +17,7 @@ from timely.planner.model_card import (
     WEIGHTS,
     Card,
     check_base,
-    file_hash,
+    planner_file_hash,
     prompt_hash,
     read_card,
     weights_hash,
@@ -54,7 +54,7 @@ def adapter(tmp_path: Path, base: Path) -> Path:
     folder.mkdir()
     write_weights(folder / WEIGHTS, {"x": b"xyz"})
     card = Card(
-        base_model="tiny", base_sha256=weights_hash(base), adapter_sha256=file_hash(folder / WEIGHTS),
+        base_model="tiny", base_sha256=weights_hash(base), adapter_sha256=planner_file_hash(folder / WEIGHTS),
         skill_sets={"drone": prompt_hash(find_skill_set("drone"))}, seed=0, steps=1, examples_seen=2, loss=0.5,
     )  # fmt: skip
     write_card(folder, card)
@@ -78,7 +78,7 @@ def test_the_hash_of_a_model_is_that_of_its_tensors(base: Path) -> None:
 def test_an_adapter_for_another_base_model(adapter: Path, base: Path) -> None:
     write_weights(base / "model.safetensors", {"a": b"999"})
     with pytest.raises(InvalidInput, match="another base model"):
-        model.with_planner(base, adapter)
+        model.vllm_model_with_planner(base, adapter)
 
 
 @pytest.mark.parametrize("command", [["eval"], ["train", "--start"]])
@@ -89,7 +89,7 @@ def test_an_adapter_for_another_base_model_is_one_line(
     option = [] if "--start" in command else ["--adapter"]
     arguments = ["planner", *command, *option, str(adapter), "--base", str(base), "--skill-set", "arm"]
     more = ["--cases", "1"] if command == ["eval"] else ["--out", str(adapter.parent / "out")]
-    assert shell.run([*arguments, *more]) == shell.BAD_INPUT
+    assert shell.run_timely_command([*arguments, *more]) == shell.BAD_INPUT
     output = capsys.readouterr().err
     assert output.count("\n") == 1
     assert "was made for another base model (tiny)" in output
@@ -107,7 +107,7 @@ def test_a_corrupted_adapter_is_one_line(
     command: list[str], adapter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (adapter / WEIGHTS).write_bytes(b"half a file")
-    assert shell.run(["planner", *command, str(adapter)]) == shell.BAD_INPUT
+    assert shell.run_timely_command(["planner", *command, str(adapter)]) == shell.BAD_INPUT
     output = capsys.readouterr().err
     assert output.count("\n") == 1
     assert "is corrupted" in output
@@ -117,20 +117,20 @@ def test_a_corrupted_adapter_is_one_line(
 @pytest.mark.parametrize("damage", ["{", "{}", '{"timely_planner": 1, "unknown": 2}'])
 def test_a_broken_card_is_one_line(adapter: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
     (adapter / CARD).write_text(damage)
-    assert shell.run(["planner", "info", str(adapter)]) == shell.BAD_INPUT
+    assert shell.run_timely_command(["planner", "info", str(adapter)]) == shell.BAD_INPUT
     output = capsys.readouterr().err
     assert output.count("\n") == 1
     assert "is no card" in output
 
 
 def test_a_folder_without_a_planner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shell.run(["planner", "info", str(tmp_path)]) == shell.BAD_INPUT
+    assert shell.run_timely_command(["planner", "info", str(tmp_path)]) == shell.BAD_INPUT
     assert "holds no planner" in capsys.readouterr().err
 
 
 def test_info_says_what_it_is(adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = tmp_path / "info.json"
-    assert shell.run(["planner", "info", str(adapter), "--json", str(result)]) == shell.OK
+    assert shell.run_timely_command(["planner", "info", str(adapter), "--json", str(result)]) == shell.OK
     assert "tiny" in capsys.readouterr().out
     output = json.loads(result.read_text())
     assert output["skill_sets"].keys() == {"drone"}
@@ -158,7 +158,7 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bare.yaml").write_text("name: bare\nlanguage: calls\nskills:\n  - {name: go}\n")
-    assert shell.run(["planner", *arguments]) == shell.BAD_INPUT
+    assert shell.run_timely_command(["planner", *arguments]) == shell.BAD_INPUT
     output = capsys.readouterr().err
     assert output.count("\n") == 1
     assert says in output
@@ -171,7 +171,7 @@ def test_what_the_option_means(base: Path, adapter: Path, monkeypatch: pytest.Mo
         merged.append((base_folder, adapter_folder))
         return base_folder
 
-    monkeypatch.setattr(model, "with_planner", note)
+    monkeypatch.setattr(model, "vllm_model_with_planner", note)
     monkeypatch.setattr(model, "default_model", lambda progress=None: base)
     assert model.resolve_model(None, planner="none") == base
     assert model.resolve_model(str(base)) == base

@@ -11,7 +11,7 @@ import pytest
 
 from lrtrace.compose.tasks import TASKS
 from timely.planner.cases.case import Case, Scene
-from timely.plans.language.interpreter import run_plan
+from timely.plans.language.interpreter import interpret_plan
 from timely.plans.simulated_worlds import ArmWorld, DroneWorld, Thing
 from timely.plans.skill_library import find_skill_set
 
@@ -152,7 +152,7 @@ def test_the_eleven_tasks() -> None:
     for task, variant, world, expected in expectations():
         plan, scene = made[task, variant], world()
         try:
-            run_plan(plan, find_skill_set(TASKS[task].skill_set), scene)
+            interpret_plan(plan, find_skill_set(TASKS[task].skill_set), scene)
             right = expected(scene)
         except Exception as error:  # any failure of a plan is one to report, with the others
             right, plan = False, f"{plan} ({error})"

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from timely.plans.language.interpreter import SkillFailed, run_plan
+from timely.plans.language.interpreter import SkillFailed, interpret_plan
 from timely.plans.simulated_worlds import ArmWorld, DroneWorld, Thing
 from timely.plans.skill_library import find_skill_set
 
@@ -16,13 +16,13 @@ ARM = find_skill_set("arm")
 
 def fly(plan: str, *things: Thing, facts: tuple[tuple[tuple[str, ...], str], ...] = ()) -> DroneWorld:
     scene = DroneWorld(things, facts)
-    run_plan(plan, DRONE, scene)
+    interpret_plan(plan, DRONE, scene)
     return scene
 
 
 def handle(plan: str, **table: object) -> ArmWorld:
     scene = ArmWorld(**table)  # type: ignore[arg-type]
-    run_plan(plan, ARM, scene)
+    interpret_plan(plan, ARM, scene)
     return scene
 
 

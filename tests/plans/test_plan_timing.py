@@ -11,9 +11,9 @@ from timely.plans import (
     Segmenter,
     SegmentParser,
     SkillSet,
-    calls_in,
     find_skill_set,
     max_segment_tokens,
+    parse_plan_calls,
     segment_execution_s,
 )
 from timely.plans.timing import longest_segments
@@ -30,7 +30,7 @@ def test_a_segment_takes_the_sum_of_its_calls() -> None:
     turn = TELLO.estimate_s("turn_cw", [90])
     assert segment_execution_s("mf(50);", DRONE, TELLO) == pytest.approx(forward(50))
     assert segment_execution_s("}mf(50);tc(90)}", DRONE, TELLO) == pytest.approx(forward(50) + turn)
-    calls = calls_in("mf(50);tc(90)", DRONE)
+    calls = parse_plan_calls("mf(50);tc(90)", DRONE)
     assert segment_execution_s(calls, DRONE, TELLO) == pytest.approx(forward(50) + turn)
     assert segment_execution_s("->False;", DRONE, TELLO) == 0
     # A variable skill counts with its minimum, a condition with what it asks.
@@ -100,4 +100,4 @@ def test_the_bound_covers_every_segment_of_the_examples() -> None:
 def test_the_longest_segments_are_legal(name: str) -> None:
     skill_set: SkillSet = find_skill_set(name)
     for text in longest_segments(skill_set):
-        assert calls_in(text, skill_set)
+        assert parse_plan_calls(text, skill_set)

@@ -8,11 +8,11 @@ from lrtrace.profiles import load_profile
 from timely.plans import (
     Segmenter,
     SegmentParser,
-    calls_in,
     check_segment,
     find_skill_set,
     max_segment_tokens,
     parse_plan,
+    parse_plan_calls,
     segment_execution_s,
     skill_set_names,
 )
@@ -45,7 +45,7 @@ def test_every_skill_is_described_shown_and_known_to_the_robot(name: str) -> Non
     profile = load_profile(skill_set.profile)
     for skill in skill_set.skills:
         assert skill.description
-        assert [call.skill for call in calls_in(skill.example, skill_set)] == [skill.name]
+        assert [call.skill for call in parse_plan_calls(skill.example, skill_set)] == [skill.name]
         assert check_segment(f"{skill.example};", skill_set, profile)
         assert skill.matches(skill.example)
         assert list(profile.limits(skill.name)) == [argument.name for argument in skill.arguments]

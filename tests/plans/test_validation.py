@@ -12,7 +12,7 @@ from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import UnsafeSegment
 from timely.plans import Call, SegmentParser, SkillSet, check_segment, find_skill_set
-from timely.plans.units import convert_unit
+from timely.plans.units import convert_plan_unit
 
 DRONE = find_skill_set("drone")
 TELLO = load_profile("tello")
@@ -162,9 +162,9 @@ def test_any_text_is_released_or_refused_with_the_one_error(text: str) -> None:
 
 
 def test_units() -> None:
-    assert convert_unit(20, "cm", "m") == 0.2
-    assert convert_unit(0.2, "m", "cm") == 20
-    assert convert_unit(180, "deg", "rad") == pytest.approx(3.14159265, abs=1e-8)
-    assert convert_unit(2, "s", "ms") == 2000
-    assert convert_unit(5, "", "cm") == 5
-    assert convert_unit(5, "cm", "s") is None
+    assert convert_plan_unit(20, "cm", "m") == 0.2
+    assert convert_plan_unit(0.2, "m", "cm") == 20
+    assert convert_plan_unit(180, "deg", "rad") == pytest.approx(3.14159265, abs=1e-8)
+    assert convert_plan_unit(2, "s", "ms") == 2000
+    assert convert_plan_unit(5, "", "cm") == 5
+    assert convert_plan_unit(5, "cm", "s") is None

@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 
 from timely.bench.papers.justitia.workloads import workload
-from timely.cli.main import run
+from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput
 from timely.disciplines import registry
 from timely.disciplines.justitia.discipline import Justitia
-from timely.disciplines.predictors.app_cost import TrainedAppCosts, kv_token_time
+from timely.disciplines.predictors.app_cost import TrainedAppCosts, predictor_kv_token_time
 from timely.disciplines.predictors.history import HistoryPredictor
 from timely.disciplines.sagesched.discipline import SageSched
-from timely.predictor_training.from_traces import application_samples, build_history, train_costs
+from timely.predictor_training.from_traces import (
+    predictor_history_from_traces,
+    predictor_samples_from_traces,
+    train_costs,
+)
 
 needs_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs the extra 'predict'")
 
@@ -32,11 +36,11 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_application_is_one_sample(trace: Path) -> None:
     jobs = workload(1, applications=60, window_s=60.0)
-    samples = application_samples([trace], "kv")
+    samples = predictor_samples_from_traces([trace], "kv")
     assert sum(map(len, samples.values())) == 60
-    total = sum(kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"]) for job in jobs)
+    total = sum(predictor_kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"]) for job in jobs)
     assert sum(s.cost for group in samples.values() for s in group) == pytest.approx(total)
-    twice = application_samples([trace, trace], "kv")
+    twice = predictor_samples_from_traces([trace, trace], "kv")
     assert sum(map(len, twice.values())) == 120, "the same name in another trace is another instance"
 
 
@@ -58,7 +62,7 @@ def test_costs_from_a_trace_serve_justitia(trace: Path, tmp_path: Path) -> None:
 
 def test_a_history_from_a_trace_serves_sagesched(trace: Path, tmp_path: Path) -> None:
     target = tmp_path / "history.npz"
-    kept = build_history([trace], target)
+    kept = predictor_history_from_traces([trace], target)
     for name in ("sagesched", "sagesched-mean", "gittins-static", "ssjf", "ltr", "trail", "vllm-sjf"):
         made = registry.create_discipline(f"{name}={target}")
         predictor = made.predictor  # type: ignore[attr-defined]
@@ -91,11 +95,18 @@ def test_a_file_that_is_none_is_told_at_start(name: str, tmp_path: Path) -> None
 def test_the_command_line(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs, history = tmp_path / "costs.npz", tmp_path / "history.npz"
     result = tmp_path / "told.json"
-    assert run(["predictor", "costs", str(trace), "-o", str(costs), "--json", str(result)]) == 0
+    assert (
+        run_timely_command(["predictor", "costs", str(trace), "-o", str(costs), "--json", str(result)]) == 0
+    )
     assert json.loads(result.read_text())["cost"] == "kv"
-    assert run(["predictor", "history", str(trace), "-o", str(history)]) == 0
+    assert run_timely_command(["predictor", "history", str(trace), "-o", str(history)]) == 0
     for name in (f"justitia={costs}", f"sagesched={history}"):
-        assert run(["replay", str(trace), "--discipline", name, "--mode", "whole", "--no-journal"]) == 0
+        assert (
+            run_timely_command(
+                ["replay", str(trace), "--discipline", name, "--mode", "whole", "--no-journal"]
+            )
+            == 0
+        )
     capsys.readouterr()
     for arguments, complaint in (
         (["predictor", "costs", str(tmp_path / "none"), "-o", str(costs)], "none"),
@@ -104,6 +115,6 @@ def test_the_command_line(trace: Path, tmp_path: Path, capsys: pytest.CaptureFix
         (["predictor", "history", str(trace), "-o", str(history), "--embedder", "bert"], "hash, wordllama"),
         (["replay", str(trace), "--discipline", f"sagesched={costs}"], "not a timely-length-history file"),
     ):
-        assert run(arguments) == 2
+        assert run_timely_command(arguments) == 2
         said = capsys.readouterr().err
         assert complaint in said.replace("\n", " ")

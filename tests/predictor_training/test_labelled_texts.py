@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.cli.main import run
+from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.predictor_training import labelled_texts
@@ -84,16 +84,22 @@ def test_what_is_no_text_file_is_told(tmp_path: Path) -> None:
 def test_the_command_line_trains_judges_and_the_server_reads_it(tmp_path: Path, texts: Path) -> None:
     urgency, lengths = tmp_path / "urgency.npz", tmp_path / "lengths.npz"
     result = tmp_path / "told.json"
-    assert run(["predictor", "urgency", str(texts), "-o", str(urgency), "--json", str(result)]) == 0
+    assert (
+        run_timely_command(["predictor", "urgency", str(texts), "-o", str(urgency), "--json", str(result)])
+        == 0
+    )
     assert json.loads(result.read_text())["judged"]["right"] >= 0.75
     tokens = tmp_path / "tokens.jsonl"
     tokens.write_text("".join(json.dumps({"text": t, "tokens": 20 * (1 + u)}) + "\n" for t, u in rows()))
-    assert run(["predictor", "lengths", str(tokens), "-o", str(lengths), "--json", str(result)]) == 0
+    assert (
+        run_timely_command(["predictor", "lengths", str(tokens), "-o", str(lengths), "--json", str(result)])
+        == 0
+    )
     judged = json.loads(result.read_text())["judged"]
     assert judged["error_tokens"] < judged["error_of_one_guess_tokens"]
-    assert run(["predictor", "evaluate", str(urgency), str(texts), "--json", str(result)]) == 0
+    assert run_timely_command(["predictor", "evaluate", str(urgency), str(texts), "--json", str(result)]) == 0
     assert json.loads(result.read_text())["judged"]["right"] == 1.0
-    assert run(["predictor", "evaluate", str(lengths), str(tokens)]) == 0
+    assert run_timely_command(["predictor", "evaluate", str(lengths), str(tokens)]) == 0
     served = Predictors.read([str(urgency), str(lengths)])
     assert served.urgency is not None
     assert served.lengths is not None
@@ -105,16 +111,16 @@ def test_a_wrong_file_is_one_line_and_exit_code_2(
     tmp_path: Path, texts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history = tmp_path / "history.npz"
-    assert run(["predictor", "evaluate", str(texts), str(texts)]) == 2
+    assert run_timely_command(["predictor", "evaluate", str(texts), str(texts)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     from timely.disciplines.predictors.history import HistoryPredictor
 
     HistoryPredictor().save(history)
-    assert run(["predictor", "evaluate", str(history), str(texts)]) == 2
+    assert run_timely_command(["predictor", "evaluate", str(history), str(texts)]) == 2
     assert "predicts neither urgency nor lengths" in capsys.readouterr().err
     for files in ([str(texts)], [str(tmp_path / "missing.npz")], ["none", "examples"]):
         arguments = [part for name in files for part in ("--predictor", name)]
-        assert run(["serve", "--engine", "scripted", *arguments]) == 2
+        assert run_timely_command(["serve", "--engine", "scripted", *arguments]) == 2
         assert capsys.readouterr().err.count("\n") == 1
-    assert run(["serve", "--engine", "scripted", "--predict", "sometimes"]) == 2
+    assert run_timely_command(["serve", "--engine", "scripted", "--predict", "sometimes"]) == 2
     assert "unknown prediction mode 'sometimes'; known: full, immediate" in capsys.readouterr().err

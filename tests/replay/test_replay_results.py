@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from timely.cli.main import run as timely
+from timely.cli.main import run_timely_command as timely
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.explain import explain_job, explanation_text
 from timely.replay.perfetto import perfetto_text
 from timely.replay.report import html_replay_report
 from timely.replay.result_file import read_result, result_text
-from timely.replay.results import latency_distribution, result_hash
-from timely.replay.run import load_backend, replay
+from timely.replay.results import replay_latency_distribution, result_hash
+from timely.replay.run import load_replay_backend, replay_through_engine
 from timely.replay.svg import Line, svg_chart, svg_ticks
 from timely.replay.trace import Tasks
 
@@ -56,7 +56,7 @@ def trace(tmp_path: Path) -> Path:
 
 def result_of(trace: Path, **options: object) -> dict[str, object]:
     tasks = Tasks(trace)
-    return replay(tasks, ReplayOptions(**options), trace=tasks.name)  # type: ignore[arg-type]
+    return replay_through_engine(tasks, ReplayOptions(**options), trace=tasks.name)  # type: ignore[arg-type]
 
 
 def test_the_contracts_fields_are_there(trace: Path) -> None:
@@ -109,13 +109,13 @@ def test_a_task_not_served_counts_with_its_utility_at_the_end(trace: Path) -> No
 
 
 def test_distribution_interpolates_and_leaves_out_what_never_happened() -> None:
-    assert latency_distribution([1.0, 2.0, 3.0, math.nan]) == {
+    assert replay_latency_distribution([1.0, 2.0, 3.0, math.nan]) == {
         "mean": 2.0,
         "p50": 2.0,
         "p90": 2.8,
         "p99": 2.98,
     }
-    assert latency_distribution([])["mean"] is None
+    assert replay_latency_distribution([])["mean"] is None
 
 
 def test_same_seed_same_result(trace: Path) -> None:
@@ -131,7 +131,7 @@ def test_same_seed_same_result_in_every_process(trace: Path) -> None:
     digests = set()
     for hash_seed in ("0", "1", "random"):
         code = (
-            "from timely.replay.trace import Tasks; from timely.replay.run import replay;"
+            "from timely.replay.trace import Tasks; from timely.replay.run import replay_through_engine as replay;"
             "from timely.replay.results import result_hash; from timely.engines.replay_types import ReplayOptions;"
             f"print(result_hash(replay(Tasks({str(trace)!r}), ReplayOptions(estimate_noise=0.4, seed=3))))"
         )
@@ -158,12 +158,12 @@ def test_unsorted_traces_are_replayed_in_order(tmp_path: Path, trace: Path) -> N
 def test_result_file_round_trip_is_atomic_and_a_line_a_job(tmp_path: Path, trace: Path) -> None:
     result = result_of(trace)
     path = tmp_path / "r.json"
-    write_file(path, result_text(result))
+    core_write_file(path, result_text(result))
     assert json.loads(json.dumps(read_result(path))) == json.loads(json.dumps(result))
     assert sum(line.startswith('  {"job"') for line in path.read_text().splitlines()) == 16
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
     with pytest.raises(InvalidInput, match="cannot write"):
-        write_file(tmp_path / "nowhere" / "r.json", "{}")
+        core_write_file(tmp_path / "nowhere" / "r.json", "{}")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"jobs": 3}'])
@@ -320,4 +320,4 @@ def test_a_broken_trace_line_says_file_line_and_reason(
 def test_an_engine_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timely.replay.run.find_spec", lambda name: None)
     with pytest.raises(Unsupported, match="install timely-serving"):
-        load_backend("vllm")
+        load_replay_backend("vllm")

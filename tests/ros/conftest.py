@@ -44,11 +44,11 @@ _next_domain = itertools.count(os.getpid())
 @pytest.fixture(scope="session", autouse=True)
 def nothing_in_shared_memory() -> Iterator[None]:
     """Some tests kill programs, which leave half a megabyte each there."""
-    from timely_robots.ros.shared_memory import clean_dds_shared_memory
+    from timely_robots.ros.shared_memory import clean_ros_shared_memory
 
-    clean_dds_shared_memory()
+    clean_ros_shared_memory()
     yield
-    clean_dds_shared_memory()
+    clean_ros_shared_memory()
 
 
 @pytest.fixture(autouse=True)

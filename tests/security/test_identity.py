@@ -13,7 +13,7 @@ from guarded import TOKENS, Guarded, write_principals
 
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
-from timely.server.access.principals import PrincipalRegistry, digest, new_entry
+from timely.server.access.principals import PrincipalRegistry, new_principal_entry, principal_token_digest
 from timely.server.listener import bind_socket
 
 PROOF = {"Timely-Task-Token": TOKEN}
@@ -177,14 +177,14 @@ def test_the_audit_log_names_the_principal(guarded: Guarded) -> None:
 
 
 def test_a_token_is_kept_as_its_digest_only() -> None:
-    token, entry = new_entry("hall-1", ["robot"], ["drone-*"])
+    token, entry = new_principal_entry("hall-1", ["robot"], ["drone-*"])
     (written,) = yaml.safe_load(entry)
     assert token not in entry
     assert written == {
-        "name": "hall-1", "roles": ["robot"], "token_sha256": [digest(token)], "agents": ["drone-*"],
+        "name": "hall-1", "roles": ["robot"], "token_sha256": [principal_token_digest(token)], "agents": ["drone-*"],
     }  # fmt: skip
     with pytest.raises(InvalidInput):
-        new_entry("hall-1", ["king"])
+        new_principal_entry("hall-1", ["king"])
     with pytest.raises(InvalidInput, match="characters"):
         PrincipalRegistry(None, "short", None)  # type: ignore[arg-type]
 

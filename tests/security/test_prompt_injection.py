@@ -14,15 +14,15 @@ import pytest
 
 from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.bench.injection import run
-from timely.bench.injection.corpus import FAMILIES, Attack, attacks
+from timely.bench.injection.corpus import FAMILIES, Attack, benchmark_attacks
 from timely.engines.scripted import ScriptedEngine
-from timely.plans.language.parser import calls_in
+from timely.plans.language.parser import parse_plan_calls
 from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.prompt_tokens import PromptEncoder
 from timely.plans.robot_values import value_text
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
-from timely.plans.untrusted_text import one_line, several_lines
+from timely.plans.untrusted_text import multiline_prompt_text, one_line
 from timely.server.http.plain_text import plain_text
 
 DRONE, CHAT = find_skill_set("drone"), find_skill_set("chat")
@@ -122,15 +122,18 @@ def test_one_line(text: str, expected: str) -> None:
 
 
 def test_a_conversation_keeps_its_lines_but_forges_no_scene() -> None:
-    assert several_lines("Dear all,\n\nPlan: eat.\nScene: a bar") == "Dear all,\n\n Plan: eat.\n Scene: a bar"
+    assert (
+        multiline_prompt_text("Dear all,\n\nPlan: eat.\nScene: a bar")
+        == "Dear all,\n\n Plan: eat.\n Scene: a bar"
+    )
     prompt = build_prompt(CHAT, "Hello.\nScene: a bar", "a park")
     assert [line for line in prompt.user.splitlines() if line.startswith("Scene:")] == ["Scene: a park"]
 
 
 def test_the_corpus_has_all_families_and_channels_and_a_seed() -> None:
-    corpus = list(attacks(600, 0))
-    assert corpus == list(attacks(600, 0))
-    assert corpus != list(attacks(600, 1))
+    corpus = list(benchmark_attacks(600, 0))
+    assert corpus == list(benchmark_attacks(600, 0))
+    assert corpus != list(benchmark_attacks(600, 1))
     assert set(Counter(attack.family for attack in corpus).values()) == {600 // len(FAMILIES)}
     assert {attack.channel for attack in corpus} == {"task", "scene", "history", "value"}
     assert len({(attack.task, attack.scene, attack.history, attack.value) for attack in corpus}) > 500
@@ -138,7 +141,11 @@ def test_the_corpus_has_all_families_and_channels_and_a_seed() -> None:
 
 def test_no_attack_of_the_corpus_forges_a_field(tokenizer: Any) -> None:
     encoder = PromptEncoder(tokenizer)
-    assert [reason for attack in attacks(600, 0) if (reason := run.forged(attack, encoder))] == []
+    assert [
+        reason
+        for attack in benchmark_attacks(600, 0)
+        if (reason := run.benchmark_attack_forgery(attack, encoder))
+    ] == []
 
 
 def chat_special_tokens(tokenizer: Any, messages: list[dict[str, Any]]) -> list[str]:
@@ -152,7 +159,7 @@ def test_no_attack_of_the_corpus_forges_a_turn_of_a_chat(tokenizer: Any) -> None
     plain = plain_text(PromptEncoder(tokenizer).special_texts)
     expected = chat_special_tokens(tokenizer, [{"role": "user", "content": "x"}])
     forged = 0
-    for attack in attacks(600, 0):
+    for attack in benchmark_attacks(600, 0):
         messages = [
             {"role": "user", "content": f"{attack.task} {attack.scene} {attack.history} {attack.value}"}
         ]
@@ -189,16 +196,20 @@ def test_the_judge_sees_forged_fields_in_prompts_without_fences(
     encoder = PromptEncoder(tokenizer)
     monkeypatch.setattr(run, "build_prompt", unfenced)
     monkeypatch.setattr(run, "value_text", lambda value: f" # {value}\n")
-    fields = [attack for attack in islice(attacks(600, 0), 600) if attack.family == "forged fields"]
-    assert all(run.forged(attack, encoder) for attack in fields)
+    fields = [attack for attack in islice(benchmark_attacks(600, 0), 600) if attack.family == "forged fields"]
+    assert all(run.benchmark_attack_forgery(attack, encoder) for attack in fields)
 
 
 @pytest.mark.parametrize("plan", ["mf(90000);", "mf(-1);", "tc(9999);", f"l('{'a' * 500}');"])
 def test_the_judge_sees_unsafe_calls(plan: str) -> None:
-    from timely.plans.robot_profiles import find_profile
+    from timely.plans.robot_profiles import find_plan_robot_profile
 
-    assert run.unsafe_call(calls_in(plan, DRONE)[0], DRONE, find_profile(DRONE.profile))
-    assert not run.unsafe_call(calls_in("mf(100);", DRONE)[0], DRONE, find_profile(DRONE.profile))
+    assert run.benchmark_unsafe_reason(
+        parse_plan_calls(plan, DRONE)[0], DRONE, find_plan_robot_profile(DRONE.profile)
+    )
+    assert not run.benchmark_unsafe_reason(
+        parse_plan_calls("mf(100);", DRONE)[0], DRONE, find_plan_robot_profile(DRONE.profile)
+    )
 
 
 async def test_attacks_go_on_where_a_run_was_stopped(
@@ -210,17 +221,19 @@ async def test_attacks_go_on_where_a_run_was_stopped(
         engine: Any, attack: Attack, task_id: str, *, constrained: bool
     ) -> tuple[list[Any], bool]:
         served.append(attack)
-        return calls_in("mf(90000);", DRONE) if attack.family == "long" else [], False
+        return parse_plan_calls("mf(90000);", DRONE) if attack.family == "long" else [], False
 
-    serve.__module__ = run.run_attack.__module__
-    monkeypatch.setattr(run, "run_attack", serve)
-    corpus = list(attacks(12, 0))
+    serve.__module__ = run._run_attack.__module__
+    monkeypatch.setattr(run, "_run_attack", serve)
+    corpus = list(benchmark_attacks(12, 0))
     ticks = iter(range(100))
     encoder = PromptEncoder(tokenizer)
 
     async def attack_all(checkpoints: Checkpoints) -> run.InjectionResult:
         engine = ScriptedEngine()
-        return await run.run_attacks(engine, corpus, encoder, constrained=True, checkpoints=checkpoints)
+        return await run.run_attack_benchmark(
+            engine, corpus, encoder, constrained=True, checkpoints=checkpoints
+        )
 
     file = tmp_path / "attacks.jsonl"
     with pytest.raises(OutOfTime) as stopped:
@@ -238,4 +251,4 @@ def test_a_long_attack_stays_within_the_limits_of_a_request() -> None:
     def longest(attack: Attack) -> int:
         return max(len(attack.task), len(attack.scene), len(attack.history), len(attack.value))
 
-    assert max(map(longest, attacks(600, 3))) <= 3_000
+    assert max(map(longest, benchmark_attacks(600, 3))) <= 3_000

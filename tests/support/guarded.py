@@ -9,7 +9,7 @@ import httpx
 import yaml
 from fleet import Fleet
 
-from timely.server.access.principals import digest
+from timely.server.access.principals import principal_token_digest
 
 TOKENS = {
     name: f"{name}-0123456789-0123456789"
@@ -39,5 +39,7 @@ class Guarded:
 
 def write_principals(path: Path, entries: list[dict[str, object]] = PRINCIPALS) -> None:
     """Write the file of principals with the tokens of the tests."""
-    listed = [{**entry, "token_sha256": [digest(TOKENS[str(entry["name"])])]} for entry in entries]
+    listed = [
+        {**entry, "token_sha256": [principal_token_digest(TOKENS[str(entry["name"])])]} for entry in entries
+    ]
     path.write_text(yaml.safe_dump(listed))

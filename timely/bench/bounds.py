@@ -54,7 +54,7 @@ def clairvoyant_utility(tasks: Sequence[PlannedTask], profile: StepTimeProfile) 
     if count > MAX_TASKS:
         raise InvalidInput(f"{count} tasks at once, at most {MAX_TASKS} can be ordered", where="tasks")
     alone = Alone(profile)
-    token_s = min_token_s(profile)
+    token_s = benchmark_min_token_s(profile)
     work = [_new_tokens(task, profile) * token_s for task in tasks]
     path = [alone.response_s(task) for task in tasks]
     spent = np.zeros(1 << count)
@@ -74,7 +74,7 @@ def clairvoyant_utility(tasks: Sequence[PlannedTask], profile: StepTimeProfile) 
     return float(best[-1])
 
 
-def min_token_s(profile: StepTimeProfile) -> float:
+def benchmark_min_token_s(profile: StepTimeProfile) -> float:
     """The least time any step takes per token in it, seconds."""
     step = StepTime(profile.step_s)
     return min(step(0, 1, tokens, 0.0, 0) / tokens for tokens in range(1, profile.limits.token_budget + 1))

@@ -15,8 +15,8 @@ from typing import Any
 from lrtrace.compose.composition import compose
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.results import Result
-from timely.replay.run import replay
-from timely.replay.trace import planned_task
+from timely.replay.run import replay_through_engine
+from timely.replay.trace import replay_task_from_job
 
 DEVIATION = 0.3
 """Difference of execution times from the profile, as a share of the profile's."""
@@ -46,9 +46,9 @@ def measure_closed_loop(
     sums: dict[str, _Waits] = {}
     for seed in seeds:
         composed = compose(workload, seed, duration_s=duration_s)
-        tasks = [planned_task(job, composed.header.network_s) for job in composed.jobs]
+        tasks = [replay_task_from_job(job, composed.header.network_s) for job in composed.jobs]
         for name, options in _runs(discipline, seed).items():
-            sums.setdefault(name, _Waits()).add(replay(tasks, options))
+            sums.setdefault(name, _Waits()).add(replay_through_engine(tasks, options))
         say(f"seed {seed}: {len(tasks)} tasks")
     perfect = sums["perfect"]
     cases: dict[str, dict[str, Any]] = {

@@ -29,7 +29,7 @@ from timely.disciplines.semantic.constants import URGENCY_LEVELS
 from timely.engines.replay_types import JobRecord, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
-from timely.replay.trace import planned_task
+from timely.replay.trace import replay_task_from_job
 
 Say = Callable[[str], None]
 Run = Callable[[str, int], list[float]]
@@ -85,7 +85,9 @@ def _robots(workload: str, new_tokens: int) -> Run:
             prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS,
         )  # fmt: skip
         network_s = trace.header.network_s
-        tasks = sorted((planned_task(job, network_s) for job in trace.jobs), key=lambda task: task.arrival_s)
+        tasks = sorted(
+            (replay_task_from_job(job, network_s) for job in trace.jobs), key=lambda task: task.arrival_s
+        )
         options = ReplayOptions(seed=seed, journal=False)
         outcome = Simulator(
             options, load_step_profile("rtx4090-llama3-8b"), discipline=registry.create_discipline(name)
@@ -111,7 +113,7 @@ def _applications(name: str, seed: int) -> list[float]:
     trace = justitia_workloads.workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
     own = name in justitia_setting.NAMES
     discipline = justitia_setting.make(name) if own else registry.create_discipline(name)
-    completion = justitia_setting.completion_s(trace, discipline, justitia_setting.MACHINE)
+    completion = justitia_setting.paper_completion_s(trace, discipline, justitia_setting.MACHINE)
     return [mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
 
 
@@ -129,14 +131,16 @@ def _lengths(name: str, seed: int) -> list[float]:
     else:
         discipline = registry.create_discipline(name)
     tasks = setting.jobs_for(predicted_for)
-    latency = sagesched_setting.measure(tasks, discipline, sagesched_setting.PROFILES["Qwen3-32B"])
+    latency = sagesched_setting.measure_sagesched_paper(
+        tasks, discipline, sagesched_setting.PROFILES["Qwen3-32B"]
+    )
     return [latency.ttlt_s, latency.ttft_s]
 
 
 def _drafts(name: str, seed: int) -> list[float]:
     tasks = laps_sd.workload(laps_sd.DATASETS[DRAFTS[0]], DRAFTS[1], seed)
     discipline = laps_sd.make(name, tasks) if name in laps_sd.SYSTEMS else registry.create_discipline(name)
-    return [laps_sd.latency_s(tasks, discipline, seed)]
+    return [laps_sd.laps_paper_latency_s(tasks, discipline, seed)]
 
 
 WORKLOADS: dict[str, Workload] = {

@@ -21,11 +21,11 @@ from timely.bench.checkpoints import Checkpoints
 from timely.bench.journal_audit import (
     RULES,
     EventLogAudit,
-    audit_event_log,
-    audit_journal,
-    read_journal_events,
+    audit_benchmark_event_log,
+    audit_benchmark_journal,
+    read_benchmark_journal,
 )
-from timely.bench.mixed_load import ClientAccount, run_mixed_load
+from timely.bench.mixed_load import ClientAccount, run_mixed_benchmark_load
 from timely.disciplines import registry
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.disciplines.requirements import SPECULATION, discipline_lacks
@@ -67,8 +67,8 @@ class LiveServer:
             self._start()
         journal_from, events_from = _size(self._journal), _size(self._events)
         seen = asyncio.run(self._serve(disciplines, seconds, seed))
-        verdict = audit_journal(
-            read_journal_events(self._journal, journal_from),
+        verdict = audit_benchmark_journal(
+            read_benchmark_journal(self._journal, journal_from),
             RULES.get(disciplines[0]) if len(disciplines) == 1 else None,
         )
         logged = self._logged(events_from)
@@ -92,7 +92,7 @@ class LiveServer:
         """Audit the event log once it is complete; a thread of the server writes it with a delay."""
         end_s = time.monotonic() + LOG_S
         while True:
-            audit = audit_event_log(read_journal_events(self._events, offset))
+            audit = audit_benchmark_event_log(read_benchmark_journal(self._events, offset))
             if audit.good or time.monotonic() > end_s:
                 return audit
             time.sleep(0.05)
@@ -102,7 +102,7 @@ class LiveServer:
 
         async with AsyncTimelyClient(self._server.url) as client:
             await client.set_discipline(disciplines[0])
-            load = asyncio.create_task(run_mixed_load(self._server.url, seconds, seed=seed))
+            load = asyncio.create_task(run_mixed_benchmark_load(self._server.url, seconds, seed=seed))
             for name in disciplines[1:]:
                 await asyncio.sleep(seconds / len(disciplines))
                 await client.set_discipline(name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from timely.bench.papers.laps_sd.real_texts import GRAM, SHORTEST_TOKENS, acceptance
+from timely.bench.papers.laps_sd.real_texts import GRAM, SHORTEST_TOKENS, paper_draft_acceptance
 from timely.bench.papers.laps_sd.setting import DRAFTS
 from timely.bench.papers.real_inputs import dialogues
 from timely.core.errors import EngineFailed
@@ -29,7 +29,7 @@ def measure_draft_acceptance(path: Path, texts: int, *, seed: int = 0) -> dict[s
     order = np.random.default_rng(seed).permutation(len(dialogues(path)))
     questions = (QUESTION + dialogues(path)[place][0] for place in order)
     samples = [
-        [len(prompt), len(answer), round(acceptance(prompt, answer), 4)]
+        [len(prompt), len(answer), round(paper_draft_acceptance(prompt, answer), 4)]
         for prompt, answer in greedy_answers(questions, texts, max_answer_tokens=MAX_ANSWER_TOKENS)
         if len(answer) >= SHORTEST_TOKENS
     ]

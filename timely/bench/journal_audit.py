@@ -98,7 +98,7 @@ def _level(arrive: Event) -> float:
     return float(arrive.get("urgency", 4))
 
 
-def read_journal_events(path: Path, offset: int = 0) -> list[dict[str, Any]]:
+def read_benchmark_journal(path: Path, offset: int = 0) -> list[dict[str, Any]]:
     """The events of a journal from a byte on, without a last line that is still incomplete.
 
     Raises:
@@ -118,7 +118,7 @@ def read_journal_events(path: Path, offset: int = 0) -> list[dict[str, Any]]:
     return events
 
 
-def audit_journal(events: Sequence[Event], rule: Rule | None = None) -> JournalAudit:
+def audit_benchmark_journal(events: Sequence[Event], rule: Rule | None = None) -> JournalAudit:
     """Audit a part of a journal at whose beginning and end the engine was idle.
 
     Args:
@@ -153,7 +153,7 @@ class EventLogAudit:
         return not (self.unsettled or self.gaps)
 
 
-def audit_event_log(events: Iterable[Event]) -> EventLogAudit:
+def audit_benchmark_event_log(events: Iterable[Event]) -> EventLogAudit:
     """Audit a part of an event log at whose beginning and end the engine was idle."""
     ends: dict[str, int] = {}
     segments: dict[str, list[int]] = {}

@@ -79,7 +79,7 @@ class ClientAccount:
     failures: list[str] = field(default_factory=list)
 
 
-async def run_mixed_load(
+async def run_mixed_benchmark_load(
     url: str, seconds: float, *, seed: int = 1, burst: int = 10, every_s: float = 4.0
 ) -> ClientAccount:
     """Load the server for some seconds, then wait for the remaining answers.
@@ -92,7 +92,9 @@ async def run_mixed_load(
     end_s = time.monotonic() + seconds
     async with AsyncTimelyClient(url) as client:
         robots = [
-            asyncio.create_task(serve_robot(client, agent, skill_set, utility, tasks, end_s, account))
+            asyncio.create_task(
+                run_benchmark_robot_client(client, agent, skill_set, utility, tasks, end_s, account)
+            )
             for agent, skill_set, utility, tasks in ROBOTS
         ]
         load = [*robots, asyncio.create_task(_chats(url, seed, burst, every_s, end_s, account))]
@@ -114,7 +116,7 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def serve_robot(
+async def run_benchmark_robot_client(
     client: AsyncTimelyClient,
     agent: str,
     skill_set: str,

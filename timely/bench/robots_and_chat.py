@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from timely.bench.mixed_load import ROBOTS, ClientAccount, serve_robot
+from timely.bench.mixed_load import ROBOTS, ClientAccount, run_benchmark_robot_client
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed
 
@@ -87,7 +87,9 @@ class HttpLoad:
                 agent, skill_set, utility, texts = ROBOTS[number % len(ROBOTS)]
                 account = urgent if utility == "urgent" else others
                 name = f"{agent}-{number}"
-                tasks.append(serve_robot(client, name, skill_set, utility, texts, end_s, account))
+                tasks.append(
+                    run_benchmark_robot_client(client, name, skill_set, utility, texts, end_s, account)
+                )
             await asyncio.gather(*tasks)
             chat_tokens = await chat
         failures = urgent.failures + others.failures

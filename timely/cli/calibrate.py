@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.cli.output import JsonFile, check_target, write_json
-from timely.cli.terminal import Verbose, quiet_terminal
+from timely.cli.output import JsonFile, check_target, write_cli_json
+from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.files import STDOUT
-from timely.engines.step_time.fit import make_profile, measured_profile, save_profile
+from timely.engines.step_time.fit import make_step_time_profile, measured_profile, save_profile
 from timely.engines.step_time.from_kernels import fit_kernels
 from timely.engines.step_time.profile import KvCache, Limits, StepTimeProfile
 
@@ -62,7 +62,7 @@ def command(
     else:
         profile = _measured(chosen, model, tuple(context.args), rounds, verbose=verbose)
     save_profile(out, profile)
-    write_json(json_file, profile.model_dump(mode="json"))
+    write_cli_json(json_file, profile.model_dump(mode="json"))
     if json_file != STDOUT:
         typer.echo(f"{out}: profile {profile.name}")
         for key, value in profile.fit_error.items():
@@ -77,7 +77,7 @@ def _from_kernels(
             "is needed with --from-kernels: the tables hold one layer's times", where="--layers"
         )
     terms, errors = fit_kernels(folder, layers, pointwise_share)
-    return make_profile(
+    return make_step_time_profile(
         name,
         f"least squares over the kernel tables in {folder.name}, {layers} layers",
         terms,
@@ -96,9 +96,9 @@ def _measured(
             where="calibrate",
         )
     measuring: Any = import_module(MEASURING)
-    with quiet_terminal("calibrate", verbose=verbose) as terminal:
+    with quiet_cli_terminal("calibrate", verbose=verbose) as terminal:
         terminal.name_log()
-        measured = measuring.timed_steps(model, arguments, rounds, terminal.say)
+        measured = measuring.time_vllm_steps(model, arguments, rounds, terminal.say)
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     sizes = asdict(measured.sizes)
     return measured_profile(name, measured.source, measured.steps, sizes, measured.launches, today)

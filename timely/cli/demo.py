@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 from timely.cli.serve import ENGINES
 from timely.core.errors import UnknownName
 from timely.core.files import STDOUT
@@ -40,4 +40,4 @@ def command(
         raise UnknownName("engine", engine, ENGINES, where="--engine")
     console = Console(stderr=json_file == STDOUT)
     result = run_demo(DemoOptions(seconds, seed, out, discipline, engine, tuple(context.args)), console)
-    write_json(json_file, result)
+    write_cli_json(json_file, result)

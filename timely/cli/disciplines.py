@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 from timely.core.files import STDOUT
 from timely.disciplines import registry
 
@@ -12,7 +12,7 @@ from timely.disciplines import registry
 def command(json_file: JsonFile = None) -> None:
     """List the queue disciplines: source, requirements, strengths, and requests that may starve."""
     infos = registry.discipline_infos()
-    write_json(json_file, {"default": registry.DEFAULT, "disciplines": infos})
+    write_cli_json(json_file, {"default": registry.DEFAULT, "disciplines": infos})
     if json_file == STDOUT:
         return
 

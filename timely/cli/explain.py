@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 from timely.core.files import STDOUT
 from timely.replay.explain import explain_job, explanation_text
 from timely.replay.result_file import read_result
@@ -20,6 +20,6 @@ def command(
 ) -> None:
     """Tell why a job of a replay waited: what the engine did instead, and why."""
     explanation = explain_job(read_result(result), job)
-    write_json(json_file, explanation.to_dict())
+    write_cli_json(json_file, explanation.to_dict())
     if json_file != STDOUT:
         typer.echo(explanation_text(explanation))

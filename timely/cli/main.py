@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Exits 0 on success, 2 on bad input, 1 when an engine failed, 130 on Ctrl-C or SIGTERM."""
     # By default SIGTERM ends Python without cleaning up, and an engine's processes would go on.
     signal.signal(signal.SIGTERM, _interrupt)
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(run_timely_command(sys.argv[1:] if arguments is None else arguments))
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -54,7 +54,7 @@ def _interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
 
-def run(arguments: Sequence[str]) -> int:
+def run_timely_command(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; an error is one line on stderr."""
     arguments = _with_json_to_stdout(arguments)
     try:

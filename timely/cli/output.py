@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 from timely.core.errors import InvalidInput
-from timely.core.files import STDOUT, write_file
+from timely.core.files import STDOUT, core_write_file
 
 
 def check_target(path: Path | None) -> Path | None:
@@ -46,7 +46,7 @@ JsonFile = Annotated[
 """The type of a command's ``json_file: JsonFile = None`` parameter."""
 
 
-def write_json(path: Path | None, data: object) -> None:
+def write_cli_json(path: Path | None, data: object) -> None:
     """Write ``data`` to ``path`` as JSON; None writes nothing, ``-`` writes to standard output.
 
     Dataclasses, numpy numbers and arrays, sets and paths are converted.
@@ -59,12 +59,12 @@ def write_json(path: Path | None, data: object) -> None:
     """
     if path is None:
         return
-    text = json.dumps(plain_json(data), indent=2, allow_nan=False) + "\n"
+    text = json.dumps(plain_cli_json(data), indent=2, allow_nan=False) + "\n"
     check_target(path)
-    write_file(path, text)
+    core_write_file(path, text)
 
 
-def plain_json(data: Any) -> Any:
+def plain_cli_json(data: Any) -> Any:
     """Convert ``data`` to JSON's own types.
 
     Raises:
@@ -73,17 +73,17 @@ def plain_json(data: Any) -> Any:
     if data is None or (isinstance(data, (bool, int, str)) and not isinstance(data, np.generic)):
         return data
     if isinstance(data, np.generic | np.ndarray):
-        return plain_json(data.tolist())
+        return plain_cli_json(data.tolist())
     if isinstance(data, float):
         return data if math.isfinite(data) else None
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        return {field.name: plain_json(getattr(data, field.name)) for field in dataclasses.fields(data)}
+        return {field.name: plain_cli_json(getattr(data, field.name)) for field in dataclasses.fields(data)}
     if isinstance(data, Mapping):
-        return {str(key): plain_json(value) for key, value in data.items()}
+        return {str(key): plain_cli_json(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [plain_json(value) for value in data]
+        return [plain_cli_json(value) for value in data]
     if isinstance(data, set | frozenset):
-        return sorted(plain_json(value) for value in data)
+        return sorted(plain_cli_json(value) for value in data)
     if isinstance(data, Path):
         return str(data)
     raise TypeError(f"no JSON form for {type(data).__name__}: {data!r}")

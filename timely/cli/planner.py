@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timely.cli.output import JsonFile, write_json
-from timely.cli.terminal import Verbose, quiet_terminal
+from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.planner.cases.case import Case
 from timely.planner.cases.from_examples import cases_of
 from timely.planner.cases.generate import DRAWN, generate_cases
-from timely.planner.cases.vocabulary import Split, coinable
+from timely.planner.cases.vocabulary import Split, coinable_case_words
 from timely.planner.model_card import (
     SHIPPED,
     Card,
     check_base,
-    file_hash,
+    planner_file_hash,
     prompt_hash,
     prompt_hashes,
     read_card,
@@ -32,7 +32,7 @@ from timely.planner.model_card import (
     write_card,
 )
 from timely.planner.model_card import WEIGHTS as WEIGHTS_FILE
-from timely.planner.training.checks import LOOKED_AT, check_examples, own_names
+from timely.planner.training.checks import LOOKED_AT, check_examples, training_plan_names
 from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
 
@@ -70,8 +70,8 @@ Threads = Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves it
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 
-@app.command()
-def train(
+@app.command("train")
+def planner_train_command(
     skill_set: SkillSets = None,
     out: Annotated[
         Path, typer.Option(help="Folder of the adapter; an interrupted training there goes on.")
@@ -91,7 +91,9 @@ def train(
     """
     sets = _skill_sets(skill_set)
     for skills in sets:
-        next(command_cases(skills, "train", seed))  # refuses a skill set without examples before the training
+        next(
+            _command_cases(skills, "train", seed)
+        )  # refuses a skill set without examples before the training
     if start is not None:
         read_card(start)
     folder = _base(base)
@@ -100,7 +102,7 @@ def train(
     _libraries()
     for skills in sets:
         check_examples(skills)
-    names = {skills.name: own_names(skills, _looked_at(skills, seed)) for skills in sets}
+    names = {skills.name: training_plan_names(skills, _looked_at(skills, seed)) for skills in sets}
     from timely.planner.training.train import TrainOptions
 
     options = TrainOptions(
@@ -116,7 +118,7 @@ def train(
     card = Card(
         base_model=folder.name,
         base_sha256=weights_hash(folder),
-        adapter_sha256=file_hash(out / WEIGHTS_FILE),
+        adapter_sha256=planner_file_hash(out / WEIGHTS_FILE),
         skill_sets=dict(prompt_hashes(sets)),
         seed=training.last.seed,
         steps=steps + training.finishing_steps,
@@ -137,7 +139,7 @@ def train(
     size = (out / WEIGHTS_FILE).stat().st_size
     minutes = (time.monotonic() - begin_s) / 60
     typer.echo(f"{out}: {size / 1e6:.1f} MB, loss {training.loss:.4f}, {minutes:.1f} min")
-    write_json(json_file, {**card.model_dump(), "bytes": size})
+    write_cli_json(json_file, {**card.model_dump(), "bytes": size})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ def _train(
     finishing_steps = examples_seen = 0
     if start is None and any(skills.name in DRAWN for skills in sets):
         finishing_steps = max(1, options.steps // FINISHING_PART)
-        plain = [Source(skills, command_cases(skills, "train", options.seed)) for skills in sets]
+        plain = [Source(skills, _command_cases(skills, "train", options.seed)) for skills in sets]
         typer.echo(
             f"{options.steps} steps on every kind of task, then {finishing_steps} more with coined names"
         )
@@ -180,9 +182,9 @@ def _train(
         )
     # Other cases than in the first part.
     seed = options.seed + bool(finishing_steps)
-    words = coinable(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
+    words = coinable_case_words(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
     sources = [
-        Source(skills, command_cases(skills, "train", seed, coin_share=COIN, coinable=words))
+        Source(skills, _command_cases(skills, "train", seed, coin_share=COIN, coinable=words))
         for skills in sets
     ]
     loss = run(folder, sources, out, options, start=start, progress=_print_step)
@@ -197,7 +199,7 @@ def _print_step(done: StepDone) -> None:
 
 
 @app.command("eval")
-def evaluate(
+def planner_eval_command(
     adapter: Annotated[
         Path, typer.Option(help="Folder of the adapter; the shipped one unless given.")
     ] = SHIPPED,
@@ -221,7 +223,7 @@ def evaluate(
         if way not in WAYS:
             raise UnknownName("way", way, WAYS, where="--ways")
     sets = _skill_sets(skill_set)
-    tasks = {skills.name: list(islice(command_cases(skills, "test", seed), number)) for skills in sets}
+    tasks = {skills.name: list(islice(_command_cases(skills, "test", seed), number)) for skills in sets}
     card = read_card(adapter)
     folder = _base(base)
     check_base(card, folder, adapter)
@@ -255,11 +257,11 @@ def evaluate(
     if record:
         scores = {f"{result.skill_set} {result.name}": _brief(result) for result in results}
         write_card(adapter, card.model_copy(update={"scores": {**card.scores, **scores}}))
-    write_json(json_file, {"adapter": str(adapter), "seed": seed, "scores": results})
+    write_cli_json(json_file, {"adapter": str(adapter), "seed": seed, "scores": results})
 
 
-@app.command()
-def info(
+@app.command("info")
+def planner_info_command(
     adapter: Annotated[
         Path, typer.Argument(help="Folder of the adapter; the shipped one unless given.")
     ] = SHIPPED,
@@ -288,11 +290,11 @@ def info(
         )
     for name, scores in card.scores.items():
         typer.echo(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in scores.items()))
-    write_json(json_file, {**card.model_dump(), "bytes": size, "stale": stale})
+    write_cli_json(json_file, {**card.model_dump(), "bytes": size, "stale": stale})
 
 
-@app.command()
-def latency(
+@app.command("latency")
+def planner_latency_command(
     planner: Annotated[str | None, typer.Option(help="Folder; the shipped one unless given.")] = None,
     number: Annotated[int, typer.Option("--cases", min=1, help="Tasks a skill set.")] = 24,
     seed: Annotated[int, typer.Option(help="Of the tasks.")] = 1,
@@ -305,7 +307,7 @@ def latency(
     """
     from timely.bench.planner_latency import compare_planner_latency, measure_planner_latency
 
-    with quiet_terminal("planner-latency", verbose=verbose) as terminal:
+    with quiet_cli_terminal("planner-latency", verbose=verbose) as terminal:
         terminal.name_log()
         results = asyncio.run(measure_planner_latency(planner, number, seed, ()))
     typer.echo(f"{'':38}first segment, ms: median (middle half)   its tokens")
@@ -326,10 +328,10 @@ def latency(
             else "no such task"
         )
         typer.echo(f"{name:38}{ratio}")
-    write_json(json_file, {"ways": results, "same_first_segment": pairs})
+    write_cli_json(json_file, {"ways": results, "same_first_segment": pairs})
 
 
-def command_cases(
+def _command_cases(
     skills: SkillSet, split: Split, seed: int, *, coin_share: float = 0.0, coinable: tuple[str, ...] = ()
 ) -> Iterator[Case]:
     """Cases from the generator of the skill set, or from its examples."""
@@ -343,7 +345,7 @@ def _a_step(table: dict[str, int], sets: Sequence[SkillSet]) -> tuple[int, ...]:
 
 
 def _looked_at(skills: SkillSet, seed: int) -> Iterator[Case]:
-    return islice(command_cases(skills, "train", seed), LOOKED_AT)
+    return islice(_command_cases(skills, "train", seed), LOOKED_AT)
 
 
 def _skill_sets(names: Sequence[str] | None) -> list[SkillSet]:

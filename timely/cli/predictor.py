@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from timely.cli.output import JsonFile, check_target, write_json
+from timely.cli.output import JsonFile, check_target, write_cli_json
 from timely.core.errors import InvalidInput
 from timely.core.files import STDOUT
 from timely.disciplines.predictors.classifier import TEXT_CLASSIFIER, TextClassifier
@@ -21,7 +21,7 @@ from timely.disciplines.predictors.length_bucket import BUCKETS, LENGTH_BUCKETS,
 from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.predictors.urgency import CAUTION, UrgencyPredictor
 from timely.predictor_training import labelled_texts
-from timely.predictor_training.from_traces import build_history, train_costs
+from timely.predictor_training.from_traces import predictor_history_from_traces, train_costs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
 
@@ -41,8 +41,8 @@ Space = Annotated[str, typer.Option("--embedder", help="hash (in every install),
 Seed = Annotated[int, typer.Option(min=0, help="Of the choice of texts held back.")]
 
 
-@app.command()
-def urgency(
+@app.command("urgency")
+def predictor_urgency_command(
     texts: Texts,
     output: Target,
     space: Space = "hash",
@@ -62,8 +62,8 @@ def urgency(
     _show("urgency", len(samples), time.perf_counter() - begin_s, judged, json_file)
 
 
-@app.command()
-def lengths(
+@app.command("lengths")
+def predictor_lengths_command(
     texts: Texts,
     output: Target,
     buckets: Annotated[int, typer.Option(min=2, help="How many, equally filled.")] = BUCKETS,
@@ -84,8 +84,8 @@ def lengths(
     _show("lengths", len(samples), time.perf_counter() - begin_s, judged, json_file)
 
 
-@app.command()
-def evaluate(
+@app.command("evaluate")
+def predictor_evaluate_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A predictor of urgency or lengths (.npz).")],
     texts: Texts,
     caution: Annotated[
@@ -115,7 +115,7 @@ def _embedder(space: str) -> Embedder | None:
 
 
 def _show(what: str, texts: int, seconds: float, judged: dict[str, float], json_file: Path | None) -> None:
-    write_json(json_file, {"predictor": what, "texts": texts, "seconds": seconds, "judged": judged})
+    write_cli_json(json_file, {"predictor": what, "texts": texts, "seconds": seconds, "judged": judged})
     shown = {
         "right": "right", "within_one": "at most one off", "too_low": "rated too low",
         "error_tokens": "mean error, tokens", "error_of_one_guess_tokens": "one guess for all, tokens",
@@ -130,8 +130,8 @@ def _show(what: str, texts: int, seconds: float, judged: dict[str, float], json_
     console.print(f"{texts} texts in {seconds:.1f} s")
 
 
-@app.command()
-def costs(
+@app.command("costs")
+def predictor_costs_command(
     traces: Traces,
     output: Target,
     cost: Annotated[str, typer.Option(help="kv (justitia, srjf), or weighted (justitia-c: p + 2 d).")] = "kv",
@@ -143,7 +143,7 @@ def costs(
     The type of a job's app is its part before the first /. A type needs 8 instances; 100 are plenty.
     """
     report, too_few = train_costs(traces, output, unit=cost, seed=seed)
-    write_json(json_file, {"cost": cost, "types": [asdict(row) for row in report], "too_few": too_few})
+    write_cli_json(json_file, {"cost": cost, "types": [asdict(row) for row in report], "too_few": too_few})
     console = Console(stderr=json_file == STDOUT)
     table = Table("type", "applications", "error, held back", "trained in")
     for row in report:
@@ -154,8 +154,8 @@ def costs(
         console.print(f"too few instances, learned while serving: {', '.join(too_few)}")
 
 
-@app.command()
-def history(
+@app.command("history")
+def predictor_history_command(
     traces: Traces,
     output: Target,
     embedder: Annotated[str, typer.Option(help="hash (in every install), or wordllama.")] = "hash",
@@ -166,7 +166,7 @@ def history(
     The latest 10,000 requests are kept. ssjf, ltr, trail and vllm-sjf take the file too.
     """
     begin_s = time.perf_counter()
-    kept = build_history(traces, output, space=embedder)
+    kept = predictor_history_from_traces(traces, output, space=embedder)
     spent = time.perf_counter() - begin_s
-    write_json(json_file, {"requests": kept, "embedder": embedder, "seconds": spent})
+    write_cli_json(json_file, {"requests": kept, "embedder": embedder, "seconds": spent})
     Console(stderr=json_file == STDOUT).print(f"{kept} requests remembered in {spent:.1f} s")

@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from timely.cli.output import JsonFile, check_target
-from timely.cli.terminal import Terminal, Verbose, quiet_terminal
-from timely.core.files import STDOUT, write_file
+from timely.cli.terminal import Terminal, Verbose, quiet_cli_terminal
+from timely.core.files import STDOUT, core_write_file
 from timely.disciplines.registry import DEFAULT
 from timely.engines.replay_types import Progress, ReplayOptions
 from timely.replay.perfetto import perfetto_text
 from timely.replay.report import html_replay_report
 from timely.replay.result_file import result_text
 from timely.replay.results import result_hash
-from timely.replay.run import replay
+from timely.replay.run import replay_through_engine
 from timely.replay.trace import Tasks
 
 INTERRUPTED = 130
@@ -93,16 +93,16 @@ def command(
         journal=journal, draft_tokens=draft_tokens,
     )  # fmt: skip
     tasks = Tasks(trace)
-    with quiet_terminal("replay", verbose=verbose or engine != "vllm") as terminal:
+    with quiet_cli_terminal("replay", verbose=verbose or engine != "vllm") as terminal:
         terminal.name_log()
         with _progress(terminal, f"{tasks.name} on {engine}") as progress:
-            result = replay(tasks, options, engine=engine, trace=tasks.name, progress=progress)
+            result = replay_through_engine(tasks, options, engine=engine, trace=tasks.name, progress=progress)
     if json_file is not None:
-        write_file(json_file, result_text(result))
+        core_write_file(json_file, result_text(result))
     if html is not None:
-        write_file(html, html_replay_report(result))
+        core_write_file(html, html_replay_report(result))
     if perfetto is not None:
-        write_file(perfetto, perfetto_text(result))
+        core_write_file(perfetto, perfetto_text(result))
     if json_file != STDOUT:
         _print(result)
     return INTERRUPTED if result["partial"] else 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast, get_args
 import typer
 
 from timely.cli import serve_options as options
-from timely.cli.terminal import Terminal, Verbose, quiet_terminal
+from timely.cli.terminal import Terminal, Verbose, quiet_cli_terminal
 from timely.core.clock import SystemClock
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.disciplines import registry
@@ -92,9 +92,9 @@ def command(
         host, port, insecure, tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs), allowed_host or []
     )
     registered = _principals(principals, api_key)
-    with quiet_terminal("serve", verbose=verbose or engine != "vllm") as terminal:
+    with quiet_cli_terminal("serve", verbose=verbose or engine != "vllm") as terminal:
         return _serve(
-            lambda: make_engine(
+            lambda: make_cli_engine(
                 engine,
                 model=model,
                 planner=planner,
@@ -189,7 +189,7 @@ def _serve(
     return INTERRUPTED if number == signal.SIGINT else 0
 
 
-def make_engine(
+def make_cli_engine(
     name: str,
     *,
     model: str | None = None,
@@ -224,7 +224,7 @@ def make_engine(
         raise Unsupported(
             "vLLM is not installed; install timely-serving[vllm] or use --engine scripted", where="--engine"
         )
-    from timely.engines.vllm.arguments import VllmOptions, parse_arguments
+    from timely.engines.vllm.arguments import VllmOptions, parse_vllm_arguments
     from timely.engines.vllm.engine import VllmEngine
 
     vllm_options = VllmOptions(
@@ -239,5 +239,5 @@ def make_engine(
         arguments=arguments,
     )
     # A wrong argument is refused here, in one line, not after the model has loaded.
-    parse_arguments(vllm_options)
+    parse_vllm_arguments(vllm_options)
     return VllmEngine(vllm_options)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.status import Status
 
 from timely.core.errors import EngineFailed
-from timely.engines.vllm.model import cache_folder
+from timely.engines.vllm.model import vllm_cache_folder
 
 KEPT_LOGS = 20
 """Log files of earlier commands that are kept."""
@@ -85,7 +85,7 @@ class _OneLine(logging.Formatter):
 
 
 @contextlib.contextmanager
-def quiet_terminal(command: str, *, verbose: bool = False) -> Iterator[Terminal]:
+def quiet_cli_terminal(command: str, *, verbose: bool = False) -> Iterator[Terminal]:
     """Send everything that this process and its children print to a log file, except through the ``Terminal``.
 
     Warnings of the package ``timely`` are shown too, each as one line.
@@ -117,7 +117,7 @@ def quiet_terminal(command: str, *, verbose: bool = False) -> Iterator[Terminal]
 
 
 def _new_log(command: str) -> Path:
-    folder = cache_folder() / "logs"
+    folder = vllm_cache_folder() / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     logs = sorted(folder.glob("*.log"), key=lambda file: file.stat().st_mtime)
     for file in logs[: -KEPT_LOGS + 1]:

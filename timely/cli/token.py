@@ -18,8 +18,8 @@ def command(
 
     Example: timely token hall-1 --role robot --agent "drone-*" >> principals.yaml
     """
-    from timely.server.access.principals import new_entry
+    from timely.server.access.principals import new_principal_entry
 
-    token, entry = new_entry(name, role, agent or ())
+    token, entry = new_principal_entry(name, role, agent or ())
     typer.echo(entry, nl=False)
     typer.echo(f"timely: the token of {name}, shown this once: {token}", err=True)

@@ -92,7 +92,7 @@ def _tuf(utility: Utility) -> object:
     return utility
 
 
-def segment_index(segment: Segment | int) -> int:
+def _segment_index(segment: Segment | int) -> int:
     """A segment, or its index."""
     return segment.index if isinstance(segment, Segment) else segment
 
@@ -103,7 +103,7 @@ def make_report_body(kind: ReportKind, segment: Segment | int, **fields: Any) ->
     Raises:
         InvalidInput: a field is unusable.
     """
-    return ExecutionReport(segment=segment_index(segment), kind=kind, **fields)
+    return ExecutionReport(segment=_segment_index(segment), kind=kind, **fields)
 
 
 def reports_body(
@@ -120,7 +120,7 @@ def bearer_header(token: str | None) -> dict[str, str]:
     return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
-def task_token(token: str | None) -> dict[str, str]:
+def _task_token(token: str | None) -> dict[str, str]:
     """The header that proves the ownership of a task."""
     return {} if token is None else {"Timely-Task-Token": token}
 
@@ -141,4 +141,4 @@ class TaskTokens:
 
     def header(self, task_id: str, token: str | None = None) -> dict[str, str]:
         """The header for a task: with ``token``, or with the one that was kept."""
-        return task_token(self._tokens.get(task_id) if token is None else token)
+        return _task_token(self._tokens.get(task_id) if token is None else token)

@@ -239,12 +239,12 @@ class ChildProcesses:
             signal.signal(signal.SIGINT, self._previous_handler)
 
 
-def module_command(module: str, arguments: Sequence[str] = (), *, python: str = "") -> list[str]:
+def core_module_command(module: str, arguments: Sequence[str] = (), *, python: str = "") -> list[str]:
     """The command that runs a module as a child of this process; ``python`` is another interpreter."""
     return [python or sys.executable, "-m", "timely.core.child_process", module, *arguments]
 
 
-def when_parent_ends(act: Callable[[], None]) -> None:
+def core_watch_parent(act: Callable[[], None]) -> None:
     """Call ``act`` on a thread when standard input closes."""
 
     def watch() -> None:
@@ -256,13 +256,13 @@ def when_parent_ends(act: Callable[[], None]) -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-def stop_event(*, with_parent: bool = True) -> threading.Event:
+def core_stop_event(*, with_parent: bool = True) -> threading.Event:
     """An event that SIGINT, SIGTERM and, ``with_parent``, the end of the parent set. For the main thread."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     if with_parent:
-        when_parent_ends(stop.set)
+        core_watch_parent(stop.set)
     return stop
 
 
@@ -274,7 +274,7 @@ def main() -> None:
         time.sleep(ORPHAN_S)
         os._exit(1)
 
-    when_parent_ends(end)
+    core_watch_parent(end)
     module = sys.argv[1]
     sys.argv = sys.argv[1:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

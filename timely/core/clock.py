@@ -119,12 +119,12 @@ class ManualClock:
         For code whose sleepers all live in the running loop.
         """
         end_s = self._now + seconds
-        await settle_tasks()
+        await settle_clock_tasks()
         while (due_s := self.next_due_s) <= end_s:
             self.advance(max(0.0, due_s - self._now))
-            await settle_tasks()
+            await settle_clock_tasks()
         self.advance(max(0.0, end_s - self._now))
-        await settle_tasks()
+        await settle_clock_tasks()
         return self._now
 
 
@@ -137,13 +137,13 @@ SETTLE_ROUNDS = 50
 """Turns of the event loop after which all tasks that need no further time have run, chains of tasks included."""
 
 
-async def settle_tasks() -> None:
+async def settle_clock_tasks() -> None:
     """Let every task that can run do so, without time passing."""
     for _ in range(SETTLE_ROUNDS):
         await asyncio.sleep(0)
 
 
-async def wait_until(event: asyncio.Event, clock: AsyncClock, when_s: float) -> bool:
+async def wait_on_clock(event: asyncio.Event, clock: AsyncClock, when_s: float) -> bool:
     """Wait for ``event`` or until ``when_s`` on ``clock``, whichever is first; True if the event is set."""
     if event.is_set() or when_s <= clock.now():
         return event.is_set()
@@ -160,7 +160,7 @@ async def wait_until(event: asyncio.Event, clock: AsyncClock, when_s: float) -> 
 
 
 @asynccontextmanager
-async def give_up_after(seconds: float) -> AsyncIterator[None]:
+async def clock_timeout(seconds: float) -> AsyncIterator[None]:
     """Give up the block after ``seconds`` of the machine's time, without an error."""
     try:
         async with asyncio.timeout(seconds):

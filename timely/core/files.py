@@ -43,7 +43,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
         raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
 
 
-def write_file(path: Path, content: str | bytes) -> None:
+def core_write_file(path: Path, content: str | bytes) -> None:
     """Write a file whole or not at all; text is UTF-8, and ``-`` is standard output.
 
     A pipe or a device is written directly: nothing can be renamed over it.

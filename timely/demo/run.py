@@ -20,7 +20,7 @@ from rich.status import Status
 
 from timely.core.child_process import ChildProcess, ChildProcesses
 from timely.core.errors import EngineFailed, Unsupported
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 from timely.demo import script, timeline, view
 
 SERVER_START_S = 240.0
@@ -224,7 +224,7 @@ def _report(
         "picture": str(picture) if picture else None,
     }
     target = options.out / "result.json"
-    write_file(target, json.dumps(result, indent=1))
+    core_write_file(target, json.dumps(result, indent=1))
     if picture:
         console.print(f"timeline: {picture}    results: {target}")
     return result

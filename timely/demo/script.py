@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.compose.tasks import BenchmarkTask, find_task
+from lrtrace.compose.tasks import BenchmarkTask, find_workload_task
 
 DRONES = ("drone1", "drone2")
 ARM = "arm1"
@@ -31,9 +31,9 @@ def demo_tasks(seconds: float, seed: int) -> list[dict[str, Any]]:
     is urgent.
     """
     rng = np.random.default_rng(seed)
-    normal = [find_task(number) for number in rng.permutation([1, 2, 3, 4, 5])]
-    urgent = [find_task(number) for number in rng.permutation([6, 7, 8])]
-    arm = [find_task(number) for number in rng.permutation([9, 10, 11])]
+    normal = [find_workload_task(number) for number in rng.permutation([1, 2, 3, 4, 5])]
+    urgent = [find_workload_task(number) for number in rng.permutation([6, 7, 8])]
+    arm = [find_workload_task(number) for number in rng.permutation([9, 10, 11])]
     script: list[dict[str, Any]] = []
     for offset, drone in enumerate(DRONES):
         at_s, count = 0.5 + 1.5 * offset, 0

@@ -16,7 +16,7 @@ import numpy as np
 
 from timely.core.job import Job, JobId, JobTable
 from timely.disciplines.base import Discipline, Floats, Rows, StepLimits, StepPlan
-from timely.disciplines.step_builder import StepBuilder, next_due_wake
+from timely.disciplines.step_builder import StepBuilder, discipline_next_wake_s
 
 Group = Hashable
 
@@ -248,7 +248,7 @@ class QueueDiscipline(Discipline):
             self._admit(table, limits, builder, parked)
         plan = builder.plan
         if not plan.tokens:
-            plan.wake_s = next_due_wake(table, limits.now)
+            plan.wake_s = discipline_next_wake_s(table, limits.now)
         if len(plan.tokens) < len(pool) or len(self._fresh) or len(self._evicted):
             plan.held = "batch" if builder.slots <= 0 else "tokens" if builder.budget <= 0 else "memory"
         # A waiting job cannot enter before one leaves, and a running one is not interrupted.

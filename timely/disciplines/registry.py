@@ -111,7 +111,7 @@ def _split(name: str) -> tuple[str, Path | None]:
     return plain, Path(file) if equals else None
 
 
-def ablation_names() -> list[str]:
+def discipline_ablation_names() -> list[str]:
     """Names of the parts of ``timely`` that benchmarks compare."""
     return list(_ABLATION)
 

@@ -31,7 +31,7 @@ def discipline_lacks(info: DisciplineInfo, available: Collection[str]) -> list[s
     return [need for need in info.needs if need in _REMEDIES and need not in available]
 
 
-def check_discipline_needs(info: DisciplineInfo, available: Collection[str]) -> None:
+def check_queue_discipline_needs(info: DisciplineInfo, available: Collection[str]) -> None:
     """Called at start and when the discipline is switched.
 
     Args:
@@ -51,7 +51,7 @@ def discipline_reads(info: DisciplineInfo) -> frozenset[str]:
     )
 
 
-def check_urgency(urgency: object) -> None:
+def check_discipline_urgency(urgency: object) -> None:
     """An urgency is a whole number from 0 (most) to 4, or None.
 
     Raises:
@@ -63,7 +63,7 @@ def check_urgency(urgency: object) -> None:
         raise InvalidInput(f"urgency must be 0 (most) to {LEVELS - 1}, got {urgency!r}", where="urgency")
 
 
-def check_acceptance(spec: JobSpec) -> None:
+def check_discipline_acceptance(spec: JobSpec) -> None:
     """A draft acceptance rate lies within 0..1, or is None.
 
     Raises:

@@ -178,7 +178,7 @@ class StepBuilder:
             at += 1
 
 
-def next_due_wake(table: JobTable, now: float) -> float:
+def discipline_next_wake_s(table: JobTable, now: float) -> float:
     """The earliest ``resume_s`` after ``now``; ``inf`` when there is none."""
     later = table.resume_s[table.resume_s > now]
     return float(later.min()) if later.size else float("inf")
@@ -210,7 +210,7 @@ class KeyedDiscipline(Discipline):
             return StepPlan()
         runnable: Rows = np.flatnonzero(table.resume_s <= limits.now)
         if runnable.size == 0:
-            return StepPlan(wake_s=next_due_wake(table, limits.now))
+            return StepPlan(wake_s=discipline_next_wake_s(table, limits.now))
         keys = self.keys(table, limits)
         if runnable.size == 1:
             order = runnable
@@ -227,7 +227,7 @@ class KeyedDiscipline(Discipline):
         held = self._fill(builder, order)
         plan = builder.plan
         if not plan.tokens:
-            plan.wake_s = next_due_wake(table, limits.now)
+            plan.wake_s = discipline_next_wake_s(table, limits.now)
         if len(plan.tokens) < runnable.size:
             plan.held = held or ("batch" if builder.slots <= 0 else "tokens")
             plan.steady = self._settled(builder)

@@ -16,7 +16,7 @@ from timely.core.errors import InvalidInput, Unsupported
 from timely.emulators.clock import ScaledClock
 from timely.emulators.command_log import CommandLog
 from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, ArmEnded, Indy7Body
-from timely.emulators.indy7_kinematics import indy7_forward_kinematics
+from timely.emulators.indy7_kinematics import emulator_forward_kinematics
 
 CONTROL_PORT, DEVICE_PORT, CONFIG_PORT, RTDE_PORT = 20001, 20002, 20003, 20004
 WORKERS = 8
@@ -327,7 +327,7 @@ def _rtde(arm: Indy7Emulator, base: Any) -> Any:
                 is_robot_connected=True,
                 q=body.joints,
                 qdot=[speed if moving else 0.0] * len(body.joints),
-                p=indy7_forward_kinematics(body.joints),
+                p=emulator_forward_kinematics(body.joints),
                 pdot=[0.0] * 6,
                 response=ok,
             )

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from timely.emulators.indy7_kinematics import JOINTS, indy7_forward_kinematics, indy7_inverse_kinematics
-from timely.emulators.trapezoid import Trapezoid, trapezoid_for_time
+from timely.emulators.indy7_kinematics import JOINTS, emulator_forward_kinematics, emulator_inverse_kinematics
+from timely.emulators.trapezoid import Trapezoid, emulator_trapezoid_for_time
 
 JOINT_LIMIT_DEG = 175.0
 JOINT_SPEED_DEG = math.degrees(3.0)
@@ -148,7 +148,7 @@ class Indy7Body:
                 JOINT_ACCELERATION_DEG * acceleration_ratio / 100.0,
             )
         else:
-            profile = trapezoid_for_time(way, seconds)
+            profile = emulator_trapezoid_for_time(way, seconds)
             if profile.speed > JOINT_SPEED_DEG + 1e-9:
                 return REFUSED_CODE, f"{way:.1f} deg in {seconds:g} s is over the joint speed limit"
         return self._begin(ArmMotion(command, [origin, goal], profile), override)
@@ -169,7 +169,7 @@ class Indy7Body:
         ) is not None:
             return REFUSED_CODE, problem
         origin = self._origin(override)
-        pose = indy7_forward_kinematics(origin)
+        pose = emulator_forward_kinematics(origin)
         goal = [a + b for a, b in zip(pose, target, strict=True)] if relative else list(target)
         turn = [math.remainder(b - a, 360.0) for a, b in zip(pose[3:], goal[3:], strict=True)]
         points = [origin]
@@ -177,7 +177,7 @@ class Indy7Body:
             share = step / WAYPOINTS
             place = [a + share * (b - a) for a, b in zip(pose[:3], goal[:3], strict=True)]
             place += [a + share * b for a, b in zip(pose[3:], turn, strict=True)]
-            joints = indy7_inverse_kinematics(place, points[-1])
+            joints = emulator_inverse_kinematics(place, points[-1])
             if joints is None:
                 return REFUSED_CODE, f"cannot reach {[round(part, 1) for part in place]}"
             if (problem := _outside(joints)) is not None:

@@ -31,7 +31,7 @@ _CLOSE = (0.05, 1e-4)
 """Millimetres and radians that count as there."""
 
 
-def indy7_rotation(u: float, v: float, w: float) -> Array:
+def _indy7_rotation(u: float, v: float, w: float) -> Array:
     """The rotation by ``u`` about x, then ``v`` about y, then ``w`` about z, degrees; shape (3, 3)."""
     a, b, c = (math.radians(angle) for angle in (u, v, w))
     x = np.array([[1, 0, 0], [0, math.cos(a), -math.sin(a)], [0, math.sin(a), math.cos(a)]])
@@ -40,7 +40,7 @@ def indy7_rotation(u: float, v: float, w: float) -> Array:
     return np.asarray(z @ y @ x, dtype=np.float64)
 
 
-def indy7_angles(matrix: Array) -> tuple[float, float, float]:
+def _indy7_angles(matrix: Array) -> tuple[float, float, float]:
     """The inverse of ``rotation``, degrees."""
     v = math.asin(max(-1.0, min(1.0, -float(matrix[2, 0]))))
     if abs(math.cos(v)) > 1e-9:
@@ -51,7 +51,7 @@ def indy7_angles(matrix: Array) -> tuple[float, float, float]:
     return math.degrees(u), math.degrees(v), math.degrees(w)
 
 
-_FIXED = [(np.array(place), indy7_rotation(*turn)) for place, turn in _LINKS]
+_FIXED = [(np.array(place), _indy7_rotation(*turn)) for place, turn in _LINKS]
 
 
 def _chain(joints_deg: Sequence[float]) -> tuple[list[tuple[Array, Array]], Array, Array]:
@@ -61,23 +61,23 @@ def _chain(joints_deg: Sequence[float]) -> tuple[list[tuple[Array, Array]], Arra
     axes: list[tuple[Array, Array]] = []
     for (offset, fixed), angle in zip(_FIXED, joints_deg, strict=True):
         place = place + turn @ offset
-        turn = turn @ fixed @ indy7_rotation(0.0, 0.0, angle)
+        turn = turn @ fixed @ _indy7_rotation(0.0, 0.0, angle)
         axes.append((place, turn[:, 2]))
     return axes, place + turn @ np.array([0.0, 0.0, _FLANGE_MM]), turn
 
 
-def indy7_forward_kinematics(joints_deg: Sequence[float]) -> tuple[float, ...]:
+def emulator_forward_kinematics(joints_deg: Sequence[float]) -> tuple[float, ...]:
     """The flange's pose (x, y, z, u, v, w) in the base frame, millimetres and degrees."""
     _, place, turn = _chain(joints_deg)
-    return (*(float(part) for part in place), *indy7_angles(turn))
+    return (*(float(part) for part in place), *_indy7_angles(turn))
 
 
-def indy7_inverse_kinematics(pose: Sequence[float], start_deg: Sequence[float]) -> list[float] | None:
+def emulator_inverse_kinematics(pose: Sequence[float], start_deg: Sequence[float]) -> list[float] | None:
     """Joint angles that reach ``pose``, found from ``start_deg`` on (damped least squares); None if none are.
 
     Joint limits are not its business.
     """
-    goal, aim = np.asarray(pose[:3], dtype=np.float64), indy7_rotation(pose[3], pose[4], pose[5])
+    goal, aim = np.asarray(pose[:3], dtype=np.float64), _indy7_rotation(pose[3], pose[4], pose[5])
     joints: Array = np.asarray(start_deg, dtype=np.float64)
     for _ in range(_ROUNDS):
         axes, place, turn = _chain([float(angle) for angle in joints])

@@ -51,7 +51,7 @@ class Trapezoid:
         return min(self.length, where + 0.5 * speed * seconds), seconds
 
 
-def trapezoid_for_time(length: float, duration_s: float, ramp: float = 0.25) -> Trapezoid:
+def emulator_trapezoid_for_time(length: float, duration_s: float, ramp: float = 0.25) -> Trapezoid:
     """The trapezoid over ``length`` that takes ``duration_s``, a share ``ramp`` of it to speed up and to slow down."""
     speed = length / (duration_s * (1.0 - ramp))
     return Trapezoid(length, speed, speed / (ramp * duration_s))

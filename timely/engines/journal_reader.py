@@ -10,7 +10,7 @@ DECODE, PREFILL = 0, 1
 MAX_CHOICES = 20_000
 
 
-def replay_journal(
+def engine_replay_journal(
     events: Iterable[Mapping[str, Any]], origin_s: float, jobs: Mapping[str, int | str]
 ) -> dict[str, Any]:
     """What ``timely.engines.sim.journal.Journal.to_dict`` gives, from the events of the live scheduler.

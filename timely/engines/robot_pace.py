@@ -31,7 +31,7 @@ _CALL = re.compile(r"[A-Za-z_]\w*(?=\()")
 
 
 @lru_cache(maxsize=2048)
-def pace_skills_of(text: str) -> str:
+def engine_pace_skills(text: str) -> str:
     """The names a segment calls, each once, in order: ``"tc(180);mf(200);"`` is ``"tc+mf"``; prose is ``""``."""
     return "+".join(dict.fromkeys(_CALL.findall(text)))[:120]
 
@@ -50,7 +50,7 @@ class Paces:
     def of(self, agent: str, text: str) -> float:
         """What to multiply the profile's time of this segment with; a skill not met yet has its robot's pace."""
         robot = self._robots.get(agent)
-        return 1.0 if robot is None else robot.skills.get(pace_skills_of(text), robot.pace)
+        return 1.0 if robot is None else robot.skills.get(engine_pace_skills(text), robot.pace)
 
     def learn(self, agent: str, text: str, expected_s: float, measured_s: float) -> None:
         """A segment was done in ``measured_s`` where the profile expects ``expected_s``, seconds.
@@ -69,7 +69,7 @@ class Paces:
             if len(self._robots) > MOST_ROBOTS:
                 self._robots.popitem(last=False)
         self._robots.move_to_end(agent)
-        robot.learn(pace_skills_of(text), seen)
+        robot.learn(engine_pace_skills(text), seen)
 
     def robots(self) -> dict[str, float]:
         """Pace by robot that has reported; the latest, at most ``SHOWN``."""

@@ -21,7 +21,7 @@ from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, Rows, Speed, StepLimits, StepPlan
 from timely.disciplines.registry import create_discipline
-from timely.disciplines.requirements import check_urgency
+from timely.disciplines.requirements import check_discipline_urgency
 from timely.engines.decision_log import scheduling_choice
 from timely.engines.robot_pace import Paces
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
@@ -259,7 +259,7 @@ class Controller:
         Raises:
             InvalidInput: no such level.
         """
-        check_urgency(urgency)
+        check_discipline_urgency(urgency)
         job = self.table.get(job_id)
         if job is None:
             return None

@@ -16,13 +16,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from timely.core.clock import AsyncClock, SystemClock, wait_until
+from timely.core.clock import AsyncClock, SystemClock, wait_on_clock
 from timely.core.errors import Conflict, EngineFailed, TimelyError, TooLarge
 from timely.core.job import Job
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
-from timely.disciplines.requirements import check_discipline_needs, discipline_lacks
+from timely.disciplines.requirements import check_queue_discipline_needs, discipline_lacks
 from timely.engines.base import (
     Engine,
     EngineEvent,
@@ -113,7 +113,7 @@ class ScriptedEngine(Engine):
         max_prompt_tokens: int = 8192,
         predictors: Sequence[Path] = (),
     ) -> None:
-        check_discipline_needs(registry.load_discipline(discipline).info, ())
+        check_queue_discipline_needs(registry.load_discipline(discipline).info, ())
         self._plans = dict(plans or {})
         self._planner: Planner = planner or nearest_example
         self.clock: AsyncClock = clock or SystemClock()
@@ -187,7 +187,7 @@ class ScriptedEngine(Engine):
         Raises:
             Unsupported: it needs speculation; the current one stays.
         """
-        check_discipline_needs(registry.load_discipline(name).info, ())
+        check_queue_discipline_needs(registry.load_discipline(name).info, ())
         self._controller.switch(name, self.clock.now())
         self._wake.set()
 
@@ -319,7 +319,7 @@ class ScriptedEngine(Engine):
                 for _ in range(TURNS * max(1, self._closed - before_step)):
                     await asyncio.sleep(0)
             else:
-                await wait_until(self._wake, self.clock, plan.wake_s)
+                await wait_on_clock(self._wake, self.clock, plan.wake_s)
 
     def _limits(self, now: float) -> StepLimits:
         return StepLimits(

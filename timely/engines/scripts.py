@@ -12,7 +12,7 @@ from timely.engines.base import GenerationRequest
 from timely.plans import segment_execution_s
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
-from timely.plans.robot_profiles import RobotProfile, find_profile
+from timely.plans.robot_profiles import RobotProfile, find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
 
@@ -98,7 +98,7 @@ def nearest_example(request: GenerationRequest) -> Script:
     """
     skill_set = find_skill_set(request.skill_set)
     robot = request.robot or skill_set.profile
-    profile = find_profile(robot) if robot else None
+    profile = find_plan_robot_profile(robot) if robot else None
     if skill_set.language == "text" and not skill_set.examples:
         return _segments(skill_set, profile, PROSE)
     if not skill_set.examples:

@@ -93,7 +93,7 @@ def judge_plans(
         wrongly_refused=_mean(others) if others else 0.0,
         valid=_mean([answerer.valid(skills, plan) for plan in plans]),
         plan_tokens=_mean([count(plan) for plan in plans]),
-        first_segment_tokens=_mean([count(first_plan_segment(skills, plan)) for plan in plans]),
+        first_segment_tokens=_mean([count(_first_plan_segment(skills, plan)) for plan in plans]),
         prompt_tokens=_mean([count(prompt.system) + count(prompt.user) for prompt in prompts]),
         families={family: (_mean(right), len(right)) for family, right in sorted(families.items())},
         failures=[
@@ -105,7 +105,7 @@ def judge_plans(
     )  # fmt: skip
 
 
-def first_plan_segment(skills: SkillSet, plan: str) -> str:
+def _first_plan_segment(skills: SkillSet, plan: str) -> str:
     """The first segment of a plan, or the whole plan if no segment closes."""
     segmenter = Segmenter(skills)
     try:

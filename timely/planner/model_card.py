@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from timely.core.errors import InvalidInput
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 from timely.plans.prompt import fixed_part
 from timely.plans.skill_set import SkillSet
 
@@ -54,7 +54,7 @@ class Card(BaseModel):
 
 def write_card(folder: Path, card: Card) -> None:
     """Write it beside the adapter."""
-    write_file(folder / CARD, json.dumps(card.model_dump(), indent=1, sort_keys=True) + "\n")
+    core_write_file(folder / CARD, json.dumps(card.model_dump(), indent=1, sort_keys=True) + "\n")
 
 
 def read_card(folder: Path, *, weights: bool = True) -> Card:
@@ -77,7 +77,7 @@ def read_card(folder: Path, *, weights: bool = True) -> Card:
         file = folder / WEIGHTS
         if not file.is_file():
             raise InvalidInput("is missing", where=str(file))
-        if file_hash(file) != card.adapter_sha256:
+        if planner_file_hash(file) != card.adapter_sha256:
             raise InvalidInput("is corrupted: its contents are not those its card names", where=str(file))
     return card
 
@@ -143,7 +143,7 @@ def _tensor_hashes(path: Path) -> dict[str, str]:
         raise InvalidInput(f"is corrupted: {error}", where=str(path)) from error
 
 
-def file_hash(path: Path) -> str:
+def planner_file_hash(path: Path) -> str:
     """SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

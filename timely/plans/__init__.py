@@ -12,7 +12,7 @@
 """
 
 from timely.plans.grammar import plan_grammar
-from timely.plans.language.parser import SegmentParser, calls_in, parse_plan
+from timely.plans.language.parser import SegmentParser, parse_plan, parse_plan_calls
 from timely.plans.language.segmenter import Boundary, Segmenter
 from timely.plans.language.syntax import Call, Program
 from timely.plans.prompt import Prompt, build_prompt, fixed_part
@@ -34,7 +34,6 @@ __all__ = [
     "SkillSet",
     "TextRules",
     "build_prompt",
-    "calls_in",
     "check_call",
     "check_segment",
     "find_skill_set",
@@ -42,6 +41,7 @@ __all__ = [
     "load_skill_set",
     "max_segment_tokens",
     "parse_plan",
+    "parse_plan_calls",
     "plan_grammar",
     "segment_execution_s",
     "skill_folders",

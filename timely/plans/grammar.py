@@ -25,7 +25,7 @@ from timely.core.errors import InvalidInput
 from timely.plans import ebnf
 from timely.plans.language.lexer import quote_plan_text
 from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
-from timely.plans.units import unit_factor
+from timely.plans.units import plan_unit_factor
 from timely.plans.validation import is_object_name
 
 RESERVE = (4, 1)
@@ -140,7 +140,7 @@ class _Arguments:
             return low, high
         if limit is None or not limit.numeric:
             return low, high
-        by = unit_factor(limit.unit, argument.unit)
+        by = plan_unit_factor(limit.unit, argument.unit)
         if by is None:
             raise InvalidInput(
                 f"{argument.name} of {skill.name} is in {argument.unit}, robot {self.profile.name} limits {limit.unit}",

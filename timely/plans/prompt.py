@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from timely.core.errors import InvalidInput
 from timely.plans.skill_set import NUMERIC, Argument, Example, Skill, SkillSet
-from timely.plans.untrusted_text import one_line, several_lines
+from timely.plans.untrusted_text import multiline_prompt_text, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _case(skill_set: SkillSet, scene: str, task: str, history: str) -> str:
         lines.append(f"History: {one_line(history)}")
     if skill_set.language == "text":
         # The task of a conversation has no label.
-        lines.append(several_lines(task))
+        lines.append(multiline_prompt_text(task))
     else:
         lines += [f"Task: {one_line(task)}", "Plan:"]
     return "\n".join(lines)

@@ -76,6 +76,6 @@ class PromptEncoder:
 
 
 @lru_cache(maxsize=4)
-def encoder_of(tokenizer: Any) -> PromptEncoder:
+def plan_prompt_encoder(tokenizer: Any) -> PromptEncoder:
     """The encoder of a tokenizer, made once."""
     return PromptEncoder(tokenizer)

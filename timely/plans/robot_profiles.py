@@ -9,17 +9,17 @@ from lrtrace.profiles import profile_names
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, UnknownName
 
-__all__ = ["RobotProfile", "find_profile", "profile_names"]
+__all__ = ["RobotProfile", "find_plan_robot_profile", "profile_names"]
 
 
-def find_profile(name: str) -> RobotProfile:
+def find_plan_robot_profile(name: str) -> RobotProfile:
     """The robot profile of that name. A path is refused, so names from a network are safe.
 
     Raises:
         UnknownName: there is none; the message lists the names. InvalidInput: its file is broken.
     """
     try:
-        return profiles.find_profile(name)
+        return profiles.find_robot_profile(name)
     except UnknownProfile as error:
         raise UnknownName("robot profile", name, profile_names(), where="robot") from error
     except LRTraceError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lrtrace.errors import BadInput
-from lrtrace.yaml_file import YamlFile, read_yaml
+from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
 from timely.core.errors import InvalidInput, UnknownName
 from timely.plans.language.parser import parse_plan
 from timely.plans.skill_set import NAME, SkillSet
@@ -80,7 +80,7 @@ def _load(path: Path) -> SkillSet:
 def _build(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
     """Read and validate once per content, since every request needs its skill set."""
     try:
-        file = read_yaml(path)
+        file = read_lrtrace_yaml(path)
     except BadInput as error:
         raise InvalidInput(error.message, where=error.where) from error
     try:

@@ -10,7 +10,7 @@ from timely.core.errors import InvalidInput
 from timely.plans.language.lexer import quote_plan_text
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
-from timely.plans.language.syntax import Block, Call, If, Loop, Return, Statement, Value, calls_of
+from timely.plans.language.syntax import Block, Call, If, Loop, Return, Statement, Value, plan_node_calls
 from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
 
 WORDS_PER_S = 300 / 60
@@ -77,10 +77,10 @@ def _work_s(node: Block | Statement, profile: RobotProfile) -> float:
     if isinstance(node, Loop):
         return node.count * _work_s(node.body, profile)
     if isinstance(node, If):
-        conditions = [call for branch in node.branches for call in calls_of(branch.condition)]
+        conditions = [call for branch in node.branches for call in plan_node_calls(branch.condition)]
         within = sum(_work_s(branch.body, profile) for branch in node.branches)
         return within + sum(_call_s(call, profile) for call in conditions)
-    return sum(_call_s(call, profile) for call in calls_of(node))
+    return sum(_call_s(call, profile) for call in plan_node_calls(node))
 
 
 def _returns(node: Block | Statement) -> bool:

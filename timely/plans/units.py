@@ -14,7 +14,7 @@ _SCALES: tuple[dict[str, float], ...] = (
 _NONE = ("", "text", "1")
 
 
-def unit_factor(unit: str, to: str) -> float | None:
+def plan_unit_factor(unit: str, to: str) -> float | None:
     """Factor that converts ``unit`` into ``to``; None if they measure different quantities.
 
     A missing unit stands for the other one.
@@ -27,9 +27,9 @@ def unit_factor(unit: str, to: str) -> float | None:
     return None
 
 
-def convert_unit(value: float, unit: str, to: str) -> float | None:
+def convert_plan_unit(value: float, unit: str, to: str) -> float | None:
     """Convert ``value`` from ``unit`` into ``to``; None if they measure different quantities."""
-    by = unit_factor(unit, to)
+    by = plan_unit_factor(unit, to)
     if by is None:
         return None
     # 0.2 m is 20 cm, not 20.000000000000004.

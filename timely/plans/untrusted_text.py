@@ -29,7 +29,7 @@ def one_line(text: str) -> str:
     return _INNER_LABEL.sub(r"\1", line)
 
 
-def several_lines(text: str) -> str:
+def multiline_prompt_text(text: str) -> str:
     """The text of a conversation. It keeps its lines, but a line that starts with a label gets a space before it."""
     lines = [_visible(line) for line in text.strip().splitlines()]
     return _LABELLED_LINE.sub(r" \g<0>", "\n".join(lines))

@@ -10,7 +10,7 @@ from timely.core.errors import InvalidInput, UnsafeSegment
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import Call, Operation, Value, Variable
 from timely.plans.skill_set import NUMERIC, OBJECT_SHAPE, Argument, Skill, SkillSet, compile_pattern
-from timely.plans.units import convert_unit
+from timely.plans.units import convert_plan_unit
 
 MAX_SEGMENT_CHARS = 20_000
 _OBJECT = compile_pattern(OBJECT_SHAPE)
@@ -166,7 +166,7 @@ def _forbidden(call: Call, skill: Skill, profile: RobotProfile) -> str | None:
                     )
                 values[argument.name] = ""
             elif limit is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
-                values[argument.name] = convert_unit(value, argument.unit, limit.unit)
+                values[argument.name] = convert_plan_unit(value, argument.unit, limit.unit)
                 if values[argument.name] is None:
                     return f"{argument.name} is in {argument.unit}, the robot's limit in {limit.unit}"
             else:

@@ -12,14 +12,14 @@ import numpy as np
 from lrtrace.job import Job
 from lrtrace.trace import Trace
 from timely.core.errors import InvalidInput
-from timely.disciplines.justitia.app_groups import app_type
+from timely.disciplines.justitia.app_groups import discipline_app_type
 from timely.disciplines.predictors.app_cost import (
     COSTS,
     LEAST_SAMPLES,
     OnlineAppCosts,
     Sample,
     TrainedAppCosts,
-    train_app_cost,
+    predictor_app_cost_model,
 )
 from timely.disciplines.predictors.embedding import prompt_embedder
 from timely.disciplines.predictors.history import HistoryPredictor
@@ -47,7 +47,7 @@ def _jobs(traces: Iterable[Path]) -> Iterable[tuple[int, Job]]:
             yield number, job
 
 
-def application_samples(traces: Iterable[Path], unit: str) -> dict[str, list[Sample]]:
+def predictor_samples_from_traces(traces: Iterable[Path], unit: str) -> dict[str, list[Sample]]:
     """Applications by type: the text and prompt of the first request, and the cost of all, in ``unit``.
 
     Raises:
@@ -64,7 +64,9 @@ def application_samples(traces: Iterable[Path], unit: str) -> dict[str, list[Sam
         total[key] = total.get(key, 0.0) + cost(job.prompt_tokens, job.tokens)
     samples: dict[str, list[Sample]] = {}
     for key, job in first.items():
-        samples.setdefault(app_type(key[1]), []).append(Sample(job.task, job.prompt_tokens, total[key]))
+        samples.setdefault(discipline_app_type(key[1]), []).append(
+            Sample(job.task, job.prompt_tokens, total[key])
+        )
     return samples
 
 
@@ -81,7 +83,7 @@ def train_costs(
     """
     if unit not in COSTS:
         raise InvalidInput(f"unknown cost {unit!r}; known: {', '.join(COSTS)}", where="cost")
-    samples = application_samples(traces, unit)
+    samples = predictor_samples_from_traces(traces, unit)
     enough = {kind: group for kind, group in samples.items() if len(group) >= LEAST_SAMPLES}
     if not enough:
         counts = ", ".join(f"{kind or '-'}: {len(group)}" for kind, group in sorted(samples.items()))
@@ -92,7 +94,7 @@ def train_costs(
     report, models = [], {}
     for kind, group in sorted(enough.items()):
         begun = time.perf_counter()
-        models[kind] = train_app_cost(group, seed=seed)
+        models[kind] = predictor_app_cost_model(group, seed=seed)
         spent = time.perf_counter() - begun
         report.append(Trained(kind, len(group), _held_out_error(group, seed), spent))
     TrainedAppCosts(models, unit, OnlineAppCosts(COSTS[unit])).save(target)
@@ -104,12 +106,12 @@ def _held_out_error(samples: list[Sample], seed: int) -> float | None:
     held = len(samples) // 5
     if len(samples) - held < LEAST_SAMPLES or held < 2:
         return None
-    model = train_app_cost([samples[i] for i in order[held:]], seed=seed)
+    model = predictor_app_cost_model([samples[i] for i in order[held:]], seed=seed)
     judged = [samples[i] for i in order[:held]]
     return float(np.mean([abs(model.predict(s.text, s.prompt_tokens) - s.cost) / s.cost for s in judged]))
 
 
-def build_history(traces: Iterable[Path], target: Path, *, space: str = "hash") -> int:
+def predictor_history_from_traces(traces: Iterable[Path], target: Path, *, space: str = "hash") -> int:
     """Write the latest requests of some traces, in their order, as a history; returns their number.
 
     Raises:

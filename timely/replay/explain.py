@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from timely.core.errors import InvalidInput, UnknownName
-from timely.engines.sim.journal import simulated_run_of
+from timely.engines.sim.journal import sim_job_runs
 
 HELD = {
     "admission": "admission was closed: the most urgent generation in the pool would have missed its deadline",
@@ -134,7 +134,7 @@ class _Steps:
         wait = Wait(segment, begin, end, network_s=end - ready)
         first, last = self._between(begin, ready)
         kinds: dict[int, int] = {}
-        for kind, run_first, run_last, _ in simulated_run_of(self._journal, name):
+        for kind, run_first, run_last, _ in sim_job_runs(self._journal, name):
             for step in range(max(first, run_first), min(last, run_last + 1)):
                 kinds[step] = kind
         covered = 0.0

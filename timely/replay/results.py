@@ -59,12 +59,12 @@ def _group(records: Sequence[JobRecord], end_s: float) -> Result:
         # A task without an answer counts with its utility at the end of the run.
         "utility_mean": _mean(record.utility(end_s) for record in records),
         "utility_max_mean": _mean(record.task.hints.utility.beta for record in records),
-        "response_s": latency_distribution([record.response_time_s for record in records]),
-        "waiting_s": latency_distribution([record.waiting_time_s for record in records]),
+        "response_s": replay_latency_distribution([record.response_time_s for record in records]),
+        "waiting_s": replay_latency_distribution([record.waiting_time_s for record in records]),
     }
 
 
-def latency_distribution(values: Iterable[float]) -> dict[str, float | None]:
+def replay_latency_distribution(values: Iterable[float]) -> dict[str, float | None]:
     """Mean, median, 90th and 99th percentile of the finite values (linear interpolation), seconds."""
     finite = np.array([value for value in values if math.isfinite(value)])
     if finite.size == 0:

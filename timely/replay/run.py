@@ -20,7 +20,7 @@ MODES = ("segmented", "stream", "whole")
 EVICTIONS = ("discipline", "recompute", "swap", "auto")
 
 
-def load_backend(engine: str) -> Backend:
+def load_replay_backend(engine: str) -> Backend:
     """The replay engine of that name.
 
     Raises:
@@ -41,7 +41,7 @@ def load_backend(engine: str) -> Backend:
     return cast(Backend, module.backend())
 
 
-def replay(
+def replay_through_engine(
     tasks: Iterable[PlannedTask],
     options: ReplayOptions,
     *,
@@ -60,7 +60,7 @@ def replay(
         raise UnknownName("mode", options.mode, MODES, where="mode")
     if options.eviction not in EVICTIONS:
         raise UnknownName("eviction", options.eviction, EVICTIONS, where="eviction")
-    backend = load_backend(engine)
+    backend = load_replay_backend(engine)
     begun = time.perf_counter()
     run = backend.replay(tasks, options, progress)
     wall_s = time.perf_counter() - begun

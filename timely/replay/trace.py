@@ -37,10 +37,10 @@ class Tasks:
     def __iter__(self) -> Iterator[PlannedTask]:
         network_s = self.trace.header.network_s
         jobs = self.trace.jobs() if _in_order(self.trace.path) else self.trace.jobs_by_arrival()
-        return (planned_task(job, network_s) for job in jobs)
+        return (replay_task_from_job(job, network_s) for job in jobs)
 
 
-def planned_task(job: Job, network_s: float = 0.0) -> PlannedTask:
+def replay_task_from_job(job: Job, network_s: float = 0.0) -> PlannedTask:
     """A trace's job as a planned task.
 
     Raises:

@@ -19,7 +19,7 @@ from timely.server.http import info_routes, session_routes, stop_routes, task_ro
 from timely.server.http.access_control import AccessControl
 from timely.server.http.body_limit import BodyLimit
 from timely.server.http.openai import OpenAIEndpoints
-from timely.server.http.openapi import document
+from timely.server.http.openapi import http_openapi_document
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
 
@@ -71,7 +71,7 @@ def create_app(
     )
     app.state.service = service
     app.state.names = {}
-    app.openapi = lambda: document(app)  # type: ignore[method-assign]
+    app.openapi = lambda: http_openapi_document(app)  # type: ignore[method-assign]
     problems.install_problem_handlers(app, settings.retry_after_s)
     app.include_router(task_routes.task_router(service))
     sessions = Sessions(registry, service.clock)

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from timely.core.errors import Overloaded, UnknownName
-from timely.plans.robot_profiles import RobotProfile, find_profile, profile_names
+from timely.plans.robot_profiles import RobotProfile, find_plan_robot_profile, profile_names
 from timely.plans.skill_library import find_skill_set, skill_set_names
 from timely.plans.skill_set import SkillSet
 
@@ -76,7 +76,7 @@ class FileCatalogue:
     async def profile(self, name: str) -> RobotProfile:
         if name not in self._profiles:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                self._profiles[name] = await asyncio.to_thread(find_profile, name)
+                self._profiles[name] = await asyncio.to_thread(find_plan_robot_profile, name)
         return self._profiles[name]
 
     async def skill_set_names(self) -> Sequence[str]:
@@ -88,7 +88,7 @@ class FileCatalogue:
             return await asyncio.to_thread(profile_names)
 
 
-async def look_up_entry(entry: Coroutine[Any, Any, Entry], where: str) -> Entry:
+async def look_up_catalogue_entry(entry: Coroutine[Any, Any, Entry], where: str) -> Entry:
     """The entry; an error names the field of the request.
 
     Raises:

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
-from timely.server.http.connections import bounded_protocol
+from timely.server.http.connections import bounded_http_protocol
 from timely.server.listener import TlsFiles, bind_socket, socket_url
 from timely.server.tasks.service import TaskService
 
@@ -74,7 +74,7 @@ def new_server(app: FastAPI, stop_timeout_s: float, log_level: str, tls: TlsFile
         lifespan="on",
         ws="none",
         timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
-        http=bounded_protocol(settings),
+        http=bounded_http_protocol(settings),
         server_header=False,
         ssl_certfile=tls.certificate if tls is not None else None,
         ssl_keyfile=tls.key if tls is not None else None,

@@ -21,6 +21,6 @@ setup(
     entry_points={
         "console_scripts": ["timely_driver = timely_robots.main:main"],
         # `lrtrace record` finds the drivers by this name, so that it imports nothing of ROS 2.
-        "lrtrace.drivers": ["ros2 = timely_robots.standalone:open_robot"],
+        "lrtrace.drivers": ["ros2 = timely_robots.standalone:open_standalone_robot"],
     },
 )

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from timely.bench.live import engine, prediction
-from timely.bench.live.prediction import Predictor, step_noise_of
+from timely.bench.live.prediction import Predictor, live_benchmark_step_noise
 from timely.bench.live.report import compared_pairs, live_report_text, make_live_report, prediction_errors
 from timely.bench.live.runs import SETTINGS_FILE, LiveRuns
 from timely.bench.live.settings import SYSTEMS, Settings
-from timely.cli.main import run as timely
+from timely.cli.main import run_timely_command as timely
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
@@ -118,13 +118,13 @@ def test_a_fit_that_is_no_good_still_gives_a_prediction() -> None:
     profile = load_step_profile(PROFILE).model_copy(
         update={"fit_error": {"decode_median": 2.0, "decode_p90": 4.0}}
     )
-    assert step_noise_of(profile) == (0.9, 0.0)
+    assert live_benchmark_step_noise(profile) == (0.9, 0.0)
 
 
 async def test_a_profile_that_admits_errors_gives_a_mean_and_a_range(tmp_path: Path) -> None:
     runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}))
     await runs.measure(Machine(), 1, say=quiet)
-    assert min(step_noise_of(load_step_profile(PROFILE))) > 0.02
+    assert min(live_benchmark_step_noise(load_step_profile(PROFILE))) > 0.02
     row = make_live_report(runs, PROFILE)["workloads"]["wid1"]["timely"]
     least, greatest = row["range"]["response mean"]
     assert least < row["predicted"]["response mean"] < greatest

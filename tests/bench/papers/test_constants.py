@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from timely.disciplines.justitia import constants as justitia
-from timely.disciplines.predictors.app_cost import kv_token_time, weighted_tokens
+from timely.disciplines.predictors.app_cost import predictor_kv_token_time, predictor_weighted_tokens
 from timely.disciplines.requirements import LEVELS
 from timely.disciplines.semantic import constants as semantic
 
@@ -45,5 +45,5 @@ def test_justitia_s_constants_are_the_papers() -> None:
     assert justitia.KV_BLOCKS == 459  # section III-A
     assert (justitia.TRAINING_SAMPLES, justitia.MLP_LAYERS) == (100, 4)  # section IV-B
     # Eq. 1 for p = 3, d = 4, and VTC's cost of section V-D.
-    assert kv_token_time(3, 4) == 3 * 4 + justitia.OUTPUT_SQUARE_WEIGHT * 4**2 == 20.0
-    assert weighted_tokens(3, 4) == 3 + justitia.VTC_OUTPUT_WEIGHT * 4 == 11.0
+    assert predictor_kv_token_time(3, 4) == 3 * 4 + justitia.OUTPUT_SQUARE_WEIGHT * 4**2 == 20.0
+    assert predictor_weighted_tokens(3, 4) == 3 + justitia.VTC_OUTPUT_WEIGHT * 4 == 11.0

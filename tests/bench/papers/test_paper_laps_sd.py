@@ -27,7 +27,7 @@ def test_when_a_rate_has_settled() -> None:
 
 
 def test_acceptance_so_far_ends_where_the_request_s_is() -> None:
-    curves = [laps.measure_acceptance(0.7, seed) for seed in range(30)]
+    curves = [laps.measure_paper_acceptance(0.7, seed) for seed in range(30)]
     assert {len(curve) for curve in curves} == {laps.SHOWN_TOKENS // 10}
     ends = [curve[-1] for curve in curves]
     assert np.mean(ends) == pytest.approx(0.7, abs=0.03)
@@ -46,7 +46,7 @@ def test_the_workload_is_what_it_says() -> None:
 
 def test_latency_of_one_request_by_hand() -> None:
     (task,) = laps.workload(laps.DATASETS["CP"], 1, 3)
-    taken = laps.latency_s([task], Fcfs(), 3)
+    taken = laps.laps_paper_latency_s([task], Fcfs(), 3)
     rounds = (taken - 1.5e-4 * task.prompt_tokens - laps.VERIFY_S) / (
         laps.VERIFY_S + laps.DRAFTS * laps.DRAFT_S
     )
@@ -58,7 +58,7 @@ def test_latency_of_one_request_by_hand() -> None:
 def test_the_clairvoyant_is_ahead_and_switching_hurts_las() -> None:
     tasks = laps.workload(laps.DATASETS["CP"], 12, 5)
     latency_s = {
-        name: laps.latency_s(tasks, laps.make(name, tasks), 5)
+        name: laps.laps_paper_latency_s(tasks, laps.make(name, tasks), 5)
         for name in ("clairvoyant", "laps-sd", "las", "las-fine", "fcfs")
     }
     assert latency_s["clairvoyant"] <= min(latency_s.values())
@@ -69,13 +69,13 @@ def test_what_was_not_served_is_no_latency() -> None:
     (task,) = laps.workload(laps.Dataset(100_000, 250, 0.1, 0.5), 1, 0)
     too_long = laps.PlannedTask(job=0, arrival_s=0.0, plan=task.plan, prompt_tokens=1_000_000, acceptance=0.5)
     with pytest.raises(EngineFailed, match="not served"):
-        laps.latency_s([too_long], Fcfs(), 0)
+        laps.laps_paper_latency_s([too_long], Fcfs(), 0)
 
 
 def test_estimates_are_noted_when_they_are_there() -> None:
     tasks = laps.workload(laps.DATASETS["CP"], 10, 2)
     watched = laps.Watched(rounds=12, spread=0.05)
-    laps.latency_s(tasks, watched, 2)
+    laps.laps_paper_latency_s(tasks, watched, 2)
     assert len(watched.errors) == len(watched.estimates) >= 8
     assert all(at >= 12 for _, at in watched.estimates.values())
     assert np.mean(watched.errors) < 0.3
@@ -85,8 +85,8 @@ def test_drafts_by_prompt_lookup_are_counted_by_hand() -> None:
     """The prompt holds "a b c d e": after "a b" the draft is "c d e", of which two are right."""
     prompt, answer = ["a", "b", "c", "d", "e"], ["a", "b", "c", "d", "x"]
     # Rounds: "a" and "b" without a draft, then "c d" accepted and "x" verified.
-    assert real_texts.acceptance(prompt, answer) == pytest.approx(2 / (laps.DRAFTS * 3))
-    assert real_texts.acceptance([], ["a"]) == 0.0
+    assert real_texts.paper_draft_acceptance(prompt, answer) == pytest.approx(2 / (laps.DRAFTS * 3))
+    assert real_texts.paper_draft_acceptance([], ["a"]) == 0.0
 
 
 def test_the_packaged_model_s_answers_are_shipped() -> None:
@@ -105,7 +105,7 @@ def test_the_evaluation_runs_and_is_ahead_of_las(tmp_path: Path, monkeypatch: py
     pytest.importorskip("matplotlib", reason="needs the extra 'report'")
     monkeypatch.setattr(figures, "COUNTS", (6, 12))
     monkeypatch.setattr(figures, "QUEUES", (2, 4))
-    rows = {row["id"]: row for row in evaluation.run(Evaluation([1, 2], tmp_path))}
+    rows = {row["id"]: row for row in evaluation.run_paper_evaluation(Evaluation([1, 2], tmp_path))}
     assert rows["fig5.las"]["ours"] > 10.0
     assert rows["fig2.switch"]["verdict"] == "by construction"
     assert rows["real.lp-sjf"]["verdict"] == "not exercised", "no dataset at hand"

@@ -16,13 +16,13 @@ pytest.importorskip("wordllama", reason="needs the extra 'predict'")
 
 def test_kendall_tau() -> None:
     a = np.array([1.0, 2.0, 3.0, 4.0])
-    assert setting.kendall_tau(a, a) == 1.0
-    assert setting.kendall_tau(a, -a) == -1.0
-    assert setting.kendall_tau(a, np.array([1.0, 3.0, 2.0, 4.0])) == pytest.approx(4 / 6)
+    assert setting.paper_kendall_tau(a, a) == 1.0
+    assert setting.paper_kendall_tau(a, -a) == -1.0
+    assert setting.paper_kendall_tau(a, np.array([1.0, 3.0, 2.0, 4.0])) == pytest.approx(4 / 6)
 
 
 def test_the_baselines_are_as_good_as_their_papers_say() -> None:
-    errors = setting.calibrate(requests=800)
+    errors = setting.calibrate_paper_errors(requests=800)
     assert errors.hit_rate == pytest.approx(setting.HIT_RATE, abs=0.01)
     assert errors.tau == pytest.approx(setting.TAU, abs=0.01)
     assert errors.trail > 0.0
@@ -30,19 +30,19 @@ def test_the_baselines_are_as_good_as_their_papers_say() -> None:
 
 def test_the_distance_of_samples_is_that_of_their_quantiles() -> None:
     a = np.arange(1000.0)
-    assert ablation.distance(a, a) == 0.0
-    assert ablation.distance(a, a + 50.0) == pytest.approx(50.0)
-    assert ablation.distance(a, 2.0 * a) == pytest.approx(499.5, rel=0.01)
+    assert ablation.paper_length_distance(a, a) == 0.0
+    assert ablation.paper_length_distance(a, a + 50.0) == pytest.approx(50.0)
+    assert ablation.paper_length_distance(a, 2.0 * a) == pytest.approx(499.5, rel=0.01)
 
 
 def test_what_a_predictor_is_told_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setting, "REQUESTS", 40)
     made = setting.setting(5, 8.0)
     for drawn in made.drawn:
-        spec = setting.spec_of(drawn)
+        spec = setting.paper_job_spec(drawn)
         exact = setting.Oracle.of_length(made).predict(spec)
         assert (exact.mean, exact.lengths.size) == (drawn.output_tokens, 1)
-    family = setting.Oracle.of_family(made).predict(setting.spec_of(made.drawn[0]))
+    family = setting.Oracle.of_family(made).predict(setting.paper_job_spec(made.drawn[0]))
     truth = made.drawn[0].family.lengths(5_000, np.random.default_rng(0))
     assert family.mean == pytest.approx(truth.mean(), rel=0.25)
 
@@ -95,7 +95,7 @@ def test_the_evaluation_runs_and_beats_first_come_first_served(
     monkeypatch.setattr(setting, "PAST", 400)
     monkeypatch.setattr(overhead, "NODES", (1, 2))
     monkeypatch.setattr(ablation, "REMEMBERED", 2_000)
-    claims = evaluation.run(Evaluation([1], tmp_path))
+    claims = evaluation.run_paper_evaluation(Evaluation([1], tmp_path))
     rows = {row["id"]: row for row in claims}
     assert len(rows) == len(claims)
     assert rows["fig5a"]["ours"] > 1.0

@@ -114,7 +114,7 @@ def test_the_evaluation_runs_and_measures_nothing_twice(
     monkeypatch.setattr(figures, "RATES", (0.1, 0.9))
     monkeypatch.setattr(semantic, "WORKLOADS_A_SEED", 1)
     checkpoints = Checkpoints()
-    rows = evaluation.run(Evaluation([1, 2], tmp_path, checkpoints=checkpoints))
+    rows = evaluation.run_paper_evaluation(Evaluation([1, 2], tmp_path, checkpoints=checkpoints))
     by_name = {row["id"]: row for row in rows}
     assert len(by_name) == len(rows)
     for name in figures.BASELINES:
@@ -122,5 +122,5 @@ def test_the_evaluation_runs_and_measures_nothing_twice(
     assert by_name["fig3"]["verdict"] == "not exercised"
     assert len(tables.PAPER_1["full"]) == len(tables.PAPER_2["full"]) == len(tables.NAMES)
     kept = len(checkpoints)
-    assert evaluation.run(Evaluation([1, 2], tmp_path, checkpoints=checkpoints)) == rows
+    assert evaluation.run_paper_evaluation(Evaluation([1, 2], tmp_path, checkpoints=checkpoints)) == rows
     assert len(checkpoints) == kept

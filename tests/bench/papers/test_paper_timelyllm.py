@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from timely.bench.bounds import MAX_TASKS, Alone, clairvoyant_utility, min_token_s
+from timely.bench.bounds import MAX_TASKS, Alone, benchmark_min_token_s, clairvoyant_utility
 from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.timelyllm import evaluation as paper
 from timely.bench.papers.timelyllm import runs
-from timely.cli.bench.paper import claim_row
+from timely.cli.bench.paper import cli_claim_row
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
@@ -54,7 +54,7 @@ def test_alone_is_a_bound_for_every_task() -> None:
 @pytest.mark.paper
 def test_long_stories_fill_the_memory_and_no_reader_waits_for_it() -> None:
     """Parked readers hold the KV cache; later requests need it, and evicted ones are computed again."""
-    records, _, _ = runs.run_records(
+    records, _, _ = runs.paper_run_records(
         runs.TIMELY, "chat", 1, profile="timelyllm-4090-phi3", unit="sentence", longer=2.0
     )
     assert sum(record.waiting_time_s for record in records) / len(records) < 1.0
@@ -72,15 +72,15 @@ def test_a_claim_s_interval_stands_beside_its_mean() -> None:
     row = {
         "what": "x", "paper": 2.0, "ours": 1.0, "unit": "s", "interval": None, "verdict": "not met", "note": "",
     }  # fmt: skip
-    assert claim_row(row)[2] == "1"
-    cells = claim_row(row | {"interval": [0.51234567, 1.5]})
+    assert cli_claim_row(row)[2] == "1"
+    cells = cli_claim_row(row | {"interval": [0.51234567, 1.5]})
     assert cells == ("x", "2", "1 (0.5123 to 1.5)", "s", "not met", "")
 
 
 def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:
     # Two tasks so long that the second is late whatever comes first: the urgent one goes first.
     tasks = burst(2, 2000)
-    alone, token_s = Alone(PROFILE), min_token_s(PROFILE)
+    alone, token_s = Alone(PROFILE), benchmark_min_token_s(PROFILE)
     tokens = [2000 + task.plan[0].tokens - 1 for task in tasks]
     first = tasks[0].hints.utility.value(alone.response_s(tasks[0]))
     later = max(sum(tokens) * token_s + 0.008, alone.response_s(tasks[1]))
@@ -93,10 +93,10 @@ def test_too_many_for_the_clairvoyant() -> None:
 
 
 def test_interval_is_seeded_and_holds_the_mean() -> None:
-    mean, low, high = runs.interval([1.0, 2.0, 3.0, 4.0])
-    assert (mean, runs.interval([1.0, 2.0, 3.0, 4.0])) == (2.5, (mean, low, high))
+    mean, low, high = runs.paper_interval([1.0, 2.0, 3.0, 4.0])
+    assert (mean, runs.paper_interval([1.0, 2.0, 3.0, 4.0])) == (2.5, (mean, low, high))
     assert 1.0 <= low < mean < high <= 4.0
-    assert all(math.isnan(value) for value in runs.interval([]))
+    assert all(math.isnan(value) for value in runs.paper_interval([]))
 
 
 def test_crossing() -> None:
@@ -107,7 +107,7 @@ def test_crossing() -> None:
 
 
 def test_an_outcome_comes_back_from_its_piece() -> None:
-    outcome = runs.Outcome.of(*runs.run_records(runs.VLLM, "wid3", 1))
+    outcome = runs.Outcome.of(*runs.paper_run_records(runs.VLLM, "wid3", 1))
     again = runs.Outcome.from_checkpoint(json.loads(json.dumps(outcome.to_checkpoint())))
     assert again.utility == pytest.approx(outcome.utility, abs=1e-8)
     assert set(again.types) == {9, 10, 11}
@@ -144,7 +144,7 @@ def test_systems_are_what_they_say() -> None:
 def test_figure_8_s_order_holds_under_load() -> None:
     """Section 7.3.2: TimelyLLM above EDF above FCFS for urgent tasks, and EDF below the others for normal ones."""
     outcome = {
-        system.name: runs.Outcome.of(*runs.run_records(system, "wid2", 1, new_tokens=300))
+        system.name: runs.Outcome.of(*runs.paper_run_records(system, "wid2", 1, new_tokens=300))
         for system in (runs.FCFS, runs.EDF, runs.PUD)
     }
     urgent = {name: value.share["urgent"] for name, value in outcome.items()}
@@ -154,14 +154,14 @@ def test_figure_8_s_order_holds_under_load() -> None:
 
 def test_the_literal_algorithm_has_what_the_papers_constants_give() -> None:
     """WID 2 with 100 new tokens: nearly all of the urgent maximum, and all of the normal one."""
-    outcome = runs.Outcome.of(*runs.run_records(runs.PUD, "wid2", 1))
+    outcome = runs.Outcome.of(*runs.paper_run_records(runs.PUD, "wid2", 1))
     assert outcome.share["urgent"] > 0.93
     assert outcome.share["normal"] > 0.995
 
 
 def test_timely_is_above_the_papers_algorithm_under_load() -> None:
-    ours = runs.Outcome.of(*runs.run_records(runs.TIMELY, "wid2", 3, new_tokens=300))
-    theirs = runs.Outcome.of(*runs.run_records(runs.PUD, "wid2", 3, new_tokens=300))
+    ours = runs.Outcome.of(*runs.paper_run_records(runs.TIMELY, "wid2", 3, new_tokens=300))
+    theirs = runs.Outcome.of(*runs.paper_run_records(runs.PUD, "wid2", 3, new_tokens=300))
     assert ours.share["urgent"] > theirs.share["urgent"] + 0.1
     assert ours.share["normal"] > theirs.share["normal"] - 0.02, "a little is the price"
     assert ours.utility > theirs.utility
@@ -171,7 +171,7 @@ def test_timely_is_above_the_papers_algorithm_under_load() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_whole_reproduction_with_one_seed(tmp_path: Path) -> None:
-    rows = paper.run(Evaluation([1], tmp_path))
+    rows = paper.run_paper_evaluation(Evaluation([1], tmp_path))
     ids = [row["id"] for row in rows]
     assert len(ids) == len(set(ids))
     assert {row["verdict"] for row in rows} <= VERDICTS

@@ -13,8 +13,8 @@ from timely.bench.papers import real_inputs
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.sagesched import workloads as requests
 from timely.core.errors import InvalidInput
-from timely.disciplines.predictors.app_cost import kv_token_time
-from timely.replay.trace import planned_task
+from timely.disciplines.predictors.app_cost import predictor_kv_token_time
+from timely.replay.trace import replay_task_from_job
 
 
 def test_the_same_seed_gives_the_same_applications() -> None:
@@ -28,7 +28,7 @@ def test_jobs_are_valid_and_in_order_and_wait_only_for_their_own_application() -
     counts = Counter(of.values())
     before = 0.0
     for job in jobs:
-        task = planned_task(Job.from_dict(job))
+        task = replay_task_from_job(Job.from_dict(job))
         assert task.arrival_s >= before
         before = task.arrival_s
         assert all(of[other] == task.hints.app and other < task.job for other in task.after)  # type: ignore[operator]
@@ -41,7 +41,7 @@ def test_jobs_are_valid_and_in_order_and_wait_only_for_their_own_application() -
 
 def test_the_mix_is_the_paper_s() -> None:
     rng = np.random.default_rng(0)
-    drawn = Counter(apps.draw_kind(rng) for _ in range(20_000))
+    drawn = Counter(apps.draw_paper_application_kind(rng) for _ in range(20_000))
     assert sum(drawn[kind] for kind in apps.SMALL) / 20_000 == pytest.approx(0.72, abs=0.01)
     assert sum(drawn[kind] for kind in apps.MEDIUM) / 20_000 == pytest.approx(0.26, abs=0.01)
     assert sum(drawn[kind] for kind in apps.LARGE) / 20_000 == pytest.approx(0.02, abs=0.005)
@@ -67,7 +67,7 @@ def test_what_the_paper_shows_of_its_classes() -> None:
 def test_an_application_s_cost_is_that_of_its_requests() -> None:
     app = apps.application("SC", np.random.default_rng(2))
     assert app.cost() == pytest.approx(
-        sum(kv_token_time(r.prompt_tokens, r.output_tokens) for r in app.requests)
+        sum(predictor_kv_token_time(r.prompt_tokens, r.output_tokens) for r in app.requests)
     )
 
 
@@ -120,7 +120,7 @@ def test_the_same_world_and_seed_give_the_same_requests() -> None:
     other, _ = requests.workload(requests.World(2), 5, 40, 8.0)
     assert one == two != other
     for job in one:
-        planned_task(Job.from_dict(job))
+        replay_task_from_job(Job.from_dict(job))
 
 
 def test_the_rate_and_the_datasets_are_as_asked() -> None:
@@ -160,4 +160,4 @@ def test_a_trace_whose_own_fields_make_no_sense_is_told_by_job_and_field(field: 
         "plan": [{"text": "x", "tokens": 3, "execution_s": 0.0}], field: value,
     }  # fmt: skip
     with pytest.raises(InvalidInput, match=rf"job 7: {field} must be"):
-        planned_task(Job.from_dict(fields))
+        replay_task_from_job(Job.from_dict(fields))

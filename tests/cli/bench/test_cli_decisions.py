@@ -16,7 +16,10 @@ def test_the_cost_of_decisions_of_chosen_disciplines(
     target = tmp_path / "costs.json"
     command = ["bench", "decisions", "--disciplines", "fcfs, laps-sd", "--jobs", "8", "--jobs", "50"]
     page = tmp_path / "costs.md"
-    assert shell.run([*command, "--points", "3", "--json", str(target), "--markdown", str(page)]) == 0
+    assert (
+        shell.run_timely_command([*command, "--points", "3", "--json", str(target), "--markdown", str(page)])
+        == 0
+    )
     costs = json.loads(target.read_text())["scheduling_point_us"]
     assert list(costs) == ["fcfs", "laps-sd"]
     assert all(set(row) == {"8", "50"} and min(row.values()) > 0.0 for row in costs.values())
@@ -27,7 +30,7 @@ def test_the_cost_of_decisions_of_chosen_disciplines(
 
 
 def test_an_unknown_discipline_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shell.run(["bench", "decisions", "--disciplines", "nope"]) == 2
+    assert shell.run_timely_command(["bench", "decisions", "--disciplines", "nope"]) == 2
     assert "nope" in capsys.readouterr().err
 
 
@@ -44,9 +47,9 @@ def test_laps_sd_replays_with_draft_tokens_and_is_refused_without(
     trace, target = tmp_path / "a.lrtrace.jsonl", tmp_path / "out.json"
     trace.write_text(TRACE)
     command = ["replay", str(trace), "--discipline", "laps-sd", "--mode", "whole", "--profile", "unit"]
-    assert shell.run(command) == 2
+    assert shell.run_timely_command(command) == 2
     assert "--draft-tokens" in capsys.readouterr().err
-    assert shell.run([*command, "--draft-tokens", "4", "--json", str(target)]) == 0
+    assert shell.run_timely_command([*command, "--draft-tokens", "4", "--json", str(target)]) == 0
     counters = json.loads(target.read_text())["counters"]
     assert counters["accepted_tokens"] > 30
     assert counters["steps"] < 30

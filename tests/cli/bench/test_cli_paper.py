@@ -9,19 +9,19 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from timely.bench.papers.claims import at_least, claim, near
+from timely.bench.papers.claims import at_least, claim, near_paper_number
 from timely.bench.papers.run_context import Evaluation
 from timely.cli.bench import make_app
 from timely.cli.bench import paper as command
-from timely.cli.bench.paper import HEADINGS, claim_row
+from timely.cli.bench.paper import HEADINGS, cli_claim_row
 
 KEYS = {"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}
 
 
 def test_a_claim_s_interval_stands_beside_its_mean() -> None:
     row = {"what": "x", "paper": 2.0, "ours": 1.0, "unit": "s", "verdict": None, "interval": None, "note": ""}
-    assert claim_row(row) == ("x", "2", "1", "s", "", "")
-    cells = claim_row(row | {"interval": [0.51234567, 1.5], "verdict": "holds"})
+    assert cli_claim_row(row) == ("x", "2", "1", "s", "", "")
+    cells = cli_claim_row(row | {"interval": [0.51234567, 1.5], "verdict": "holds"})
     assert cells == ("x", "2", "1 (0.5123 to 1.5)", "s", "holds", "")
     assert len(cells) == len(HEADINGS)
 
@@ -30,9 +30,9 @@ def test_the_json_holds_each_claim_and_no_total(tmp_path: Path, monkeypatch: pyt
     def run(evaluation: Evaluation) -> list[dict[str, object]]:
         values = [float(seed) for seed in evaluation.seeds]
         return [
-            claim("a", "literal", 2.0, values, "s", near(2.0)),
+            claim("a", "literal", 2.0, values, "s", near_paper_number(2.0)),
             claim("b", "ours", None, values, "s", at_least(-1.0), subject="ours"),
-            claim("c", "nothing measured", 1.0, None, "", near(1.0)),
+            claim("c", "nothing measured", 1.0, None, "", near_paper_number(1.0)),
         ]
 
     monkeypatch.setattr(command, "import_module", lambda name: SimpleNamespace(run=run))

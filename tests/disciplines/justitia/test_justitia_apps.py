@@ -13,10 +13,20 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline, StepLimits
-from timely.disciplines.justitia.app_groups import ALLOWANCE, MOST_REQUESTS, AppDiscipline, app_type
+from timely.disciplines.justitia.app_groups import (
+    ALLOWANCE,
+    MOST_REQUESTS,
+    AppDiscipline,
+    discipline_app_type,
+)
 from timely.disciplines.justitia.baselines import Parrot, Srjf, VllmSjf
 from timely.disciplines.justitia.discipline import Justitia, JustitiaC
-from timely.disciplines.predictors.app_cost import REMEMBERED, OnlineAppCosts, kv_token_time, weighted_tokens
+from timely.disciplines.predictors.app_cost import (
+    REMEMBERED,
+    OnlineAppCosts,
+    predictor_kv_token_time,
+    predictor_weighted_tokens,
+)
 from timely.engines.scheduler_core import Controller
 from timely.engines.step_time.learned import FixedSpeed
 
@@ -78,10 +88,10 @@ class Hall:
 
 
 def test_cost_models() -> None:
-    assert kv_token_time(100.0, 10.0) == 1050.0
-    assert weighted_tokens(100.0, 10.0) == 120.0
-    assert app_type("MRS/17/2") == "MRS"
-    assert app_type("chat") == "chat"
+    assert predictor_kv_token_time(100.0, 10.0) == 1050.0
+    assert predictor_weighted_tokens(100.0, 10.0) == 120.0
+    assert discipline_app_type("MRS/17/2") == "MRS"
+    assert discipline_app_type("chat") == "chat"
 
 
 @pytest.mark.parametrize("name", APP_DISCIPLINES)
@@ -323,7 +333,7 @@ def test_an_endless_application_and_endless_names_keep_a_bounded_state() -> None
     assert 100 < len(discipline.book) <= 122
     assert len(discipline.book._idle) <= 122
     assert not discipline.book._of
-    costs = OnlineAppCosts(kv_token_time)
+    costs = OnlineAppCosts(predictor_kv_token_time)
     for number in range(REMEMBERED + 500):
         costs.learn(f"t{number}", JobSpec(number, 0.0), 5.0)
         costs.learn("kept", JobSpec(number, 0.0), 7.0)

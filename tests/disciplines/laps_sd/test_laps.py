@@ -20,8 +20,8 @@ from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
 from timely.disciplines.laps_sd import constants
 from timely.disciplines.laps_sd.baselines import Las, LpSjf
-from timely.disciplines.laps_sd.discipline import LapsSd, LapsSdPrior, Rounds, speculative_execution_s
-from timely.disciplines.requirements import check_discipline_needs
+from timely.disciplines.laps_sd.discipline import LapsSd, LapsSdPrior, Rounds, laps_discipline_execution_s
+from timely.disciplines.requirements import check_queue_discipline_needs
 from timely.engines.step_time.learned import FixedSpeed
 
 SPEED = FixedSpeed(0.02, 0.0, 0.0003)
@@ -74,9 +74,11 @@ class Bench:
 
 def test_eq6_with_the_numbers_of_the_papers_fig1() -> None:
     """R1 wants 10 tokens at 0.5: with one draft a round and drafting free, 10 / 1.5 rounds of 10 ms."""
-    assert speculative_execution_s(10, 0.5, 1, 0.0, 0.01) == pytest.approx(10 / 1.5 * 0.01)
+    assert laps_discipline_execution_s(10, 0.5, 1, 0.0, 0.01) == pytest.approx(10 / 1.5 * 0.01)
     # The shortest output is not the shortest job: five tokens at 0.1 outlast eight at 0.9.
-    assert speculative_execution_s(5, 0.1, 4, 0.0, 0.01) > speculative_execution_s(8, 0.9, 4, 0.0, 0.01)
+    assert laps_discipline_execution_s(5, 0.1, 4, 0.0, 0.01) > laps_discipline_execution_s(
+        8, 0.9, 4, 0.0, 0.01
+    )
 
 
 @given(
@@ -88,7 +90,7 @@ def test_eq6_counts_rounds(
 ) -> None:
     rounds = tokens / (1 + drafts * acceptance)
     each = drafts * draft_s + verify_s
-    assert speculative_execution_s(tokens, acceptance, drafts, draft_s, verify_s) == pytest.approx(
+    assert laps_discipline_execution_s(tokens, acceptance, drafts, draft_s, verify_s) == pytest.approx(
         rounds * each
     )
 
@@ -387,7 +389,7 @@ def test_who_runs_is_displaced_only_by_one_that_is_shorter_by_more_than_the_swit
 
 
 def test_it_needs_no_speculation_to_make_sense() -> None:
-    check_discipline_needs(LapsSdPrior.info, ())
+    check_queue_discipline_needs(LapsSdPrior.info, ())
 
 
 def test_it_is_ahead_where_lengths_tell_and_where_acceptances_do() -> None:

@@ -18,8 +18,8 @@ from timely.disciplines.predictors.app_cost import (
     OnlineAppCosts,
     Sample,
     TrainedAppCosts,
-    kv_token_time,
-    train_app_cost,
+    predictor_app_cost_model,
+    predictor_kv_token_time,
 )
 from timely.disciplines.predictors.predictor_file import read_predictor_arrays, write_predictor_arrays
 
@@ -42,7 +42,7 @@ def past(seed: int, count: int) -> list[Sample]:
 
 @pytest.fixture(scope="module")
 def model() -> AppCostModel:
-    return train_app_cost(past(0, 100))
+    return predictor_app_cost_model(past(0, 100))
 
 
 def error(model: AppCostModel, samples: list[Sample]) -> float:
@@ -73,7 +73,7 @@ def test_numpy_predicts_what_scikit_learn_would(model: AppCostModel) -> None:
 
 
 def test_training_is_repeatable_and_has_four_layers(model: AppCostModel) -> None:
-    again = train_app_cost(past(0, 100))
+    again = predictor_app_cost_model(past(0, 100))
     assert len(model.weights) == 4
     for ours, theirs in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -86,7 +86,7 @@ def test_odd_texts_stay_within_what_was_seen(model: AppCostModel) -> None:
 
 def test_samples_without_a_word_leave_the_length() -> None:
     samples = [Sample("", prompt, 10.0 * prompt) for prompt in range(100, 1100, 20)]
-    model = train_app_cost(samples)
+    model = predictor_app_cost_model(samples)
     assert model.predict("", 1000) > 3.0 * model.predict("", 150)
 
 
@@ -96,11 +96,11 @@ def test_samples_without_a_word_leave_the_length() -> None:
 )
 def test_useless_samples_are_refused(samples: list[Sample]) -> None:
     with pytest.raises(InvalidInput):
-        train_app_cost(samples)
+        predictor_app_cost_model(samples)
 
 
 def test_a_type_without_a_model_is_learned_while_serving(model: AppCostModel) -> None:
-    costs = TrainedAppCosts({"known": model}, "kv", OnlineAppCosts(kv_token_time))
+    costs = TrainedAppCosts({"known": model}, "kv", OnlineAppCosts(predictor_kv_token_time))
     spec = JobSpec(
         "a", 0.0, prompt_tokens=100, text="solve this hard problem", hints=RequestHints(expected_tokens=10.0)
     )
@@ -116,8 +116,8 @@ def test_a_type_without_a_model_is_learned_while_serving(model: AppCostModel) ->
 
 def test_models_survive_a_file(model: AppCostModel, tmp_path: Path) -> None:
     path = tmp_path / "costs.npz"
-    TrainedAppCosts({"b": model, "a": model}, "kv", OnlineAppCosts(kv_token_time)).save(path)
-    back = TrainedAppCosts.load(path, "kv", OnlineAppCosts(kv_token_time))
+    TrainedAppCosts({"b": model, "a": model}, "kv", OnlineAppCosts(predictor_kv_token_time)).save(path)
+    back = TrainedAppCosts.load(path, "kv", OnlineAppCosts(predictor_kv_token_time))
     assert sorted(back.models) == ["a", "b"]
     for sample in past(3, 20):
         assert back.models["a"].predict(sample.text, sample.prompt_tokens) == model.predict(
@@ -140,7 +140,7 @@ def _spring() -> None:
 
 def _broken(path: Path, kind: str, model: AppCostModel) -> None:
     good = path.with_name("good.npz")
-    TrainedAppCosts({"a": model}, "kv", OnlineAppCosts(kv_token_time)).save(good)
+    TrainedAppCosts({"a": model}, "kv", OnlineAppCosts(predictor_kv_token_time)).save(good)
     if kind == "pickle":
         path.write_bytes(pickle.dumps(Trap()))
     elif kind == "pickled array":
@@ -180,7 +180,7 @@ def _broken(path: Path, kind: str, model: AppCostModel) -> None:
             path, "timely-app-costs", {"unit": "kv", "models": [record]}, {"0.idf": np.ones(0)}
         )
     elif kind == "another unit":
-        TrainedAppCosts({"a": model}, "weighted", OnlineAppCosts(kv_token_time)).save(path)
+        TrainedAppCosts({"a": model}, "weighted", OnlineAppCosts(predictor_kv_token_time)).save(path)
     elif kind != "missing":
         raise AssertionError(kind)
 
@@ -196,7 +196,7 @@ def test_a_file_that_is_no_predictor_is_refused_and_never_run(
     path = tmp_path / "bad.npz"
     _broken(path, kind, model)
     with pytest.raises(InvalidInput, match=r"bad\.npz"):
-        TrainedAppCosts.load(path, "kv", OnlineAppCosts(kv_token_time))
+        TrainedAppCosts.load(path, "kv", OnlineAppCosts(predictor_kv_token_time))
     assert not Trap.ran
 
 

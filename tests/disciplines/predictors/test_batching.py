@@ -11,22 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.core.errors import InvalidInput
-from timely.disciplines.predictors.batching import PredictionStage, ready_times
-from timely.disciplines.predictors.error_injection import mistaken_levels, mistaken_tokens
+from timely.disciplines.predictors.batching import PredictionStage, predictor_ready_times_s
+from timely.disciplines.predictors.error_injection import (
+    inject_predictor_level_errors,
+    inject_predictor_token_errors,
+)
 
 
 def test_immediate_takes_whatever_is_there_when_it_is_free() -> None:
     stage: PredictionStage[int] = PredictionStage(0.1)
-    assert ready_times([0.0, 0.02, 0.05, 0.5], stage) == pytest.approx([0.1, 0.2, 0.2, 0.6])
+    assert predictor_ready_times_s([0.0, 0.02, 0.05, 0.5], stage) == pytest.approx([0.1, 0.2, 0.2, 0.6])
 
 
 def test_one_at_a_time() -> None:
-    assert ready_times([0.0, 0.0, 0.0], PredictionStage(0.1, batch=1)) == pytest.approx([0.1, 0.2, 0.3])
+    assert predictor_ready_times_s([0.0, 0.0, 0.0], PredictionStage(0.1, batch=1)) == pytest.approx(
+        [0.1, 0.2, 0.3]
+    )
 
 
 def test_a_full_batch_waits_for_its_last_request() -> None:
     stage: PredictionStage[int] = PredictionStage(0.01, batch=3, batching="full", max_wait_s=10.0)
-    assert ready_times([0.0, 0.3, 0.7, 0.8], stage) == pytest.approx([0.71, 0.71, 0.71, 10.81])
+    assert predictor_ready_times_s([0.0, 0.3, 0.7, 0.8], stage) == pytest.approx([0.71, 0.71, 0.71, 10.81])
 
 
 def test_a_batch_that_never_fills_goes_after_its_time() -> None:
@@ -43,7 +48,7 @@ def test_a_batch_that_never_fills_goes_after_its_time() -> None:
 
 
 def test_latency_nought_and_nothing_to_do() -> None:
-    assert ready_times([1.0, 2.0], PredictionStage(0.0)) == [1.0, 2.0]
+    assert predictor_ready_times_s([1.0, 2.0], PredictionStage(0.0)) == [1.0, 2.0]
     stage: PredictionStage[int] = PredictionStage(0.1)
     assert (stage.take(5.0), stage.next_s()) == ([], math.inf)
 
@@ -57,7 +62,7 @@ def test_nobody_is_lost_early_or_overtaken(
     *, gaps: list[float], latency: float, batch: int, batching: Any, wait: float
 ) -> None:
     arrivals = np.cumsum(gaps).tolist()
-    ready = ready_times(arrivals, PredictionStage(latency, batch, batching, wait))
+    ready = predictor_ready_times_s(arrivals, PredictionStage(latency, batch, batching, wait))
     assert len(ready) == len(arrivals)
     assert ready == sorted(ready)
     for arrival, when in zip(arrivals, ready, strict=True):
@@ -88,7 +93,7 @@ def test_parameters_that_make_no_sense_are_refused(bad: dict[str, Any], where: s
 def test_levels_are_wrong_at_the_rate_and_by_the_distance(rate: float) -> None:
     rng = np.random.default_rng(1)
     truth = rng.integers(5, size=6000).tolist()
-    said = np.array(mistaken_levels(truth, rate, rng))
+    said = np.array(inject_predictor_level_errors(truth, rate, rng))
     away = np.abs(said - truth)
     assert (away > 0).mean() == pytest.approx(rate, abs=0.03)
     assert said.min() >= 0
@@ -103,7 +108,7 @@ def test_levels_are_wrong_at_the_rate_and_by_the_distance(rate: float) -> None:
 def test_lengths_are_wrong_at_the_rate(rate: float) -> None:
     rng = np.random.default_rng(2)
     truth = rng.uniform(50.0, 300.0, size=5000)
-    said = np.array(mistaken_tokens(truth.tolist(), rate, rng))
+    said = np.array(inject_predictor_token_errors(truth.tolist(), rate, rng))
     away = np.abs(said - truth)
     assert (away > 0).mean() == pytest.approx(rate, abs=0.03)
     assert said.min() >= 1.0
@@ -114,7 +119,7 @@ def test_lengths_are_wrong_at_the_rate(rate: float) -> None:
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan])
 def test_a_rate_is_a_share(rate: float) -> None:
-    for mistaken in (mistaken_levels, mistaken_tokens):
+    for mistaken in (inject_predictor_level_errors, inject_predictor_token_errors):
         with pytest.raises(InvalidInput, match="error rate"):
             mistaken([1], rate, np.random.default_rng(0))
 

@@ -19,7 +19,7 @@ from timely.disciplines.sagesched.discipline import (
     SageSched,
     SageSchedMean,
     SageSchedSmooth,
-    hybrid_cost,
+    discipline_hybrid_cost,
 )
 from timely.disciplines.sagesched.fastserve import FastServe
 from timely.disciplines.sagesched.gittins import CostDistribution
@@ -313,7 +313,7 @@ def test_the_constants_are_the_papers() -> None:
     assert constants.SIMILARITY == 0.8  # sections 3.1 and 4.1
     assert constants.WINDOW == 10_000  # footnote 3
     assert constants.BUCKET_TOKENS == 200  # section 4.1
-    assert hybrid_cost(np.array([10.0]), 7.0)[0] == 10.0**2 / 2 + 7.0 * 10.0  # section 3.2
+    assert discipline_hybrid_cost(np.array([10.0]), 7.0)[0] == 10.0**2 / 2 + 7.0 * 10.0  # section 3.2
 
 
 def test_the_default_predictor_is_the_papers_and_ours_has_a_name_of_its_own() -> None:

@@ -19,7 +19,7 @@ from timely.disciplines.laps_sd.discipline import LapsSd
 from timely.disciplines.requirements import SPECULATION
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.sim.speculation import Speculation, token_rate
+from timely.engines.sim.speculation import Speculation, sim_draft_token_rate
 from timely.engines.step_time.profile import DraftTerms, StepTimeProfile
 from timely.replay import results
 
@@ -39,7 +39,7 @@ def whole(job: int, tokens: int, acceptance: float | None, **fields: object) -> 
 
 @given(st.floats(0.0, 1.0), st.integers(1, 12))
 def test_a_round_keeps_the_share_that_the_trace_names(acceptance: float, drafts: int) -> None:
-    rate = token_rate(acceptance, drafts)
+    rate = sim_draft_token_rate(acceptance, drafts)
     assert 0.0 <= rate <= 1.0
     assert sum(rate**k for k in range(1, drafts + 1)) == approx(acceptance * drafts, abs=1e-9)
 

@@ -10,8 +10,8 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.engines.step_time.journal import (
-    admission_passages,
     read_scheduler_events,
+    step_journal_admission_s,
     step_launch_s,
     steps_from_events,
 )
@@ -113,8 +113,8 @@ def test_how_long_each_task_was_at_the_door() -> None:
         arrive("c", 1.0), arrive("d", 1.499), composed(1.501), event(1.501, 2.0),
         arrive("e", 3.0), composed(3.010), event(3.010, 3.1), arrive("f", 9.0),
     ]  # fmt: skip
-    assert admission_passages(events, 0.003) == {
+    assert step_journal_admission_s(events, 0.003) == {
         "a": pytest.approx(0.004), "b": pytest.approx(0.004), "c": pytest.approx(0.0041), "d": 0.003,
         "e": pytest.approx(0.010),
     }  # fmt: skip
-    assert set(admission_passages(events, 0.003, 1.2, 5.0)) == {"d", "e"}
+    assert set(step_journal_admission_s(events, 0.003, 1.2, 5.0)) == {"d", "e"}

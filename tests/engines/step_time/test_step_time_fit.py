@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from timely.cli.main import run as timely
+from timely.cli.main import run_timely_command as timely
 from timely.core.errors import InvalidInput
-from timely.engines.step_time.fit import TimedStep, fit_steps, make_profile, save_profile
+from timely.engines.step_time.fit import TimedStep, fit_steps, make_step_time_profile, save_profile
 from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTime, load_step_profile
 
 TRUE = StepTerms(
@@ -95,7 +95,7 @@ def test_useless_steps_are_refused(steps: list[TimedStep], said: str) -> None:
 
 def test_file_reads_back(tmp_path: Path) -> None:
     terms, errors = fit_steps(timed(0.02))
-    profile = make_profile(
+    profile = make_step_time_profile(
         "mine", "here", terms, errors, KvCache(blocks=9, block_tokens=32, swap_s_per_token=1e-6),
         Limits(max_batch=4, token_budget=512), date="2026-01-01",
     )  # fmt: skip

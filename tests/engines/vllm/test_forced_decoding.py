@@ -57,13 +57,13 @@ def test_after_a_value_the_rest_of_the_plan_is_forced() -> None:
     timely = {"timely": {"task_id": "a", "forced_ids": [4, 5, 6]}}
     plain = SamplingParams(extra_args=timely)
     replayed = SamplingParams(extra_args=timely, trace_decode_token_ids=[4, 5, 6])
-    assert forced_decoding.remaining_parameters(plain, 2).extra_args["timely"] == {
+    assert forced_decoding.remaining_vllm_parameters(plain, 2).extra_args["timely"] == {
         "task_id": "a",
         "forced_ids": [6],
     }
-    assert forced_decoding.remaining_parameters(plain, 2).trace_decode_token_ids is None
-    assert forced_decoding.remaining_parameters(replayed, 2).trace_decode_token_ids == [6]
-    assert forced_decoding.remaining_parameters(replayed, 3).trace_decode_token_ids is None
+    assert forced_decoding.remaining_vllm_parameters(plain, 2).trace_decode_token_ids is None
+    assert forced_decoding.remaining_vllm_parameters(replayed, 2).trace_decode_token_ids == [6]
+    assert forced_decoding.remaining_vllm_parameters(replayed, 3).trace_decode_token_ids is None
     assert replayed.trace_decode_token_ids == [4, 5, 6]
     other = SamplingParams(extra_args={"timely": {"task_id": "b"}})
-    assert forced_decoding.remaining_parameters(other, 2) is other
+    assert forced_decoding.remaining_vllm_parameters(other, 2) is other

@@ -8,7 +8,7 @@ import pytest
 
 from timely.core.errors import EngineFailed, Unsupported
 from timely.disciplines import registry
-from timely.engines.vllm.arguments import VllmOptions, parse_arguments
+from timely.engines.vllm.arguments import VllmOptions, parse_vllm_arguments
 from timely.engines.vllm.engine import VllmEngine
 
 DRAFTS = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}'
@@ -45,6 +45,8 @@ async def test_with_drafts_all_are_offered() -> None:
 def test_at_start_it_is_refused_by_name() -> None:
     pytest.importorskip("vllm", reason="needs vLLM")
     with pytest.raises(Unsupported, match=r"'laps-sd' needs speculation: .*--speculative-config"):
-        parse_arguments(VllmOptions(discipline="laps-sd"))
-    parsed = parse_arguments(VllmOptions(discipline="laps-sd", arguments=("--speculative-config", DRAFTS)))
+        parse_vllm_arguments(VllmOptions(discipline="laps-sd"))
+    parsed = parse_vllm_arguments(
+        VllmOptions(discipline="laps-sd", arguments=("--speculative-config", DRAFTS))
+    )
     assert parsed.speculative_config["method"] == "ngram"

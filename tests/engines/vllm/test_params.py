@@ -77,28 +77,28 @@ def test_unusable_parameters_name_their_field(fields: dict[str, object], where: 
 
 class TestOpenAIBody:
     def test_timely_moves_into_vllm_xargs(self) -> None:
-        from timely.engines.vllm.openai import translate_openai_body
+        from timely.engines.vllm.openai import translate_vllm_openai_body
 
         body = {"model": "m", "messages": [], "vllm_xargs": {"x": 1}, "timely": {"ert_s": 0.2, "agent": "a"}}
-        data = json.loads(translate_openai_body(json.dumps(body).encode()))
+        data = json.loads(translate_vllm_openai_body(json.dumps(body).encode()))
         assert "timely" not in data
         assert data["vllm_xargs"] == {"x": 1, "timely_agent": "a", "timely_ert_s": 0.2}
 
     def test_a_body_with_images_passes(self) -> None:
-        from timely.engines.vllm.openai import translate_openai_body
+        from timely.engines.vllm.openai import translate_vllm_openai_body
 
         image = "x" * (16 << 20)
         data = json.loads(
-            translate_openai_body(json.dumps({"image": image, "timely": {"agent": "a"}}).encode())
+            translate_vllm_openai_body(json.dumps({"image": image, "timely": {"agent": "a"}}).encode())
         )
         assert data["image"] == image
         assert data["vllm_xargs"] == {"timely_agent": "a"}
 
     def test_other_bodies_stay_as_they_are(self) -> None:
-        from timely.engines.vllm.openai import translate_openai_body
+        from timely.engines.vllm.openai import translate_vllm_openai_body
 
         for body in (b'{"model": "m"}', b"{broken", b'"timely"', b'["timely"]', b""):
-            assert translate_openai_body(body) == body
+            assert translate_vllm_openai_body(body) == body
 
     @pytest.mark.parametrize(
         "timely",
@@ -113,7 +113,7 @@ class TestOpenAIBody:
         ],
     )
     def test_unusable_timely_is_refused(self, timely: object) -> None:
-        from timely.engines.vllm.openai import translate_openai_body
+        from timely.engines.vllm.openai import translate_vllm_openai_body
 
         with pytest.raises(InvalidInput, match=r"."):
-            translate_openai_body(json.dumps({"timely": timely}).encode())
+            translate_vllm_openai_body(json.dumps({"timely": timely}).encode())

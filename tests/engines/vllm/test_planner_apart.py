@@ -18,12 +18,12 @@ from timely.plans.skill_library import find_skill_set
 
 def test_which_adapter_stays_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "check_base", lambda card, base, where: None)
-    assert model.planner_apart("base", None, packaged=True) == SHIPPED
-    assert model.planner_apart("base", "default", packaged=False) is None
-    assert model.planner_apart("base", "none", packaged=True) is None
-    assert model.planner_apart("base", str(SHIPPED), packaged=False) == SHIPPED
+    assert model.vllm_planner_adapter("base", None, packaged=True) == SHIPPED
+    assert model.vllm_planner_adapter("base", "default", packaged=False) is None
+    assert model.vllm_planner_adapter("base", "none", packaged=True) is None
+    assert model.vllm_planner_adapter("base", str(SHIPPED), packaged=False) == SHIPPED
     with pytest.raises(InvalidInput, match="holds no planner"):
-        model.planner_apart("base", str(tmp_path), packaged=True)
+        model.vllm_planner_adapter("base", str(tmp_path), packaged=True)
 
 
 @pytest.mark.engine

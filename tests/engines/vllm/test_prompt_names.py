@@ -10,7 +10,7 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.engines.base import GenerationDone, GenerationRequest
-from timely.engines.vllm.name_constraint import PromptNames, names_for
+from timely.engines.vllm.name_constraint import PromptNames, vllm_prompt_names
 from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse_extra_args
 from timely.plans.object_names import names_of_plan
 from timely.plans.prompt import build_prompt
@@ -90,11 +90,11 @@ def test_another_grammar_backend_leaves_names_alone() -> None:
 
 
 def test_names_for_a_prompt() -> None:
-    names = names_for("Scene: cup\nTask: Throw away the peel.\nPlan:", ["bin"])
+    names = vllm_prompt_names("Scene: cup\nTask: Throw away the peel.\nPlan:", ["bin"])
     assert names is not None
     assert {"bin", "cup", "peel", "throw"} <= set(names)
     assert names == sorted(names)
-    assert names_for("扔掉杯子", ["bin"]) is None
+    assert vllm_prompt_names("扔掉杯子", ["bin"]) is None
     with pytest.raises(InvalidInput, match="names"):
         parse_extra_args({"timely": {"names": ["x"] * (MOST_NAMES + 1)}})
 

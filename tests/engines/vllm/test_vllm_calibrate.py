@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.cli.main import run as timely
+from timely.cli.main import run_timely_command as timely
 from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest
 from timely.engines.step_time.profile import StepTime, load_step_profile
 from timely.engines.vllm import calibrate
@@ -96,7 +96,7 @@ def test_a_profile_is_measured_and_says_where_it_comes_from(
 
 def test_every_kind_of_step_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "VllmEngine", FakeEngine)
-    measured = calibrate.timed_steps(rounds=2)
+    measured = calibrate.time_vllm_steps(rounds=2)
     assert {min(prompt, 1000) for prompt in calibrate.PROMPTS} <= set(FakeEngine.prompts)
     for context, batch in itertools.product(calibrate.CONTEXTS, calibrate.BATCHES):
         assert FakeEngine.prompts.count(context) >= 2 * batch

@@ -14,7 +14,7 @@ import pytest
 
 from timely.core.errors import EngineFailed, InvalidInput, Unsupported
 from timely.engines.vllm import model
-from timely.engines.vllm.model import cache_folder, default_model, resolve_model
+from timely.engines.vllm.model import default_model, resolve_model, vllm_cache_folder
 
 
 class FakePackage:
@@ -48,11 +48,11 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("TIMELY_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert cache_folder() == tmp_path / ".cache" / "timely"
+    assert vllm_cache_folder() == tmp_path / ".cache" / "timely"
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
-    assert cache_folder() == Path("/var/cache/me/timely")
+    assert vllm_cache_folder() == Path("/var/cache/me/timely")
     monkeypatch.setenv("TIMELY_CACHE", "~/models")
-    assert cache_folder() == tmp_path / "models"
+    assert vllm_cache_folder() == tmp_path / "models"
 
 
 def test_converted_once_and_then_found(package: FakePackage) -> None:
@@ -117,7 +117,7 @@ def test_a_failed_conversion_leaves_nothing_behind(package: FakePackage) -> None
     package.fails = fail
     with pytest.raises(EngineFailed, match="no memory"):
         default_model()
-    assert [path.name for path in (cache_folder() / "models").iterdir() if path.is_dir()] == []
+    assert [path.name for path in (vllm_cache_folder() / "models").iterdir() if path.is_dir()] == []
     package.fails = None
     assert default_model().is_dir()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.cli.main import run
+from timely.cli.main import run_timely_command
 
 pytest.importorskip("vllm", reason="needs vLLM")
 
@@ -31,10 +31,10 @@ def test_the_command_writes_a_ratio_for_each_queue(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        queue_cost, "measure", lambda n: {"stock_us": 2.0, "timely_us": n / 100, "ratio": n / 200}
+        queue_cost, "measure_vllm_steps", lambda n: {"stock_us": 2.0, "timely_us": n / 100, "ratio": n / 200}
     )
     target = tmp_path / "overhead.json"
     arguments = ["--no-engine", "--waiting", "200", "400", "--json", str(target)]
-    assert run(["bench", "overhead", *arguments]) == 0
+    assert run_timely_command(["bench", "overhead", *arguments]) == 0
     assert json.loads(target.read_text())["waiting"] == {"200": 1.0, "400": 2.0}
     assert "400" in capsys.readouterr().out

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lrtrace.compose.composition import Composition, Options, compose
-from lrtrace.compose.events import parse_events, parse_ids
+from lrtrace.compose.events import parse_workload_events, parse_workload_trace_ids
 from lrtrace.compose.workload import WORKLOADS
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.job import RESPONSE_S, Job
-from lrtrace.profiles import find_profile
+from lrtrace.profiles import find_robot_profile
 from lrtrace.random_draws import RandomDraws
 from lrtrace.trace import Trace, write_trace
 from timely.plans.language.segmenter import Segmenter
@@ -164,7 +164,7 @@ def test_tasks_that_wait_arrive_when_a_robot_is_free() -> None:
 
 def test_given_events_and_arrivals() -> None:
     composition = compose(
-        "wid1", 0, events=parse_events("{(Trace1, Trace2), Trace8, trace_9}"), arrivals=[0, 1, 2.5]
+        "wid1", 0, events=parse_workload_events("{(Trace1, Trace2), Trace8, trace_9}"), arrivals=[0, 1, 2.5]
     )
     jobs = jobs_of(composition)
     assert [(job.arrival_s, job.extra["trace_id"]) for job in jobs] == [(0, 1), (0, 2), (1, 8), (2.5, 9)]
@@ -189,7 +189,7 @@ def test_execution_times_follow_the_profile() -> None:
     sampled = {job.execution_s for job in compose("wid1", 1, options=Options(how="sample")).jobs}
     minimal = {job.execution_s for job in compose("wid1", 1, options=Options(how="minimum")).jobs}
     assert len(minimal) < len(sampled)
-    drone = {"drone": find_profile("sim-drone")}
+    drone = {"drone": find_robot_profile("sim-drone")}
     assert {job.robot for job in compose("wid1", 1, options=Options(profiles=drone)).jobs} == {"sim-drone"}
 
 
@@ -266,14 +266,14 @@ def test_unknown_workload() -> None:
 @pytest.mark.parametrize("text", ["(1,2", "1,,2", "{(Trace1, x)}", "(())", "-1", "()"])
 def test_events_that_cannot_be_read(text: str) -> None:
     with pytest.raises(BadInput):
-        parse_events(text)
+        parse_workload_events(text)
 
 
 def test_ids_as_table_3_writes_them() -> None:
-    assert parse_ids("[1-8]") == tuple(range(1, 9))
-    assert parse_ids("0, 2,9-11") == (0, 2, 9, 10, 11)
+    assert parse_workload_trace_ids("[1-8]") == tuple(range(1, 9))
+    assert parse_workload_trace_ids("0, 2,9-11") == (0, 2, 9, 10, 11)
     with pytest.raises(BadInput, match="cannot read the trace ids 'x'"):
-        parse_ids("1,x")
+        parse_workload_trace_ids("1,x")
 
 
 def test_draws_are_plain_arithmetic_on_doubles() -> None:

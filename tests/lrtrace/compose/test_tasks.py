@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from lrtrace.compose.tasks import TASKS, PlanVariant, find_task
+from lrtrace.compose.tasks import TASKS, PlanVariant, find_workload_task
 from lrtrace.errors import UnknownName
 from lrtrace.job import NORMAL, URGENT
-from lrtrace.plan_text import Call, count_tokens, parse_calls, plan_execution_s
-from lrtrace.profiles import find_profile
+from lrtrace.plan_text import Call, count_trace_tokens, parse_trace_calls, robot_profile_execution_s
+from lrtrace.profiles import find_robot_profile
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
@@ -31,12 +31,12 @@ def test_table_2() -> None:
     assert [task.trace_id for task in TASKS.values() if task.skill_set == "arm"] == [9, 10, 11]
     assert all(len(task.variants) >= 3 for task in TASKS.values())
     with pytest.raises(UnknownName, match="unknown trace id 12"):
-        find_task(12)
+        find_workload_task(12)
 
 
 def test_plans_are_as_long_as_the_paper_says() -> None:
     lengths = {
-        task.trace_id: np.mean([count_tokens(chosen.text) for chosen in task.variants])
+        task.trace_id: np.mean([count_trace_tokens(chosen.text) for chosen in task.variants])
         for task in TASKS.values()
     }
     assert np.mean([lengths[number] for number in range(1, 9)]) == pytest.approx(20, abs=4)
@@ -44,7 +44,7 @@ def test_plans_are_as_long_as_the_paper_says() -> None:
 
 
 def test_task_2_is_over_in_milliseconds() -> None:
-    tello = find_profile("tello")
+    tello = find_robot_profile("tello")
     for index in range(3):
         assert sum(segment.execution_s for segment in TASKS[2].plan(index, tello, how="mean")) < 0.01
 
@@ -52,7 +52,7 @@ def test_task_2_is_over_in_milliseconds() -> None:
 @pytest.mark.parametrize(("trace_id", "index"), VARIANTS)
 def test_the_segmenter_cuts_them_so_and_the_robot_may_run_them(trace_id: int, index: int) -> None:
     task, chosen = TASKS[trace_id], variant(trace_id, index)
-    skill_set, profile = find_skill_set(task.skill_set), find_profile(task.robot)
+    skill_set, profile = find_skill_set(task.skill_set), find_robot_profile(task.robot)
     segmenter = Segmenter(skill_set)
     calls = [*segmenter.feed(chosen.text), *segmenter.close()]
     assert tuple(boundary.text for boundary in calls) == chosen.segments
@@ -60,7 +60,7 @@ def test_the_segmenter_cuts_them_so_and_the_robot_may_run_them(trace_id: int, in
     parser = SegmentParser(skill_set)
     for text in chosen.segments:
         calls = check_segment(text, skill_set, profile, parser_state=parser)
-        ours = [profile.skill_name(call.skill) for call in parse_calls(text)]
+        ours = [profile.skill_name(call.skill) for call in parse_trace_calls(text)]
         assert ours == [call.skill for call in calls]
     parser.finish()
 
@@ -68,16 +68,18 @@ def test_the_segmenter_cuts_them_so_and_the_robot_may_run_them(trace_id: int, in
 @pytest.mark.parametrize(("trace_id", "index"), VARIANTS)
 def test_execution_times_come_from_the_profile(trace_id: int, index: int) -> None:
     task, chosen = TASKS[trace_id], variant(trace_id, index)
-    profile = find_profile(task.robot)
+    profile = find_robot_profile(task.robot)
     plan = task.plan(index, profile, rng=np.random.default_rng(3))
     for number, segment in enumerate(plan):
-        low = plan_execution_s(segment.text, profile, "minimum")
+        low = robot_profile_execution_s(segment.text, profile, "minimum")
         if number in chosen.untaken:
             assert segment.execution_s == 0
         else:
             assert segment.execution_s >= low - 1e-6
         estimate = segment.extra.get("estimate_s", segment.execution_s)
-        assert estimate == pytest.approx(plan_execution_s(segment.text, profile, "estimate"), abs=1e-6)
+        assert estimate == pytest.approx(
+            robot_profile_execution_s(segment.text, profile, "estimate"), abs=1e-6
+        )
 
 
 @pytest.mark.parametrize(
@@ -99,20 +101,20 @@ def test_execution_times_come_from_the_profile(trace_id: int, index: int) -> Non
     ],
 )
 def test_calls_are_found(text: str, calls: list[Call]) -> None:
-    assert parse_calls(text) == calls
+    assert parse_trace_calls(text) == calls
 
 
 def test_calls_take_linear_time() -> None:
     """A hundred thousand of the worst characters: what is quadratic would take minutes (and the test's deadline)."""
     for text in ("a(" * 50_000, "'" * 100_000, "a('" * 30_000, "a(" + "1," * 50_000, "(" * 100_000):
-        parse_calls(text)
-        count_tokens(text)
+        parse_trace_calls(text)
+        count_trace_tokens(text)
 
 
 def test_token_counts_are_near_a_real_tokenizer() -> None:
     """Measured with SmolLM2's tokenizer over these plans and written down here: 1311 tokens."""
     total = sum(
-        count_tokens(text) for trace_id, index in VARIANTS for text in variant(trace_id, index).segments
+        count_trace_tokens(text) for trace_id, index in VARIANTS for text in variant(trace_id, index).segments
     )
     # SmolLM2 spells numbers digit by digit; the estimate takes up to three digits as one, as Llama 3 does.
     digits = sum(
@@ -121,4 +123,4 @@ def test_token_counts_are_near_a_real_tokenizer() -> None:
         for number in re.findall(r"\d+", variant(trace_id, index).text)
     )
     assert total + digits == pytest.approx(1311, rel=0.05)
-    assert count_tokens("") == 1
+    assert count_trace_tokens("") == 1

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from lrtrace.errors import BadInput, TooFewSamples, UnknownName
 from lrtrace.fit.execution_time import Fit, fit_samples
-from lrtrace.fit.fitted_profile import plot_residuals, profile_of, write_profile
-from lrtrace.fit.regression import least_squares, pinball, quantile_line
+from lrtrace.fit.fitted_profile import plot_residuals, robot_profile_from_fit, write_profile
+from lrtrace.fit.regression import fit_execution_least_squares, fit_execution_quantile, pinball_fit_loss
 from lrtrace.models import ConstantModel, LinearModel, SampledModel
-from lrtrace.profiles import PATH_VARIABLE, find_profile, load_profile
-from lrtrace.record.samples import Sample, read_samples, write_samples
+from lrtrace.profiles import PATH_VARIABLE, find_robot_profile, load_profile
+from lrtrace.record.samples import Sample, read_recorded_samples, write_recorded_samples
 
 CM = {"distance": "cm"}
 
@@ -110,14 +110,14 @@ points = st.lists(
 def test_quantile_lines_are_optimal(pairs: list[tuple[int, float]], level: float) -> None:
     """Against brute force: some best line goes through two of the points, or is level."""
     x, y = np.array([pair[0] for pair in pairs], dtype=float), np.array([pair[1] for pair in pairs])
-    intercept, slope = quantile_line(x, y, level)
-    ours = pinball(y - intercept - slope * x, level)
-    best = min(pinball(y - value, level) for value in y)
+    intercept, slope = fit_execution_quantile(x, y, level)
+    ours = pinball_fit_loss(y - intercept - slope * x, level)
+    best = min(pinball_fit_loss(y - value, level) for value in y)
     for i in range(len(x)):
         for j in range(len(x)):
             if x[i] < x[j]:
                 through = (y[j] - y[i]) / (x[j] - x[i])
-                best = min(best, pinball(y - y[i] - through * (x - x[i]), level))
+                best = min(best, pinball_fit_loss(y - y[i] - through * (x - x[i]), level))
     assert ours <= best + 1e-6 * (1 + abs(best))
 
 
@@ -125,17 +125,17 @@ def test_quantile_lines_are_optimal(pairs: list[tuple[int, float]], level: float
 def test_least_squares_agrees_with_numpy(pairs: list[tuple[int, float]]) -> None:
     x, y = np.array([pair[0] for pair in pairs], dtype=float), np.array([pair[1] for pair in pairs])
     if x.min() == x.max():
-        assert least_squares(x, y) == pytest.approx((y.mean(), 0.0))
+        assert fit_execution_least_squares(x, y) == pytest.approx((y.mean(), 0.0))
         return
     slope, intercept = np.polyfit(x, y, 1)
-    assert least_squares(x, y) == pytest.approx((intercept, slope), abs=1e-6)
+    assert fit_execution_least_squares(x, y) == pytest.approx((intercept, slope), abs=1e-6)
 
 
 def test_too_few_samples_are_refused_and_named(tmp_path: Path) -> None:
     path = tmp_path / "few.samples.jsonl"
-    write_samples(path, [*moves(10), *runs("scan", [1.0, 2.0, 3.0])])
+    write_recorded_samples(path, [*moves(10), *runs("scan", [1.0, 2.0, 3.0])])
     with pytest.raises(TooFewSamples) as caught:
-        fit_samples(read_samples(path))
+        fit_samples(read_recorded_samples(path))
     assert str(caught.value) == f"{path}:13: scan: 3 samples, a fit needs at least 5"
     with pytest.raises(TooFewSamples, match="needs at least 100"):
         fit_samples(moves(50), method="quantile", level=0.99)
@@ -178,10 +178,10 @@ def test_one_robot_at_a_time() -> None:
 
 
 def test_profile_over_a_base_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tello = find_profile("tello")
+    tello = find_robot_profile("tello")
     fit = fit_samples(moves(30, skill="mf"), base=tello)
     assert list(fit.skills) == ["move_forward"]
-    raw = profile_of(fit, "my-drone", date="2025-01-31", on="bench", base=tello)
+    raw = robot_profile_from_fit(fit, "my-drone", date="2025-01-31", on="bench", base=tello)
     mine = write_profile(tmp_path / "my-drone.yaml", raw)
     assert mine.skills["move_forward"].basis == "fitted"
     assert mine.skills["move_forward"].execution == fit.skills["move_forward"].model
@@ -191,15 +191,19 @@ def test_profile_over_a_base_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.
     assert mine.network_s == tello.network_s
     assert [file.name for file in tmp_path.iterdir()] == ["my-drone.yaml"]
     monkeypatch.setenv(PATH_VARIABLE, str(tmp_path))
-    assert find_profile("my-drone") == mine
+    assert find_robot_profile("my-drone") == mine
 
 
 def test_profile_over_a_base_that_is_only_a_file(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     base_path = tmp_path / "far" / "base.yaml"
-    base = write_profile(base_path, profile_of(fit_samples(all_kinds()), "base", date="2025-01-31"))
+    base = write_profile(
+        base_path, robot_profile_from_fit(fit_samples(all_kinds()), "base", date="2025-01-31")
+    )
     fit = fit_samples(moves(10, seed=3), base=base)
-    mine = write_profile(tmp_path / "mine.yaml", profile_of(fit, "mine", date="2025-02-01", base=base))
+    mine = write_profile(
+        tmp_path / "mine.yaml", robot_profile_from_fit(fit, "mine", date="2025-02-01", base=base)
+    )
     assert "extends" not in (tmp_path / "mine.yaml").read_text()
     assert mine.skills["scan"] == base.skills["scan"]
     assert mine.skills["move_forward"].execution.samples == 10
@@ -208,7 +212,8 @@ def test_profile_over_a_base_that_is_only_a_file(tmp_path: Path) -> None:
 def test_profile_without_a_base_allows_what_was_tried(tmp_path: Path) -> None:
     samples = moves(30)
     profile = write_profile(
-        tmp_path / "new.yaml", profile_of(fit_samples(samples), "new", date="2025-01-31", network_s=0.02)
+        tmp_path / "new.yaml",
+        robot_profile_from_fit(fit_samples(samples), "new", date="2025-01-31", network_s=0.02),
     )
     limit = profile.limits("move_forward")["distance"]
     tried = [float(sample.args["distance"]) for sample in samples]
@@ -220,10 +225,12 @@ def test_profile_without_a_base_allows_what_was_tried(tmp_path: Path) -> None:
 
 def test_a_profile_that_does_not_read_back_replaces_nothing(tmp_path: Path) -> None:
     path = tmp_path / "good.yaml"
-    write_profile(path, profile_of(fit_samples(moves(10)), "good", date="2025-01-31"))
+    write_profile(path, robot_profile_from_fit(fit_samples(moves(10)), "good", date="2025-01-31"))
     before = path.read_text()
     with pytest.raises(BadInput, match="network_s"):
-        write_profile(path, profile_of(fit_samples(moves(10)), "good", date="2025-01-31", network_s=-1.0))
+        write_profile(
+            path, robot_profile_from_fit(fit_samples(moves(10)), "good", date="2025-01-31", network_s=-1.0)
+        )
     assert path.read_text() == before
     assert [file.name for file in tmp_path.iterdir()] == ["good.yaml"]
     with pytest.raises(BadInput, match="cannot write it"):
@@ -244,8 +251,8 @@ def test_residual_plot(tmp_path: Path, suffix: str) -> None:
 
 def test_samples_survive_a_file(tmp_path: Path) -> None:
     path = tmp_path / "x.samples.jsonl"
-    assert write_samples(path, all_kinds()) == 120
-    again = list(read_samples(path))
+    assert write_recorded_samples(path, all_kinds()) == 120
+    again = list(read_recorded_samples(path))
     assert [(sample.skill, sample.args, sample.elapsed_s) for sample in again] == [
         (sample.skill, sample.args, sample.elapsed_s) for sample in all_kinds()
     ]
@@ -253,7 +260,7 @@ def test_samples_survive_a_file(tmp_path: Path) -> None:
         file.write(
             json.dumps({"robot": "drone", "skill": "scan", "elapsed_s": 9, "outcome": "failed"}) + "\n"
         )
-    assert len(list(read_samples(path))) == 120
+    assert len(list(read_recorded_samples(path))) == 120
 
 
 @pytest.mark.parametrize(
@@ -274,5 +281,5 @@ def test_broken_samples_are_named(tmp_path: Path, change: dict[str, object], rea
     good = {"robot": "drone", "skill": "mf", "args": {"distance": 100}, "elapsed_s": 2.5}
     path.write_text(json.dumps(good) + "\n" + json.dumps(good | change) + "\n")
     with pytest.raises(BadInput) as caught:
-        list(read_samples(path))
+        list(read_recorded_samples(path))
     assert str(caught.value).startswith(f"{path}:2: {reason}")

@@ -13,9 +13,9 @@ import pytest
 from lrtrace.errors import BadInput
 from lrtrace.importers.event_log import read_event_log
 from lrtrace.importers.mcap_file import read_mcap
-from lrtrace.importers.recorded_tasks import Conversion, to_samples, to_trace
+from lrtrace.importers.recorded_tasks import Conversion, import_skill_samples, to_trace
 from lrtrace.job import URGENT, Header, Job
-from lrtrace.profiles import find_profile
+from lrtrace.profiles import find_robot_profile
 from lrtrace.record.samples import Sample
 from lrtrace.trace import Trace, write_trace
 
@@ -109,7 +109,9 @@ def trace_of(path: Path, **options: Any) -> tuple[Header, list[Job], Conversion]
 
 def samples_of(path: Path) -> tuple[list[Sample], Conversion]:
     conversion = Conversion()
-    return list(to_samples(read_event_log(path), {"tello": find_profile("tello")}, conversion)), conversion
+    return list(
+        import_skill_samples(read_event_log(path), {"tello": find_robot_profile("tello")}, conversion)
+    ), conversion
 
 
 def test_event_log_to_trace(tmp_path: Path) -> None:
@@ -361,7 +363,7 @@ def test_mcap_with_tasks(bag: Bag, tmp_path: Path) -> None:
     header, jobs = to_trace([tasks], "day", conversion)
     (job,) = jobs
     assert [(piece.text, piece.execution_s) for piece in job.plan] == [("mu(40);", 2.61), ("tp();", 0.002)]
-    samples = list(to_samples([tasks], {"tello": find_profile("tello")}, Conversion()))
+    samples = list(import_skill_samples([tasks], {"tello": find_robot_profile("tello")}, Conversion()))
     assert [(sample.skill, sample.elapsed_s) for sample in samples] == [
         ("move_up", 2.61),
         ("take_picture", 0.002),
@@ -378,7 +380,7 @@ def test_mcap_without_task_messages(bag: Bag, tmp_path: Path) -> None:
     (tasks,) = read_mcap(tmp_path / "day.mcap")
     assert (tasks.arrival_s, tasks.agent, tasks.robot) == (50.0, "arm_1", "indy7")
     conversion = Conversion()
-    samples = list(to_samples([tasks], {"indy7": find_profile("indy7")}, conversion))
+    samples = list(import_skill_samples([tasks], {"indy7": find_robot_profile("indy7")}, conversion))
     assert [(sample.skill, sample.elapsed_s) for sample in samples] == [("home", 1.5)]
     assert conversion.left_out == {"segment failed": 1}
 

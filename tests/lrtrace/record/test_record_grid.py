@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from lrtrace.cli import run
+from lrtrace.cli import run_lrtrace_command
 from lrtrace.errors import BadInput
 from lrtrace.fit.execution_time import fit_samples
-from lrtrace.plan_text import parse_calls
+from lrtrace.plan_text import parse_trace_calls
 from lrtrace.profiles import load_profile
 from lrtrace.record.grid import Grid, read_grid
-from lrtrace.record.recorder import MAX_FAILURES, Execution, open_robot, record_grid
-from lrtrace.record.samples import read_samples
+from lrtrace.record.recorder import MAX_FAILURES, Execution, open_robot_to_record, record_grid
+from lrtrace.record.samples import read_recorded_samples
 from lrtrace.robot_profile import RobotProfile
 
 GRID = """
@@ -45,7 +45,7 @@ class Drone:
         if len(self.texts) > self._left:
             return Execution("failed", 0.1, "battery empty")
         total = 0.0
-        for call in parse_calls(text):
+        for call in parse_trace_calls(text):
             if call.skill == "s":
                 total += self._rng.uniform(1.0, 3.0)
             else:
@@ -86,7 +86,7 @@ def test_single_calls_become_samples_that_fit(grid: Grid, tmp_path: Path) -> Non
     assert drone.texts[0] == "mu(20);"
     assert counts == list(range(1, 37))
     assert (recording.done, recording.samples, recording.stopped) == (36, 60, "")
-    samples = list(read_samples(out))
+    samples = list(read_recorded_samples(out))
     assert len(samples) == 60, "the unit with two calls in one text says nothing"
     assert {sample.skill for sample in samples} == {"move_forward", "move_backward", "scan", "turn_ccw"}
     assert {sample.units.get("distance") for sample in samples} == {"cm", None}
@@ -109,7 +109,7 @@ def test_a_fit_is_checked_on_another_recording(
     record_grid(grid, Drone(seed=2), second, seed=2)
     out = tmp_path / "mine.yaml"
     command = ["fit", str(first), "-o", str(out), "--base", "tello", "--check", str(second)]
-    assert run([*command, "--json", str(tmp_path / "fit.json")]) == 0
+    assert run_lrtrace_command([*command, "--json", str(tmp_path / "fit.json")]) == 0
     report = json.loads((tmp_path / "fit.json").read_text())["skills"]
     assert 0.0 < report["move_forward"]["checked_error"] < 0.05
     profile = load_profile(out)
@@ -155,11 +155,11 @@ def test_a_robot_that_keeps_failing_ends_the_recording(grid: Grid, tmp_path: Pat
     assert recording.stopped == "battery empty"
     assert recording.failed["battery empty"] == MAX_FAILURES
     assert [line["outcome"] for line in lines(out) if "outcome" in line][-1] == "failed"
-    assert all(sample.elapsed_s > 0.5 for sample in read_samples(out)), "failures are no samples"
+    assert all(sample.elapsed_s > 0.5 for sample in read_recorded_samples(out)), "failures are no samples"
     again = record_grid(grid, Drone(), out, seed=1)
     assert again.done == 36
     assert again.resumed == recording.done - MAX_FAILURES, "with a new battery they are tried again"
-    assert len(list(read_samples(out))) >= 60
+    assert len(list(read_recorded_samples(out))) >= 60
 
 
 @pytest.mark.parametrize("other", [{"seed": 2}, {"profile": "sim-drone"}])
@@ -199,7 +199,7 @@ def test_the_shipped_grids_are_for_their_skill_sets() -> None:
         units = [unit for file in folder.glob(f"{name}*.yaml") for unit in read_grid(file).units]
         for unit in units:
             for text in unit.texts:
-                for call in parse_calls(text):
+                for call in parse_trace_calls(text):
                     assert not load_profile(profile).violations(call.skill, call.args), text
                     skills.add(load_profile(profile).skill_name(call.skill))
         assert skills == set(load_profile(profile).skills)
@@ -214,7 +214,7 @@ def test_the_shipped_grids_are_for_their_skill_sets() -> None:
     ],
 )
 def test_bad_command_lines_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(arguments) == 2
+    assert run_lrtrace_command(arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -222,7 +222,7 @@ def test_a_fleet_without_the_robot_lists_those_it_has(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text("robots: {a: {}, b: {}}")
     with pytest.raises(BadInput, match="known: a, b"):
-        open_robot(file, "c", 1.0)
+        open_robot_to_record(file, "c", 1.0)
 
 
 @pytest.mark.parametrize("name", ["tello-emulator", "indy7-emulator", "mujoco-quadrotor", "mujoco-arm"])

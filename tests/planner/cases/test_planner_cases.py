@@ -15,7 +15,7 @@ from lrtrace.compose.tasks import TASKS
 from timely.core.errors import UnknownName
 from timely.planner.cases.case import Case, case_failure, plan_refuses
 from timely.planner.cases.generate import DRAWN, generate_cases
-from timely.planner.cases.vocabulary import PHRASES, WORDS, Split, SplitList, coinable
+from timely.planner.cases.vocabulary import PHRASES, WORDS, Split, SplitList, coinable_case_words
 from timely.planner.cases.wordings import expand_wording
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
@@ -212,7 +212,7 @@ def test_words_of_a_vocabulary_that_may_be_names() -> None:
         "ing",
         f"{mark}x1y2",
     ]
-    assert coinable(vocabulary) == ("cathedral",)
+    assert coinable_case_words(vocabulary) == ("cathedral",)
     case = next(
         case
         for case in generate_cases("arm", "train", 0, coin_share=1.0, coinable=("cathedral",))

@@ -138,7 +138,7 @@ def test_answers_together_are_those_of_one_by_one(base: Path, constrained: bool)
     from transformers import AutoModelForCausalLM
 
     from timely.planner import batch_decode
-    from timely.planner.training.packing import prompt_ids
+    from timely.planner.training.packing import training_prompt_ids
 
     skills = find_skill_set("arm")
     answerer = batch_decode.Answerer(base, None)
@@ -153,7 +153,7 @@ def test_answers_together_are_those_of_one_by_one(base: Path, constrained: bool)
     plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16).float()
     for case, plan in zip(some, together, strict=True):
         prompt = case.prompt(skills)
-        ids = torch.tensor([prompt_ids(answerer.tokenizer, prompt.system, prompt.user)])
+        ids = torch.tensor([training_prompt_ids(answerer.tokenizer, prompt.system, prompt.user)])
         made = plain.generate(
             ids,
             max_new_tokens=batch_decode.MAX_NEW_TOKENS,
@@ -218,8 +218,8 @@ def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> 
     plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     merged = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     adapted = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    lora.merge_adapter_weights(merged, tmp_path)
-    lora.load_adapter(tmp_path, lora.attach_adapter(adapted, 4, 8, seed=5))
+    lora.merge_trained_adapter(merged, tmp_path)
+    lora.load_training_adapter(tmp_path, lora.attach_training_adapter(adapted, 4, 8, seed=5))
     ids = torch.tensor([[1, 2, 3, 4, 5]])
     with torch.no_grad():
         torch.testing.assert_close(merged(ids).logits, adapted(ids).logits, rtol=1e-3, atol=1e-3)
@@ -248,8 +248,8 @@ def test_an_adapter_for_another_shape_is_refused(base: Path, tmp_path: Path) -> 
     config.num_hidden_layers = 1
     other = AutoModelForCausalLM.from_config(config)
     with pytest.raises(InvalidInput, match="another base model"):
-        lora.merge_adapter_weights(other, tmp_path)
+        lora.merge_trained_adapter(other, tmp_path)
     (tmp_path / lora.WEIGHTS).write_bytes(b"torn")
     with pytest.raises(InvalidInput, match="no adapter"):
-        lora.merge_adapter_weights(other, tmp_path)
+        lora.merge_trained_adapter(other, tmp_path)
     assert torch.is_grad_enabled()

@@ -11,7 +11,7 @@ from timely.cli import main as shell
 from timely.core.errors import InvalidInput
 from timely.planner.cases.from_examples import cases_of
 from timely.planner.cases.generate import DRAWN, generate_cases
-from timely.planner.training.checks import Acceptor, check_examples, own_names
+from timely.planner.training.checks import Acceptor, check_examples, training_plan_names
 from timely.plans import find_skill_set
 from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
@@ -64,7 +64,10 @@ def test_it_is_told_in_one_line_before_anything_is_trained(
     cart(tmp_path, BAD["words"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("timely.cli.planner._base", lambda _: tmp_path)  # no model is looked for in this test
-    assert shell.run(["planner", "train", "--skill-set", "cart.yaml", "--out", "out"]) == shell.BAD_INPUT
+    assert (
+        shell.run_timely_command(["planner", "train", "--skill-set", "cart.yaml", "--out", "out"])
+        == shell.BAD_INPUT
+    )
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "example 3" in error
@@ -82,9 +85,9 @@ def test_every_generated_plan_is_one_of_the_grammar(skill_set: str, split: str) 
 
 def test_names_that_stand_in_no_prompt(tmp_path: Path) -> None:
     skills = cart(tmp_path)
-    assert own_names(skills, islice(cases_of(skills, "train", 0), 100)) == ["dock"]
+    assert training_plan_names(skills, islice(cases_of(skills, "train", 0), 100)) == ["dock"]
     arm = find_skill_set("arm")
-    assert own_names(arm, islice(generate_cases("arm", "train", 0), 1500)) == ["bin"]
+    assert training_plan_names(arm, islice(generate_cases("arm", "train", 0), 1500)) == ["bin"]
 
 
 def test_names_that_do_not_fit_are_not_drawn(tmp_path: Path) -> None:

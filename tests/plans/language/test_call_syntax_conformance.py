@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lrtrace.plan_text import parse_calls
+from lrtrace.plan_text import parse_trace_calls
 from timely.engines.vllm.boundaries import TextBoundaries
 from timely.plans.language.interpreter import Interpreter
 from timely.plans.language.parser import SegmentParser, parse_plan
@@ -65,7 +65,7 @@ def test_the_boundaries_of_the_engine(skills: SkillSet, row: dict[str, Any]) -> 
 def test_the_reader_of_traces(skills: SkillSet, row: dict[str, Any]) -> None:
     if row.get("bare"):
         pytest.skip("execution times are read from calls with brackets only")
-    calls = [[skills.by_word[call.skill].name, *call.args] for call in parse_calls(row["plan"])]
+    calls = [[skills.by_word[call.skill].name, *call.args] for call in parse_trace_calls(row["plan"])]
     assert calls == row["calls"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.core.errors import Conflict, InvalidInput, UnknownName
-from timely.plans.language.interpreter import Interpreter, Invocation, Plain, SkillFailed, run_plan
+from timely.plans.language.interpreter import Interpreter, Invocation, Plain, SkillFailed, interpret_plan
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 
@@ -31,7 +31,7 @@ class Recorder:
 
 def done(plan: str, **answers: Plain) -> list[str]:
     world = Recorder(**answers)
-    run_plan(plan, DRONE, world)
+    interpret_plan(plan, DRONE, world)
     return world.done
 
 
@@ -68,13 +68,13 @@ def test_and_and_or_look_right_only_if_they_must() -> None:
 
 
 def test_the_value_of_a_plan() -> None:
-    assert run_plan("_1=p('x');->_1;", DRONE, Recorder(probe="blue")).returned == "blue"
-    assert run_plan("mf(20);", DRONE, Recorder()).returned is None
+    assert interpret_plan("_1=p('x');->_1;", DRONE, Recorder(probe="blue")).returned == "blue"
+    assert interpret_plan("mf(20);", DRONE, Recorder()).returned is None
 
 
 def test_a_flat_list_of_calls() -> None:
     world = Recorder()
-    run_plan("pick('cup');place('tray');", ARM, world)
+    interpret_plan("pick('cup');place('tray');", ARM, world)
     assert world.done == ["pick(cup)", "place(tray)"]
 
 
@@ -97,7 +97,7 @@ PLANS = (
 def test_segment_by_segment_is_the_same_as_at_once(plan: str, yes: bool) -> None:
     answers: dict[str, Plain] = {"scan": yes, "is_visible": yes, "scan_abstract": "pen" if yes else False}
     whole, piecewise = Recorder(**answers), Recorder(**answers)
-    run_plan(plan, DRONE, whole)
+    interpret_plan(plan, DRONE, whole)
     interpreter = Interpreter(DRONE)
     for segment in segments(plan):
         interpreter.feed(segment)
@@ -163,9 +163,9 @@ def test_what_cannot_run_says_why(plan: str, says: str) -> None:
 
 def test_a_plan_that_is_none() -> None:
     with pytest.raises(InvalidInput):
-        run_plan("?iv('a'){tp()", DRONE, Recorder())
+        interpret_plan("?iv('a'){tp()", DRONE, Recorder())
     with pytest.raises(UnknownName):
-        run_plan("fly(100);", DRONE, Recorder())
+        interpret_plan("fly(100);", DRONE, Recorder())
 
 
 def test_a_failing_skill_ends_the_plan() -> None:
@@ -176,5 +176,5 @@ def test_a_failing_skill_ends_the_plan() -> None:
 
     world = Stuck()
     with pytest.raises(SkillFailed, match="stuck"):
-        run_plan("mf(20);tp();", DRONE, world)
+        interpret_plan("mf(20);tp();", DRONE, world)
     assert world.done == ["move_forward(20)"]

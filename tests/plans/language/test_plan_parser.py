@@ -7,9 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.core.errors import InvalidInput, TimelyError, UnknownName, Unsupported
-from timely.plans import Call, Segmenter, SegmentParser, calls_in, find_skill_set, parse_plan
+from timely.plans import Call, Segmenter, SegmentParser, find_skill_set, parse_plan, parse_plan_calls
 from timely.plans.language.lexer import quote_plan_text, unquote_plan_text
-from timely.plans.language.syntax import Assign, Branch, If, Loop, Operation, Return, Variable, calls_of
+from timely.plans.language.syntax import (
+    Assign,
+    Branch,
+    If,
+    Loop,
+    Operation,
+    Return,
+    Variable,
+    plan_node_calls,
+)
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")
@@ -128,7 +137,7 @@ def test_the_place_of_an_error_is_exact() -> None:
 def test_prose_is_not_parsed() -> None:
     with pytest.raises(Unsupported):
         SegmentParser(find_skill_set("chat"))
-    assert calls_in("Hello there.", find_skill_set("chat")) == []
+    assert parse_plan_calls("Hello there.", find_skill_set("chat")) == []
 
 
 WHOLE = [
@@ -146,7 +155,7 @@ def test_segment_by_segment_gives_the_tree_of_the_whole(text: str) -> None:
     calls = []
     for boundary in (*segmenter.feed(text), *segmenter.close()):
         calls += parser.feed(boundary.text)
-        fragment = calls_in(boundary.text, DRONE)
+        fragment = parse_plan_calls(boundary.text, DRONE)
         assert fragment == calls[len(calls) - len(fragment) :]
         assert tuple(call.skill for call in fragment) == boundary.skills
     parser.feed(segmenter.finish())
@@ -178,16 +187,16 @@ def test_the_tree_grows_in_place_while_blocks_are_open() -> None:
 
 
 def test_fragments_may_start_anywhere() -> None:
-    assert calls_in("->True}l('No');", DRONE) == [Call("log", ("No",))]
-    assert calls_in("}:{g(_3)}", DRONE) == [Call("goto", (Variable("_3"),))]
+    assert parse_plan_calls("->True}l('No');", DRONE) == [Call("log", ("No",))]
+    assert parse_plan_calls("}:{g(_3)}", DRONE) == [Call("goto", (Variable("_3"),))]
     with pytest.raises(InvalidInput):
         SegmentParser(DRONE).feed("->True}l('No');")
 
 
 def test_arguments_come_before_the_call_that_takes_them() -> None:
     (call,) = body("l(ox('cat'));")
-    assert [inner.skill for inner in calls_of(call)] == ["object_x", "log"]  # type: ignore[arg-type]
-    assert [(inner.skill, inner.role) for inner in calls_in("l(ox('cat'));", DRONE)] == [
+    assert [inner.skill for inner in plan_node_calls(call)] == ["object_x", "log"]  # type: ignore[arg-type]
+    assert [(inner.skill, inner.role) for inner in parse_plan_calls("l(ox('cat'));", DRONE)] == [
         ("object_x", "value"),
         ("log", "statement"),
     ]
@@ -196,7 +205,7 @@ def test_arguments_come_before_the_call_that_takes_them() -> None:
 @given(st.text())
 def test_quoted_texts_come_back_unchanged(text: str) -> None:
     assert unquote_plan_text(quote_plan_text(text)) == text
-    (call,) = calls_in(f"l({quote_plan_text(text)});", DRONE)
+    (call,) = parse_plan_calls(f"l({quote_plan_text(text)});", DRONE)
     assert call.args == (text,)
 
 

@@ -6,8 +6,19 @@ from pathlib import Path
 
 import pytest
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_ros_bench.faults.judge import Moved, Said, Violations, judge_holding, judge_motions, judge_outcome
-from timely_ros_bench.faults.motions import expected_motions, fault_round_plan, logged_motions
+from timely_ros_bench.faults.judge import (
+    Moved,
+    Said,
+    Violations,
+    judge_ros_fault_holding,
+    judge_ros_fault_motions,
+    judge_ros_fault_outcome,
+)
+from timely_ros_bench.faults.motions import (
+    fault_bench_log_motions,
+    fault_bench_plan_motions,
+    fault_round_plan,
+)
 from timely_ros_bench.faults.rounds import KINDS, fault_schedule, faulty_robot_kind, faulty_robot_names
 
 from timely.core.errors import UnknownName
@@ -37,7 +48,7 @@ def broken(violations: Violations) -> dict[str, int]:
 )
 def test_motions_are_held_against_what_was_sent(moved: list[str], wrong: dict[str, int]) -> None:
     violations = Violations()
-    judge_motions(SENT, moved, violations, "tello1")
+    judge_ros_fault_motions(SENT, moved, violations, "tello1")
     assert broken(violations) == wrong
 
 
@@ -85,7 +96,7 @@ def test_waiting_is_said_within_a_second_and_nothing_moves_meanwhile(
     states: list[tuple[float, int, int]], wrong: dict[str, int], held: int
 ) -> None:
     violations = Violations()
-    assert judge_holding(said(*states), [FIRST, SECOND], SENT, violations, "tello1") == held
+    assert judge_ros_fault_holding(said(*states), [FIRST, SECOND], SENT, violations, "tello1") == held
     assert broken(violations) == wrong, violations.cases
 
 
@@ -104,7 +115,7 @@ def test_waiting_is_said_within_a_second_and_nothing_moves_meanwhile(
 )
 def test_an_end_without_a_type_is_a_violation(outcome: str, code: int, typed: bool) -> None:
     violations = Violations()
-    judge_outcome(outcome, int(code), violations, "tello1")
+    judge_ros_fault_outcome(outcome, int(code), violations, "tello1")
     assert broken(violations) == ({} if typed else {"untyped": 1})
 
 
@@ -137,10 +148,10 @@ def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> Non
     files[1].write_text(
         '{"t_s": 5.0, "event": "motion", "command": "cw 21", "outcome": "done", "start_s": 4.5, "end_s": 5.0}\n{"t_s"'
     )
-    moved = logged_motions("tello1", files, 1.5)
+    moved = fault_bench_log_motions("tello1", files, 1.5)
     assert moved == [Moved("forward 20", 2.0, 4.0), Moved("cw 21", 4.5, 5.0)]
     plan = fault_round_plan("tello1", 0, random.Random(0))
-    assert expected_motions("tello1", plan) == ["forward 20", "cw 21", "back 22", "ccw 23"]
+    assert fault_bench_plan_motions("tello1", plan) == ["forward 20", "cw 21", "back 22", "ccw 23"]
     with CommandLog(files[2]) as journal:
         journal.write(9.0, "motion", "MoveL(450.0,-100.0,270.0)", "done", start_s=8.0, end_s=9.0)
-    assert logged_motions("arm1", [files[2]], 0.0)[0].what == "move_to('apple')"
+    assert fault_bench_log_motions("arm1", [files[2]], 0.0)[0].what == "move_to('apple')"

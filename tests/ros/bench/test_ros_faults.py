@@ -88,12 +88,14 @@ def test_a_broken_promise_is_exit_code_1_and_in_the_json(
         }
 
     monkeypatch.setattr(faults, "measure_faults", measured)
-    assert shell.run(["bench", "faults", "--count", "3", "--robots", "sim, sim", "--json"]) == 0
+    assert (
+        shell.run_timely_command(["bench", "faults", "--count", "3", "--robots", "sim, sim", "--json"]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["violations"]["repeated"] == 0
-    assert shell.run(["bench", "faults", "--count", "3", "--seed", "1", "--json"]) == 1
+    assert shell.run_timely_command(["bench", "faults", "--count", "3", "--seed", "1", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["violations"]["repeated"] == 1
     assert calls == [(3, 0, ["sim", "sim"]), (3, 1, ["tello", "indy7", "sim", "sim"])]
-    assert shell.run(["bench", "faults", "--count", "0"]) == 2
+    assert shell.run_timely_command(["bench", "faults", "--count", "0"]) == 2
 
 
 def test_a_stop_is_measured_and_printed(
@@ -107,14 +109,14 @@ def test_a_stop_is_measured_and_printed(
         "false_success": 0,
     }
     monkeypatch.setattr(stop, "measure_stop", lambda *args, **options: result)
-    assert shell.run(["bench", "stop", "--json"]) == 0
+    assert shell.run_timely_command(["bench", "stop", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == result
     result["false_success"] = 1
-    assert shell.run(["bench", "stop"]) == 1
+    assert shell.run_timely_command(["bench", "stop"]) == 1
 
     def broken(*args: Any, **options: Any) -> Any:
         raise EngineFailed("the fleet did not start", where="bench stop")
 
     monkeypatch.setattr(stop, "measure_stop", broken)
-    assert shell.run(["bench", "stop"]) == 1
+    assert shell.run_timely_command(["bench", "stop"]) == 1
     assert "did not start" in capsys.readouterr().err

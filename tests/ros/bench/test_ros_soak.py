@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from timely_ros_bench.soak import _judge
 
-from timely.cli.main import run
+from timely.cli.main import run_timely_command
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
 
@@ -21,7 +21,7 @@ def test_two_robots_leave_nothing_behind(
 ) -> None:
     monkeypatch.setenv("ROS_DOMAIN_ID", str(domain_id))
     file = tmp_path / "soak.json"
-    assert run(["bench", "soak", "--minutes", "7", "--speed", "60", "--json", str(file)]) == 0
+    assert run_timely_command(["bench", "soak", "--minutes", "7", "--speed", "60", "--json", str(file)]) == 0
     result = json.loads(file.read_text())
     assert result["flat"]
     assert (result["tasks_left"], set(result["outcomes"])) == (0, {"complete"})

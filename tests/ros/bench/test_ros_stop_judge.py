@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from timely_ros_bench.stop_judge import Claim, RobotLog, StopTally, read_log
+from timely_ros_bench.stop_judge import Claim, RobotLog, StopTally, read_ros_bench_log
 
 from timely.core.errors import InvalidInput
 from timely.emulators.command_log import CommandLog
@@ -54,7 +54,7 @@ def test_the_logs_of_several_lives_are_one(tmp_path: Path) -> None:
         journal.write(1.5, "command", "stop", "ok")
         journal.write(2.0, "motion", "forward 20", "stopped", start_s=1.0, end_s=2.0)
     files[1].write_text('{"t_s": 3.0, "event": "command", "command": "StopMotion", "outcome": "ok"}\n{"t_s"')
-    assert read_log(files) == RobotLog([1.5, 3.0], [(1.0, 2.0)])
+    assert read_ros_bench_log(files) == RobotLog([1.5, 3.0], [(1.0, 2.0)])
 
 
 def test_a_tally_goes_on_where_it_was(tmp_path: Path) -> None:

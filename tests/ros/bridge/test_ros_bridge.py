@@ -19,9 +19,9 @@ from ros_harness import AT_ONCE_S, LIMIT_S, Goal, Program, eventually
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from timely_bridge import driver_port
-from timely_bridge.fleet import Fleet, fleet_of
-from timely_bridge.run_fleet import RunningFleet, start_fleet
-from timely_bridge.task_player import play_task_goals
+from timely_bridge.fleet import Fleet, parse_bridge_fleet
+from timely_bridge.run_fleet import RunningFleet, start_bridge_fleet
+from timely_bridge.task_player import play_bridge_tasks
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteSegment, ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
@@ -54,7 +54,7 @@ def a_fleet(robots: int = 2, arms: int = 1, speed: float = 20.0, **bridge: Any) 
         f"arm{index}": {"profile": "sim-arm", "skill_set": "arm", "parameters": parameters}
         for index in range(1, arms + 1)
     }
-    return fleet_of({"server_url": "http://fake", "robots": {**drones, **others}, "bridge": bridge})
+    return parse_bridge_fleet({"server_url": "http://fake", "robots": {**drones, **others}, "bridge": bridge})
 
 
 class World:
@@ -62,7 +62,9 @@ class World:
 
     def __init__(self, domain_id: int, fleet: Fleet, server: FakeServer, **options: Any) -> None:
         self.server = server
-        self.fleet: RunningFleet = start_fleet(fleet, domain_id=domain_id, client_factory=server, **options)
+        self.fleet: RunningFleet = start_bridge_fleet(
+            fleet, domain_id=domain_id, client_factory=server, **options
+        )
         self.program = Program(domain_id)
 
     def task(self, robot: str, task: str, **fields: Any) -> Goal:
@@ -204,7 +206,7 @@ def test_a_failed_segment_has_the_drivers_code(domain_id: int) -> None:
         "parameters": {"speed": 20.0, "failing_skills": ["goto"]},
     }
     server = FakeServer(SCRIPTS, ahead=0)
-    made = World(domain_id, fleet_of({"robots": {"drone1": data}}), server)
+    made = World(domain_id, parse_bridge_fleet({"robots": {"drone1": data}}), server)
     try:
         goal = made.task("drone1", "fly")
         result = goal.result()
@@ -223,7 +225,7 @@ def test_a_failed_segment_leads_to_another_plan_of_the_same_goal(domain_id: int)
         "parameters": {"speed": 20.0, "failing_skills": ["goto"]},
     }
     server = FakeServer(SCRIPTS | {"replan": (FakeSegment("mu(50);", 1.0),)}, ahead=0)
-    made = World(domain_id, fleet_of({"robots": {"drone1": data}}), server)
+    made = World(domain_id, parse_bridge_fleet({"robots": {"drone1": data}}), server)
     try:
         goal = made.task("drone1", "fly")
         result = goal.result()
@@ -531,7 +533,7 @@ def test_a_script_of_tasks_is_played_robot_by_robot(
             {"at_s": 0.0, "robot": "drone2", "task": ""},
             {"at_s": 60.0, "robot": "drone2", "task": "fly"},
         ]
-        assert play_task_goals(tasks, threading.Event(), until_s=2.0, domain_id=domain_id)
+        assert play_bridge_tasks(tasks, threading.Event(), until_s=2.0, domain_id=domain_id)
         ended = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
         assert sorted((one["robot"], one["task"], one["outcome"]) for one in ended) == [
             ("arm1", "tidy", "complete"),
@@ -551,7 +553,7 @@ def test_a_play_that_is_stopped_cancels_what_runs(domain_id: int, server: FakeSe
         stop, answers = threading.Event(), []
         script = [{"at_s": 0.0, "robot": "drone1", "task": "wait"}]
         player = threading.Thread(
-            target=lambda: answers.append(play_task_goals(script, stop, domain_id=domain_id))
+            target=lambda: answers.append(play_bridge_tasks(script, stop, domain_id=domain_id))
         )
         player.start()
         eventually(lambda: server.reports, "it never began")
@@ -607,4 +609,6 @@ def test_a_fleet_that_cannot_start_says_so_and_leaves_nothing(
     domain_id: int, robots: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        start_fleet(fleet_of({"robots": robots}), domain_id=domain_id, client_factory=FakeServer())
+        start_bridge_fleet(
+            parse_bridge_fleet({"robots": robots}), domain_id=domain_id, client_factory=FakeServer()
+        )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from ros_harness import Program
-from timely_bridge.fleet import fleet_of
-from timely_bridge.run_fleet import start_fleet
+from timely_bridge.fleet import parse_bridge_fleet
+from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.testing import FakeServer
 from timely_interfaces.action import ExecuteTask
 
@@ -34,8 +34,8 @@ def no_garbage_collection() -> Iterator[None]:
 @pytest.mark.usefixtures("no_garbage_collection")
 def test_a_closed_fleet_and_program_leave_no_participant(domain_id: int) -> None:
     before = dds_threads()
-    fleet = fleet_of({"server_url": "http://fake", "robots": {"drone1": DRONE}})
-    running = start_fleet(fleet, domain_id=domain_id, client_factory=FakeServer({}))
+    fleet = parse_bridge_fleet({"server_url": "http://fake", "robots": {"drone1": DRONE}})
+    running = start_bridge_fleet(fleet, domain_id=domain_id, client_factory=FakeServer({}))
     program = Program(domain_id)
     try:
         assert dds_threads() > before

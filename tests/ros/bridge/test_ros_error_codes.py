@@ -5,7 +5,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from timely_bridge.error_codes import CODES, NAMES, RANGES, ros_code_name, ros_code_of, ros_code_owner
+from timely_bridge.error_codes import (
+    CODES,
+    NAMES,
+    RANGES,
+    bridge_error_code,
+    bridge_error_name,
+    bridge_error_owner,
+)
 from timely_interfaces.msg import ErrorCode
 
 from timely.core import errors
@@ -32,35 +39,37 @@ def test_every_problem_of_the_server_has_a_code(code: str) -> None:
 def test_codes_are_unique_and_in_a_range() -> None:
     assert len(NAMES) == len(set(NAMES.values())) > 30
     for code, name in NAMES.items():
-        assert (ros_code_owner(code) == "") == (name == "NONE"), name
+        assert (bridge_error_owner(code) == "") == (name == "NONE"), name
     spans = sorted((span.start, span.stop) for span in RANGES.values())
     assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
 
 
 def test_owner_and_name() -> None:
-    assert ros_code_owner(ErrorCode.OUT_OF_LIMITS) == "driver"
-    assert ros_code_owner(ErrorCode.PREEMPTED) == "bridge"
-    assert ros_code_owner(ErrorCode.OVERLOADED) == "server"
-    assert ros_code_name(ErrorCode.TOO_LARGE) == "TOO_LARGE"
-    assert ros_code_name(4711) == "4711"
+    assert bridge_error_owner(ErrorCode.OUT_OF_LIMITS) == "driver"
+    assert bridge_error_owner(ErrorCode.PREEMPTED) == "bridge"
+    assert bridge_error_owner(ErrorCode.OVERLOADED) == "server"
+    assert bridge_error_name(ErrorCode.TOO_LARGE) == "TOO_LARGE"
+    assert bridge_error_name(4711) == "4711"
 
 
 def test_an_unreachable_server_is_told_from_a_broken_engine() -> None:
     url = "http://127.0.0.1:9"
     assert (
-        ros_code_of(EngineFailed("cannot connect", where=url), server_url=url) == ErrorCode.SERVER_UNREACHABLE
+        bridge_error_code(EngineFailed("cannot connect", where=url), server_url=url)
+        == ErrorCode.SERVER_UNREACHABLE
     )
     assert (
-        ros_code_of(EngineFailed("out of memory", where="engine"), server_url=url) == ErrorCode.ENGINE_FAILED
+        bridge_error_code(EngineFailed("out of memory", where="engine"), server_url=url)
+        == ErrorCode.ENGINE_FAILED
     )
 
 
 def test_more_special_errors_keep_their_own_code() -> None:
-    assert ros_code_of(UnknownName("skill set", "x", [])) == ErrorCode.UNKNOWN_NAME
-    assert ros_code_of(Overloaded("later")) == ErrorCode.OVERLOADED
+    assert bridge_error_code(UnknownName("skill set", "x", [])) == ErrorCode.UNKNOWN_NAME
+    assert bridge_error_code(Overloaded("later")) == ErrorCode.OVERLOADED
 
 
 def test_a_code_nobody_knows_is_a_server_error() -> None:
     error = TimelyError("?")
     error.code = "from_the_future"
-    assert ros_code_of(error) == ErrorCode.SERVER_ERROR
+    assert bridge_error_code(error) == ErrorCode.SERVER_ERROR

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from timely_bridge.fleet import fleet_of, load_fleet
+from timely_bridge.fleet import load_bridge_fleet, parse_bridge_fleet
 
 from timely.core.errors import InvalidInput
 
@@ -14,7 +14,7 @@ SHIPPED = Path(__file__).parents[3] / "ros2_ws/src/timely_bringup/config/fleet.y
 
 
 def test_a_fleet_becomes_parameters() -> None:
-    fleet = fleet_of(
+    fleet = parse_bridge_fleet(
         {
             "server_url": "http://host:1",
             "bridge": {"on_busy": "preempt"},
@@ -42,7 +42,7 @@ def test_a_fleet_becomes_parameters() -> None:
 
 
 def test_the_shipped_fleet_loads() -> None:
-    assert [robot.name for robot in load_fleet(SHIPPED).robots] == ["drone1", "drone2", "arm1"]
+    assert [robot.name for robot in load_bridge_fleet(SHIPPED).robots] == ["drone1", "drone2", "arm1"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_shipped_fleet_loads() -> None:
 )
 def test_what_cannot_be_used_is_named(data: object, where: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        fleet_of(data)
+        parse_bridge_fleet(data)
     assert caught.value.where == where
 
 
@@ -77,10 +77,10 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text(text)
     with pytest.raises(InvalidInput, match=r"fleet\.yaml") as caught:
-        load_fleet(file)
+        load_bridge_fleet(file)
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="No such file"):
-        load_fleet(tmp_path / "none.yaml")
+        load_bridge_fleet(tmp_path / "none.yaml")

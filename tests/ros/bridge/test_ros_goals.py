@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from timely_bridge.goals import GoalLimits, RobotEntry, read_goal
+from timely_bridge.goals import GoalLimits, RobotEntry, read_bridge_goal
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility as Tuf
 
@@ -21,7 +21,7 @@ def goal(**fields: object) -> ExecuteTask.Goal:
 
 
 def test_defaults_come_from_the_robot_and_the_message() -> None:
-    result = read_goal(goal(), ROBOT, LIMITS)
+    result = read_bridge_goal(goal(), ROBOT, LIMITS)
     assert (result.skill_set, result.profile, result.agent, result.app, result.urgency) == (
         "drone", "sim-drone", "drone1", None, None,
     )  # fmt: skip
@@ -29,7 +29,7 @@ def test_defaults_come_from_the_robot_and_the_message() -> None:
 
 
 def test_what_the_goal_says_goes_first() -> None:
-    result = read_goal(
+    result = read_bridge_goal(
         goal(skill_set="arm", agent="me", app="game", urgency=0, scene="a table"), ROBOT, LIMITS
     )
     assert (result.skill_set, result.agent, result.app, result.urgency, result.scene) == (
@@ -42,7 +42,7 @@ def test_what_the_goal_says_goes_first() -> None:
 
 
 def test_cutoff_stands_for_alpha() -> None:
-    result = read_goal(goal(tuf=Tuf(ert_s=0.2, beta=2.0, cutoff_s=0.5)), ROBOT, LIMITS)
+    result = read_bridge_goal(goal(tuf=Tuf(ert_s=0.2, beta=2.0, cutoff_s=0.5)), ROBOT, LIMITS)
     assert result.utility.alpha == pytest.approx(-2.0 / 0.3)
 
 
@@ -69,19 +69,19 @@ def test_cutoff_stands_for_alpha() -> None:
 )
 def test_bad_fields_are_named(fields: dict[str, object], where: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        read_goal(goal(**fields), ROBOT, LIMITS)
+        read_bridge_goal(goal(**fields), ROBOT, LIMITS)
     assert caught.value.where == where
 
 
 @pytest.mark.parametrize(("name", "length"), [("task", 101), ("scene", 201)])
 def test_enormous_texts_are_too_large(name: str, length: int) -> None:
     with pytest.raises(TooLarge) as caught:
-        read_goal(goal(**{name: "x" * length}), ROBOT, LIMITS)
+        read_bridge_goal(goal(**{name: "x" * length}), ROBOT, LIMITS)
     assert caught.value.where == name
 
 
 def test_a_robot_without_a_skill_set_needs_one_in_the_goal() -> None:
     bare = RobotEntry("drone1", "sim-drone", "")
     with pytest.raises(InvalidInput, match="skill_set"):
-        read_goal(goal(), bare, LIMITS)
-    assert read_goal(goal(skill_set="drone"), bare, LIMITS).skill_set == "drone"
+        read_bridge_goal(goal(), bare, LIMITS)
+    assert read_bridge_goal(goal(skill_set="drone"), bare, LIMITS).skill_set == "drone"

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from timely_bridge.goals import TaskGoal, scene_with
+from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.outcome import Deadlines, TaskEnd
 from timely_bridge.plan_run import PlanRun, RunContext
 from timely_bridge.robot_lock import RobotLock
@@ -17,7 +17,7 @@ from timely_bridge.testing import FakeDriver, FakeSegment, FakeServer
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.client import Segment
-from timely.core.clock import ManualClock, settle_tasks
+from timely.core.clock import ManualClock, settle_clock_tasks
 from timely.core.errors import Conflict, EngineFailed, TimelyError, UnsafeSegment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
@@ -168,7 +168,7 @@ async def test_cancel_stops_robot_and_generation() -> None:
         run, task = here.run()
         await here.until(lambda: here.driver.log[-1:] == [("t1", 1, "started")])
         run.cancel(ErrorCode.CANCELLED, "the client said so")
-        await settle_tasks()
+        await settle_clock_tasks()
         # No virtual time has passed since.
         assert task.done()
         end = task.result()
@@ -183,7 +183,7 @@ async def test_cancel_before_the_server_has_answered() -> None:
     server.hangs = True
     async with world(server) as here:
         run, task = here.run()
-        await settle_tasks()
+        await settle_clock_tasks()
         run.cancel(ErrorCode.CANCELLED, "no longer wanted")
         end = await here.end_of(task)
         assert (end.outcome, end.code, end.plan) == ("cancelled", ErrorCode.CANCELLED, "")
@@ -284,7 +284,7 @@ async def test_silence_with_nothing_to_do_has_an_end() -> None:
             raise EngineFailed("lost")
 
         run, task = here.run(deadlines=Deadlines(segment_s=0.1, cancel_s=0.1, report_limit_s=0.1))
-        await settle_tasks()
+        await settle_clock_tasks()
         run._stream.report = refuse  # type: ignore[union-attr, method-assign]
         await here.until(lambda: here.driver.log[-1:] == [("t1", 0, "done")])
         async with asyncio.timeout(5):
@@ -485,5 +485,5 @@ async def test_what_another_task_holds_says_nothing_about_the_next() -> None:
     ],
 )
 def test_the_scene_names_the_object_once(scene: str, expected: str) -> None:
-    assert scene_with(scene, "cup") == expected
-    assert scene_with(scene, "") == scene
+    assert bridge_scene_with_object(scene, "cup") == expected
+    assert bridge_scene_with_object(scene, "") == scene

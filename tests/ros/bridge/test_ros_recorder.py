@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 from ros_harness import AT_ONCE_S, Program, eventually
-from timely_bridge.fleet import fleet_of
-from timely_bridge.recorder import Bounds, McapFiles, mcap_definition, recording_bounds
-from timely_bridge.run_fleet import start_fleet
+from timely_bridge.fleet import parse_bridge_fleet
+from timely_bridge.recorder import Bounds, McapFiles, bridge_mcap_definition, bridge_recording_bounds
+from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
 
-from lrtrace.cli import run
+from lrtrace.cli import run_lrtrace_command
 from lrtrace.importers.mcap_file import read_mcap
-from timely.cli.main import run as timely
+from timely.cli.main import run_timely_command as timely
 from timely.core.errors import InvalidInput
 
 pytest.importorskip("mcap_ros2")
@@ -41,8 +41,8 @@ ROBOTS = {
 
 def record(folder: Path, domain_id: int, tasks: list[tuple[str, str]], bounds: Bounds) -> McapFiles:
     files = McapFiles(folder / "day.mcap", bounds)
-    fleet = start_fleet(
-        fleet_of({"server_url": "http://fake", "robots": ROBOTS}),
+    fleet = start_bridge_fleet(
+        parse_bridge_fleet({"server_url": "http://fake", "robots": ROBOTS}),
         domain_id=domain_id,
         client_factory=FakeServer(SCRIPTS, ahead=0),
         recording=files,
@@ -77,7 +77,7 @@ def test_a_recorded_day_replays(tmp_path: Path, domain_id: int, capsys: pytest.C
     # A twentieth of the time of the profile, as the simulated robot took it.
     assert 0.05 < first[0].elapsed_s < AT_ONCE_S
     trace, result = tmp_path / "day.lrtrace.jsonl", tmp_path / "result.json"
-    assert run(["record", str(path), "-o", str(trace)]) == 0
+    assert run_lrtrace_command(["record", str(path), "-o", str(trace)]) == 0
     assert timely(["replay", str(trace), "--json", str(result)]) == 0
     jobs = json.loads(result.read_text())["jobs"]
     assert [job["outcome"] for job in jobs] == ["complete"] * 4
@@ -141,7 +141,7 @@ def test_a_full_recording_goes_on_in_the_next_file_and_forgets_the_oldest(tmp_pa
         files.write(
             "/drone1/segments",
             "timely_interfaces/msg/Segment",
-            mcap_definition(Segment),
+            bridge_mcap_definition(Segment),
             index,
             message(noise),
         )
@@ -165,7 +165,7 @@ def test_the_files_of_one_recording_are_one_day(tmp_path: Path) -> None:
         files.write(
             f"/drone1/{topic}",
             f"timely_interfaces/msg/{kind.__name__}",
-            mcap_definition(kind),
+            bridge_mcap_definition(kind),
             int(at_s * 1e9),
             data,
         )
@@ -186,7 +186,7 @@ def test_the_files_of_one_recording_are_one_day(tmp_path: Path) -> None:
     assert (recorded.arrival_s, recorded.outcome, recorded.robot) == (100.0, "complete", "tello")
     assert recorded.segments[0].elapsed_s == 2.75
     trace = tmp_path / "day.lrtrace.jsonl"
-    assert run(["record", *map(str, reversed(files.files)), "-o", str(trace)]) == 0
+    assert run_lrtrace_command(["record", *map(str, reversed(files.files)), "-o", str(trace)]) == 0
     assert len(trace.read_text().splitlines()) == 2
 
 
@@ -194,4 +194,4 @@ def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be written"):
         McapFiles(tmp_path / "no" / "such" / "folder" / "day.mcap")
     with pytest.raises(InvalidInput, match="at least"):
-        recording_bounds(0.0, 4)
+        bridge_recording_bounds(0.0, 4)

@@ -9,7 +9,7 @@ from timely_bridge.error_codes import TaskEnded
 from timely_bridge.robot_lock import Claim, RobotLock
 from timely_interfaces.msg import ErrorCode
 
-from timely.core.clock import settle_tasks
+from timely.core.clock import settle_clock_tasks
 from timely.core.errors import InvalidInput
 
 
@@ -64,7 +64,7 @@ async def test_queue_takes_urgent_ones_first_then_in_order() -> None:
         lock.release(waiting[index])
 
     tasks = [asyncio.create_task(wait(index)) for index in range(4)]
-    await settle_tasks()
+    await settle_clock_tasks()
     assert (lock.queued, order) == (4, [])
     lock.release(holder)
     async with asyncio.timeout(1):
@@ -77,18 +77,18 @@ async def test_preempt_ends_a_normal_holder_for_an_urgent_task_only() -> None:
     lock, holder = RobotLock("preempt"), claim()
     await lock.acquire(holder)
     normal = asyncio.create_task(lock.acquire(claim()))
-    await settle_tasks()
+    await settle_clock_tasks()
     assert holder.cancel.codes == []  # type: ignore[attr-defined]
     urgent = claim(urgent=True)
     entering = asyncio.create_task(lock.acquire(urgent))
-    await settle_tasks()
+    await settle_clock_tasks()
     assert holder.cancel.codes == [ErrorCode.PREEMPTED]  # type: ignore[attr-defined]
     assert not entering.done(), "the robot is still moving"
     lock.release(holder)
     async with asyncio.timeout(1):
         await entering
     another = asyncio.create_task(lock.acquire(claim(urgent=True)))
-    await settle_tasks()
+    await settle_clock_tasks()
     assert urgent.cancel.codes == []  # type: ignore[attr-defined]
     for task in (normal, another):
         task.cancel()
@@ -108,7 +108,7 @@ async def test_who_stops_waiting_is_forgotten() -> None:
     lock, holder = RobotLock(), claim()
     await lock.acquire(holder)
     gone = asyncio.create_task(lock.acquire(claim()))
-    await settle_tasks()
+    await settle_clock_tasks()
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
     lock.release(holder)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from ros_harness import LIMIT_S, Program, eventually
-from timely_bridge.fleet import fleet_of
-from timely_bridge.run_fleet import start_fleet
+from timely_bridge.fleet import parse_bridge_fleet
+from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import Task
@@ -30,9 +30,11 @@ def test_bridge_and_driver_hold_it_from_a_tasks_beginning_to_its_end(
         "skill_set": "drone",
         "parameters": {"speed": 20.0, "seed": 1, PARAMETER: 5},
     }
-    fleet = fleet_of({"server_url": "http://fake", "robots": {"drone1": drone}, "bridge": {PARAMETER: 0}})
+    fleet = parse_bridge_fleet(
+        {"server_url": "http://fake", "robots": {"drone1": drone}, "bridge": {PARAMETER: 0}}
+    )
     server = FakeServer({"wait": (FakeSegment("d(60);", 60.0),)}, ahead=0)
-    running = start_fleet(fleet, domain_id=domain_id, client_factory=server)
+    running = start_bridge_fleet(fleet, domain_id=domain_id, client_factory=server)
     program = Program(domain_id)
     nodes = (running.bridge, running.drivers["drone1"])
     try:

@@ -118,7 +118,7 @@ def test_a_plan_that_never_ends_is_ended() -> None:
 
 def test_prose_is_read_out_in_one_piece() -> None:
     hands = Hands()
-    reader = language.robot_interpreter("chat", hands)
+    reader = language.robot_executor_interpreter("chat", hands)
     reader.run(" A short sentence. ")
     assert hands.args == [("A short sentence.",)]
 

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from emulated_robots import emulated_indy7, emulated_tello
 from ros_harness import AT_ONCE_S, Program, eventually
-from timely_bridge.fleet import fleet_of, load_fleet
-from timely_bridge.run_fleet import start_fleet
+from timely_bridge.fleet import load_bridge_fleet, parse_bridge_fleet
+from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility as Tuf
@@ -74,8 +74,10 @@ def test_every_action_of_five_robots_was_in_a_segment_that_was_sent_once_and_in_
                 "skill_set": "arm",
                 "parameters": parameters,
             }
-        fleet = start_fleet(
-            fleet_of({"server_url": "http://fake", "robots": robots, "bridge": {"on_busy": "preempt"}}),
+        fleet = start_bridge_fleet(
+            parse_bridge_fleet(
+                {"server_url": "http://fake", "robots": robots, "bridge": {"on_busy": "preempt"}}
+            ),
             domain_id=domain_id,
             client_factory=server,
         )
@@ -167,8 +169,8 @@ def test_the_robot_of_the_guide_is_driven_by_under_100_lines(domain_id: int, rov
         ahead=0,
         skill_sets=("rover",),
     )
-    fleet = start_fleet(
-        fleet_of({"server_url": "http://fake", **data}), domain_id=domain_id, client_factory=server
+    fleet = start_bridge_fleet(
+        parse_bridge_fleet({"server_url": "http://fake", **data}), domain_id=domain_id, client_factory=server
     )
     program = Program(domain_id)
     try:
@@ -190,7 +192,7 @@ def test_the_robot_of_the_guide_is_driven_by_under_100_lines(domain_id: int, rov
 @pytest.mark.parametrize("name", ["tello", "emulated", "rover"])
 def test_the_example_fleets_load(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    fleet = load_fleet(EXAMPLES / f"{name}.yaml")
+    fleet = load_bridge_fleet(EXAMPLES / f"{name}.yaml")
     assert fleet.robots
     for robot in fleet.robots:
         assert issubclass(robot_class(robot.driver), Robot)

@@ -14,7 +14,7 @@ GRANTS = platform.system() == "Linux" and KERNEL >= (6, 12)
 PROGRAM = """
 import os, threading
 from pathlib import Path
-from timely_robots.ros.realtime import shorten_time_slices
+from timely_robots.ros.realtime import shorten_ros_time_slices
 
 def slices():
     return [Path(f"/proc/self/task/{thread}/sched").read_text() for thread in sorted(os.listdir("/proc/self/task"))]
@@ -22,7 +22,7 @@ def slices():
 os.nice(3)
 end = threading.Event()
 threading.Thread(target=end.wait).start()
-print(shorten_time_slices())
+print(shorten_ros_time_slices())
 threading.Thread(target=end.wait).start()
 for text in slices():
     print([line.split()[-1] for line in text.splitlines() if line.startswith("se.slice")])

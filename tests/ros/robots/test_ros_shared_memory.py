@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from timely_robots.ros import shared_memory
-from timely_robots.ros.shared_memory import clean_dds_shared_memory
+from timely_robots.ros.shared_memory import clean_ros_shared_memory
 
 SEGMENT, PORT = "fastdds_0b40781c01e238b7", "fastdds_port7411"
 
@@ -34,9 +34,9 @@ def test_what_nobody_has_locked_goes_and_nothing_else(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "fastdds_1b40781c01e238b7").mkdir()
     names = left_behind(tmp_path)
-    assert set(clean_dds_shared_memory(tmp_path)) == names
+    assert set(clean_ros_shared_memory(tmp_path)) == names
     assert {path.name for path in tmp_path.iterdir()} == others | {"fastdds_1b40781c01e238b7"}
-    assert clean_dds_shared_memory(tmp_path) == []
+    assert clean_ros_shared_memory(tmp_path) == []
 
 
 @pytest.mark.parametrize("lock", [f"{SEGMENT}_el", f"{PORT}_sl"])
@@ -46,20 +46,20 @@ def test_what_is_locked_stays_whole(tmp_path: Path, lock: str, kind: int) -> Non
     with (tmp_path / lock).open("rb") as used:
         fcntl.flock(used, kind)
         owner = lock.removesuffix("_el").removesuffix("_sl")
-        assert {name for name in names if owner in name}.isdisjoint(clean_dds_shared_memory(tmp_path))
+        assert {name for name in names if owner in name}.isdisjoint(clean_ros_shared_memory(tmp_path))
         assert (tmp_path / owner).exists()
-    clean_dds_shared_memory(tmp_path)
+    clean_ros_shared_memory(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_what_was_only_just_made_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_memory, "YOUNG_S", 30.0)
     left_behind(tmp_path)
-    assert clean_dds_shared_memory(tmp_path) == []
+    assert clean_ros_shared_memory(tmp_path) == []
 
 
 def test_where_there_is_no_shared_memory_there_is_nothing_to_do(tmp_path: Path) -> None:
-    assert clean_dds_shared_memory(tmp_path / "none") == []
+    assert clean_ros_shared_memory(tmp_path / "none") == []
 
 
 @pytest.mark.ros
@@ -85,12 +85,12 @@ def test_of_a_killed_program_nothing_stays_and_a_living_one_keeps_all(domain_id:
                 name for name in made if (shared_memory.FOLDER / name).exists() and held_by(program.pid, name)
             }
             assert mine, "it uses no shared memory: then all this is not needed"
-            assert mine.isdisjoint(clean_dds_shared_memory())
+            assert mine.isdisjoint(clean_ros_shared_memory())
             assert all((shared_memory.FOLDER / name).exists() for name in mine)
         finally:
             program.send_signal(signal.SIGKILL)
             program.wait(10.0)
-    clean_dds_shared_memory()
+    clean_ros_shared_memory()
     assert not [name for name in mine if (shared_memory.FOLDER / name).exists()]
 
 

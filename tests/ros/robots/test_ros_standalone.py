@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from emulated_robots import emulated_tello
-from timely_robots.standalone import open_robot
+from timely_robots.standalone import open_standalone_robot
 
-from lrtrace.cli import run
-from lrtrace.record.samples import read_samples
+from lrtrace.cli import run_lrtrace_command
+from lrtrace.record.samples import read_recorded_samples
 from timely.emulators.tello_body import TelloPhysics
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -24,8 +24,10 @@ PHYSICS = Path(__file__).parents[3] / "examples" / "robots" / "physics.yaml"
 def samples_of(grid: str, folder: Path, *arguments: str) -> list[Any]:
     (folder / "grid.yaml").write_text(grid)
     out = folder / "robot.samples.jsonl"
-    assert run(["record", "--grid", str(folder / "grid.yaml"), "-o", str(out), *arguments]) == 0
-    return list(read_samples(out))
+    assert (
+        run_lrtrace_command(["record", "--grid", str(folder / "grid.yaml"), "-o", str(out), *arguments]) == 0
+    )
+    return list(read_recorded_samples(out))
 
 
 def test_a_physics_robot_takes_as_long_at_any_speed(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ runs: [{do: ["mf({cm})", "mb({cm})"], with: {cm: [100]}}]
 )
 def test_a_robot_that_cannot_be_opened(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=reason):
-        open_robot("robot1", settings)
+        open_standalone_robot("robot1", settings)
 
 
 def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_pa
         "name: yard\nextends: mujoco-quadrotor\ngeofence: {radius_m: 1.0, z_m: [0, 2]}\n"
     )
     settings = {"driver": "mujoco", "profile": str(tmp_path / "yard.yaml"), "skill_set": "drone"}
-    robot = open_robot("robot1", {**settings, "parameters": {"body": "quadrotor"}}, speed=30.0)
+    robot = open_standalone_robot("robot1", {**settings, "parameters": {"body": "quadrotor"}}, speed=30.0)
     try:
         assert robot.execute("mf(90)", 30.0).outcome == "done"
         for text, reason in [
@@ -115,7 +117,7 @@ def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_pa
 
 def test_a_failure_is_an_outcome_and_the_next_plan_goes_on() -> None:
     settings = {"driver": "sim", "profile": "sim-arm", "skill_set": "arm", "parameters": {"speed": 50.0}}
-    robot = open_robot("robot1", settings)
+    robot = open_standalone_robot("robot1", settings)
     try:
         assert robot.execute("pick('cup')", 10.0).outcome == "done"
         assert robot.execute("pick('cup')", 10.0).outcome == "failed"
@@ -130,7 +132,7 @@ def test_a_robot_is_measured_without_ros() -> None:
     program = """
 import sys
 from timely_robots.registry import ROBOTS, robot_class
-from timely_robots.standalone import open_robot
+from timely_robots.standalone import open_standalone_robot
 for kind in ROBOTS:
     robot_class(kind)
 robot = open_robot("r", {"profile": "sim-arm", "skill_set": "arm", "parameters": {"speed": 100.0}})

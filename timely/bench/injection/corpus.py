@@ -108,7 +108,7 @@ OTHER_LANGUAGES = (
 )
 
 
-def attacks(count: int, seed: int) -> Iterator[Attack]:
+def benchmark_attacks(count: int, seed: int) -> Iterator[Attack]:
     """``count`` attacks, the families in turn. The same seed gives the same attacks."""
     rng = random.Random(f"injection {seed}")
     for family in islice(cycle(FAMILIES), count):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from timely.bench.live.settings import Settings
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
 
 SIZES_FILE, JOURNAL_FILE = "sizes.json", "steps-{pid}.jsonl"
@@ -34,24 +34,24 @@ class VllmLive:
     """
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        from timely.engines.vllm.replay import replay_options
+        from timely.engines.vllm.replay import vllm_replay_options
 
         # Imports vLLM, so it comes before the event loop: in there Ctrl-C would wait for the import.
-        replay_options(ReplayOptions())
+        vllm_replay_options(ReplayOptions())
         self._folder = folder
         self._settings = settings
         self._engine: Any = None
 
     async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
         from timely.engines.vllm.engine import VllmEngine
-        from timely.engines.vllm.replay import VllmBackend, replay_options
+        from timely.engines.vllm.replay import VllmBackend, vllm_replay_options
 
         options = replace(options, profile=self._settings.model)
         if self._engine is None:
-            vllm_options = replay_options(options, self._settings.arguments)
+            vllm_options = vllm_replay_options(options, self._settings.arguments)
             self._engine = VllmEngine(replace(vllm_options, journal=str(self._folder / JOURNAL_FILE)))
             await self._engine.start()
-            write_file(self._folder / SIZES_FILE, json.dumps(asdict(self._engine.sizes)) + "\n")
+            core_write_file(self._folder / SIZES_FILE, json.dumps(asdict(self._engine.sizes)) + "\n")
         await self._engine.set_mode(options.mode)
         await self._engine.set_discipline(options.discipline)
         return await VllmBackend(self._engine).run(list(tasks), options)

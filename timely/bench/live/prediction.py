@@ -15,8 +15,8 @@ from timely.engines.replay_types import PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.fit import fit_steps, measured_profile
 from timely.engines.step_time.journal import (
-    admission_passages,
-    prompts_follow,
+    step_journal_admission_s,
+    step_journal_prompts_follow,
     step_launch_s,
     steps_from_events,
     timed_in_order,
@@ -82,7 +82,7 @@ class Predictor:
     def _with_admission_times(self, tasks: list[PlannedTask], run: Mapping[str, Any]) -> list[PlannedTask]:
         """The tasks, each with the delay before its first step that it had in the run."""
         steps = run["steps"]
-        delays_s = admission_passages(
+        delays_s = step_journal_admission_s(
             self._runs.events_of(run), self.admission_s, steps["since_s"], steps["until_s"]
         )
         # A request is named after its job, the begin of its run, and a suffix of vLLM's.
@@ -112,7 +112,7 @@ class Predictor:
                 event["decodes"] + event["prefills"],
                 event["prefill_tokens"],
                 event["end_s"] - step_begin_s,
-                prompts_follow=prompts_follow(event, after),
+                prompts_follow=step_journal_prompts_follow(event, after),
             )
 
 
@@ -141,7 +141,7 @@ def _idle_admission_s(runs: LiveRuns) -> float:
 def _simulate(
     tasks: list[PlannedTask], options: ReplayOptions, profile: StepTimeProfile, speed: LearnedSpeed
 ) -> list[results.Result]:
-    decode, prompts = step_noise_of(profile)
+    decode, prompts = live_benchmark_step_noise(profile)
     summaries = []
     for sample in range(SAMPLES if decode or prompts else 1):
         noisy = replace(options, step_noise=decode, prompt_noise=prompts, seed=options.seed + sample)
@@ -150,7 +150,7 @@ def _simulate(
     return summaries
 
 
-def step_noise_of(profile: StepTimeProfile) -> tuple[float, float]:
+def live_benchmark_step_noise(profile: StepTimeProfile) -> tuple[float, float]:
     """How step times scatter around a profile: sigma of decoding steps, sigma of steps with prompts.
 
     They follow from the profile's median errors; 0 where it names none.

@@ -15,7 +15,7 @@ from typing import Any
 from timely.bench.live.engine import JOURNAL_FILE, SIZES_FILE, LiveEngine
 from timely.bench.live.settings import Settings
 from timely.core.errors import EngineFailed, InvalidInput
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 from timely.engines.step_time.journal import read_scheduler_events
 from timely.replay import results
 from timely.replay.result_file import read_result, result_text
@@ -41,7 +41,7 @@ class LiveRuns:
         file = folder / SETTINGS_FILE
         data = json.loads(json.dumps(asdict(settings)))
         if not file.exists():
-            write_file(file, json.dumps(data, indent=2) + "\n")
+            core_write_file(file, json.dumps(data, indent=2) + "\n")
         elif json.loads(file.read_text(encoding="utf-8")) != data:
             raise InvalidInput("holds runs of other settings; give another folder", where=str(folder))
 
@@ -107,7 +107,7 @@ class LiveRuns:
         # The scheduler's clock is the machine's monotonic one.
         latest = max(self.journal_files(), key=lambda file: file.stat().st_mtime, default=None)
         result["steps"] = latest and {"file": latest.name, "since_s": begin_s, "until_s": time.monotonic()}
-        write_file(self.path(run), result_text(result))
+        core_write_file(self.path(run), result_text(result))
 
     def comparable(self, workload: str) -> dict[str, dict[int, dict[str, Any]]]:
         """Results by system and repetition, for systems that have any.

@@ -9,7 +9,7 @@ from lrtrace.compose.composition import compose
 from timely.disciplines import registry
 from timely.engines.base import Mode
 from timely.engines.replay_types import PlannedTask, ReplayOptions
-from timely.replay.trace import planned_task
+from timely.replay.trace import replay_task_from_job
 
 SYSTEMS: dict[str, tuple[str, Mode]] = {
     "timely": ("timely", "segmented"),
@@ -21,7 +21,9 @@ SYSTEMS: dict[str, tuple[str, Mode]] = {
 }
 """System -> discipline and mode (TimelyLLM section 7.1)."""
 
-ABLATIONS: dict[str, tuple[str, Mode]] = {name: (name, "segmented") for name in registry.ablation_names()}
+ABLATIONS: dict[str, tuple[str, Mode]] = {
+    name: (name, "segmented") for name in registry.discipline_ablation_names()
+}
 """Parts of the discipline ``timely``."""
 
 DEFAULT_DURATIONS_S = {"wid1": 45.0, "wid2": 45.0, "wid3": 60.0}
@@ -72,7 +74,7 @@ class Settings:
             prompt_tokens=self.prompt_tokens,
             shared_prefix_tokens=self.shared_prefix_tokens,
         )
-        tasks = [planned_task(job, trace.header.network_s) for job in trace.jobs]
+        tasks = [replay_task_from_job(job, trace.header.network_s) for job in trace.jobs]
         longest: dict[str, int] = {}
         for task in tasks:
             bound = max(segment.tokens for segment in task.plan)

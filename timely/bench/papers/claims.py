@@ -62,7 +62,7 @@ class Rule:
         return "direction only" if clear and enough else "not met"
 
 
-def near(paper: float, neutral: float | None = None) -> Rule:
+def near_paper_number(paper: float, neutral: float | None = None) -> Rule:
     """Met when the interval lies within ``WITHIN`` of the paper's number."""
     reach = WITHIN * abs(paper)
     return _directed(paper, neutral, paper - reach, paper + reach)

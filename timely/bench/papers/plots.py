@@ -17,7 +17,7 @@ NAMED = {"TimelyLLM (pud)": "#4f86c6", "timely": "#c8442c", "timely, no limit": 
 """Systems that look the same in every picture."""
 
 
-def available() -> bool:
+def can_plot_papers() -> bool:
     """Whether there is something to draw with."""
     return find_spec("matplotlib") is not None
 
@@ -56,7 +56,7 @@ def bars(
     floor: float | None = None,
 ) -> None:
     """Grouped bars with confidence intervals: for every system one value a group."""
-    if not available():
+    if not can_plot_papers():
         return
     figure, axes = _axes(title, max(7.0, 0.25 * len(groups) * len(systems)))
     width = 0.8 / len(systems)
@@ -92,7 +92,7 @@ def lines(
     floor: float | None = None,
 ) -> None:
     """Lines with confidence bands; ``paper`` marks single published points by label."""
-    if not available():
+    if not can_plot_papers():
         return
     figure, axes = _axes(title)
     for number, (system, values) in enumerate(systems.items()):
@@ -114,7 +114,7 @@ def cumulative(
     path: Path, title: str, systems: Mapping[str, Sequence[float]], x_label: str, *, x_max: float
 ) -> None:
     """Cumulative distributions, up to ``x_max``."""
-    if not available():
+    if not can_plot_papers():
         return
     figure, axes = _axes(title)
     for number, (system, values) in enumerate(systems.items()):
@@ -128,14 +128,14 @@ def cumulative(
     _save(figure, path)
 
 
-def timeline(
+def paper_timeline(
     path: Path,
     title: str,
     rows: Sequence[tuple[str, Sequence[tuple[float, float, str]]]],
     marks: Mapping[str, float],
 ) -> None:
     """Spans of (begin, end, kind) a row; kinds ``queued``, ``generating``, ``executing``; marks are vertical lines."""
-    if not available():
+    if not can_plot_papers():
         return
     figure, axes = _axes(title, 8.0)
     colours = {"queued": "#eab464", "generating": "#2867b2", "executing": "#b9d3b0"}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 from timely.core.files import STDOUT
 
 
@@ -21,6 +21,6 @@ def command(
     from timely.bench.accuracy import accuracy_text, compare_accuracy
 
     result = compare_accuracy(run, profile, discipline)
-    write_json(json_file, result)
+    write_cli_json(json_file, result)
     if json_file != STDOUT:
         typer.echo(accuracy_text(result))

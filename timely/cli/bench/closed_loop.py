@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.tables import make_console, show_table
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 
 
 def command(
@@ -23,7 +23,7 @@ def command(
     result = measure_closed_loop(
         list(range(1, seeds + 1)), workload=workload, duration_s=seconds, discipline=discipline
     )
-    write_json(json_file, result)
+    write_cli_json(json_file, result)
     rows = [
         (
             case,

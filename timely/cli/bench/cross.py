@@ -11,12 +11,12 @@ from timely.cli.bench.options import (
     Jobs,
     MarkdownFile,
     Resume,
-    log_progress,
-    resumable_checkpoints,
-    split_names,
+    print_cli_progress,
+    resumable_cli_checkpoints,
+    split_cli_names,
 )
 from timely.cli.bench.tables import make_console, show_table
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import UnknownName
 
 NEAR = 0.01
@@ -37,17 +37,17 @@ def command(
     from timely.bench import cross
     from timely.disciplines import registry
 
-    names = split_names(disciplines) or registry.discipline_names()
+    names = split_cli_names(disciplines) or registry.discipline_names()
     for name in names:
         registry.load_discipline(name)
-    chosen = split_names(workloads) or list(cross.WORKLOADS)
+    chosen = split_cli_names(workloads) or list(cross.WORKLOADS)
     for name in chosen:
         if name not in cross.WORKLOADS:
             raise UnknownName("workload", name, cross.WORKLOADS, where="--workloads")
     console = make_console(json_file)
-    with resumable_checkpoints(resume, budget, jobs) as checkpoints:
-        values = cross.cross_table(names, chosen, list(range(1, seeds + 1)), checkpoints, log_progress)
-    write_json(json_file, {"seeds": seeds, "disciplines": values})
+    with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
+        values = cross.cross_table(names, chosen, list(range(1, seeds + 1)), checkpoints, print_cli_progress)
+    write_cli_json(json_file, {"seeds": seeds, "disciplines": values})
     columns = cross.cross_measures(chosen)
     best = {column.name: cross.best_in_column(values, column) for column in columns}
 

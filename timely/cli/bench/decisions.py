@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import MarkdownFile, log_progress, split_names
+from timely.cli.bench.options import MarkdownFile, print_cli_progress, split_cli_names
 from timely.cli.bench.tables import make_console, show_table
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 
 JOB_COUNTS = (8, 100, 1000, 10_000)
 
@@ -26,7 +26,7 @@ def command(
     from timely.bench.decision_cost import scheduling_point_us
     from timely.disciplines import registry
 
-    names = split_names(disciplines) or registry.discipline_names()
+    names = split_cli_names(disciplines) or registry.discipline_names()
     counts = jobs or list(JOB_COUNTS)
     console = make_console(json_file)
     costs: dict[str, dict[str, float]] = {}
@@ -35,8 +35,8 @@ def command(
         costs[name] = {
             str(count): round(scheduling_point_us(name, count, points=points), 1) for count in counts
         }
-        log_progress(f"{name}: {costs[name]}")
-    write_json(json_file, {"scheduling_point_us": costs})
+        print_cli_progress(f"{name}: {costs[name]}")
+    write_cli_json(json_file, {"scheduling_point_us": costs})
     headings = ("discipline", *(f"{count:,} queued, µs" for count in counts))
     rows = [(f"`{name}`", *(f"{cost:,.0f}" for cost in row.values())) for name, row in costs.items()]
     show_table(console, headings, rows, markdown)

@@ -11,13 +11,13 @@ from timely.cli.bench.options import (
     Budget,
     MarkdownFile,
     Resume,
-    require_package,
-    resumable_checkpoints,
-    split_names,
+    require_cli_package,
+    resumable_cli_checkpoints,
+    split_cli_names,
 )
-from timely.cli.bench.tables import format_figure, make_console, show_table
-from timely.cli.output import JsonFile, write_json
-from timely.cli.terminal import Verbose, quiet_terminal
+from timely.cli.bench.tables import format_cli_number, make_console, show_table
+from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.terminal import Verbose, quiet_cli_terminal
 
 HEADINGS = (
     "discipline", "plans", "segments", "requests", "lost", "steps", "as decided", "uninvited", "overtaken",
@@ -44,23 +44,23 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     """Every discipline on the real engine under mixed load: do the steps follow its decisions, and is nothing lost?"""
-    require_package("vllm")
+    require_cli_package("vllm")
     from timely.bench.disciplines_live import compare
     from timely.disciplines import registry
 
-    names = split_names(disciplines) or registry.discipline_names()
+    names = split_cli_names(disciplines) or registry.discipline_names()
     for name in "+".join(names).split("+"):
         registry.load_discipline(name)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     console = make_console(json_file)
     with (
-        resumable_checkpoints(resume, budget) as checkpoints,
-        quiet_terminal("bench-disciplines-live", verbose=verbose) as terminal,
+        resumable_cli_checkpoints(resume, budget) as checkpoints,
+        quiet_cli_terminal("bench-disciplines-live", verbose=verbose) as terminal,
     ):
         terminal.name_log()
         results = compare(names, seconds, seed, checkpoints, keep, terminal.say)
-    write_json(json_file, {"seconds": seconds, "seed": seed, "disciplines": results})
+    write_cli_json(json_file, {"seconds": seconds, "seed": seed, "disciplines": results})
     show_table(console, HEADINGS, [_row(name, row) for name, row in sorted(results.items())], markdown)
 
 
@@ -72,6 +72,6 @@ def _row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
         f"{name}, with drafts" if row["drafts"] else name,
         str(row["plans"]), str(row["segments"]), str(row["requests"]), str(lost), str(verdict["steps"]),
         f"{100 * verdict['as_asked'] / max(1, verdict['steps']):.1f}%", str(verdict["strangers"]),
-        str(verdict["overtaken"]), rule, str(verdict["evictions"]), format_figure(row["response_p50_s"]),
-        format_figure(row["latency_p50_s"]), "yes" if row["good"] else "**no**",
+        str(verdict["overtaken"]), rule, str(verdict["evictions"]), format_cli_number(row["response_p50_s"]),
+        format_cli_number(row["latency_p50_s"]), "yes" if row["good"] else "**no**",
     )  # fmt: skip

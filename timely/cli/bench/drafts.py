@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from timely.bench.papers.real_inputs import DIALOGUES
-from timely.cli.bench.options import require_package
+from timely.cli.bench.options import require_cli_package
 from timely.cli.bench.tables import make_console
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import InvalidInput
 
 
@@ -20,13 +20,13 @@ def command(
     json_file: JsonFile = None,
 ) -> None:
     """Acceptance of n-gram drafts by the packaged model on real texts, which `bench paper laps-sd` uses."""
-    require_package("vllm")
+    require_cli_package("vllm")
     path = data / DIALOGUES
     if not path.exists():
         raise InvalidInput("there is no such file", where=str(path))
     from timely.bench.draft_acceptance import measure_draft_acceptance
 
     result = measure_draft_acceptance(path, texts)
-    write_json(json_file, result)
+    write_cli_json(json_file, result)
     rates = [rate for _, _, rate in result["samples"]]
     make_console(json_file).print(f"mean acceptance over {len(rates)} texts: {sum(rates) / len(rates):.3f}")

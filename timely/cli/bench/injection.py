@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timely.bench.checkpoints import Checkpoints
-from timely.cli.bench.options import Budget, Resume, require_package, resumable_checkpoints
-from timely.cli.output import JsonFile, write_json
-from timely.cli.terminal import Verbose, quiet_terminal
+from timely.cli.bench.options import Budget, Resume, require_cli_package, resumable_cli_checkpoints
+from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.terminal import Verbose, quiet_cli_terminal
 
 if TYPE_CHECKING:
     from timely.bench.injection.run import InjectionResult
@@ -33,22 +33,24 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     """Attack prompts by families, and count unsafe calls and forged fields; both must be 0."""
-    require_package("vllm")
+    require_cli_package("vllm")
     from timely.core.errors import UnknownName
 
     ways = {"both": (True, False), "on": (True,), "off": (False,)}
     if grammar not in ways:
         raise UnknownName("choice", grammar, ways, where="--grammar")
     with (
-        resumable_checkpoints(resume, budget) as checkpoints,
-        quiet_terminal("bench-injection", verbose=verbose) as terminal,
+        resumable_cli_checkpoints(resume, budget) as checkpoints,
+        quiet_cli_terminal("bench-injection", verbose=verbose) as terminal,
     ):
         terminal.name_log()
         results = asyncio.run(_measure(cases, seed, model, ways[grammar], checkpoints, terminal.say))
     unsafe = sum(result.unsafe for result in results.values())
     forged = sum(result.forged for result in results.values())
     by_way = {name: dataclasses.asdict(result) for name, result in results.items()}
-    write_json(json_file, {"cases": cases, "unsafe": unsafe, "forged": forged, "seed": seed, "ways": by_way})
+    write_cli_json(
+        json_file, {"cases": cases, "unsafe": unsafe, "forged": forged, "seed": seed, "ways": by_way}
+    )
     for name, result in results.items():
         typer.echo(
             f"{name}: {result.cases} attacks, {result.unsafe} unsafe, {result.forged} forged, "
@@ -68,12 +70,12 @@ async def _measure(
     checkpoints: Checkpoints,
     say: Callable[[str], None],
 ) -> dict[str, InjectionResult]:
-    from timely.bench.injection.corpus import attacks
-    from timely.bench.injection.run import run_attacks
+    from timely.bench.injection.corpus import benchmark_attacks
+    from timely.bench.injection.run import run_attack_benchmark
     from timely.engines.vllm.arguments import VllmOptions
     from timely.engines.vllm.engine import VllmEngine
 
-    corpus = list(attacks(count, seed))
+    corpus = list(benchmark_attacks(count, seed))
     engine = VllmEngine(VllmOptions(model=model, discipline="fcfs", mode="stream", warm_up=("drone", "arm")))
     results = {}
     try:
@@ -85,7 +87,7 @@ async def _measure(
                 if done % PROGRESS_EVERY == 0:
                     say(f"{name}: {done} of {count} attacks")
 
-            results[name] = await run_attacks(
+            results[name] = await run_attack_benchmark(
                 engine,
                 corpus,
                 engine.prompt_encoder,

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import TRY_AGAIN, DefaultSystem, require_package, split_names
-from timely.cli.output import JsonFile, write_json
-from timely.cli.terminal import Verbose, quiet_terminal
+from timely.cli.bench.options import TRY_AGAIN, DefaultSystem, require_cli_package, split_cli_names
+from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.cpu_latency import processors_awake, wake_latency_for_measurement
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.files import STDOUT
@@ -53,7 +53,7 @@ def command(
     from timely.bench.live.runs import LiveRuns
     from timely.bench.live.settings import ABLATIONS, DEFAULT_DURATIONS_S, SYSTEMS, Settings
 
-    names = split_names(systems)
+    names = split_cli_names(systems)
     for name in names:
         if name not in SYSTEMS and name not in ABLATIONS:
             raise UnknownName("system", name, [*SYSTEMS, *ABLATIONS], where="--systems")
@@ -62,17 +62,17 @@ def command(
     runs = LiveRuns(out, settings)
     left = len(list(runs.pending(repetitions)))
     if left and budget != 0.0:
-        require_package("vllm")
+        require_cli_package("vllm")
         budget_s = float("inf") if budget is None else budget
         latency_us, how = wake_latency_for_measurement(default_system)
-        with quiet_terminal("bench-live", verbose=verbose) as terminal, processors_awake(latency_us):
+        with quiet_cli_terminal("bench-live", verbose=verbose) as terminal, processors_awake(latency_us):
             terminal.name_log()
             terminal.say(how)
             left = asyncio.run(
                 runs.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=terminal.say)
             )
     report = make_live_report(runs, profile)
-    write_json(json_file, report)
+    write_cli_json(json_file, report)
     if json_file != STDOUT:
         typer.echo(live_report_text(report))
     if left:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import log_progress, require_package
+from timely.cli.bench.options import print_cli_progress, require_cli_package
 from timely.cli.bench.tables import make_console
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 START_S = 600.0
@@ -34,18 +34,24 @@ def command(
 
     Other arguments go to vLLM.
     """
-    require_package("vllm")
+    require_cli_package("vllm")
     from timely.bench.robots_and_chat import HttpLoad, compare
-    from timely.cli.serve import make_engine
+    from timely.cli.serve import make_cli_engine
     from timely.server import ServerSettings, ServerThread, create_app
 
-    engine = make_engine("vllm", model=model, discipline=discipline, arguments=tuple(context.args))
+    engine = make_cli_engine("vllm", model=model, discipline=discipline, arguments=tuple(context.args))
     with ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server:
         load = HttpLoad(server.url)
         result = asyncio.run(
-            compare(load, robots=robots, chats=chats, seconds=QUICK_S if quick else seconds, say=log_progress)
+            compare(
+                load,
+                robots=robots,
+                chats=chats,
+                seconds=QUICK_S if quick else seconds,
+                say=print_cli_progress,
+            )
         )
-    write_json(json_file, result)
+    write_cli_json(json_file, result)
     make_console(json_file).print(
         f"urgent response {result['urgent_response_ratio']:.2f} times that without chat; "
         f"the chat has {result['chat_throughput_share']:.0%} of the throughput that the robots leave"

@@ -40,7 +40,9 @@ Budget = Annotated[
 
 
 @contextmanager
-def resumable_checkpoints(path: Path | None, budget_s: float | None, jobs: int = 1) -> Iterator[Checkpoints]:
+def resumable_cli_checkpoints(
+    path: Path | None, budget_s: float | None, jobs: int = 1
+) -> Iterator[Checkpoints]:
     """Checkpoints in ``path``; a command whose budget is used up says so and exits with ``TRY_AGAIN``."""
     if budget_s is not None and path is None:
         raise InvalidInput("a budget needs a file to go on from: --resume FILE", where="--budget")
@@ -51,7 +53,7 @@ def resumable_checkpoints(path: Path | None, budget_s: float | None, jobs: int =
         raise typer.Exit(TRY_AGAIN) from None
 
 
-def require_package(package: str) -> None:
+def require_cli_package(package: str) -> None:
     """Refuse to go on without a package of an optional part.
 
     Raises:
@@ -61,11 +63,11 @@ def require_package(package: str) -> None:
         raise Unsupported(f"{package} is not installed; `make setup` installs it into .venv", where="bench")
 
 
-def split_names(text: str) -> list[str]:
+def split_cli_names(text: str) -> list[str]:
     """The names in a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def log_progress(line: str) -> None:
+def print_cli_progress(line: str) -> None:
     """Print a line of progress on stderr."""
     print(line, file=sys.stderr, flush=True)

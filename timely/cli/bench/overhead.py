@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.cli.bench.options import require_package
+from timely.cli.bench.options import require_cli_package
 from timely.cli.bench.tables import make_console, show_table
-from timely.cli.output import JsonFile, write_json
-from timely.cli.terminal import Verbose, quiet_terminal
+from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.terminal import Verbose, quiet_cli_terminal
 
 JOB_COUNTS = (1, 8, 100, 1000)
 
@@ -45,15 +45,15 @@ def command(
 
         result["compose_us"] = {str(count): round(compose_us(discipline, count), 1) for count in lengths}
     if engine:
-        require_package("vllm")
-        from timely.engines.vllm.overhead import measure_vllm_overhead
+        require_cli_package("vllm")
+        from timely.engines.vllm.overhead import vllm_segmentation_cost
 
-        with quiet_terminal("bench-overhead", verbose=verbose) as terminal:
+        with quiet_cli_terminal("bench-overhead", verbose=verbose) as terminal:
             terminal.name_log()
-            result["segmented_over_unsegmented"] = measure_vllm_overhead(repetitions, batch)
+            result["segmented_over_unsegmented"] = vllm_segmentation_cost(repetitions, batch)
     if lengths and find_spec("vllm") is not None:
         result |= _measure_queues(lengths)
-    write_json(json_file, result)
+    write_cli_json(json_file, result)
     headings = ("jobs", "scheduling point, µs (TimelyLLM: 2030 at 8)")
     show_table(console, headings, [(jobs, f"{cost:.0f}") for jobs, cost in costs.items()])
     for count, cost in result.get("compose_us", {}).items():
@@ -73,9 +73,9 @@ def command(
 
 
 def _measure_queues(lengths: list[int]) -> dict[str, Any]:
-    from timely.engines.vllm.queue_cost import measure
+    from timely.engines.vllm.queue_cost import measure_vllm_steps
 
-    costs = {str(length): measure(length) for length in lengths}
+    costs = {str(length): measure_vllm_steps(length) for length in lengths}
     return {
         "waiting": {length: round(cost["ratio"], 4) for length, cost in costs.items()},
         "waiting_us": costs,

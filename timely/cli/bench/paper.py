@@ -9,9 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from timely.bench.papers.run_context import Evaluation
-from timely.cli.bench.options import Budget, Jobs, MarkdownFile, Resume, log_progress, resumable_checkpoints
-from timely.cli.bench.tables import format_figure, make_console, show_table
-from timely.cli.output import JsonFile, write_json
+from timely.cli.bench.options import (
+    Budget,
+    Jobs,
+    MarkdownFile,
+    Resume,
+    print_cli_progress,
+    resumable_cli_checkpoints,
+)
+from timely.cli.bench.tables import format_cli_number, make_console, show_table
+from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import UnknownName
 
 PAPERS = {
@@ -52,12 +59,14 @@ def command(
     console = make_console(json_file)
     target = out / name
     target.mkdir(parents=True, exist_ok=True)
-    with resumable_checkpoints(resume, budget, jobs) as checkpoints:
-        claims = module.run(Evaluation(range(1, seeds + 1), target, log_progress, checkpoints, data))
-    write_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
+    with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
+        claims = module.run_paper_evaluation(
+            Evaluation(range(1, seeds + 1), target, print_cli_progress, checkpoints, data)
+        )
+    write_cli_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
     written = ""
     for subject, title in SUBJECTS.items():
-        rows = [claim_row(row) for row in claims if row["subject"] == subject]
+        rows = [cli_claim_row(row) for row in claims if row["subject"] == subject]
         if rows:
             console.print(title)
             show_table(console, HEADINGS, rows, markdown)
@@ -68,9 +77,9 @@ def command(
     console.print(f"plots: {target}")
 
 
-def claim_row(row: dict[str, Any]) -> tuple[str, ...]:
+def cli_claim_row(row: dict[str, Any]) -> tuple[str, ...]:
     """The cells of a claim."""
     low, high = row["interval"] or (None, None)
-    interval = "" if low is None else f" ({format_figure(low)} to {format_figure(high)})"
-    cells = format_figure(row["paper"]), format_figure(row["ours"]) + interval, row["unit"]
+    interval = "" if low is None else f" ({format_cli_number(low)} to {format_cli_number(high)})"
+    cells = format_cli_number(row["paper"]), format_cli_number(row["ours"]) + interval, row["unit"]
     return (row["what"], *cells, row["verdict"] or "", row["note"])

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import log_progress, require_package
+from timely.cli.bench.options import print_cli_progress, require_cli_package
 from timely.cli.bench.tables import make_console, show_table
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -40,22 +40,22 @@ def command(
 
     The servers are `vllm serve`, the same with our scheduler, and `timely serve`. Other arguments go to all of them.
     """
-    require_package("vllm")
+    require_cli_package("vllm")
     from timely.bench.plain import MEASURES, PROMPTS, QUICK_PROMPTS, SERVERS, VllmBench, compare
     from timely.disciplines import registry
     from timely.engines.vllm.model import NO_PLANNER, resolve_model
 
     registry.load_discipline(discipline)
     out.mkdir(parents=True, exist_ok=True)
-    folder = str(resolve_model(model, planner=NO_PLANNER, progress=log_progress))
+    folder = str(resolve_model(model, planner=NO_PLANNER, progress=print_cli_progress))
     # `timely serve` is eager on CPUs unless told otherwise, so each server gets the choice.
     eager = "--no-enforce-eager" if compiled else "--enforce-eager"
     prompts = QUICK_PROMPTS if quick else PROMPTS
     bench = VllmBench(out, folder, (*ARGUMENTS, eager, *context.args), discipline, prompts, quick)
     try:
-        result = compare(bench, repetitions, log_progress)
+        result = compare(bench, repetitions, print_cli_progress)
     finally:
         bench.close()
-    write_json(json_file, {"compiled": compiled, "discipline": discipline, **result})
+    write_cli_json(json_file, {"compiled": compiled, "discipline": discipline, **result})
     rows = [(name, *(f"{result[name][server]:.3f}" for server in SERVERS[1:])) for name in MEASURES]
     show_table(make_console(json_file), ("over stock vLLM", *SERVERS[1:]), rows)

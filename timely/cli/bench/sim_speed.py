@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 from timely.core.files import STDOUT
 
 
@@ -13,6 +13,6 @@ def command(json_file: JsonFile = None) -> None:
     from timely.bench.sim_speed import measure_sim_speed, sim_speed_text
 
     result = measure_sim_speed()
-    write_json(json_file, result)
+    write_cli_json(json_file, result)
     if json_file != STDOUT:
         typer.echo(sim_speed_text(result))

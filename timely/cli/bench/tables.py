@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from timely.core.files import STDOUT, write_file
+from timely.core.files import STDOUT, core_write_file
 
 FILE_WIDTH = 240
 """Columns where output is no terminal: a file or a pipe is as wide as a table needs."""
@@ -27,7 +27,7 @@ def show_table(
     """Print a table whose cells may hold Markdown, and write it to ``markdown`` too."""
     if markdown is not None:
         lines = [headings, ["---"] * len(headings), *rows]
-        write_file(markdown, "".join(_markdown_line(line) for line in lines))
+        core_write_file(markdown, "".join(_markdown_line(line) for line in lines))
     table = Table(*headings)
     for row in rows:
         table.add_row(*(cell.strip("*`") for cell in row))
@@ -38,6 +38,6 @@ def _markdown_line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |\n"
 
 
-def format_figure(value: float | None) -> str:
+def format_cli_number(value: float | None) -> str:
     """Four significant digits; nothing for None."""
     return "" if value is None else f"{value:.4g}"

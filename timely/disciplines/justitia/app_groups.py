@@ -21,7 +21,12 @@ from timely.core.errors import InvalidInput
 from timely.core.job import Job, JobId, JobSpec
 from timely.disciplines.heap_queue import Group, QueueDiscipline
 from timely.disciplines.output_length import COMPLETED
-from timely.disciplines.predictors.app_cost import AppCosts, CostModel, OnlineAppCosts, kv_token_time
+from timely.disciplines.predictors.app_cost import (
+    AppCosts,
+    CostModel,
+    OnlineAppCosts,
+    predictor_kv_token_time,
+)
 
 ALLOWANCE = 64
 """Requests of one instance of an application that does not say how many it will send."""
@@ -35,7 +40,7 @@ IDLE_S = 120.0
 """An instance without a live request is over after this long, seconds."""
 
 
-def app_type(app: str) -> str:
+def discipline_app_type(app: str) -> str:
     """The type of an application: its name up to the first ``/``."""
     return app.partition("/")[0]
 
@@ -103,7 +108,7 @@ class AppBook:
         if current is None or fresh:
             promised = spec.hints.app_requests is not None
             allowance = self.allowance if spec.hints.app_requests is None else spec.hints.app_requests
-            kind = app_type(spec.hints.app)
+            kind = discipline_app_type(spec.hints.app)
             current = App(spec.hints.app, kind, self._number(), spec, allowance, promised)
             self._open[spec.hints.app] = current
         self._idle.pop(spec.hints.app, None)
@@ -161,7 +166,7 @@ class AppDiscipline(QueueDiscipline):
         self,
         costs: AppCosts | None = None,
         *,
-        cost: CostModel = kv_token_time,
+        cost: CostModel = predictor_kv_token_time,
         idle_s: float = IDLE_S,
         allowance: int = ALLOWANCE,
     ) -> None:

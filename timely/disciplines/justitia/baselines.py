@@ -17,7 +17,7 @@ from timely.disciplines.predictors.app_cost import (
     KV,
     OnlineAppCosts,
     TrainedAppCosts,
-    kv_token_time,
+    predictor_kv_token_time,
 )
 from timely.disciplines.predictors.history import LengthPredictor, Prediction
 
@@ -52,7 +52,7 @@ class Srjf(AppDiscipline):
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
-        return cls(TrainedAppCosts.load(path, KV, OnlineAppCosts(kv_token_time)))
+        return cls(TrainedAppCosts.load(path, KV, OnlineAppCosts(predictor_kv_token_time)))
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
         app.tag = app.cost

@@ -33,14 +33,14 @@ from timely.disciplines.laps_sd.constants import (
     STABLE_SPREAD,
 )
 from timely.disciplines.output_length import LengthLearner, Lengths
-from timely.disciplines.requirements import SPECULATION, check_acceptance
+from timely.disciplines.requirements import SPECULATION, check_discipline_acceptance
 from timely.disciplines.step_builder import KeyedDiscipline
 
 DRAFTS = 4.0
 """Draft tokens a round before any has been seen."""
 
 
-def speculative_execution_s(
+def laps_discipline_execution_s(
     tokens: float, acceptance: float, drafts: float, draft_s: float, verify_s: float
 ) -> float:
     """Estimated time to generate ``tokens`` (Eq. 6), seconds.
@@ -134,7 +134,7 @@ class LapsSd(LengthLearner, KeyedDiscipline):
     # ------------------------------------------------------------------ hooks
 
     def check(self, spec: JobSpec) -> None:
-        check_acceptance(spec)
+        check_discipline_acceptance(spec)
 
     def arrived(self, job: Job, now: float) -> None:
         super().arrived(job, now)
@@ -183,10 +183,10 @@ class LapsSd(LengthLearner, KeyedDiscipline):
             tokens = min(tokens, max(1.0, float(table.segment_bound[row] - table.segment_tokens[row])))
         prompt_s = float(table.prefill_left[row]) * limits.speed.prefill_token_s
         if self._draft_s is None and self._verify_s is None:
-            return prompt_s + speculative_execution_s(
+            return prompt_s + laps_discipline_execution_s(
                 tokens, seen.rate, seen.drafts, 0.0, limits.speed.token_s
             )
-        return prompt_s + speculative_execution_s(
+        return prompt_s + laps_discipline_execution_s(
             tokens, seen.rate, seen.drafts, self._draft_s or 0.0, self._verify_s or 0.0
         )
 

@@ -28,18 +28,18 @@ CostModel = Callable[[float, float], float]
 """Cost of one request from its prompt tokens and its output tokens."""
 
 
-def kv_token_time(prompt_tokens: float, output_tokens: float) -> float:
+def predictor_kv_token_time(prompt_tokens: float, output_tokens: float) -> float:
     """``p d + d^2 / 2``: tokens in the KV cache, summed over the steps of a generation (Justitia Eq. 1)."""
     return prompt_tokens * output_tokens + output_tokens * output_tokens / 2.0
 
 
-def weighted_tokens(prompt_tokens: float, output_tokens: float) -> float:
+def predictor_weighted_tokens(prompt_tokens: float, output_tokens: float) -> float:
     """``p + 2 d``: VTC's cost, and that of Justitia/C (section V-D)."""
     return prompt_tokens + 2.0 * output_tokens
 
 
 KV, WEIGHTED = "kv", "weighted"
-COSTS: dict[str, CostModel] = {KV: kv_token_time, WEIGHTED: weighted_tokens}
+COSTS: dict[str, CostModel] = {KV: predictor_kv_token_time, WEIGHTED: predictor_weighted_tokens}
 """Costs by the name that a predictor file is marked with."""
 
 
@@ -178,7 +178,9 @@ class AppCostModel:
         return min(self.ceiling, max(self.floor, cost))
 
 
-def train_app_cost(samples: Sequence[Sample], *, seed: int = 0, decay: float = 1e-2) -> AppCostModel:
+def predictor_app_cost_model(
+    samples: Sequence[Sample], *, seed: int = 0, decay: float = 1e-2
+) -> AppCostModel:
     """Train the model of one application type.
 
     Four layers. The first is half as wide as the average input has words, within 16..64; in the paper it is

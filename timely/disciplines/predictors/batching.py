@@ -124,7 +124,7 @@ class PredictionStage(Generic[Item]):
         return max(begin, self._free_s)
 
 
-def ready_times(arrivals_s: Iterable[float], stage: PredictionStage[int]) -> list[float]:
+def predictor_ready_times_s(arrivals_s: Iterable[float], stage: PredictionStage[int]) -> list[float]:
     """When each of a trace's requests would reach the queue, given its arrivals in order, seconds."""
     ready: list[float] = []
     for index, arrival in enumerate(arrivals_s):

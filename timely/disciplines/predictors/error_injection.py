@@ -14,7 +14,7 @@ from timely.core.arrays import Floats, Ints
 from timely.core.errors import InvalidInput
 
 
-def mistaken_levels(
+def inject_predictor_level_errors(
     levels: Sequence[int], rate: float, rng: np.random.Generator, *, classes: int = 5
 ) -> list[int]:
     """Levels of which a share ``rate`` is wrong.
@@ -37,7 +37,7 @@ def mistaken_levels(
     return result
 
 
-def mistaken_tokens(
+def inject_predictor_token_errors(
     tokens: Sequence[float], rate: float, rng: np.random.Generator, *, most: float = 500.0
 ) -> list[float]:
     """Lengths of which a share ``rate`` is off, by ``rate * most`` on average, within 1..``most``.

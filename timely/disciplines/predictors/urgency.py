@@ -19,7 +19,7 @@ import numpy as np
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.classifier import Classifier, TextClassifier
 from timely.disciplines.predictors.embedding import prompt_embedder
-from timely.disciplines.requirements import LEVELS, check_urgency
+from timely.disciplines.requirements import LEVELS, check_discipline_urgency
 
 CAUTION = 0.4
 """Probability that a request is at least so urgent from which it is treated so."""
@@ -142,7 +142,7 @@ class UrgencyService:
             InvalidInput: a level that was brought lies outside 0..4; nothing is assigned.
         """
         for _, _, stated in requests:
-            check_urgency(stated)
+            check_discipline_urgency(stated)
         if guesses is None:
             unknown = [i for i, (name, _, stated) in enumerate(requests) if self.unknown(name, stated)]
             guesses = dict(zip(unknown, self.guess([requests[i][1] for i in unknown]), strict=False))
@@ -199,7 +199,7 @@ class UrgencyService:
         Raises:
             InvalidInput: no such level, or no operator's name.
         """
-        check_urgency(level)
+        check_discipline_urgency(level)
         if level is None or not operator.strip():
             raise InvalidInput("an override needs a level and the operator's name", where="operator")
         before = self._assigned.get(name)

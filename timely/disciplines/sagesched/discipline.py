@@ -32,28 +32,28 @@ Cost = Callable[[Floats, float], Floats]
 """Cost of a request from its output tokens and its input tokens."""
 
 
-def hybrid_cost(output_tokens: Floats, input_tokens: float) -> Floats:
+def discipline_hybrid_cost(output_tokens: Floats, input_tokens: float) -> Floats:
     """``O^2 / 2 + I O`` (section 3.2)."""
     return output_tokens * (output_tokens / 2.0 + input_tokens)
 
 
-def output_cost(output_tokens: Floats, input_tokens: float) -> Floats:
+def _output_cost(output_tokens: Floats, input_tokens: float) -> Floats:
     """``O``: the cost of SSJF, LTR and TRAIL (section 4.3.2)."""
     return output_tokens
 
 
-def overall_cost(output_tokens: Floats, input_tokens: float) -> Floats:
+def _overall_cost(output_tokens: Floats, input_tokens: float) -> Floats:
     """``I + 2 O``: the cost of VTC (section 4.3.2)."""
     return input_tokens + 2.0 * output_tokens
 
 
-COSTS: dict[str, Cost] = {"hybrid": hybrid_cost, "output": output_cost, "overall": overall_cost}
+COSTS: dict[str, Cost] = {"hybrid": discipline_hybrid_cost, "output": _output_cost, "overall": _overall_cost}
 
 LITERAL: dict[str, Any] = {"threshold": SIMILARITY, "window": WINDOW, "enough": 1, "smooth": 0.0}
 """Settings of the history: lengths of similar requests as they are, without a kernel and without filling up."""
 
 
-def literal_history(**settings: Any) -> HistoryPredictor:
+def sagesched_discipline_history(**settings: Any) -> HistoryPredictor:
     """The paper's predictor: sentence embeddings, similar from 0.8.
 
     Raises:
@@ -125,7 +125,7 @@ class SageSched(HistoryLearner, KeyedDiscipline):
 
     @staticmethod
     def default_history() -> HistoryPredictor:
-        return literal_history()
+        return sagesched_discipline_history()
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         return -table.rank

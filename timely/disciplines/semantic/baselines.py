@@ -11,8 +11,8 @@ import numpy as np
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.output_length import LengthLearner
-from timely.disciplines.requirements import check_urgency
-from timely.disciplines.semantic.discipline import urgency_levels
+from timely.disciplines.requirements import check_discipline_urgency
+from timely.disciplines.semantic.discipline import discipline_urgency_levels
 from timely.disciplines.step_builder import KeyedDiscipline
 
 
@@ -46,7 +46,7 @@ class Hpjf(KeyedDiscipline):
     )
 
     def check(self, spec: JobSpec) -> None:
-        check_urgency(spec.hints.urgency)
+        check_discipline_urgency(spec.hints.urgency)
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        return -urgency_levels(table, np.arange(len(table))).astype(np.float64)
+        return -discipline_urgency_levels(table, np.arange(len(table))).astype(np.float64)

@@ -32,10 +32,10 @@ import numpy as np
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
 from timely.disciplines.output_length import LengthLearner, Lengths
-from timely.disciplines.requirements import LEVELS, check_urgency
+from timely.disciplines.requirements import LEVELS, check_discipline_urgency
 from timely.disciplines.semantic.cache_cost import CostModel
 from timely.disciplines.semantic.heap import Entry, Key, ScheduleHeap, evictable_by_priority
-from timely.disciplines.step_builder import StepBuilder, next_due_wake
+from timely.disciplines.step_builder import StepBuilder, discipline_next_wake_s
 
 MERGE_PER_STEP = 128
 """Most newcomers put into the heap at a scheduling point."""
@@ -44,7 +44,7 @@ HURRIED, ROBOT, PLAIN = 1, 3, 4
 """Levels of jobs that come without one."""
 
 
-def urgency_levels(table: JobTable, rows: Rows) -> Rows:
+def discipline_urgency_levels(table: JobTable, rows: Rows) -> Rows:
     """Urgency 0 (most) to 4 of each row, guessed where it is unknown, shape ``(len(rows),)``."""
     urgency = table.urgency[rows]
     guess = np.where(table.segmented[rows], np.where(table.ert_s[rows] < 0.5, HURRIED, ROBOT), PLAIN)
@@ -96,7 +96,7 @@ class Semantic(LengthLearner):
     # ------------------------------------------------------------------ hooks
 
     def check(self, spec: JobSpec) -> None:
-        check_urgency(spec.hints.urgency)
+        check_discipline_urgency(spec.hints.urgency)
 
     def arrived(self, job: Job, now: float) -> None:
         super().arrived(job, now)
@@ -144,7 +144,7 @@ class Semantic(LengthLearner):
         )
         order = list(heapq.merge(candidates, sorted(ongoing)))
         if not order:
-            return StepPlan(wake_s=next_due_wake(table, limits.now))
+            return StepPlan(wake_s=discipline_next_wake_s(table, limits.now))
         rows = [table[job_id].row for _, job_id in order]
         if self._stage_aware and table.prefill_left[rows[0]] == 0:
             chosen = [row for row in rows if table.prefill_left[row] == 0]
@@ -160,7 +160,7 @@ class Semantic(LengthLearner):
         plan = builder.plan
         self._save(table, limits, plan)
         if not builder.rows:
-            plan.wake_s = next_due_wake(table, limits.now)
+            plan.wake_s = discipline_next_wake_s(table, limits.now)
         if len(plan.tokens) < int(np.count_nonzero(table.resume_s <= limits.now)):
             plan.held = self._held(builder, len(chosen) < len(rows))
             plan.steady = self._settled(builder, rows, keys)
@@ -237,7 +237,7 @@ class Semantic(LengthLearner):
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         """``(f_e, f_t)`` of some rows: urgency level, and estimated time left within it, seconds; smaller first."""
-        return urgency_levels(table, rows), remaining_compute_s(table, rows, limits)
+        return discipline_urgency_levels(table, rows), remaining_compute_s(table, rows, limits)
 
     def _merge(self, table: JobTable, limits: StepLimits, job_ids: list[JobId]) -> None:
         entries = self._entries(table, limits, self._rows(table, job_ids))

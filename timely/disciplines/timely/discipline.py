@@ -47,7 +47,7 @@ from timely.core.job import Job, JobId, JobTable
 from timely.core.utility import NORMAL
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
 from timely.disciplines.output_length import COMPLETED
-from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, next_due_wake
+from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
 from timely.disciplines.timely.segment_lengths import AnswerLengths, SegmentLengths
 from timely.disciplines.timely.step import Numbers, Step
 from timely.disciplines.timely.waiting_list import WaitingList
@@ -219,7 +219,7 @@ class Timely(KeyedDiscipline):
         runnable = table.resume_s <= now
         count = int(np.count_nonzero(runnable))
         if count == 0:
-            return StepPlan(wake_s=next_due_wake(table, now))
+            return StepPlan(wake_s=discipline_next_wake_s(table, now))
         if len(self._steady_jobs) == count and self._still_fit(table, limits):
             return StepPlan(tokens=dict.fromkeys(self._steady_jobs, 1), steady=True)
         rows = self._waiting.rows(table, runnable, now, lambda: self.keys(table, limits))
@@ -232,7 +232,7 @@ class Timely(KeyedDiscipline):
         step.fill(order)
         plan = builder.plan
         if not plan.tokens:
-            plan.wake_s = next_due_wake(table, now)
+            plan.wake_s = discipline_next_wake_s(table, now)
             if plan.wake_s == math.inf and step.held == "memory":
                 # No parked job will give its memory back by itself.
                 builder.worth = None

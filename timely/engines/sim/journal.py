@@ -119,7 +119,7 @@ class Series:
         return {name: [row[index] for row in self._rows] for index, name in enumerate(names)}
 
 
-def simulated_run_of(journal: Mapping[str, Any], job: object) -> list[list[int]]:
+def sim_job_runs(journal: Mapping[str, Any], job: object) -> list[list[int]]:
     """A job's runs in a journal as ``to_dict`` gives it (also after a detour through JSON)."""
     runs: list[list[int]] = journal["runs"].get(str(job), [])
     return runs

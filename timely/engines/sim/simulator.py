@@ -14,7 +14,7 @@ from timely.core.job import JobId
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline
 from timely.disciplines.registry import create_discipline
-from timely.disciplines.requirements import SPECULATION, check_discipline_needs
+from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
 from timely.engines.base import job_spec
 from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
 from timely.engines.scheduler_core import Controller
@@ -77,7 +77,7 @@ class Simulator:
         )
         if discipline is None:
             discipline = create_discipline(options.discipline)
-            check_discipline_needs(discipline.info, {SPECULATION} if drafts else ())
+            check_queue_discipline_needs(discipline.info, {SPECULATION} if drafts else ())
         self.controller = Controller(discipline, learned)
         capacity = positive_option("kv_blocks", options.kv_blocks, self.profile.kv.blocks)
         self.memory = Memory(capacity, self.profile, options, self.controller)

@@ -14,7 +14,7 @@ MOST_DRAFTS = 64
 
 
 @lru_cache(maxsize=4096)
-def token_rate(acceptance: float, drafts: int) -> float:
+def sim_draft_token_rate(acceptance: float, drafts: int) -> float:
     """Chance of one draft token, given that those before it in the round are right.
 
     A trace's ``acceptance`` is the share of all draft tokens that is accepted (LAPS-SD's ``A``). Verification keeps
@@ -69,7 +69,7 @@ class Speculation:
         stream = self._streams.get(job_id)
         if stream is None:
             stream = self._streams[job_id] = random.Random(f"{self._seed}/{job_id!r}")
-        rate = token_rate(acceptance, self.drafts)
+        rate = sim_draft_token_rate(acceptance, self.drafts)
         right = 0
         while right < drafts and stream.random() < rate:
             right += 1

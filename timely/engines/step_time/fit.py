@@ -11,7 +11,7 @@ import yaml
 
 from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 from timely.engines.step_time.journal import TimedStep
 from timely.engines.step_time.profile import Curve, KvCache, Limits, StepTerms, StepTime, StepTimeProfile
 
@@ -155,7 +155,7 @@ def four_digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def make_profile(
+def make_step_time_profile(
     name: str,
     source: str,
     terms: StepTerms,
@@ -198,10 +198,10 @@ def measured_profile(
         launch_s=launches[0],
         launch_prompts_s=launches[1],
     )
-    return make_profile(name, source, terms, errors, kv, limits, date=date)
+    return make_step_time_profile(name, source, terms, errors, kv, limits, date=date)
 
 
-def profile_text(profile: StepTimeProfile) -> str:
+def _profile_text(profile: StepTimeProfile) -> str:
     """The profile as YAML, fields in the order of the format, what is not set left out."""
     data: dict[str, Any] = profile.model_dump(mode="json")
     data["step_s"] = {key: value for key, value in data["step_s"].items() if value is not None}
@@ -216,4 +216,4 @@ def save_profile(path: Path, profile: StepTimeProfile) -> None:
     Raises:
         InvalidInput: the file cannot be written.
     """
-    write_file(path, profile_text(profile))
+    core_write_file(path, _profile_text(profile))

@@ -69,7 +69,7 @@ def steps_from_events(
             continue
         counts = {name: event[name] for name in COUNTS}
         joined.append(TimedStep(**counts, step_s=end_s - begin_s))
-        if not prompts_follow(event, after):
+        if not step_journal_prompts_follow(event, after):
             steps += joined if len(joined) == 1 else [_mean(joined)] * len(joined)
             joined.clear()
     return steps
@@ -89,12 +89,12 @@ def timed_in_order(
         last_s = float(event["end_s"])
 
 
-def prompts_follow(event: Mapping[str, Any], after: Mapping[str, Any] | None) -> bool:
+def step_journal_prompts_follow(event: Mapping[str, Any], after: Mapping[str, Any] | None) -> bool:
     """Whether the step after this one was composed while it ran, and has prompts."""
     return after is not None and float(after["t_s"]) < float(event["end_s"]) and after["prefill_tokens"] > 0
 
 
-def admission_passages(
+def step_journal_admission_s(
     events: Iterable[Mapping[str, Any]],
     admission_s: float,
     since_s: float = -math.inf,

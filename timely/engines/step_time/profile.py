@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from lrtrace.errors import BadInput
-from lrtrace.yaml_file import YamlFile, read_yaml
+from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
 from timely.core.errors import InvalidInput, UnknownName
 
 SHIPPED = "timely.engines.step_time.profiles"
@@ -248,7 +248,7 @@ def load_step_profile(name_or_file: str | Path) -> StepTimeProfile:
 
 def _read(path: Path) -> StepTimeProfile:
     try:
-        file = read_yaml(path)
+        file = read_lrtrace_yaml(path)
     except BadInput as error:
         raise InvalidInput(error.message, where=error.where) from error
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.disciplines import registry
-from timely.disciplines.requirements import SPECULATION, check_discipline_needs
+from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
 from timely.engines.base import Mode
 from timely.engines.vllm.compatibility import SUPPORTED
 from timely.engines.vllm.model import NO_PLANNER, resolve_model
@@ -56,7 +56,7 @@ class EngineSizes:
     asynchronous: bool = False
 
 
-def parse_arguments(options: VllmOptions) -> Any:
+def parse_vllm_arguments(options: VllmOptions) -> Any:
     """vLLM's own argument parser over our defaults and then the caller's arguments.
 
     Raises:
@@ -78,7 +78,9 @@ def parse_arguments(options: VllmOptions) -> Any:
     parsed = make_arg_parser(Parser()).parse_args(arguments)
     if parsed.stream_interval != 1:
         raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
-    check_discipline_needs(registry.load_discipline(options.discipline).info, offered(parsed))
+    check_queue_discipline_needs(
+        registry.load_discipline(options.discipline).info, vllm_engine_features(parsed)
+    )
     extra = dict(parsed.additional_config or {})
     extra["timely"] = {
         **dict(extra.get("timely") or {}),
@@ -93,7 +95,7 @@ def parse_arguments(options: VllmOptions) -> Any:
     return parsed
 
 
-def offered(parsed: Any) -> set[str]:
+def vllm_engine_features(parsed: Any) -> set[str]:
     """What an engine with these arguments has that a discipline may need; empty before the arguments are parsed."""
     return {SPECULATION} if getattr(parsed, "speculative_config", None) else set()
 

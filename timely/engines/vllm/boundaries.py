@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from lrtrace.profiles import find_profile
+from lrtrace.profiles import find_robot_profile
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import TimelyError
 from timely.plans import (
@@ -123,15 +123,15 @@ class CountedBoundaries:
 
 
 @cache
-def skill_set_named(name: str) -> SkillSet:
+def vllm_skill_set(name: str) -> SkillSet:
     """The skill set of that name, read once a process."""
     return find_skill_set(name)
 
 
 @cache
-def profile_named(name: str) -> RobotProfile:
+def vllm_robot_profile(name: str) -> RobotProfile:
     """The robot profile of that name, read once a process."""
-    return find_profile(name)
+    return find_robot_profile(name)
 
 
 class SegmentBounds:

@@ -25,7 +25,7 @@ from timely.engines.step_time.journal import (
 from timely.engines.vllm.arguments import EngineSizes, VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import engine_arguments
-from timely.engines.vllm.replay import made_up_ids
+from timely.engines.vllm.replay import vllm_dummy_token_ids
 
 BATCHES = (1, 2, 3, 4, 6, 8)
 CONTEXTS = (32, 400, 1200)
@@ -50,7 +50,7 @@ class Measured:
     """See ``timed_steps.launches``."""
 
 
-def timed_steps(
+def time_vllm_steps(
     model: str | None = None,
     arguments: Sequence[str] = (),
     rounds: int = ROUNDS,
@@ -131,8 +131,8 @@ class _Bench:
             max_tokens=tokens,
             forced=ForcedPlan(
                 segments=(("", tokens, 0.0),),
-                prompt_token_ids=made_up_ids(name, min(prompt_tokens, self._longest)),
-                output_token_ids=made_up_ids("plan", tokens),
+                prompt_token_ids=vllm_dummy_token_ids(name, min(prompt_tokens, self._longest)),
+                output_token_ids=vllm_dummy_token_ids("plan", tokens),
             ),
         )
         async for _ in self._engine.generate(request):

@@ -92,7 +92,7 @@ def check_vllm() -> None:
                 raise _changed(f"{owner.__name__}.{name}", version)
 
 
-def refuse_unsupported(vllm_config: Any) -> None:
+def refuse_unsupported_vllm(vllm_config: Any) -> None:
     """Refuse what this scheduler would serve wrongly.
 
     Raises:

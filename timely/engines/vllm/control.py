@@ -10,7 +10,7 @@ from typing import Any, get_args
 from timely.core.errors import Conflict, InvalidInput, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
-from timely.disciplines.requirements import check_discipline_needs
+from timely.disciplines.requirements import check_queue_discipline_needs
 from timely.engines.base import JobView, Mode
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.request_state import LiveRequests, RequestState
@@ -93,7 +93,7 @@ class ControlEvents:
 
     def _switch(self, event: Mapping[str, Any], now: float) -> Answer:
         name = str(event["name"])
-        check_discipline_needs(registry.load_discipline(name).info, self._offers)
+        check_queue_discipline_needs(registry.load_discipline(name).info, self._offers)
         self._controller().switch(name, now)
         return {"known": True}
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 
-def convert_gguf(gguf: Path, folder: Path) -> None:
+def _convert_gguf(gguf: Path, folder: Path) -> None:
     """Write weights (dequantized, bfloat16), configuration and tokenizer of ``gguf`` into ``folder``."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -26,7 +26,7 @@ def convert_gguf(gguf: Path, folder: Path) -> None:
     _readable(folder)
 
 
-def merge_adapter(base: Path, adapter: Path, folder: Path) -> None:
+def _merge_adapter(base: Path, adapter: Path, folder: Path) -> None:
     """Write the model of ``base`` with the adapter added to its weights into ``folder``."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -36,7 +36,7 @@ def merge_adapter(base: Path, adapter: Path, folder: Path) -> None:
 
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
-    lora.merge_adapter_weights(model, adapter)
+    lora.merge_trained_adapter(model, adapter)
     model.save_pretrained(folder)
     made = {path.name for path in folder.iterdir()}
     for path in base.iterdir():  # the tokenizer and what belongs to it
@@ -60,6 +60,6 @@ def _readable(folder: Path) -> None:
 if __name__ == "__main__":
     task, *paths = sys.argv[1:]
     if task == "merge":
-        merge_adapter(*map(Path, paths))
+        _merge_adapter(*map(Path, paths))
     else:
-        convert_gguf(*map(Path, paths))
+        _convert_gguf(*map(Path, paths))

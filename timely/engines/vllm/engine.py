@@ -29,7 +29,7 @@ from timely.core.errors import (
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
-from timely.disciplines.requirements import check_discipline_needs, discipline_lacks
+from timely.disciplines.requirements import check_queue_discipline_needs, discipline_lacks
 from timely.engines.base import (
     Engine,
     EngineEvent,
@@ -38,22 +38,28 @@ from timely.engines.base import (
     JobView,
     Mode,
 )
-from timely.engines.vllm.arguments import EngineSizes, VllmOptions, offered, parse_arguments, set_environment
+from timely.engines.vllm.arguments import (
+    EngineSizes,
+    VllmOptions,
+    parse_vllm_arguments,
+    set_environment,
+    vllm_engine_features,
+)
 from timely.engines.vllm.engine_events import (
-    fastest_paces,
-    first_line,
-    generation_done,
-    merged_segment,
-    raised,
-    segment_ready,
+    fastest_vllm_paces,
+    vllm_error_from_data,
+    vllm_error_line,
+    vllm_generation_done,
+    vllm_merged_segment,
+    vllm_segment_ready,
 )
 from timely.engines.vllm.forced_decoding import sampling_keywords
-from timely.engines.vllm.model import DEFAULT_MODEL, planner_apart, planner_card
-from timely.engines.vllm.name_constraint import names_for
-from timely.engines.vllm.params import forced_to_wire, hints_to_wire
+from timely.engines.vllm.model import DEFAULT_MODEL, vllm_planner_adapter, vllm_planner_card
+from timely.engines.vllm.name_constraint import vllm_prompt_names
+from timely.engines.vllm.params import vllm_forced_plan_params, vllm_hint_params
 from timely.planner.model_card import Card, read_card
 from timely.plans import build_prompt, find_skill_set, plan_grammar, skill_set_names
-from timely.plans.prompt_tokens import PromptEncoder, encoder_of
+from timely.plans.prompt_tokens import PromptEncoder, plan_prompt_encoder
 
 TEXT_CHARS = 2_000
 """As much of a task's text as predictors read."""
@@ -101,7 +107,7 @@ class VllmEngine(Engine):
             from timely.engines.vllm.plugin import register_vllm_plugin
 
             register_vllm_plugin()
-            self._args = parse_arguments(self.options)
+            self._args = parse_vllm_arguments(self.options)
         card = self._planner_card()
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
         self._planner_names = dict((card.names if card else None) or {})
@@ -126,7 +132,7 @@ class VllmEngine(Engine):
                 child.terminate()
             raise
         except (ValueError, RuntimeError, OSError) as error:
-            raise EngineFailed(f"vLLM did not start: {first_line(error)}", where="vllm") from error
+            raise EngineFailed(f"vLLM did not start: {vllm_error_line(error)}", where="vllm") from error
         self._tokenizer = self._llm.get_tokenizer()
         from timely.engines.vllm.openai import build_openai_app
 
@@ -136,10 +142,10 @@ class VllmEngine(Engine):
     def _planner_card(self) -> Card | None:
         """The card of the planner in the weights, or of the adapter beside them, which its requests then name."""
         if not self._args.enable_lora:
-            return planner_card(self._args.model)
+            return vllm_planner_card(self._args.model)
         options = self.options
         packaged = options.model in (None, DEFAULT_MODEL)
-        adapter = planner_apart(self._args.model, options.planner, packaged=packaged)
+        adapter = vllm_planner_adapter(self._args.model, options.planner, packaged=packaged)
         if adapter is None:
             return None
         from vllm.lora.request import LoRARequest
@@ -216,21 +222,21 @@ class VllmEngine(Engine):
                         continue
                     account = timely
                     for segment in account["segments"][sent:] if not whole else ():
-                        yield segment_ready(request.task_id, segment)
+                        yield vllm_segment_ready(request.task_id, segment)
                         sent += 1
         except (InvalidInput, GeneratorExit, asyncio.CancelledError):
             raise
         except ValueError as error:
-            raise InvalidInput(first_line(error), where="request") from error
+            raise InvalidInput(vllm_error_line(error), where="request") from error
         except Exception as error:
             # vLLM raises EngineDeadError and others from many places: all mean that the engine is gone.
-            raise EngineFailed(first_line(error), where="vllm") from error
+            raise EngineFailed(vllm_error_line(error), where="vllm") from error
         finally:
             self._live.discard(request.task_id)
         text = last.outputs[0].text if last is not None and last.outputs else ""
         if whole and account["segments"]:
-            yield merged_segment(request.task_id, account["segments"], text)
-        yield generation_done(request, last, account, text)
+            yield vllm_merged_segment(request.task_id, account["segments"], text)
+        yield vllm_generation_done(request, last, account, text)
 
     def _prompt_ids(self, request: GenerationRequest) -> list[int]:
         forced = request.forced
@@ -241,7 +247,7 @@ class VllmEngine(Engine):
     @property
     def prompt_encoder(self) -> PromptEncoder:
         """Encodes prompts so that text of users never becomes a special token."""
-        return encoder_of(self._tokenizer)
+        return plan_prompt_encoder(self._tokenizer)
 
     def _templated(self, request: GenerationRequest) -> list[int]:
         return self.prompt_encoder.encode(request.system, request.prompt)
@@ -258,7 +264,7 @@ class VllmEngine(Engine):
 
         rules = self._grammar(request.skill_set) if request.constrained and not request.forced else ""
         timely: dict[str, Any] = {
-            **hints_to_wire(request.hints),
+            **vllm_hint_params(request.hints),
             "task_id": request.task_id,
             "skill_set": request.skill_set,
             "robot": request.robot,
@@ -266,9 +272,9 @@ class VllmEngine(Engine):
             "text": request.words[:TEXT_CHARS],
         }
         if rules and request.skill_set in self._planner_names:
-            timely["names"] = names_for(request.prompt, self._planner_names[request.skill_set])
+            timely["names"] = vllm_prompt_names(request.prompt, self._planner_names[request.skill_set])
         if request.forced:
-            timely |= forced_to_wire(request.forced)
+            timely |= vllm_forced_plan_params(request.forced)
         return SamplingParams(
             temperature=request.temperature,
             max_tokens=request.max_tokens,
@@ -310,7 +316,7 @@ class VllmEngine(Engine):
         Raises:
             Unsupported: it needs speculation, which this engine does not have; the current discipline stays.
         """
-        check_discipline_needs(registry.load_discipline(name).info, offered(self._args))
+        check_queue_discipline_needs(registry.load_discipline(name).info, vllm_engine_features(self._args))
         await self._control({"kind": "discipline", "name": name})
 
     async def set_mode(self, mode: Mode) -> None:
@@ -342,7 +348,7 @@ class VllmEngine(Engine):
             step_s=max(answer["step_s"] for answer in answers),
             decide_s=max(answer["decide_s"] for answer in answers),
             jobs=tuple(JobView(**job) for answer in answers for job in answer["jobs"]),
-            paces=fastest_paces(answer["paces"] for answer in answers),
+            paces=fastest_vllm_paces(answer["paces"] for answer in answers),
             **total,
         )
 
@@ -357,17 +363,17 @@ class VllmEngine(Engine):
         except TimelyError:
             raise
         except Exception as error:
-            raise EngineFailed(first_line(error), where="vllm") from error
+            raise EngineFailed(vllm_error_line(error), where="vllm") from error
         for answer in answers:
             if "error" in answer:
-                raise raised(answer["error"])
+                raise vllm_error_from_data(answer["error"])
         return answers
 
     # ------------------------------------------------------------------ facts
 
     def disciplines(self) -> tuple[DisciplineInfo, ...]:
         """Without those that need speculation, if this engine runs without it."""
-        features = offered(self._args)
+        features = vllm_engine_features(self._args)
         return tuple(info for info in super().disciplines() if not discipline_lacks(info, features))
 
     async def tokenize(self, text: str) -> list[int]:

@@ -9,7 +9,7 @@ from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError
 from timely.engines.base import FinishReason, GenerationDone, GenerationRequest, SegmentReady
 
 
-def segment_ready(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
+def vllm_segment_ready(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
     """The event of a segment in the account."""
     return SegmentReady(
         task_id=task_id,
@@ -24,7 +24,7 @@ def segment_ready(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
     )
 
 
-def fastest_paces(engines: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def fastest_vllm_paces(engines: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """One pace a robot: with several engines, each learns from the reports on its own plans."""
     paces: dict[str, float] = {}
     for engine in engines:
@@ -33,7 +33,7 @@ def fastest_paces(engines: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return paces
 
 
-def merged_segment(task_id: str, segments: Sequence[Mapping[str, Any]], text: str) -> SegmentReady:
+def vllm_merged_segment(task_id: str, segments: Sequence[Mapping[str, Any]], text: str) -> SegmentReady:
     """Mode ``whole``: the finished plan as one segment."""
     return SegmentReady(
         task_id=task_id,
@@ -46,7 +46,7 @@ def merged_segment(task_id: str, segments: Sequence[Mapping[str, Any]], text: st
     )
 
 
-def generation_done(
+def vllm_generation_done(
     request: GenerationRequest, last: Any, account: Mapping[str, Any], text: str
 ) -> GenerationDone:
     """The last event of a generation.
@@ -76,7 +76,7 @@ def generation_done(
     )
 
 
-def raised(error: Mapping[str, str]) -> TimelyError:
+def vllm_error_from_data(error: Mapping[str, str]) -> TimelyError:
     """The exception behind an error that came back as data."""
     kinds: dict[str, type[TimelyError]] = {kind.code: kind for kind in (Conflict, EngineFailed, Unsupported)}
     if error["code"] == UnknownName.code:
@@ -84,7 +84,7 @@ def raised(error: Mapping[str, str]) -> TimelyError:
     return kinds.get(error["code"], InvalidInput)(error["message"], where=error["where"])
 
 
-def first_line(error: BaseException) -> str:
+def vllm_error_line(error: BaseException) -> str:
     """What an error says, in one line."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:500]

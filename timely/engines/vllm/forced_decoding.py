@@ -47,7 +47,7 @@ def sampling_keywords(timely: Mapping[str, Any], *, trace_replay: bool) -> dict[
     return {"trace_decode_token_ids": list(forced)} if forced and trace_replay else {}
 
 
-def remaining_parameters(parameters: Any, generated_tokens: int) -> Any:
+def remaining_vllm_parameters(parameters: Any, generated_tokens: int) -> Any:
     """The parameters of a replayed request without its generated tokens, which are prompt from now on."""
     timely = (parameters.extra_args or {}).get("timely") or {}
     if not timely.get("forced_ids"):

@@ -42,7 +42,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 Progress = Callable[[str], None]
 
 
-def cache_folder() -> Path:
+def vllm_cache_folder() -> Path:
     """Where models are kept: ``$TIMELY_CACHE``, ``$XDG_CACHE_HOME/timely`` or ``~/.cache/timely``."""
     if own := os.environ.get("TIMELY_CACHE"):
         return Path(own).expanduser()
@@ -74,14 +74,14 @@ def resolve_model(
     if name_or_path is None or name_or_path == DEFAULT_MODEL:
         adapter = _adapter(planner)
         base = default_model(progress=progress)
-        return base if adapter is None else with_planner(base, adapter, progress=progress)
+        return base if adapter is None else vllm_model_with_planner(base, adapter, progress=progress)
     model = _named(name_or_path)
     if planner in (None, DEFAULT_PLANNER, NO_PLANNER):
         return model
     if not isinstance(model, Path) or not model.is_dir():
         raise InvalidInput(f"a planner is merged into a model folder, not into {model}", where="planner")
     adapter = _adapter(planner)
-    return model if adapter is None else with_planner(model, adapter, progress=progress)
+    return model if adapter is None else vllm_model_with_planner(model, adapter, progress=progress)
 
 
 def _named(name_or_path: str) -> Path | str:
@@ -116,7 +116,7 @@ def _adapter(planner: str | None) -> Path | None:
     return folder
 
 
-def planner_apart(model: Path | str, planner: str | None, *, packaged: bool) -> Path | None:
+def vllm_planner_adapter(model: Path | str, planner: str | None, *, packaged: bool) -> Path | None:
     """The adapter to serve beside the weights of ``model``, not merged into them (vLLM's ``--enable-lora``).
 
     Args:
@@ -133,13 +133,13 @@ def planner_apart(model: Path | str, planner: str | None, *, packaged: bool) -> 
     return adapter
 
 
-def planner_card(model: Path | str) -> Card | None:
+def vllm_planner_card(model: Path | str) -> Card | None:
     """The card of the planner that was merged into a model folder; None for a model without."""
     folder = Path(model)
     return read_card(folder, weights=False) if (folder / CARD).is_file() else None
 
 
-def with_planner(base: Path, adapter: Path, *, progress: Progress | None = None) -> Path:
+def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Progress | None = None) -> Path:
     """The folder of ``base`` with the adapter merged in, made if it is not there yet or no longer intact.
 
     Raises:
@@ -148,7 +148,7 @@ def with_planner(base: Path, adapter: Path, *, progress: Progress | None = None)
     """
     card = read_card(adapter)
     folder = (
-        cache_folder()
+        vllm_cache_folder()
         / "models"
         / f"{NAME}-planner-{card.base_sha256[:8]}-{card.adapter_sha256[:12]}-{FORMAT}"
     )
@@ -177,7 +177,7 @@ def default_model(*, progress: Progress | None = None) -> Path:
         EngineFailed: the conversion failed or did not end in time.
     """
     gguf, version = _packaged_weights()
-    folder = cache_folder() / "models" / f"{NAME}-{version}-{FORMAT}"
+    folder = vllm_cache_folder() / "models" / f"{NAME}-{version}-{FORMAT}"
     if _intact(folder):
         return folder
     try:

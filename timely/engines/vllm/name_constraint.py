@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from timely.engines.vllm.boundaries import skill_set_named
+from timely.engines.vllm.boundaries import vllm_skill_set
 from timely.engines.vllm.params import TimelyParams
 from timely.plans.name_mask import NameGuide, Vocabulary
 from timely.plans.object_names import allowed_names, names_in
@@ -89,7 +89,7 @@ class PromptNames:
             vocabulary = self._tokens()
             if vocabulary is None:
                 return None
-            plan.guide = NameGuide(plan.names, skill_set_named(plan.params.skill_set), vocabulary)
+            plan.guide = NameGuide(plan.names, vllm_skill_set(plan.params.skill_set), vocabulary)
         return plan.guide
 
     def _tokens(self) -> Vocabulary | None:
@@ -103,7 +103,7 @@ class PromptNames:
         return self._vocabulary
 
 
-def names_for(prompt: str, brought: Sequence[str]) -> list[str] | None:
+def vllm_prompt_names(prompt: str, brought: Sequence[str]) -> list[str] | None:
     """What a request tells the scheduler: names of the prompt and those the planner brings along; None: any name."""
     names = allowed_names(prompt, brought)
     return None if names is None else sorted(names)

@@ -54,7 +54,7 @@ class TimelyField:
             more = message.get("more_body", False)
         try:
             # vLLM has no limit for bodies, which may hold images.
-            body = translate_openai_body(b"".join(chunks))
+            body = translate_vllm_openai_body(b"".join(chunks))
         except TimelyError as error:
             await _problem(send, 400, error.code, error.message, error.where)
             return
@@ -72,7 +72,7 @@ class TimelyField:
         await self._app({**scope, "headers": headers}, replay, send)
 
 
-def translate_openai_body(body: bytes) -> bytes:
+def translate_vllm_openai_body(body: bytes) -> bytes:
     """The body with ``timely`` moved into ``vllm_xargs``; bodies without it stay as they are.
 
     Raises:

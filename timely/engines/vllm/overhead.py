@@ -23,7 +23,7 @@ PLAN = "mf(50);tc(30);mu(40);ml(60);tu(45);md(30);mr(80);mf(120);tc(90);mb(25);"
 DEADLINE_S = 120.0
 
 
-def measure_vllm_overhead(
+def vllm_segmentation_cost(
     repetitions: int = 15,
     batch: int = 1,
     model: str | None = None,

@@ -137,14 +137,14 @@ def parse_extra_args(extra_args: Mapping[str, Any] | None) -> TimelyParams | Non
     return params
 
 
-def hints_to_wire(hints: RequestHints) -> dict[str, Any]:
+def vllm_hint_params(hints: RequestHints) -> dict[str, Any]:
     """The hints as fields of ``TimelyParams``."""
     fields = {name: getattr(hints, name) for name in HINTS}
     tuf = fields.pop("utility")
     return {**fields, "tuf": {"ert_s": tuf.ert_s, "alpha": tuf.alpha, "beta": tuf.beta}}
 
 
-def forced_to_wire(forced: ForcedPlan) -> dict[str, Any]:
+def vllm_forced_plan_params(forced: ForcedPlan) -> dict[str, Any]:
     """A forced plan as fields of ``TimelyParams``; its prompt travels as the request's own."""
     return {
         "forced": [list(segment) for segment in forced.segments],

@@ -157,15 +157,15 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
         from vllm.exceptions import VLLMValidationError
 
         from timely.core.errors import TimelyError
-        from timely.engines.vllm.boundaries import profile_named, skill_set_named
+        from timely.engines.vllm.boundaries import vllm_robot_profile, vllm_skill_set
         from timely.engines.vllm.params import parse_extra_args
 
         try:
             timely = parse_extra_args(getattr(params, "extra_args", None))
             if timely is not None and timely.skill_set:
-                skill_set_named(timely.skill_set)
+                vllm_skill_set(timely.skill_set)
             if timely is not None and timely.robot:
-                profile_named(timely.robot)
+                vllm_robot_profile(timely.robot)
         except TimelyError as error:
             raise VLLMValidationError(str(error)) from error
         return process(self, request_id, prompt, params, *args, **kwargs)

@@ -24,7 +24,7 @@ STEPS_A_TURN = 20
 """The two schedulers take turns, so that a machine that drifts hurts both."""
 
 
-def measure(
+def measure_vllm_steps(
     waiting: int,
     *,
     running: int = MAX_RUNNING,

@@ -18,7 +18,7 @@ from pathlib import Path
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
 from timely.engines.base import ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
-from timely.engines.journal_reader import replay_journal
+from timely.engines.journal_reader import engine_replay_journal
 from timely.engines.replay_types import (
     Backend,
     BackendRun,
@@ -82,7 +82,7 @@ class VllmBackend:
             return await _Run(self._engine, tasks, options, progress).go()
         with tempfile.TemporaryDirectory() as folder:
             kept = Path(folder) / "journal-{pid}.jsonl"
-            chosen = replay_options(options, self._arguments)
+            chosen = vllm_replay_options(options, self._arguments)
             engine = VllmEngine(replace(chosen, journal=str(kept)) if options.journal else chosen)
             await engine.start()
             going = _Run(engine, tasks, options, progress)
@@ -93,11 +93,13 @@ class VllmBackend:
             files = sorted(kept.parent.iterdir())
             if len(files) == 1:
                 # (Several engines would have a journal each, and steps of their own.)
-                run.journal = replay_journal(read_scheduler_events(files[0]), going.origin, going.requests)
+                run.journal = engine_replay_journal(
+                    read_scheduler_events(files[0]), going.origin, going.requests
+                )
             return run
 
 
-def replay_options(options: ReplayOptions, arguments: tuple[str, ...] = ()) -> VllmOptions:
+def vllm_replay_options(options: ReplayOptions, arguments: tuple[str, ...] = ()) -> VllmOptions:
     """How to start an engine that can replay with these options."""
     extra = list(engine_arguments())
     if options.token_budget is not None:
@@ -221,7 +223,7 @@ class _Run:
             forced=ForcedPlan(
                 segments=tuple(plan),
                 prompt_token_ids=_prompt(task, self.origin),
-                output_token_ids=made_up_ids(f"plan/{task.job}", task.output_tokens),
+                output_token_ids=vllm_dummy_token_ids(f"plan/{task.job}", task.output_tokens),
                 segment_tokens=task.segment_bound,
                 arrival_s=arrival_s,
             ),
@@ -342,10 +344,12 @@ def _prompt(task: PlannedTask, run: float) -> list[int]:
     """
     shared = min(task.shared_prefix_tokens, task.prompt_tokens)
     own = task.prompt_tokens - shared
-    return made_up_ids(f"prefix/{task.prefix}", shared) + made_up_ids(f"prompt/{task.job}/{run}", own)
+    return vllm_dummy_token_ids(f"prefix/{task.prefix}", shared) + vllm_dummy_token_ids(
+        f"prompt/{task.job}/{run}", own
+    )
 
 
-def made_up_ids(name: str, count: int) -> list[int]:
+def vllm_dummy_token_ids(name: str, count: int) -> list[int]:
     """``count`` token ids that depend on the name alone."""
     state = zlib.crc32(name.encode())
     ids: list[int] = []

@@ -16,8 +16,8 @@ from timely.engines.vllm.boundaries import (
     CountedBoundaries,
     SegmentBounds,
     TextBoundaries,
-    profile_named,
-    skill_set_named,
+    vllm_robot_profile,
+    vllm_skill_set,
 )
 from timely.engines.vllm.params import TimelyParams
 from timely.engines.vllm.settings import SchedulerSettings
@@ -83,8 +83,8 @@ class RequestIntake:
             return CountedBoundaries(params.forced), params.segment_tokens or longest
         if not params.skill_set:
             return None, self._settings.plain_segment_tokens
-        skill_set = skill_set_named(params.skill_set)
-        profile = profile_named(params.robot) if params.robot else None
+        skill_set = vllm_skill_set(params.skill_set)
+        profile = vllm_robot_profile(params.robot) if params.robot else None
         detokenizer = IncrementalDetokenizer.from_new_request(self.tokenizer, request)
 
         def detokenize(token_id: int) -> str:

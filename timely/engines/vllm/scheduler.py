@@ -29,7 +29,7 @@ from timely.core.errors import TimelyError
 from timely.core.job import NEVER
 from timely.disciplines import registry
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.requirements import SPECULATION, check_discipline_needs
+from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
 from timely.engines.scheduler_core import Controller, rows_of
 from timely.engines.vllm import compatibility
 from timely.engines.vllm.block_manager import BlockManager
@@ -40,11 +40,11 @@ from timely.engines.vllm.planned_queue import PlannedQueue
 from timely.engines.vllm.readiness import Readiness
 from timely.engines.vllm.request_intake import RequestIntake
 from timely.engines.vllm.request_state import LiveRequests, RequestState
-from timely.engines.vllm.settings import SchedulerSettings, open_journal
+from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
 from timely.engines.vllm.step_timing import StepInFlight, StepTiming
-from timely.engines.vllm.token_output import TokenOutput, append_tokens
-from timely.engines.vllm.value_injection import append_value
-from timely.plans.prompt_tokens import encoder_of
+from timely.engines.vllm.token_output import TokenOutput, append_vllm_tokens
+from timely.engines.vllm.value_injection import append_vllm_value
+from timely.plans.prompt_tokens import plan_prompt_encoder
 from timely.plans.robot_values import value_text
 
 logger = init_logger(__name__)
@@ -59,7 +59,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         compatibility.check_vllm()
-        compatibility.refuse_unsupported(self.vllm_config)
+        compatibility.refuse_unsupported_vllm(self.vllm_config)
         # The plan orders requests, so vLLM's last resort takes the end of ``running`` under either policy.
         self.waiting = PlannedQueue(create_request_queue(self.policy))
         self.policy: Any = SchedulingPolicy.FCFS
@@ -68,10 +68,10 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         """Seconds; on Linux one axis for all processes of the host. A test may put a virtual one here."""
         self.settings = SchedulerSettings.from_vllm(self.vllm_config)
         offers = {SPECULATION} if self.num_spec_tokens > 0 else set()
-        check_discipline_needs(registry.load_discipline(self.settings.discipline).info, offers)
+        check_queue_discipline_needs(registry.load_discipline(self.settings.discipline).info, offers)
         self.controller = Controller(
             registry.create_discipline(self.settings.discipline, self.settings.predictors),
-            journal=open_journal(self.settings.journal),
+            journal=open_vllm_journal(self.settings.journal),
             files=self.settings.predictors,
         )
         self.live = LiveRequests()
@@ -370,7 +370,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         state = self.live.with_boundaries.get(request.request_id)
         if state is None:
             return super()._update_request_with_output(request, new_token_ids, is_stale)  # type: ignore[no-any-return]
-        return append_tokens(state, new_token_ids, is_stale, super()._update_request_with_output)
+        return append_vllm_tokens(state, new_token_ids, is_stale, super()._update_request_with_output)
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
@@ -419,8 +419,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         if value is None or request.num_in_flight_tokens:
             return
         self._unpark(request, state)
-        token_ids = encoder_of(self._intake.tokenizer).encode_text(value_text(value))
-        append_value(self, request, list(token_ids))
+        token_ids = plan_prompt_encoder(self._intake.tokenizer).encode_text(value_text(value))
+        append_vllm_value(self, request, list(token_ids))
         self._names.answered(request.request_id, value)
         state.value, state.awaits_value = None, False
         self.blocks.sync_context(state)

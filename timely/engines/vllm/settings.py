@@ -58,7 +58,7 @@ class SchedulerSettings(BaseModel):
             raise InvalidInput(first["msg"], where=where) from None
 
 
-def open_journal(path: str | None) -> Journal | None:
+def open_vllm_journal(path: str | None) -> Journal | None:
     """A journal that appends JSON lines to ``path`` (one file a process: ``{pid}`` is replaced); None for none."""
     if path is None:
         return None

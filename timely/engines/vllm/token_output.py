@@ -18,7 +18,7 @@ AppendTokens = Callable[[Request, list[int], bool], tuple[list[int], bool]]
 """vLLM's own way to append tokens: returns those it kept, and whether the request stopped."""
 
 
-def append_tokens(
+def append_vllm_tokens(
     state: RequestState, token_ids: list[int], stale: bool, append: AppendTokens
 ) -> tuple[list[int], bool]:
     """Append sampled tokens of a plan up to the first boundary of a blocking segment; drop those behind it.

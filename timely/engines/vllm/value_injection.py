@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from timely.engines.vllm.forced_decoding import remaining_parameters
+from timely.engines.vllm.forced_decoding import remaining_vllm_parameters
 
 if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 
-def append_value(scheduler: Any, request: Request, token_ids: list[int]) -> None:
+def append_vllm_value(scheduler: Any, request: Request, token_ids: list[int]) -> None:
     """Append ``token_ids`` to the context of a parked or evicted request; its KV cache is kept.
 
     vLLM has a way to extend a session with further input: all tokens so far become prompt. A request that holds KV
@@ -37,7 +37,7 @@ def append_value(scheduler: Any, request: Request, token_ids: list[int]) -> None
             prompt_token_ids=token_ids,
             max_tokens=max(1, request.max_tokens - generated_tokens),
             arrival_time=request.arrival_time,
-            sampling_params=remaining_parameters(request.sampling_params, generated_tokens),
+            sampling_params=remaining_vllm_parameters(request.sampling_params, generated_tokens),
         ),
     )
     request.num_computed_tokens = computed_tokens

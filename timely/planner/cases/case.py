@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.plans.language.interpreter import World, run_plan
+from timely.plans.language.interpreter import World, interpret_plan
 from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.simulated_worlds import ArmWorld, DroneWorld
 from timely.plans.skill_set import SkillSet
@@ -59,9 +59,9 @@ def case_failure(case: Case, plan: str, skills: SkillSet) -> str:
     """Why ``plan`` does not do the task; "" if it does."""
     for trial in case.trials:
         reference, world = trial.world(), trial.world()
-        run_plan(case.plan, skills, reference)
+        interpret_plan(case.plan, skills, reference)
         try:
-            run_plan(plan, skills, world)
+            interpret_plan(plan, skills, world)
         except TimelyError as error:
             return str(error)
         if problem := trial.judge(reference, world):
@@ -105,7 +105,7 @@ def same_words(reference: Scene, world: Scene) -> str:
     return ""
 
 
-def same_answer(reference: Scene, world: Scene) -> str:
+def same_case_answer(reference: Scene, world: Scene) -> str:
     """The plans gave the same answer; nothing else counts."""
     return same_words(reference, world)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from timely.planner.cases.case import Case, Trial
 from timely.planner.cases.sampler import Sampler
-from timely.planner.cases.text_noise import add_noise
+from timely.planner.cases.text_noise import add_case_noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,6 @@ def draw_case(sampler: Sampler, skill_set: str, families: Sequence[Family], *, h
     task = draft.task
     if not draft.as_written:
         sentence = f"{task[0].upper()}{task[1:]}" + ("" if task[-1] in ".?!" else ".")
-        task = add_noise(sampler, sentence, draft.plan, command=draft.command)
+        task = add_case_noise(sampler, sentence, draft.plan, command=draft.command)
     name = draft.family or family.name
     return Case(skill_set, name, task, draft.plan, draft.trials, draft.scene, draft.history, draft.refusal)

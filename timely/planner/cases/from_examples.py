@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from timely.core.errors import InvalidInput, TimelyError
 from timely.planner.cases.case import Case, Scene, Trial, plan_refuses, same_plan_calls
 from timely.planner.cases.sampler import Sampler
-from timely.planner.cases.text_noise import add_noise
+from timely.planner.cases.text_noise import add_case_noise
 from timely.planner.cases.vocabulary import WORDS, Split
 from timely.plans.language.interpreter import Invocation, Plain
 from timely.plans.language.parser import parse_plan
@@ -87,7 +87,7 @@ def _case(sampler: Sampler, skills: SkillSet, example: Example) -> Case:
         return Trial(world, same_plan_calls)
 
     refusal = plan_refuses(example.plan)
-    task = add_noise(sampler, example.task, example.plan, command=not example.task.endswith("?"))
+    task = add_case_noise(sampler, example.task, example.plan, command=not example.task.endswith("?"))
     return Case(
         skills.name,
         "refusal" if refusal else _first_skill(example, skills),

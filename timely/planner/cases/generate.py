@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 
 from lrtrace.compose.tasks import TASKS
-from lrtrace.profiles import find_profile
+from lrtrace.profiles import find_robot_profile
 from timely.core.errors import EngineFailed, TimelyError, UnknownName
 from timely.planner.cases import arm_tasks, drone_tasks
 from timely.planner.cases.case import Case, case_failure
@@ -51,7 +51,7 @@ def generate_cases(
     if skill_set not in DRAWN:
         raise UnknownName("skill set with a generator", skill_set, DRAWN, where="skill_set")
     skills = find_skill_set(skill_set)
-    profile = find_profile(skills.profile)
+    profile = find_robot_profile(skills.profile)
     # A text seeds the same on every machine and Python; the halves must not share their draws.
     sampler = Sampler(random.Random(f"{skill_set} {split} {seed}"), split, coin_share, coinable)
     keys: set[tuple[str, str, str]] = set()

@@ -10,7 +10,7 @@ MAX_EXACT_CHARS = 4
 P_POLITE, P_NO_FULL_STOP, P_LOWER_CASE, P_TYPO = 0.3, 0.3, 0.25, 0.15
 
 
-def add_noise(sampler: Sampler, text: str, keep: str, *, command: bool = True) -> str:
+def add_case_noise(sampler: Sampler, text: str, keep: str, *, command: bool = True) -> str:
     """The task as a person types it.
 
     Args:

@@ -12,8 +12,8 @@ from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from lrtrace.yaml_file import read_yaml
-from timely.planner.cases.wordings import check_pattern
+from lrtrace.yaml_file import read_lrtrace_yaml
+from timely.planner.cases.wordings import check_case_pattern
 
 Split = Literal["train", "test"]
 T = TypeVar("T")
@@ -24,7 +24,7 @@ _COINABLE = re.compile("[a-z]{4,11}")
 _SPACE_MARK = "\u0120"
 """How a tokenizer's vocabulary writes a space."""
 
-Patterns = Annotated[tuple[Annotated[str, AfterValidator(check_pattern)], ...], Field(min_length=1)]
+Patterns = Annotated[tuple[Annotated[str, AfterValidator(check_case_pattern)], ...], Field(min_length=1)]
 
 
 class SplitList(BaseModel, Generic[T]):
@@ -95,8 +95,8 @@ class Wordings(BaseModel):
         return {**self.drone[split], **{f"arm {kind}": texts for kind, texts in self.arm[split].items()}}
 
 
-WORDS = WordTables.model_validate(read_yaml(_DATA / "words.yaml").value)
-_WORDINGS = Wordings.model_validate(read_yaml(_DATA / "wordings.yaml").value)
+WORDS = WordTables.model_validate(read_lrtrace_yaml(_DATA / "words.yaml").value)
+_WORDINGS = Wordings.model_validate(read_lrtrace_yaml(_DATA / "wordings.yaml").value)
 PHRASES: dict[Split, dict[str, tuple[str, ...]]] = {
     "train": _WORDINGS.by_kind("train"),
     "test": _WORDINGS.by_kind("test"),
@@ -104,7 +104,7 @@ PHRASES: dict[Split, dict[str, tuple[str, ...]]] = {
 """Patterns by split and kind of task."""
 
 
-def held_out_texts() -> list[str]:
+def _held_out_texts() -> list[str]:
     """Every text of the held-out split, politeness excepted."""
     texts = [text for patterns in PHRASES["test"].values() for text in patterns]
     tables = [
@@ -115,7 +115,7 @@ def held_out_texts() -> list[str]:
     return texts
 
 
-def coinable(vocabulary: Iterable[str]) -> tuple[str, ...]:
+def coinable_case_words(vocabulary: Iterable[str]) -> tuple[str, ...]:
     """Words of a tokenizer's vocabulary that may stand for names: none of the wordings, none that is held out.
 
     A model reads a common word as one token, and writes it after a quotation mark as several. It learns that word
@@ -123,6 +123,6 @@ def coinable(vocabulary: Iterable[str]) -> tuple[str, ...]:
     """
     training_texts = [text for patterns in PHRASES["train"].values() for text in patterns]
     excluded = {word for text in training_texts for word in _WORD.findall(text)}
-    excluded |= {word for text in held_out_texts() for word in _WORD.findall(text.lower())}
+    excluded |= {word for text in _held_out_texts() for word in _WORD.findall(text.lower())}
     words = (word[1:] for word in vocabulary if word.startswith(_SPACE_MARK))
     return tuple(sorted(word for word in words if _COINABLE.fullmatch(word) and word not in excluded))

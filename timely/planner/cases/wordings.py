@@ -12,7 +12,7 @@ from string import Formatter
 _CHOICE = re.compile(r"\(([^()]*)\)")
 
 
-def check_pattern(pattern: str) -> str:
+def check_case_pattern(pattern: str) -> str:
     """Return the pattern if its choices and slots are complete.
 
     Raises:

@@ -54,7 +54,7 @@ def check_examples(skills: SkillSet) -> None:
             )
 
 
-def own_names(skills: SkillSet, cases: Iterable[Case]) -> list[str]:
+def training_plan_names(skills: SkillSet, cases: Iterable[Case]) -> list[str]:
     """Object names in plans that are in no scene, task or history, for instance the bin."""
     names: set[str] = set()
     for case in cases:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
-from timely.core.files import replaced_file, write_file
+from timely.core.files import core_write_file, replaced_file
 
 LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """All linear layers of a Llama block."""
@@ -24,7 +24,7 @@ PREFIX = "base_model.model."
 NOT_AN_ADAPTER = "is no adapter that this version can read"
 
 
-def attach_adapter(model: Any, rank: int, alpha: int, seed: int) -> dict[str, Any]:
+def attach_training_adapter(model: Any, rank: int, alpha: int, seed: int) -> dict[str, Any]:
     """Put an adapter on every linear layer of ``LAYERS``; A random by ``seed``, B zero, so nothing changes yet.
 
     Returns:
@@ -106,7 +106,7 @@ def _product() -> Any:
     return Product
 
 
-def save_adapter(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int) -> None:
+def save_trained_adapter(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int) -> None:
     """Write the adapter: weights (bfloat16) and configuration."""
     import torch
     from safetensors.torch import save_file
@@ -132,10 +132,10 @@ def save_adapter(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int
         "inference_mode": True,
         "target_modules": sorted(LAYERS),
     }
-    write_file(folder / CONFIG, json.dumps(config, indent=1, sort_keys=True) + "\n")
+    core_write_file(folder / CONFIG, json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
-def read_adapter(folder: Path) -> tuple[dict[str, Any], float]:
+def _read_adapter(folder: Path) -> tuple[dict[str, Any], float]:
     """Weights by name, and the scale of their product.
 
     Raises:
@@ -164,7 +164,7 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], float]:
     return weights, alpha / rank
 
 
-def load_adapter(folder: Path, trained: Mapping[str, Any]) -> None:
+def load_training_adapter(folder: Path, trained: Mapping[str, Any]) -> None:
     """Copy an adapter's weights into tensors from ``attach``.
 
     Raises:
@@ -172,7 +172,7 @@ def load_adapter(folder: Path, trained: Mapping[str, Any]) -> None:
     """
     import torch
 
-    weights, scale = read_adapter(folder)
+    weights, scale = _read_adapter(folder)
     if {name: value.shape for name, value in weights.items()} != {
         name: value.shape for name, value in trained.items()
     }:
@@ -182,7 +182,7 @@ def load_adapter(folder: Path, trained: Mapping[str, Any]) -> None:
             parameter.copy_(weights[name].float() * (scale if ".lora_B." in name else 1.0))
 
 
-def merge_adapter_weights(model: Any, folder: Path) -> None:
+def merge_trained_adapter(model: Any, folder: Path) -> None:
     """Add an adapter to the weights of a plain model, in place.
 
     Raises:
@@ -190,7 +190,7 @@ def merge_adapter_weights(model: Any, folder: Path) -> None:
     """
     import torch
 
-    weights, scale = read_adapter(folder)
+    weights, scale = _read_adapter(folder)
     parameters = dict(model.named_parameters())
     names = sorted(name.removesuffix(".lora_A.weight") for name in weights if name.endswith(".lora_A.weight"))
     if len(names) * 2 != len(weights):
@@ -209,7 +209,7 @@ def merge_adapter_weights(model: Any, folder: Path) -> None:
             target.copy_((target.float() + scale * (b.float() @ a)).to(target.dtype))
 
 
-def quicken_norms(model: Any) -> None:
+def quicken_training_norms(model: Any) -> None:
     """Replace the norms by torch's own: the same numbers in one call instead of six."""
     import torch
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from timely.plans.prompt_tokens import encoder_of
+from timely.plans.prompt_tokens import plan_prompt_encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Pack:
 def training_tokens(tokenizer: Any, system: str, user: str, plan: str) -> Tokens:
     """As the server templates a prompt, and as a model continues it."""
     return Tokens(
-        tuple(prompt_ids(tokenizer, system, user)),
+        tuple(training_prompt_ids(tokenizer, system, user)),
         (*tokenizer.encode(plan, add_special_tokens=False), tokenizer.eos_token_id),
     )
 
 
-def prompt_ids(tokenizer: Any, system: str, user: str) -> list[int]:
+def training_prompt_ids(tokenizer: Any, system: str, user: str) -> list[int]:
     """Token ids of the fixed part and the task under the chat template, equal to the engine's."""
-    return encoder_of(tokenizer).encode(system, user)
+    return plan_prompt_encoder(tokenizer).encode(system, user)
 
 
 def pack_examples(examples: Sequence[Tokens]) -> Pack:

@@ -110,9 +110,9 @@ def train_planner(
         torch.set_num_threads(options.threads)
     tokenizer = AutoTokenizer.from_pretrained(base)
     model = _loaded(base, options.device)
-    trained = lora.attach_adapter(model, options.rank, options.alpha, options.seed)
+    trained = lora.attach_training_adapter(model, options.rank, options.alpha, options.seed)
     if start is not None:
-        lora.load_adapter(start, trained)
+        lora.load_training_adapter(start, trained)
     optimiser = _Optimiser(trained, options.rate)
     out.mkdir(parents=True, exist_ok=True)
     signature = _signature(options, sources, start)
@@ -129,7 +129,7 @@ def train_planner(
         losses.append(_step(model, batches, options.device))
         optimiser.step(_schedule(step, options))
         if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == options.steps:
-            lora.save_adapter(out, trained, options.rank, options.alpha)
+            lora.save_trained_adapter(out, trained, options.rank, options.alpha)
             _save(out, signature, step + 1, losses, optimiser)
         if progress:
             progress(StepDone(step + 1, options.steps, losses[-1], time.perf_counter() - began))
@@ -148,7 +148,7 @@ def _loaded(base: Path, device: str) -> Any:
 
     name = register_attention()
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16, attn_implementation=name)
-    lora.quicken_norms(model)
+    lora.quicken_training_norms(model)
     return model.to(device)
 
 

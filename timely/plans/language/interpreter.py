@@ -267,7 +267,7 @@ def _number(value: Plain, op: str) -> float:
     return value
 
 
-def run_plan(text: str, skill_set: SkillSet, world: World) -> Interpreter:
+def interpret_plan(text: str, skill_set: SkillSet, world: World) -> Interpreter:
     """Execute a whole plan in ``world``.
 
     Raises:

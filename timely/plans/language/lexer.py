@@ -35,7 +35,7 @@ class Token(NamedTuple):
     end: int
 
 
-def plan_tokens(text: str) -> Iterator[Token]:
+def lex_plan(text: str) -> Iterator[Token]:
     """The tokens of ``text``.
 
     Raises:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
-from timely.plans.language.lexer import Token, place_in_plan, plan_tokens, unquote_plan_text
+from timely.plans.language.lexer import Token, lex_plan, place_in_plan, unquote_plan_text
 from timely.plans.language.syntax import (
     Assign,
     Block,
@@ -87,7 +87,7 @@ class SegmentParser(PlanTree):
         if self._position + len(segment) > MAX_PLAN_CHARS:
             raise InvalidInput(f"plan is longer than {MAX_PLAN_CHARS} characters", where="plan")
         self.just_closed = []
-        reader = _Reader(self, segment, list(plan_tokens(segment)))
+        reader = _Reader(self, segment, list(lex_plan(segment)))
         calls = reader.statements()
         self._position += len(segment)
         return calls
@@ -326,7 +326,7 @@ def parse_plan(text: str, skill_set: SkillSet) -> Program:
     return parser.finish()
 
 
-def calls_in(segment_text: str, skill_set: SkillSet) -> list[Call]:
+def parse_plan_calls(segment_text: str, skill_set: SkillSet) -> list[Call]:
     """The calls of one segment, which may be a fragment of a block structure; none for prose.
 
     Raises:

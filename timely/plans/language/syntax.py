@@ -116,26 +116,26 @@ class Program:
 
     def calls(self) -> Iterator[Call]:
         """Every call, in the order written."""
-        yield from calls_of(self.body)
+        yield from plan_node_calls(self.body)
 
 
-def calls_of(node: Block | Statement | Value | None) -> Iterator[Call]:
+def plan_node_calls(node: Block | Statement | Value | None) -> Iterator[Call]:
     """Every call inside a node, in the order written; the calls in arguments precede their call."""
     if isinstance(node, Block):
         for statement in node.statements:
-            yield from calls_of(statement)
+            yield from plan_node_calls(statement)
     elif isinstance(node, Call):
         for argument in node.args:
-            yield from calls_of(argument)
+            yield from plan_node_calls(argument)
         yield node
     elif isinstance(node, Operation):
-        yield from calls_of(node.left)
-        yield from calls_of(node.right)
+        yield from plan_node_calls(node.left)
+        yield from plan_node_calls(node.right)
     elif isinstance(node, (Assign, Return)):
-        yield from calls_of(node.value)
+        yield from plan_node_calls(node.value)
     elif isinstance(node, Loop):
-        yield from calls_of(node.body)
+        yield from plan_node_calls(node.body)
     elif isinstance(node, If):
         for branch in node.branches:
-            yield from calls_of(branch.condition)
-            yield from calls_of(branch.body)
+            yield from plan_node_calls(branch.condition)
+            yield from plan_node_calls(branch.body)

@@ -171,13 +171,13 @@ class PrincipalRegistry:
             if len(api_key) < MIN_TOKEN_CHARS:
                 raise InvalidInput(f"the key needs at least {MIN_TOKEN_CHARS} characters", where="api_key")
             operator = Principal("api-key", frozenset(ROLES), ("*",), overrides_tokens=True)
-            self._fixed[digest(api_key)] = operator
+            self._fixed[principal_token_digest(api_key)] = operator
         self._stored = _read(path) if path is not None else _Stored()
         self._checked_s = clock.now()
 
     def find(self, token: str) -> Principal | None:
         """The principal of a token, or None."""
-        return self.find_digest(digest(token))
+        return self.find_digest(principal_token_digest(token))
 
     def find_digest(self, value: str) -> Principal | None:
         """The principal of a token's digest, or None."""
@@ -197,19 +197,19 @@ class PrincipalRegistry:
             log.error("principals stay as they were: %s", error)
 
 
-def digest(token: str) -> str:
+def principal_token_digest(token: str) -> str:
     """The SHA-256 of a token; tokens are long and random, so no slower function is needed."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def new_entry(name: str, roles: Iterable[str], agents: Iterable[str] = ()) -> tuple[str, str]:
+def new_principal_entry(name: str, roles: Iterable[str], agents: Iterable[str] = ()) -> tuple[str, str]:
     """A new token, and the YAML entry of its principal.
 
     Raises:
         InvalidInput: unusable name or roles.
     """
     token = secrets.token_urlsafe(32)
-    entry = {"name": name, "roles": list(roles), "token_sha256": [digest(token)]}
+    entry = {"name": name, "roles": list(roles), "token_sha256": [principal_token_digest(token)]}
     if agents:
         entry["agents"] = list(agents)
     try:

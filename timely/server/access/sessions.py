@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 
 from timely.core.clock import Clock
-from timely.server.access.principals import LOCAL_PAGE, Principal, PrincipalRegistry, digest
+from timely.server.access.principals import LOCAL_PAGE, Principal, PrincipalRegistry, principal_token_digest
 
 COOKIE = "timely_session"
 LIFETIME_S = 12 * 3600.0
@@ -39,12 +39,14 @@ class Sessions:
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         cookie = secrets.token_urlsafe(32)
-        self._sessions[digest(cookie)] = _Session(None if token is None else digest(token), now + LIFETIME_S)
+        self._sessions[principal_token_digest(cookie)] = _Session(
+            None if token is None else principal_token_digest(token), now + LIFETIME_S
+        )
         return cookie
 
     def find(self, cookie: str) -> Principal | None:
         """The principal of a cookie; None when the session has ended or its token was withdrawn."""
-        session = self._sessions.get(digest(cookie))
+        session = self._sessions.get(principal_token_digest(cookie))
         if session is None or session.ends_s <= self._clock.now():
             return None
         if session.token_digest is None:
@@ -53,4 +55,4 @@ class Sessions:
 
     def end(self, cookie: str) -> None:
         """End a session."""
-        self._sessions.pop(digest(cookie), None)
+        self._sessions.pop(principal_token_digest(cookie), None)

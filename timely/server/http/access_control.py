@@ -105,12 +105,12 @@ def _cookie(header: str) -> str:
     return "" if morsel is None else morsel.value
 
 
-def principal_of(request: Request) -> Principal:
+def http_request_principal(request: Request) -> Principal:
     """The principal of a request that passed ``AccessControl``."""
-    return principal_of_scope(request.scope)
+    return http_scope_principal(request.scope)
 
 
-def principal_of_scope(scope: Scope) -> Principal:
+def http_scope_principal(scope: Scope) -> Principal:
     """The principal of a request that passed ``AccessControl``."""
     principal: Principal | None = scope.get("state", {}).get("principal")
     return principal or ANONYMOUS

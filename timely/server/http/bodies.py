@@ -24,16 +24,16 @@ async def read_body(request: Request, model: type[Model]) -> Model:
     Raises:
         InvalidInput: names the first field that is wrong. HTTPException: the body is not declared as JSON.
     """
-    return validate_body(TypeAdapter(model), await read_json(request))
+    return validate_body(TypeAdapter(model), await _read_json(request))
 
 
-async def read_reports(request: Request, limit: int) -> list[ReportBody]:
+async def read_http_reports(request: Request, limit: int) -> list[ReportBody]:
     """The reports of a body: one or a list.
 
     Raises:
         InvalidInput: names the first field that is wrong. TooLarge: more than ``limit``.
     """
-    value = await read_json(request)
+    value = await _read_json(request)
     if not isinstance(value, list):
         return [validate_body(REPORT, value)]
     if len(value) > limit:
@@ -49,7 +49,7 @@ async def read_reports(request: Request, limit: int) -> list[ReportBody]:
     return reports
 
 
-async def read_json(request: Request) -> Any:
+async def _read_json(request: Request) -> Any:
     """The body of a request that is declared as JSON; a web page of another origin cannot declare so.
 
     Raises:

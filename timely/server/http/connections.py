@@ -17,7 +17,7 @@ REFUSED_S = 1.0
 """A connection over the limit is closed after its first bytes, or after so long, seconds."""
 
 
-def bounded_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
+def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     """Uvicorn's HTTP protocol with limits that it lacks.
 
     A connection without a complete header is closed after ``header_timeout_s`` seconds. So is one whose incomplete

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from timely.core.errors import EngineFailed
-from timely.server.catalogue import look_up_entry
-from timely.server.http.access_control import principal_of
+from timely.server.catalogue import look_up_catalogue_entry
+from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body
 from timely.server.http.status import status_snapshot
 from timely.server.problems import http_problem
@@ -40,7 +40,7 @@ def info_router(service: TaskService) -> APIRouter:
     async def skill_set(name: str) -> JSONResponse:
         """One skill set: skills, arguments, units, the fixed parts of its prompt."""
         return JSONResponse(
-            (await look_up_entry(catalogue.skill_set(name), "path.name")).model_dump(mode="json")
+            (await look_up_catalogue_entry(catalogue.skill_set(name), "path.name")).model_dump(mode="json")
         )
 
     @routes.get("/v1/robot_profiles")
@@ -52,7 +52,7 @@ def info_router(service: TaskService) -> APIRouter:
     async def robot_profile(name: str) -> JSONResponse:
         """One robot profile: limits and execution times."""
         return JSONResponse(
-            (await look_up_entry(catalogue.profile(name), "path.name")).model_dump(mode="json")
+            (await look_up_catalogue_entry(catalogue.profile(name), "path.name")).model_dump(mode="json")
         )
 
     async def discipline_list() -> JSONResponse:
@@ -69,18 +69,18 @@ def info_router(service: TaskService) -> APIRouter:
     async def switch(request: Request) -> JSONResponse:
         """Switch the discipline while serving; body ``{"name": ...}``. Nothing is lost or repeated."""
         body = await read_body(request, DisciplineBody)
-        await service.set_discipline(body.name, principal_of(request))
+        await service.set_discipline(body.name, http_request_principal(request))
         return await discipline_list()
 
     @routes.get("/v1/status")
     async def status(request: Request) -> JSONResponse:
         """What the live page shows, as data; of tasks, those that the principal may see."""
-        return JSONResponse(await status_snapshot(service, principal_of(request)))
+        return JSONResponse(await status_snapshot(service, http_request_principal(request)))
 
     @routes.get("/metrics", response_class=Response, responses=METRICS)
     async def metrics(request: Request) -> Response:
         """For Prometheus. Without an engine, the server's own numbers."""
-        principal_of(request).require("viewer", "operator", action="read the metrics")
+        http_request_principal(request).require("viewer", "operator", action="read the metrics")
         try:
             stats = await service.engine.stats()
         except EngineFailed:

@@ -19,13 +19,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
 from timely.disciplines.predictors.request_annotator import Arrival
 from timely.server.access.principals import Principal
-from timely.server.http.access_control import principal_of_scope
+from timely.server.http.access_control import http_scope_principal
 from timely.server.http.bodies import decode_body
-from timely.server.http.openai_request import KEY, MAX_TEXT_CHARS, check_fields, hints_of, text_of
+from timely.server.http.openai_request import (
+    KEY,
+    MAX_TEXT_CHARS,
+    check_openai_http_fields,
+    openai_http_hints,
+    openai_http_text,
+)
 from timely.server.http.plain_text import plain_text
 from timely.server.problems import problem_from_error
 from timely.server.tasks.permissions import check_submitter
-from timely.server.tasks.request import utility_from_wire
+from timely.server.tasks.request import task_utility_from_wire
 from timely.server.tasks.service import TaskService
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
@@ -63,7 +69,7 @@ class OpenAIEndpoints:
             special_texts = self._service.engine.engine.special_texts
             data = await _off_loop(lambda content: _decoded(content, special_texts), body, size)
             del body, message
-            principal = principal_of_scope(scope)
+            principal = http_scope_principal(scope)
             choices = self._checked(data, principal)
             header = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
             request_id = header if REQUEST_ID.fullmatch(header) else secrets.token_hex(16)
@@ -102,20 +108,20 @@ class OpenAIEndpoints:
         priority = data.get("priority")
         if isinstance(priority, int | float):
             data["priority"] = int(principal.claims.priority(priority))
-        return check_fields(data)
+        return check_openai_http_fields(data)
 
     async def _annotated(self, data: dict[str, Any], name: str, principal: Principal) -> dict[str, Any]:
         """The hints of a request, with its id, text and predictions."""
-        hints = hints_of(data, principal)
+        hints = openai_http_hints(data, principal)
         check_submitter(principal, hints.get("agent", ""))
-        text = str(hints.get("text") or text_of(data))[:MAX_TEXT_CHARS]
+        text = str(hints.get("text") or openai_http_text(data))[:MAX_TEXT_CHARS]
         annotation = await self._service.predictions.annotate(
             Arrival(
                 name,
                 text,
                 hints.get("urgency"),
                 hints.get("expected_tokens"),
-                hurry="tuf" in hints and utility_from_wire(hints["tuf"]).urgent,
+                hurry="tuf" in hints and task_utility_from_wire(hints["tuf"]).urgent,
             )
         )
         hints["task_id"] = name

@@ -16,8 +16,8 @@ from timely.server.tasks.request import (
     Name,
     Tuf,
     Urgency,
-    utility_from_wire,
-    utility_to_wire,
+    task_utility_from_wire,
+    task_utility_to_wire,
 )
 
 KEY = "timely"
@@ -61,7 +61,7 @@ class OpenAIHints(BaseModel):
 HINTS: TypeAdapter[OpenAIHints] = TypeAdapter(OpenAIHints)
 
 
-def check_fields(data: dict[str, Any]) -> int:
+def check_openai_http_fields(data: dict[str, Any]) -> int:
     """Check the fields outside ``timely``; returns the number of generations that the request asks for.
 
     Raises:
@@ -99,7 +99,7 @@ def check_fields(data: dict[str, Any]) -> int:
     return choices * prompts
 
 
-def hints_of(data: dict[str, Any], principal: Principal) -> dict[str, Any]:
+def openai_http_hints(data: dict[str, Any], principal: Principal) -> dict[str, Any]:
     """The fields of ``timely``, with their claims reduced to the principal's limits.
 
     Raises:
@@ -122,9 +122,9 @@ def hints_of(data: dict[str, Any], principal: Principal) -> dict[str, Any]:
     claims = principal.claims
     result = {name: value for name, value in hints.model_dump(exclude={"tuf"}).items() if value is not None}
     if hints.tuf is not None:
-        result["tuf"] = utility_to_wire(claims.utility(hints.tuf))
+        result["tuf"] = task_utility_to_wire(claims.utility(hints.tuf))
     elif principal.named:
-        result["tuf"] = utility_to_wire(claims.utility(utility_from_wire("normal")))
+        result["tuf"] = task_utility_to_wire(claims.utility(task_utility_from_wire("normal")))
     if hints.urgency is not None:
         result["urgency"] = claims.urgency(hints.urgency)
     if hints.priority is not None:
@@ -134,7 +134,7 @@ def hints_of(data: dict[str, Any], principal: Principal) -> dict[str, Any]:
     return result
 
 
-def text_of(data: dict[str, Any]) -> str:
+def openai_http_text(data: dict[str, Any]) -> str:
     """The text of a request for predictors: the last message of the user, or the prompt; may be empty."""
     messages = data.get("messages")
     if isinstance(messages, list):

@@ -59,7 +59,7 @@ PROBLEM = {
 }
 
 
-def document(app: FastAPI) -> dict[str, Any]:
+def http_openapi_document(app: FastAPI) -> dict[str, Any]:
     """The document of an application; written once."""
     if app.openapi_schema is None:
         schema = get_openapi(

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from timely.server.http.access_control import principal_of
+from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body
 from timely.server.http.sse import EVENTS, StopEvents
 from timely.server.tasks.permissions import check_bridge
@@ -31,31 +31,31 @@ def router(service: TaskService) -> APIRouter:
         """Stop every robot. The response has each robot's state: ``halted``, ``at_rest``, or ``unknown`` without an
         acknowledgement in time. ``success`` needs at least one robot and none that is unknown."""
         body = await read_body(request, StopBody)
-        return JSONResponse(await stops.stop(principal_of(request), body.reason, body.deadline_s))
+        return JSONResponse(await stops.stop(http_request_principal(request), body.reason, body.deadline_s))
 
     @routes.get("")
     async def show(request: Request) -> JSONResponse:
         """The latched stop with every robot's state."""
-        principal_of(request).require("operator", "viewer", "robot", action="see the stop")
+        http_request_principal(request).require("operator", "viewer", "robot", action="see the stop")
         return JSONResponse(stops.latch.view())
 
     @routes.post("/reset")
     async def reset(request: Request) -> JSONResponse:
         """Release the latched stop. Bridges and drivers keep their own latches until they hear of the reset."""
-        return JSONResponse(await stops.reset(principal_of(request)))
+        return JSONResponse(await stops.reset(http_request_principal(request)))
 
     @routes.get("/events", response_class=Response, responses=EVENTS)
     async def events(request: Request, agent: Agents) -> Response:
         """Follow the stop as a bridge: ``stop``, ``reset`` or ``clear``, the present state first. The server expects
         an acknowledgement of every robot named here."""
-        check_bridge(principal_of(request), agent)
+        check_bridge(http_request_principal(request), agent)
         return StopEvents(service, agent)
 
     @routes.post("/acknowledgements", openapi_extra=body_schema(AcknowledgementBody))
     async def acknowledge(request: Request) -> JSONResponse:
         """Say what is known of one stopped robot."""
         body = await read_body(request, AcknowledgementBody)
-        stops.acknowledge(principal_of(request), body.stop_id, body.agent, body.state, body.detail)
+        stops.acknowledge(http_request_principal(request), body.stop_id, body.agent, body.state, body.detail)
         return JSONResponse({"stop_id": body.stop_id, "agent": body.agent, "state": body.state})
 
     return routes

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from timely.core.errors import InvalidInput
-from timely.server.http.access_control import principal_of
-from timely.server.http.bodies import body_schema, read_body, read_reports
+from timely.server.http.access_control import http_request_principal
+from timely.server.http.bodies import body_schema, read_body, read_http_reports
 from timely.server.http.sse import EVENTS, EventStream, sse_resume_point
 from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest, UrgencyBody
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
-from timely.server.tasks.task_events import encode_task_event
+from timely.server.tasks.task_events import server_task_event_bytes
 
 ACCEPTED_ID = 1
 """Id of the event ``accepted``."""
@@ -26,18 +26,20 @@ def task_router(service: TaskService) -> APIRouter:
     async def submit(request: Request) -> Response:
         """Request a plan. The response is a stream of server-sent events: ``accepted``, each ``segment``, then
         ``result`` or ``error``."""
-        task = await service.submit(await read_body(request, TaskRequest), principal_of(request))
+        task = await service.submit(await read_body(request, TaskRequest), http_request_principal(request))
         return _stream(service, task)
 
     @routes.get("/{task_id}")
     async def show(task_id: str, request: Request) -> JSONResponse:
         """The state of a task, its segments with their times, and its measures so far."""
-        return JSONResponse(service.visible(task_id, principal_of(request)).view(service.clock.now()))
+        return JSONResponse(
+            service.visible(task_id, http_request_principal(request)).view(service.clock.now())
+        )
 
     @routes.get("/{task_id}/events", response_class=Response, responses=EVENTS)
     async def events(task_id: str, request: Request) -> Response:
         """Follow a task from the start, or from after the event named in ``Last-Event-ID``."""
-        task = service.visible(task_id, principal_of(request))
+        task = service.visible(task_id, http_request_principal(request))
         after = sse_resume_point(request.headers.get("last-event-id"), task.events)
         return EventStream(service, task, after=after)
 
@@ -47,8 +49,10 @@ def task_router(service: TaskService) -> APIRouter:
     async def report(task_id: str, request: Request) -> JSONResponse:
         """Report the execution: one report or a list. The header ``Timely-Task-Token`` has the ``report_token`` of the
         first event. Repeats change nothing."""
-        reports = await read_reports(request, service.settings.max_reports)
-        task, news = await service.report(task_id, reports, principal_of(request), _task_token(request))
+        reports = await read_http_reports(request, service.settings.max_reports)
+        task, news = await service.report(
+            task_id, reports, http_request_principal(request), _task_token(request)
+        )
         return JSONResponse(
             {"received": len(reports), "news": news, "state": task.state, "outcome": task.outcome}
         )
@@ -65,7 +69,8 @@ def task_router(service: TaskService) -> APIRouter:
         task's token, as a report does."""
         change = await read_body(request, ReplanRequest)
         return _stream(
-            service, await service.replan(task_id, change, principal_of(request), _task_token(request))
+            service,
+            await service.replan(task_id, change, http_request_principal(request), _task_token(request)),
         )
 
     @routes.put("/{task_id}/urgency", openapi_extra=body_schema(UrgencyBody))
@@ -73,14 +78,14 @@ def task_router(service: TaskService) -> APIRouter:
         """An operator sets the urgency of a generation. The change is signed and kept in the event log. The id is
         that of a task, or the id in an answer of the OpenAI endpoint."""
         body = await read_body(request, UrgencyBody)
-        principal = principal_of(request)
+        principal = http_request_principal(request)
         result = await service.set_urgency(task_id, body.urgency, principal, body.operator, body.reason)
         return JSONResponse(result)
 
     @routes.delete("/{task_id}")
     async def cancel(task_id: str, request: Request) -> JSONResponse:
         """Stop generating at once. It needs the task's token, unless an operator asks."""
-        task = await service.cancel(task_id, principal_of(request), _task_token(request))
+        task = await service.cancel(task_id, http_request_principal(request), _task_token(request))
         return JSONResponse({"task_id": task.task_id, "state": task.state, "outcome": task.outcome})
 
     return routes
@@ -88,14 +93,14 @@ def task_router(service: TaskService) -> APIRouter:
 
 def _stream(service: TaskService, task: Task) -> EventStream:
     """The response to a request for a plan; its first event has the task's token."""
-    first = encode_task_event(ACCEPTED_ID, "accepted", task.accepted(with_token=True))
+    first = server_task_event_bytes(ACCEPTED_ID, "accepted", task.accepted(with_token=True))
     return EventStream(service, task, after=ACCEPTED_ID, first=first)
 
 
 def _task_token(request: Request) -> str | None:
     """The task's token; on a server without principals also from ``Authorization``."""
     token = request.headers.get("timely-task-token")
-    if token is not None or principal_of(request).named:
+    if token is not None or http_request_principal(request).named:
         return token
     header = request.headers.get("authorization")
     if header is None:

@@ -12,11 +12,11 @@ import asyncio
 import logging
 from collections.abc import Collection, Hashable
 
-from timely.core.clock import AsyncClock, wait_until
+from timely.core.clock import AsyncClock, wait_on_clock
 from timely.disciplines.predictors.batching import PredictionStage
 from timely.disciplines.predictors.request_annotator import Annotation, Arrival, Guesses, RequestAnnotator
 from timely.disciplines.predictors.urgency import Assignment
-from timely.disciplines.requirements import check_urgency
+from timely.disciplines.requirements import check_discipline_urgency
 from timely.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class PredictionQueue:
         Raises:
             InvalidInput: its urgency level does not exist.
         """
-        check_urgency(arrival.urgency)  # before it shares a batch with others
+        check_discipline_urgency(arrival.urgency)  # before it shares a batch with others
         if not self._annotator.lacks_prediction(arrival, self._reads):
             return self._unpredicted(arrival)
         waiting: asyncio.Future[Annotation] = asyncio.get_running_loop().create_future()
@@ -94,7 +94,7 @@ class PredictionQueue:
             self._arrived.clear()
             batch = self._stage.begin(self._clock.now())
             if not batch:
-                await wait_until(self._arrived, self._clock, self._stage.next_s())
+                await wait_on_clock(self._arrived, self._clock, self._stage.next_s())
                 continue
             # Requests whose wait timed out are queued already.
             left = [(arrival, future) for arrival, future in batch if not future.done()]

@@ -12,7 +12,7 @@ from timely.engines.base import GenerationRequest
 from timely.plans.prompt import build_prompt
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
-from timely.server.catalogue import Catalogue, look_up_entry
+from timely.server.catalogue import Catalogue, look_up_catalogue_entry
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient
@@ -107,11 +107,11 @@ class Admission:
         return task, generation
 
     async def _robot(self, request: TaskRequest) -> tuple[SkillSet, RobotProfile]:
-        skill_set = await look_up_entry(self._catalogue.skill_set(request.skill_set), "skill_set")
+        skill_set = await look_up_catalogue_entry(self._catalogue.skill_set(request.skill_set), "skill_set")
         robot = request.robot or skill_set.profile
         if not robot:
             raise InvalidInput(f"skill set {skill_set.name} has no robot of its own: name one", where="robot")
-        profile = await look_up_entry(self._catalogue.profile(robot), "robot")
+        profile = await look_up_catalogue_entry(self._catalogue.profile(robot), "robot")
         if skill_set.skills and not any(profile.allows(skill.name) for skill in skill_set.skills):
             raise InvalidInput(f"{robot} can do nothing of the skill set {skill_set.name}", where="robot")
         return skill_set, profile

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from timely.core.clock import AsyncClock, wait_until
+from timely.core.clock import AsyncClock, wait_on_clock
 from timely.core.errors import Conflict, InvalidInput, Overloaded
 from timely.server.tasks.stop_file import SavedStop, StopFile
-from timely.server.tasks.task_events import KEEPALIVE, encode_task_event
+from timely.server.tasks.task_events import KEEPALIVE, server_task_event_bytes
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class FleetStop:
         self._stop: _Stop | None = None
         self._followers: dict[object, frozenset[str]] = {}
         self._sequence = 0
-        self._last = encode_task_event(0, "clear", {})
+        self._last = server_task_event_bytes(0, "clear", {})
         self._changed = asyncio.Event()
         self._acknowledged = asyncio.Event()
 
@@ -120,7 +120,7 @@ class FleetStop:
             robot.state == "pending" for robot in self._stop.robots.values()
         ):
             self._acknowledged.clear()
-            if not await wait_until(self._acknowledged, self._clock, until_s):
+            if not await wait_on_clock(self._acknowledged, self._clock, until_s):
                 break
 
     def view(self) -> dict[str, Any]:
@@ -212,6 +212,6 @@ class FleetStop:
 
     def _publish(self, name: str, data: dict[str, Any]) -> None:
         self._sequence += 1
-        self._last = encode_task_event(self._sequence, name, data)
+        self._last = server_task_event_bytes(self._sequence, name, data)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import cast
 
-from timely.core.clock import AsyncClock, give_up_after, wait_until
+from timely.core.clock import AsyncClock, clock_timeout, wait_on_clock
 from timely.core.errors import EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
@@ -21,7 +21,7 @@ from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, 
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient
 from timely.server.tasks.recorder import TaskRecorder
-from timely.server.tasks.task import Ending, Task, call_data
+from timely.server.tasks.task import Ending, Task, task_call_data
 from timely.server.tasks.task_events import TaskEvents
 from timely.server.tasks.task_table import TaskTable
 
@@ -68,7 +68,7 @@ class TaskLifecycle:
         # The client has no open event stream yet, and may never have one.
         task.grace = asyncio.create_task(self._expect_reader(task))
         self._count_live()
-        async with give_up_after(self._settings.admission_wait_s):
+        async with clock_timeout(self._settings.admission_wait_s):
             await task.answered.wait()
         if task.refusal is not None:
             self.settle(task)
@@ -125,7 +125,7 @@ class TaskLifecycle:
         if task.state != "generating" or task.over.is_set():
             return
         if task.stopping:
-            async with give_up_after(2 * self._settings.engine_timeout_s):
+            async with clock_timeout(2 * self._settings.engine_timeout_s):
                 await task.over.wait()
             return
         task.stopping = True
@@ -136,7 +136,7 @@ class TaskLifecycle:
             log.warning("task %s: %s", task.task_id, error)
             cancelled = False
         if cancelled:
-            async with give_up_after(self._settings.engine_timeout_s):
+            async with clock_timeout(self._settings.engine_timeout_s):
                 await task.over.wait()
         if not task.over.is_set() and task.pump is not None:
             task.pump.cancel()
@@ -173,7 +173,7 @@ class TaskLifecycle:
     async def _run(self, task: Task) -> None:
         """Own a task from admission until it is forgotten."""
         limit_s = min(task.request.deadline_s or self._settings.max_task_s, self._settings.max_task_s)
-        if not await wait_until(task.over, self._clock, task.arrival_s + limit_s):
+        if not await wait_on_clock(task.over, self._clock, task.arrival_s + limit_s):
             await self.end(task, Ending("expired", "expired", f"no complete plan within {limit_s:g} s"))
             await task.over.wait()
         self._generated(task)
@@ -182,7 +182,7 @@ class TaskLifecycle:
             # A robot that has reported before will report the end too, however late.
             settings = self._settings
             patience_s = settings.settle_reporting_s if task.track.measured else settings.settle_s
-            if not await wait_until(task.reported, self._clock, task.track.end_s + patience_s):
+            if not await wait_on_clock(task.reported, self._clock, task.track.end_s + patience_s):
                 break
         self.settle(task)
         await self._clock.sleep(self._settings.retention_s)
@@ -244,7 +244,7 @@ class TaskLifecycle:
         if not (math.isfinite(event.ready_s) and math.isfinite(event.execution_s) and event.execution_s >= 0):
             raise EngineFailed(f"segment {event.index} takes {event.execution_s} s", where="engine")
         try:
-            calls = [call_data(call) for call in task.check(event.text)]
+            calls = [task_call_data(call) for call in task.check(event.text)]
         except Exception as error:
             if not isinstance(error, TimelyError):
                 log.exception("task %s: the check itself failed", task.task_id)

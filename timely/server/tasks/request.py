@@ -55,7 +55,7 @@ TUF_CLASSES: Mapping[str, TimeUtility] = {"normal": NORMAL, "urgent": URGENT}
 """Time-utility functions that have a name."""
 
 
-def utility_from_wire(value: object) -> TimeUtility:
+def task_utility_from_wire(value: object) -> TimeUtility:
     """A time-utility function from its wire form: a class, or an object where ``cutoff_s`` may stand for ``alpha``.
 
     Raises:
@@ -86,7 +86,7 @@ def utility_from_wire(value: object) -> TimeUtility:
     return TimeUtility.from_cutoff(flat.ert_s, cutoff_s, flat.beta)
 
 
-def utility_to_wire(utility: TimeUtility) -> dict[str, float]:
+def task_utility_to_wire(utility: TimeUtility) -> dict[str, float]:
     """The wire form of a time-utility function."""
     return {"ert_s": utility.ert_s, "alpha": utility.alpha, "beta": utility.beta}
 
@@ -157,7 +157,7 @@ Token = Annotated[
     str, Field(pattern=TOKEN_PATTERN, description="chosen by the client; by default by the server")
 ]
 Seconds = Annotated[float, Field(ge=0, le=1e6, strict=True)]
-Tuf = Annotated[TimeUtility, PlainValidator(utility_from_wire), WithJsonSchema(_TUF_SCHEMA)]
+Tuf = Annotated[TimeUtility, PlainValidator(task_utility_from_wire), WithJsonSchema(_TUF_SCHEMA)]
 Urgency = Annotated[int, Field(ge=0, le=4, description="0 is the most urgent"), Integral]
 Deadline = Annotated[float, Field(gt=0, le=86_400, description="the server gives up after so long, seconds")]
 TaskText = Annotated[

@@ -23,7 +23,7 @@ from timely.server.tasks.fleet_stop import FleetStop
 from timely.server.tasks.lifecycle import TaskLifecycle
 from timely.server.tasks.permissions import check_owner, check_submitter, check_visible, within_claims
 from timely.server.tasks.recorder import TaskRecorder
-from timely.server.tasks.replanning import executed_segments, replan_request
+from timely.server.tasks.replanning import replan_request, task_executed_segments
 from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest
 from timely.server.tasks.stop_file import StopFile
 from timely.server.tasks.stop_service import StopService
@@ -219,7 +219,7 @@ class TaskService:
             await self.lifecycle.discard(old, Ending("cancelled", "", f"re-planned as {new_id}"))
             request = replan_request(old, change, new_id)
             return await self.submit(
-                request, principal, replaced=old, executed=executed_segments(old, change)
+                request, principal, replaced=old, executed=task_executed_segments(old, change)
             )
         except TimelyError:
             old.replanned_as = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 
 NAME = "stop.json"
 
@@ -60,7 +60,7 @@ class StopFile:
                 self._path.unlink(missing_ok=True)
             else:
                 fields = {name: getattr(stop, name) for name in ("stop_id", "reason", "principal", "robots")}
-                write_file(self._path, json.dumps(fields))
+                core_write_file(self._path, json.dumps(fields))
             # The name itself must reach the disk before the answer leaves.
             folder = os.open(self._path.parent, os.O_RDONLY)
             try:

@@ -18,7 +18,7 @@ from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.plans.validation import check_segment
 from timely.server.problems import http_problem
-from timely.server.tasks.request import TaskRequest, utility_to_wire
+from timely.server.tasks.request import TaskRequest, task_utility_to_wire
 from timely.server.tasks.task_events import TaskEvents
 
 Outcome = Literal["complete", "cancelled", "failed", "unsafe_segment", "engine_failed", "refused", "expired"]
@@ -158,7 +158,7 @@ class Task:
             "agent": self.request.agent,
             "skill_set": self.skill_set.name,
             "robot": self.profile.name,
-            "tuf": utility_to_wire(self.request.tuf),
+            "tuf": task_utility_to_wire(self.request.tuf),
             "network_s": self.network_s,
             "replans": self.replans,
         }
@@ -214,7 +214,7 @@ class Task:
             "history": request.history,
             "replans": self.replans,
             "replanned_as": self.replanned_as,
-            "tuf": utility_to_wire(request.tuf),
+            "tuf": task_utility_to_wire(request.tuf),
             "age_s": _number(now - self.arrival_s),
             "plan": self.plan,
             "segments": [
@@ -232,7 +232,7 @@ class Task:
         }
 
 
-def call_data(call: Call) -> dict[str, Any]:
+def task_call_data(call: Call) -> dict[str, Any]:
     """The wire form of a call: ``skill`` (full name) and ``args``."""
     return {"skill": call.skill, "args": [_value(argument) for argument in call.args]}
 
@@ -242,7 +242,7 @@ def _value(value: Value) -> Any:
     if isinstance(value, Variable):
         return {"variable": value.name}
     if isinstance(value, Call):
-        return {"call": call_data(value)}
+        return {"call": task_call_data(value)}
     if isinstance(value, Operation):
         return {"operator": value.op, "left": _value(value.left), "right": _value(value.right)}
     return value

@@ -18,7 +18,7 @@ KEEPALIVE = b": keep-alive\n\n"
 _body = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
-def encode_task_event(event_id: int, name: str, data: Mapping[str, Any]) -> bytes:
+def server_task_event_bytes(event_id: int, name: str, data: Mapping[str, Any]) -> bytes:
     """One server-sent event; ASCII only, since some readers split lines at other characters too."""
     return f"id: {event_id}\nevent: {name}\ndata: {_body(data)}\n\n".encode("ascii")
 
@@ -54,7 +54,7 @@ class TaskEvents:
             raise EngineFailed("an event after the last one", where="events")
         if len(self._events) >= self._limit and not last:
             raise EngineFailed(f"more than {self._limit} events for one task", where="events")
-        self._events.append(encode_task_event(len(self._events) + 1, name, data))
+        self._events.append(server_task_event_bytes(len(self._events) + 1, name, data))
         self._closed = last
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -12,7 +12,7 @@ from timely_bridge.robot_server import RobotServer
 from timely_bridge.server_health import ServerHealth
 
 
-def server_status(node: str, health: ServerHealth | None, url: str) -> DiagnosticStatus:
+def bridge_server_status(node: str, health: ServerHealth | None, url: str) -> DiagnosticStatus:
     """The connection to the server."""
     if health is None or health.lost:
         level, message = DiagnosticStatus.ERROR, health.reason if health else "not configured"

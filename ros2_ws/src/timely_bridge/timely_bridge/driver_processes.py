@@ -14,7 +14,7 @@ from pathlib import Path
 
 from timely_robots.registry import robot_class
 
-from timely.core.child_process import ChildProcess, module_command
+from timely.core.child_process import ChildProcess, core_module_command
 from timely.core.errors import Unsupported
 from timely_bridge.fleet import Fleet, RobotSpec
 
@@ -28,7 +28,7 @@ VENDOR_PACKAGES: Mapping[str, str] = {"tello": "djitellopy", "indy7": "neuromeka
 """Kind of robot -> the vendor's package, which may be in another environment."""
 
 
-def python_for(kind: str) -> str:
+def bridge_driver_python(kind: str) -> str:
     """An interpreter that has the vendor's package for this kind of robot.
 
     Raises:
@@ -176,7 +176,7 @@ def _command(fleet: Fleet, robots: Sequence[RobotSpec], folder: Path, ros_args: 
     file.write_text(json.dumps(parameters))  # JSON is YAML
     arguments = ["--kind", driver, "--robots", *names, "--ros-args", "--params-file", str(file)]
     arguments += [item for item in ros_args if item != "--ros-args"]
-    return module_command("timely_robots.main", arguments, python=python_for(driver))
+    return core_module_command("timely_robots.main", arguments, python=bridge_driver_python(driver))
 
 
 def _status(code: int | None) -> str:

@@ -65,18 +65,18 @@ class TaskEnded(Exception):
         self.message = message
 
 
-def ros_code_of(error: TimelyError, *, server_url: str = "") -> int:
+def bridge_error_code(error: TimelyError, *, server_url: str = "") -> int:
     """The ROS 2 code of an error. An EngineFailed at the server's URL means that the server cannot be reached."""
     if isinstance(error, EngineFailed) and server_url and error.where == server_url:
         return int(ErrorCode.SERVER_UNREACHABLE)
     return int(CODES.get(error.code, ErrorCode.SERVER_ERROR))
 
 
-def ros_code_owner(code: int) -> str:
+def bridge_error_owner(code: int) -> str:
     """The part that reported a code: ``goal``, ``server``, ``bridge``, ``driver``, or empty for no error."""
     return next((owner for owner, codes in RANGES.items() if code in codes), "")
 
 
-def ros_code_name(code: int) -> str:
+def bridge_error_name(code: int) -> str:
     """The name of a code, or its number."""
     return NAMES.get(code, str(code))

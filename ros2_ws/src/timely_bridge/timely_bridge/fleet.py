@@ -52,7 +52,7 @@ class Fleet:
         return {**robot.parameters, "profile": robot.profile, "skill_set": robot.skill_set}
 
 
-def fleet_of(data: object, where: str = "fleet") -> Fleet:
+def parse_bridge_fleet(data: object, where: str = "fleet") -> Fleet:
     """A fleet from plain data, as the YAML file has it.
 
     Raises:
@@ -86,7 +86,7 @@ def fleet_of(data: object, where: str = "fleet") -> Fleet:
     return Fleet(tuple(specs), _parameters(top.get("bridge"), f"{where}.bridge"), url)
 
 
-def load_fleet(path: str | Path) -> Fleet:
+def load_bridge_fleet(path: str | Path) -> Fleet:
     """The fleet of a YAML file.
 
     Raises:
@@ -97,7 +97,7 @@ def load_fleet(path: str | Path) -> Fleet:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         line = " ".join(str(error).split())
         raise InvalidInput(f"cannot be read: {line}", where=str(path)) from error
-    return fleet_of(data, str(path))
+    return parse_bridge_fleet(data, str(path))
 
 
 def _mapping(value: object, where: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:

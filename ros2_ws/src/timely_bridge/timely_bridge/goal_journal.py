@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from timely.core.errors import InvalidInput
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 
 FILE, LOCK = "goals.jsonl", "lock"
 MAX_BYTES = 1_000_000
@@ -97,7 +97,7 @@ class GoalJournal:
             for task_id, token in goal.tokens.items()
         ]
         if self._file is not None:
-            write_file(self._file, "".join(line + "\n" for line in lines))
+            core_write_file(self._file, "".join(line + "\n" for line in lines))
 
     def _read(self, line: bytes) -> None:
         try:

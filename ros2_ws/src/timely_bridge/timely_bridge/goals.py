@@ -46,7 +46,7 @@ class GoalLimits:
     scene_chars: int = 20_000
 
 
-def read_goal(goal: Any, robot: RobotEntry, limits: GoalLimits) -> TaskGoal:
+def read_bridge_goal(goal: Any, robot: RobotEntry, limits: GoalLimits) -> TaskGoal:
     """The checked content of an ``ExecuteTask.Goal``.
 
     Raises:
@@ -81,7 +81,7 @@ def read_goal(goal: Any, robot: RobotEntry, limits: GoalLimits) -> TaskGoal:
     )
 
 
-def scene_with(scene: str, holding: str) -> str:
+def bridge_scene_with_object(scene: str, holding: str) -> str:
     """The scene with the object in the robot's gripper, because the next plan depends on it.
 
     An arm may have been preempted in the middle of a plan, or its last task was to pick something up.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from timely_robots.ros.realtime import realtime_process
 from timely_robots.ros.spinner import Spinner, isolated_context
 
-from timely.core.child_process import stop_event
+from timely.core.child_process import core_stop_event
 from timely_bridge.node import BridgeNode
 
 SETTLE_S = 5.0
@@ -17,7 +17,7 @@ SETTLE_S = 5.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; takes ``--ros-args`` only."""
     ros_args = list(sys.argv[1:] if arguments is None else arguments)
-    stop = stop_event(with_parent=False)
+    stop = core_stop_event(with_parent=False)
     context = isolated_context(args=ros_args)
     node = BridgeNode(context=context)
     spinner = Spinner(context, [node], name="bridge").start()

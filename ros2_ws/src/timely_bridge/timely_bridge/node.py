@@ -16,7 +16,7 @@ from timely_robots.ros.lifecycle import ManagedNode
 from timely.client import AsyncTimelyClient
 from timely.core.clock import Clock, SystemClock
 from timely.core.errors import EngineFailed, InvalidInput, Overloaded, TimelyError
-from timely_bridge.diagnostics import robot_status, server_status
+from timely_bridge.diagnostics import bridge_server_status, robot_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
 from timely_bridge.error_codes import TaskEnded
 from timely_bridge.fleet_stop import FleetStop
@@ -27,7 +27,7 @@ from timely_bridge.outcome import TaskEnd
 from timely_bridge.robot_server import Connection, RobotServer
 from timely_bridge.server_health import ServerHealth
 from timely_bridge.server_stop import ServerStop
-from timely_bridge.settings import BridgeSettings, declare_parameters, read_parameters
+from timely_bridge.settings import BridgeSettings, declare_bridge_parameters, read_bridge_parameters
 from timely_bridge.stop_latch import StopLatch
 
 CLOSE_S = 5.0
@@ -76,7 +76,7 @@ class BridgeNode(ManagedNode):
         self._active = False
         self._journal = GoalJournal()
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
-        declare_parameters(self)
+        declare_bridge_parameters(self)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.fleet_stop = FleetStop(self.context, self.get_fully_qualified_name(), self._on_fleet_stop)
         self.start_automatically()
@@ -86,7 +86,7 @@ class BridgeNode(ManagedNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters, connect to the server, and offer the actions, which refuse goals until activation."""
         try:
-            self._settings = settings = read_parameters(self)
+            self._settings = settings = read_bridge_parameters(self)
             self._journal = journal = GoalJournal(settings.state_folder)
         except InvalidInput as error:
             self.get_logger().error(f"cannot configure: {error}")
@@ -278,6 +278,6 @@ class BridgeNode(ManagedNode):
         array = DiagnosticArray()
         array.header.stamp = self.get_clock().now().to_msg()
         name, url = self.get_name(), self._settings.server_url if self._settings else ""
-        array.status.append(server_status(name, self._health, url))
+        array.status.append(bridge_server_status(name, self._health, url))
         array.status.extend(robot_status(name, robot) for robot in self._robots.values())
         self._diagnostics.publish(array)

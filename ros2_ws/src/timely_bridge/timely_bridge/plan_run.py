@@ -22,8 +22,8 @@ from timely.core.clock import Clock
 from timely.core.errors import TimelyError, UnknownName
 from timely.core.utility import URGENT
 from timely_bridge.driver_port import forward_segments
-from timely_bridge.error_codes import TaskEnded, ros_code_of, ros_code_owner
-from timely_bridge.goals import TaskGoal, scene_with
+from timely_bridge.error_codes import TaskEnded, bridge_error_code, bridge_error_owner
+from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.interfaces import Driver, PlanClient, PlanStream, SentSegment
 from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
 from timely_bridge.report_queue import ReportQueue
@@ -181,7 +181,7 @@ class PlanRun:
         if isinstance(error, UnknownName) and self._stream is not None:
             return TaskEnded(ErrorCode.ENGINE_FAILED, "the server no longer has the task; was it restarted?")
         if isinstance(error, TimelyError):
-            return TaskEnded(ros_code_of(error, server_url=self.context.server_url), str(error))
+            return TaskEnded(bridge_error_code(error, server_url=self.context.server_url), str(error))
         if isinstance(error, TimeoutError):
             return TaskEnded(ErrorCode.SERVER_TIMEOUT, "the server did not answer in time")
         log.error("task %s", self.task_id, exc_info=error)
@@ -230,7 +230,7 @@ class PlanRun:
         old = self.replaces
         scene = self.goal.scene if old is None or old.scene is None else old.scene
         next_here = self.context.lock.next_for(self._claim)
-        return scene_with(scene, self.context.driver.holding if next_here else "")
+        return bridge_scene_with_object(scene, self.context.driver.holding if next_here else "")
 
     async def _submit(self) -> PlanStream:
         goal, old, client = self.goal, self.replaces, self.context.client
@@ -359,7 +359,7 @@ class PlanRun:
             async with asyncio.timeout(self.context.deadlines.cancel_s):
                 if stream is None:
                     # The server may have the task although its answer never came: the id is the bridge's own.
-                    if self.submitted and ros_code_owner(ended.code) != "goal":
+                    if self.submitted and bridge_error_owner(ended.code) != "goal":
                         await self.context.client.cancel(self.task_id)
                     return
                 try:

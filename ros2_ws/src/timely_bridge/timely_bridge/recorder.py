@@ -29,7 +29,7 @@ from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
 from timely_robots.ros.rclpy_utils import LATCHED, TASKS
 from timely_robots.ros.spinner import Spinner, isolated_context
 
-from timely.core.child_process import stop_event
+from timely.core.child_process import core_stop_event
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
 
 TOPICS: Mapping[str, tuple[type, QoSProfile]] = {
@@ -50,7 +50,7 @@ PRIMITIVES = {"double": "float64", "float": "float32", "boolean": "bool", "octet
 LINE = "=" * 80
 
 
-def mcap_definition(kind: Any) -> str:
+def bridge_mcap_definition(kind: Any) -> str:
     """The message definition of a generated type with those of all types in it, as MCAP wants it (``ros2msg``)."""
     texts: dict[str, str] = {}
     pending = [kind]
@@ -199,7 +199,7 @@ class RecorderNode(Node):
                 self._listen(f"/{robot}/{topic}", kind, qos)
 
     def _listen(self, topic: str, kind: Any, qos: QoSProfile) -> None:
-        name, schema = _name(kind), mcap_definition(kind)
+        name, schema = _name(kind), bridge_mcap_definition(kind)
 
         def keep(data: bytes) -> None:
             self.files.write(topic, name, schema, self.get_clock().now().nanoseconds, bytes(data))
@@ -220,9 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-files", type=int, default=4, help="that are kept; default 4")
     parser.add_argument("--domain-id", type=int, default=None, help="ROS domain; default: ROS_DOMAIN_ID")
     options = parser.parse_args(arguments)
-    ended = stop_event(with_parent=False)
+    ended = core_stop_event(with_parent=False)
     try:
-        files = McapFiles(options.output, recording_bounds(options.max_mb, options.max_files))
+        files = McapFiles(options.output, bridge_recording_bounds(options.max_mb, options.max_files))
     except TimelyError as error:
         sys.stderr.write(f"timely_record: {error}\n")
         return 2
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if whole and not files.dropped else 1
 
 
-def recording_bounds(max_mb: float, max_files: int) -> Bounds:
+def bridge_recording_bounds(max_mb: float, max_files: int) -> Bounds:
     """Bounds as given by a user.
 
     Raises:

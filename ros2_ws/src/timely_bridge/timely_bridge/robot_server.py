@@ -21,10 +21,10 @@ from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError
 from timely_bridge.driver_port import DriverPort
-from timely_bridge.error_codes import TaskEnded, ros_code_name, ros_code_of
+from timely_bridge.error_codes import TaskEnded, bridge_error_code, bridge_error_name
 from timely_bridge.goal_journal import GoalJournal
 from timely_bridge.goal_run import GoalRun
-from timely_bridge.goals import RobotEntry, read_goal
+from timely_bridge.goals import RobotEntry, read_bridge_goal
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.outcome import TaskEnd
 from timely_bridge.plan_run import PlanRun, Replan, RunContext
@@ -113,13 +113,13 @@ class RobotServer:
     def _on_goal(self, handle: ServerGoalHandle) -> None:
         connection = self._connection
         try:
-            goal = read_goal(handle.request, self.entry, connection.settings.limits)
+            goal = read_bridge_goal(handle.request, self.entry, connection.settings.limits)
             connection.admit()
         except TaskEnded as error:
             self._finish(handle, TaskEnd("refused", error.code, error.message))
             return
         except TimelyError as error:
-            self._finish(handle, TaskEnd("refused", ros_code_of(error), str(error)))
+            self._finish(handle, TaskEnd("refused", bridge_error_code(error), str(error)))
             return
         mark_executing(handle)
         connection.on_task()
@@ -152,7 +152,7 @@ class RobotServer:
     def _finish(self, handle: ServerGoalHandle, end: TaskEnd) -> None:
         self.outcomes[end.outcome] += 1
         if end.code:
-            self.last_error = f"{ros_code_name(end.code)}: {end.message}"
+            self.last_error = f"{bridge_error_name(end.code)}: {end.message}"
             self._node.get_logger().info(f"{self.entry.name}: {end.outcome}, {self.last_error}")
         if self._server is None:
             return

@@ -30,17 +30,17 @@ from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.driver_settings import DEFAULT_STATE_DIR, STATE_DIR_VARIABLE
 from timely_robots.ros.realtime import realtime_process
-from timely_robots.ros.shared_memory import clean_dds_shared_memory as clean_shared_memory
+from timely_robots.ros.shared_memory import clean_ros_shared_memory as clean_shared_memory
 from timely_robots.ros.spinner import Spinner, isolated_context
 
 from timely.client import AsyncTimelyClient
-from timely.core.child_process import stop_event
+from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 from timely_bridge.driver_processes import DriverProcesses
-from timely_bridge.fleet import Fleet, load_fleet
+from timely_bridge.fleet import Fleet, load_bridge_fleet
 from timely_bridge.interfaces import ClientFactory
 from timely_bridge.node import BridgeNode
-from timely_bridge.recorder import McapFiles, RecorderNode, recording_bounds
+from timely_bridge.recorder import McapFiles, RecorderNode, bridge_recording_bounds
 
 SETTLE_S = 5.0
 START_S = 60.0
@@ -73,7 +73,7 @@ class RunningFleet:
         return (self.recording is None or self.recording.close()) and ended
 
 
-def start_fleet(
+def start_bridge_fleet(
     fleet: Fleet,
     *,
     domain_id: int | None = None,
@@ -154,7 +154,7 @@ def _wait_for_drivers(bridge: BridgeNode, processes: DriverProcesses) -> None:
         time.sleep(0.05)
 
 
-def run_fleet(
+def _run_fleet(
     fleet: Fleet,
     stop: threading.Event,
     *,
@@ -162,7 +162,7 @@ def run_fleet(
     **options: Any,
 ) -> bool:
     """Run a fleet until ``stop`` is set; True if everything ended cleanly. Raises as ``start_fleet``."""
-    running = start_fleet(fleet, **options)
+    running = start_bridge_fleet(fleet, **options)
     try:
         if on_ready is not None:
             on_ready(running)
@@ -204,16 +204,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="all drivers in this process, for more than about 30 robots",
     )
     options = parser.parse_args(argv[:at])
-    stop = stop_event(with_parent=options.until_stdin_closes)
+    stop = core_stop_event(with_parent=options.until_stdin_closes)
     clean_shared_memory()
     try:
-        fleet = load_fleet(options.fleet)
+        fleet = load_bridge_fleet(options.fleet)
         fleet = replace(fleet, bridge={"state_folder": str(state_folder(options.fleet)), **fleet.bridge})
         if options.server_url:
             fleet = replace(fleet, server_url=options.server_url)
         recording = None
         if options.record is not None:
-            recording = McapFiles(options.record, recording_bounds(options.record_mb, options.record_files))
+            recording = McapFiles(
+                options.record, bridge_recording_bounds(options.record_mb, options.record_files)
+            )
         with contextlib.ExitStack() as while_running:
             processes = None
             if not options.one_process:
@@ -226,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 while_running.enter_context(realtime_process())
                 print(f"fleet ready: {', '.join(robot.name for robot in fleet.robots)}", flush=True)
 
-            ended = run_fleet(
+            ended = _run_fleet(
                 fleet,
                 stop,
                 on_ready=ready,

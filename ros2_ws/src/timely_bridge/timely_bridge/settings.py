@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from rclpy.lifecycle import LifecycleNode
-from timely_robots.ros.rclpy_utils import describe_parameter
+from timely_robots.ros.rclpy_utils import describe_ros_parameter
 
 from timely.core.errors import InvalidInput
 from timely_bridge.goals import NAME, GoalLimits, RobotEntry
@@ -31,35 +31,41 @@ class BridgeSettings:
     """Where the stop's latch and the goals are kept; None keeps them in memory only."""
 
 
-def declare_parameters(node: LifecycleNode) -> None:
+def declare_bridge_parameters(node: LifecycleNode) -> None:
     """Declare all parameters but those of the robots, whose names are a parameter themselves."""
     declare = node.declare_parameter
     fixed = {"read_only": True}
-    declare("server_url", "http://127.0.0.1:8000", describe_parameter("of the Timely server", **fixed))
-    declare("robots", [""], describe_parameter("names of the robots; each is a namespace", **fixed))
+    declare("server_url", "http://127.0.0.1:8000", describe_ros_parameter("of the Timely server", **fixed))
+    declare("robots", [""], describe_ros_parameter("names of the robots; each is a namespace", **fixed))
     declare(
         "on_busy",
         "queue",
-        describe_parameter(f"a second task for a robot: one of {', '.join(POLICIES)}", **fixed),
+        describe_ros_parameter(f"a second task for a robot: one of {', '.join(POLICIES)}", **fixed),
     )
     declare(
         "state_folder",
         "",
-        describe_parameter(
+        describe_ros_parameter(
             "keeps stop and goals across restarts; empty: not kept, `run_fleet` chooses one", **fixed
         ),
     )
     declare(
         "replan_attempts",
         2,
-        describe_parameter("plans that may follow a failed motion; 0 lets the task fail", low=0, high=100),
+        describe_ros_parameter(
+            "plans that may follow a failed motion; 0 lets the task fail", low=0, high=100
+        ),
     )
-    declare("max_tasks", 256, describe_parameter("most tasks at once, over all robots", low=1, high=100_000))
-    declare("max_task_chars", 4_000, describe_parameter("longest task [characters]", low=1, high=1_000_000))
     declare(
-        "max_scene_chars", 20_000, describe_parameter("longest scene [characters]", low=1, high=1_000_000)
+        "max_tasks", 256, describe_ros_parameter("most tasks at once, over all robots", low=1, high=100_000)
     )
-    seconds = partial(describe_parameter, low=0.05, high=86_400.0)
+    declare(
+        "max_task_chars", 4_000, describe_ros_parameter("longest task [characters]", low=1, high=1_000_000)
+    )
+    declare(
+        "max_scene_chars", 20_000, describe_ros_parameter("longest scene [characters]", low=1, high=1_000_000)
+    )
+    seconds = partial(describe_ros_parameter, low=0.05, high=86_400.0)
     limits = Deadlines()
     declare("submit_timeout_s", limits.submit_s, seconds("until the server has accepted a task [s]"))
     declare("segment_timeout_s", limits.segment_s, seconds("until the next segment when the robot idles [s]"))
@@ -70,7 +76,7 @@ def declare_parameters(node: LifecycleNode) -> None:
     declare(
         "execution_factor",
         limits.execution_factor,
-        describe_parameter(
+        describe_ros_parameter(
             "a segment may take its expected time times this plus the margin", low=1.0, high=1000.0
         ),
     )
@@ -79,16 +85,16 @@ def declare_parameters(node: LifecycleNode) -> None:
     declare(
         "heartbeat_period_s",
         1.0,
-        describe_parameter("between checks of the server's health [s]", low=0.05, high=60.0),
+        describe_ros_parameter("between checks of the server's health [s]", low=0.05, high=60.0),
     )
     declare(
         "heartbeat_misses",
         3,
-        describe_parameter("failed checks until the server counts as lost", low=1, high=100),
+        describe_ros_parameter("failed checks until the server counts as lost", low=1, high=100),
     )
 
 
-def read_parameters(node: LifecycleNode) -> BridgeSettings:
+def read_bridge_parameters(node: LifecycleNode) -> BridgeSettings:
     """The values of all parameters.
 
     Raises:
@@ -137,7 +143,7 @@ def _robots(node: LifecycleNode) -> list[RobotEntry]:
         values = []
         for key, default in (("profile", ""), ("skill_set", ""), ("driver_node", "driver")):
             if not node.has_parameter(f"{name}.{key}"):
-                node.declare_parameter(f"{name}.{key}", default, describe_parameter(f"{key} of {name}"))
+                node.declare_parameter(f"{name}.{key}", default, describe_ros_parameter(f"{key} of {name}"))
             values.append(str(node.get_parameter(f"{name}.{key}").value))
         profile, skill_set, driver_node = values
         if profile and not NAME.fullmatch(profile):

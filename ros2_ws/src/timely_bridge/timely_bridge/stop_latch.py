@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 
 FILE = "stop.json"
 
@@ -41,7 +41,7 @@ class StopLatch:
                 return
             try:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
-                write_file(self._file, json.dumps({"stopped": stopped}))
+                core_write_file(self._file, json.dumps({"stopped": stopped}))
                 self.problem = ""
             except (OSError, InvalidInput) as error:
                 self.problem = str(error)

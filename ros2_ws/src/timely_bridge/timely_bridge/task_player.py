@@ -30,7 +30,7 @@ from timely_interfaces.msg import TimeUtility
 from timely_robots.ros.actions import ActionCall
 from timely_robots.ros.spinner import Spinner, isolated_context
 
-from timely.core.child_process import stop_event
+from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 
 SERVER_WAIT_S = 20.0
@@ -135,7 +135,7 @@ def _plain(result: Any) -> dict[str, Any]:
     }
 
 
-def read_task_script(path: Path) -> tuple[list[dict[str, Any]], float]:
+def _read_task_script(path: Path) -> tuple[list[dict[str, Any]], float]:
     """The tasks of a script, and until when they may begin (seconds).
 
     Raises:
@@ -158,7 +158,7 @@ def read_task_script(path: Path) -> tuple[list[dict[str, Any]], float]:
     return tasks, float(until_s)
 
 
-def play_task_goals(
+def play_bridge_tasks(
     tasks: Sequence[Mapping[str, Any]],
     stop: threading.Event,
     *,
@@ -193,10 +193,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--domain-id", type=int, default=None)
     parser.add_argument("--until-stdin-closes", action="store_true")
     options = parser.parse_args(arguments)
-    stop = stop_event(with_parent=options.until_stdin_closes)
+    stop = core_stop_event(with_parent=options.until_stdin_closes)
     try:
-        tasks, until_s = read_task_script(options.script)
-        return 0 if play_task_goals(tasks, stop, until_s=until_s, domain_id=options.domain_id) else 1
+        tasks, until_s = _read_task_script(options.script)
+        return 0 if play_bridge_tasks(tasks, stop, until_s=until_s, domain_id=options.domain_id) else 1
     except TimelyError as error:
         sys.stderr.write(f"timely_play: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1

@@ -14,7 +14,7 @@ from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
 from launch.substitutions import FindExecutable, LaunchConfiguration, PathJoinSubstitution
 from launch_ros.actions import LifecycleNode
 from launch_ros.substitutions import FindPackageShare
-from timely_bridge.fleet import load_fleet
+from timely_bridge.fleet import load_bridge_fleet
 
 
 def parts(context: LaunchContext) -> list[Any]:
@@ -27,7 +27,7 @@ def parts(context: LaunchContext) -> list[Any]:
         python = FindExecutable(name="python3")
         command = [python, "-m", "timely_bridge.run_fleet", "--fleet", value["fleet"], *url]
         return [ExecuteProcess(cmd=command, output="screen")]
-    fleet = load_fleet(value["fleet"])
+    fleet = load_bridge_fleet(value["fleet"])
     bridge = fleet.bridge_parameters()
     if value["server_url"]:
         bridge["server_url"] = value["server_url"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 
 MAX_TASKS = 4096
 """Begun tasks that are kept; the oldest are dropped."""
@@ -112,7 +112,7 @@ class DriverStore:
         if self._path is None:
             return
         state = {"stop_reason": self._stop_reason, "epoch": self._epoch}
-        write_file(self._path, json.dumps(state))
+        core_write_file(self._path, json.dumps(state))
 
     def _read(self, path: Path) -> None:
         try:
@@ -139,10 +139,10 @@ class DriverStore:
                 self._tasks[str(json.loads(line))] = None
             except ValueError:
                 continue  # a line that a crash cut off: its task never moved the robot
-        write_file(log, "".join(json.dumps(task) + "\n" for task in self._tasks))
+        core_write_file(log, "".join(json.dumps(task) + "\n" for task in self._tasks))
 
 
-def store_path(folder: str, name: str) -> Path:
+def robot_store_path(folder: str, name: str) -> Path:
     """The file of a driver in a folder; ``name`` is its namespace.
 
     Raises:

@@ -468,7 +468,9 @@ class PlanRunner:
         self._motion = (motion, executed)
         try:
             if order.index == 0:
-                self._interpreters[order.task_id] = language.robot_interpreter(order.skill_set, self._perform)
+                self._interpreters[order.task_id] = language.robot_executor_interpreter(
+                    order.skill_set, self._perform
+                )
                 while len(self._interpreters) > REMEMBERED_TASKS:
                     self._interpreters.popitem(last=False)
             plan = self._interpreters.get(order.task_id)
@@ -491,7 +493,7 @@ class PlanRunner:
         motion, executed = self._motion
         motion.check()
         call = language.approve_skill_call(
-            call, language.robot_skill_set(motion.order.skill_set), self._robot.profile
+            call, language.robot_executor_skill_set(motion.order.skill_set), self._robot.profile
         )
         if self._guard is not None:
             self._guard(call, motion)

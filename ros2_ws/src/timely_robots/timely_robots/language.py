@@ -13,11 +13,11 @@ from typing import Any, Protocol, cast
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, TimelyError
 from timely.plans.language import interpreter as plans
-from timely.plans.language.parser import calls_in
+from timely.plans.language.parser import parse_plan_calls
 from timely.plans.language.syntax import Call, Value
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
-from timely.plans.units import convert_unit
+from timely.plans.units import convert_plan_unit
 from timely.plans.validation import check_call, check_segment
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
@@ -41,7 +41,7 @@ class Interpreter(Protocol):
 
 
 @lru_cache(maxsize=64)
-def robot_skill_set(name: str) -> SkillSet:
+def robot_executor_skill_set(name: str) -> SkillSet:
     """The skill set of that name; never a path, because the name comes over the network.
 
     Raises:
@@ -64,9 +64,9 @@ def check_robot_segment(order: SegmentOrder, profile: RobotProfile) -> None:
             f"a segment has at most {MAX_SEGMENT_CHARS} characters, a task id {MAX_ID_CHARS}",
             ErrorCode.TOO_LARGE,
         )
-    skills = robot_skill_set(order.skill_set)
+    skills = robot_executor_skill_set(order.skill_set)
     try:
-        calls = calls_in(order.text, skills)
+        calls = parse_plan_calls(order.text, skills)
     except InvalidInput as error:
         raise MotionError(str(error), ErrorCode.SEGMENT_INVALID) from error
     for call in calls:
@@ -98,7 +98,7 @@ def approve_skill_call(call: SkillCall, skills: SkillSet, profile: RobotProfile)
     for argument, value in zip(skill.arguments, call.args, strict=True):
         unit = limits[argument.name].unit if argument.name in limits else argument.unit
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            args.append(convert_unit(value, argument.unit, unit))
+            args.append(convert_plan_unit(value, argument.unit, unit))
         else:
             args.append(value)
     return SkillCall(call.skill, tuple(args), call.text)
@@ -111,9 +111,9 @@ def _allowed(skill: str, text: str, profile: RobotProfile) -> None:
         )
 
 
-def robot_interpreter(name: str, perform: Perform) -> Interpreter:
+def robot_executor_interpreter(name: str, perform: Perform) -> Interpreter:
     """A fresh interpreter for a task in the skill set of that name."""
-    skills = robot_skill_set(name)
+    skills = robot_executor_skill_set(name)
     return ProseReader(skills, perform) if skills.language == "text" else PlanInterpreter(skills, perform)
 
 

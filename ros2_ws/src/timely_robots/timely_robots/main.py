@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from timely.core.child_process import stop_event
+from timely.core.child_process import core_stop_event
 from timely.core.errors import TimelyError
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.ros.driver_node import DriverNode
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
         return 2
-    stop = stop_event(with_parent=False)
+    stop = core_stop_event(with_parent=False)
     context = isolated_context(args=argv[at:])
     drivers = [DriverNode(kind(), namespace=name, context=context) for name in options.robots]
     spinners = [

@@ -148,7 +148,7 @@ class SafetyGuard:
     def __call__(self, call: SkillCall, motion: Motion) -> None:
         """Raise MotionError if the call must not run now. Runs on the motion thread, before each call."""
         self._check(motion.order)
-        skill = language.robot_skill_set(motion.order.skill_set).find(call.skill)
+        skill = language.robot_executor_skill_set(motion.order.skill_set).find(call.skill)
         if skill is not None and skill.confirm:
             self.confirmation.ask(call, motion)
             self._check(motion.order)  # the wait may have been long

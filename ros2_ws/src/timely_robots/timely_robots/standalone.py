@@ -29,7 +29,7 @@ GRACE_S = 10.0
 KEYS = ("driver", "profile", "skill_set", "parameters")
 
 
-def open_robot(name: str, entry: Mapping[str, Any], speed: float = 1.0) -> StandaloneRobot:
+def open_standalone_robot(name: str, entry: Mapping[str, Any], speed: float = 1.0) -> StandaloneRobot:
     """Connect to a robot as a fleet file describes it.
 
     Args:
@@ -52,7 +52,7 @@ def open_robot(name: str, entry: Mapping[str, Any], speed: float = 1.0) -> Stand
         robot.profile = load_profile(str(entry.get("profile", "")))
         skill_set = str(entry.get("skill_set", ""))
         if skill_set:
-            language.robot_skill_set(skill_set)
+            language.robot_executor_skill_set(skill_set)
         robot.connect(CONNECT_S)
     except (LRTraceError, MotionError) as error:
         raise RuntimeError(str(error)) from error

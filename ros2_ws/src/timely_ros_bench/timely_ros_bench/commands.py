@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.cli.bench.options import DefaultSystem, log_progress, require_package, split_names
+from timely.cli.bench.options import DefaultSystem, print_cli_progress, require_cli_package, split_cli_names
 from timely.cli.bench.tables import make_console, show_table
-from timely.cli.output import JsonFile, write_json
+from timely.cli.output import JsonFile, write_cli_json
 from timely.core.cpu_latency import wake_latency_for_measurement
 from timely.core.files import STDOUT
 
@@ -29,16 +29,16 @@ def ros(
 
     The processors are kept out of deep sleep meanwhile, where this is allowed (the bridge's wake_latency_us).
     """
-    require_package("rclpy")
-    from timely_ros_bench.latency import measure_latency
+    require_cli_package("rclpy")
+    from timely_ros_bench.latency import measure_ros_latency
 
     console = make_console(json_file)
     latency_us, setting = wake_latency_for_measurement(default_system)
     console.print(setting)
     result: dict[str, Any] = {"wake_latency_us": latency_us, "robots": {}}
     for count in robots or ROBOT_COUNTS:
-        result["robots"][str(count)] = measure_latency(count, segments, wake_latency_us=latency_us)
-    write_json(json_file, result)
+        result["robots"][str(count)] = measure_ros_latency(count, segments, wake_latency_us=latency_us)
+    write_cli_json(json_file, result)
     rows = [
         (count, f"{latency['p50_ms']:.2f}", f"{latency['p99_ms']:.2f}", str(latency["segments"]))
         for count, latency in result["robots"].items()
@@ -57,14 +57,14 @@ def stop(
     With a JSON file, an interrupted run goes on where it was (FILE.partial). Exit code 1 if a claim was false by a
     robot's own log.
     """
-    require_package("rclpy")
+    require_cli_package("rclpy")
     from timely_ros_bench.stop import measure_stop
 
     checkpoint = None
     if json_file is not None and json_file != STDOUT:
         checkpoint = json_file.with_name(f"{json_file.name}.partial")
-    result = measure_stop(robots, repetitions, seed=seed, checkpoint=checkpoint, say=log_progress)
-    write_json(json_file, result)
+    result = measure_stop(robots, repetitions, seed=seed, checkpoint=checkpoint, say=print_cli_progress)
+    write_cli_json(json_file, result)
     first, rest = result["first_command_ms"], result["at_rest_s"]
     rows = [
         ("first braking command, ms", f"{first['p50']:.1f}", f"{first['p99']:.1f}"),
@@ -89,11 +89,11 @@ def faults(
     json_file: JsonFile = None,
 ) -> None:
     """Break robots, networks and processes at random. Exit code 1 if a motion is repeated or a task is lost."""
-    require_package("rclpy")
+    require_cli_package("rclpy")
     from timely_ros_bench.faults import measure_faults
 
-    result = measure_faults(count, seed, fleet=split_names(robots), say=log_progress)
-    write_json(json_file, result)
+    result = measure_faults(count, seed, fleet=split_cli_names(robots), say=print_cli_progress)
+    write_cli_json(json_file, result)
     counts = {**result["violations"], "lost tasks": result["lost_tasks"]}
     console = make_console(json_file)
     show_table(console, ("violation", "count"), [(kind, str(number)) for kind, number in counts.items()])
@@ -108,11 +108,11 @@ def soak(
     json_file: JsonFile = None,
 ) -> None:
     """Run two robots for a long, accelerated time. Exit code 1 if memory grows or a task is left."""
-    require_package("rclpy")
+    require_cli_package("rclpy")
     from timely_ros_bench.soak import measure_soak
 
-    result = measure_soak(minutes, speed, say=log_progress)
-    write_json(json_file, result)
+    result = measure_soak(minutes, speed, say=print_cli_progress)
+    write_cli_json(json_file, result)
     rows = [
         (name, *(" to ".join(str(value) for value in reading[what]) for what in READINGS))
         for name, reading in result["processes"].items()

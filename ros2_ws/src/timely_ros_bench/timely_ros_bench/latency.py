@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from timely.core.child_process import START_S, ChildProcess, module_command
+from timely.core.child_process import START_S, ChildProcess, core_module_command
 from timely.core.cpu_latency import AS_THEY_LIKE, wake_latency_for_measurement
 from timely.core.errors import EngineFailed, TimelyError
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 from timely_ros_bench.latency_parts import LONGEST_S, ROLES
 
 ROBOTS = (1, 10, 30)
@@ -55,7 +55,7 @@ class Latency:
         }
 
 
-def measure_latency(
+def measure_ros_latency(
     robots: int,
     segments: int = SEGMENTS,
     *,
@@ -85,7 +85,7 @@ def measure_latency(
         plan += ["--wake-latency-us", str(wake_latency_us)]
         parts = {
             role: ChildProcess(
-                role, module_command(MODULE, ["--role", role, *plan]), environment, where="bench ros"
+                role, core_module_command(MODULE, ["--role", role, *plan]), environment, where="bench ros"
             )
             for role in ROLES
         }
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = {}
     try:
         for robots in options.robots:
-            results[str(robots)] = one = measure_latency(
+            results[str(robots)] = one = measure_ros_latency(
                 robots, options.segments, seed=options.seed, wake_latency_us=latency_us
             )
             print(
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         if options.json is not None:
             result = {"wake_latency_us": latency_us, "robots": results}
-            write_file(options.json, json.dumps(result, indent=2) + "\n")
+            core_write_file(options.json, json.dumps(result, indent=2) + "\n")
     except TimelyError as error:
         sys.stderr.write(f"bench ros: {error}\n")
         return 1

@@ -17,7 +17,7 @@ from typing import Any
 
 import rclpy
 from rclpy.action import ActionClient
-from timely_bridge.fleet import Fleet, fleet_of
+from timely_bridge.fleet import Fleet, parse_bridge_fleet
 from timely_bridge.node import BridgeNode
 from timely_interfaces.action import ExecuteTask
 from timely_robots.registry import robot_class
@@ -27,10 +27,10 @@ from timely_robots.ros.realtime import realtime_process
 from timely_robots.ros.spinner import Spinner, isolated_context
 from timely_robots.segments import SegmentOrder
 
-from timely.core.child_process import START_S, stop_event
+from timely.core.child_process import START_S, core_stop_event
 from timely.core.cpu_latency import PARAMETER
 from timely.core.errors import EngineFailed, TimelyError
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 from timely.engines.base import GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import ScriptedSegment
@@ -71,11 +71,11 @@ def _run_server(folder: Path, segments: int, seed: int) -> None:
         ]
         return [ScriptedSegment(f"d({seconds});", seconds, tokens) for seconds, tokens in parts]
 
-    stop = stop_event()
+    stop = core_stop_event()
     with ServerThread(create_app(RecordingEngine(planner=planner, token_s=0.01))) as server:
-        write_file(folder / "server.url", server.url)
+        core_write_file(folder / "server.url", server.url)
         stop.wait()
-    write_file(folder / "closed.json", json.dumps(closed))
+    core_write_file(folder / "closed.json", json.dumps(closed))
 
 
 def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
@@ -87,7 +87,7 @@ def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
         }
         for index in range(robots)
     }
-    return fleet_of({"server_url": (folder / "server.url").read_text(), "robots": entries})
+    return parse_bridge_fleet({"server_url": (folder / "server.url").read_text(), "robots": entries})
 
 
 def _run_drivers(folder: Path, robots: int, seed: int) -> None:
@@ -112,7 +112,7 @@ def _run_drivers(folder: Path, robots: int, seed: int) -> None:
         return drivers
 
     _spin(make, folder / "drivers.ready")
-    write_file(folder / "received.json", json.dumps(received))
+    core_write_file(folder / "received.json", json.dumps(received))
 
 
 def _run_bridge(folder: Path, robots: int, seed: int, wake_latency_us: int) -> None:
@@ -127,7 +127,7 @@ def _spin(
     make: Callable[[Any], list[Any]], ready: Path, complete: Callable[[list[Any]], bool] = lambda nodes: True
 ) -> None:
     """Start nodes, say so when they are ``complete``, and end them when told to."""
-    stop = stop_event()
+    stop = core_stop_event()
     context = isolated_context()
     nodes = make(context)
     for node in nodes:
@@ -140,7 +140,7 @@ def _spin(
             while not complete(nodes):
                 if stop.wait(0.05) or time.monotonic() > deadline:
                     raise EngineFailed("not every driver appeared")
-            write_file(ready, "yes")
+            core_write_file(ready, "yes")
             stop.wait()
     finally:
         spinner.close()
@@ -162,7 +162,7 @@ def _run_clients(robots: int, segments: int, seed: int) -> None:
         if len(outcomes) == robots:
             all_ended.set()
 
-    stop = stop_event()
+    stop = core_stop_event()
     spinner = Spinner(context, [node], name="bench").start()
     try:
         deadline_s = time.monotonic() + START_S

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from timely.core.child_process import stop_event
+from timely.core.child_process import core_stop_event
 from timely.core.errors import TimelyError
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 from timely.engines.base import GenerationRequest
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import ScriptedSegment
 from timely.plans import segment_execution_s
-from timely.plans.robot_profiles import find_profile
+from timely.plans.robot_profiles import find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
@@ -24,7 +24,7 @@ from timely_ros_bench.faults.motions import TOKEN_S, TOKENS
 def _planner(request: GenerationRequest) -> list[ScriptedSegment]:
     """``mf(20);|tc(21);@110``: two segments, the second of 110 tokens."""
     skill_set = find_skill_set(request.skill_set)
-    profile = find_profile(request.robot or skill_set.profile)
+    profile = find_plan_robot_profile(request.robot or skill_set.profile)
     segments = []
     for part in request.task.split("|"):
         text, _, tokens = part.partition("@")
@@ -42,10 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--ready", type=Path, required=True)
     options = parser.parse_args(arguments)
-    stop = stop_event()
+    stop = core_stop_event()
     engine = ScriptedEngine(planner=_planner, token_s=TOKEN_S)
     with ServerThread(create_app(engine), port=options.port) as server:
-        write_file(options.ready, server.url)
+        core_write_file(options.ready, server.url)
         stop.wait()
     return 0
 

@@ -28,7 +28,7 @@ from timely_ros_bench.faults.measure import running_fault_fleet
 from timely_ros_bench.faults.motions import SPOTS
 from timely_ros_bench.faults.observer import Errand, Observer
 from timely_ros_bench.faults.rounds import faulty_robot_kind, faulty_robot_names
-from timely_ros_bench.stop_judge import Claim, StopTally, read_log
+from timely_ros_bench.stop_judge import Claim, StopTally, read_ros_bench_log
 
 ROBOTS, REPETITIONS = 2, 20
 KINDS = ("tello", "indy7")
@@ -143,7 +143,7 @@ class _Rounds:
         self._until(lambda: self._all(RobotState.STOPPED), "a robot that came back was not stopped")
         for name in self._names:
             claim = Claim(called_s, answered_s, states.get(name, "missing"), name == faulty)
-            tally.add(name, claim, read_log(world.logs[name]))
+            tally.add(name, claim, read_ros_bench_log(world.logs[name]))
         if answer.success and faulty:
             tally.false_success += 1
             tally.cases.append(f"success with {faulty} {fault}")

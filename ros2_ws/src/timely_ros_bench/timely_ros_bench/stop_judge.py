@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
-from timely.core.files import write_file
+from timely.core.files import core_write_file
 
 BRAKES = ("stop", "StopMotion")
 """Commands of emulated robots that stop a motion."""
@@ -67,7 +67,7 @@ class StopTally:
 
     def save(self, file: Path, robots: Sequence[str], seed: int) -> None:
         """Write everything to a file, for a run of the same robots and seed that goes on."""
-        write_file(file, json.dumps({"robots": list(robots), "seed": seed, "tally": asdict(self)}))
+        core_write_file(file, json.dumps({"robots": list(robots), "seed": seed, "tally": asdict(self)}))
 
     @classmethod
     def load(cls, file: Path, robots: Sequence[str], seed: int) -> StopTally:
@@ -121,7 +121,7 @@ def _quantiles(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def read_log(files: Iterable[Path]) -> RobotLog:
+def read_ros_bench_log(files: Iterable[Path]) -> RobotLog:
     """The log of a robot, out of the files of its emulator's lives."""
     brakes, motions = [], []
     for file in files:

@@ -8,7 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, Claim, at_least, at_most, claim, near
+from timely.bench.papers.claims import (
+    CONTEXT,
+    NOT_EXERCISED,
+    Claim,
+    at_least,
+    at_most,
+    claim,
+    near_paper_number,
+)
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
     MACHINE,
@@ -17,14 +25,14 @@ from timely.bench.papers.justitia.setting import (
     Blurred,
     Exact,
     Jobs,
-    completion_s,
     make,
+    paper_completion_s,
 )
 from timely.bench.papers.real_inputs import MOONCAKE, trace_arrivals
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import interval, mean, percent_lower, ratios
 from timely.disciplines.base import Discipline
-from timely.disciplines.predictors.app_cost import AppCosts, weighted_tokens
+from timely.disciplines.predictors.app_cost import AppCosts, predictor_weighted_tokens
 
 BLUR = 4.52
 """Mean relative error of the fine-tuned DistilBERT of Table II."""
@@ -49,7 +57,7 @@ def measure_completion(arrivals: str, intensity: str, name: str, seed: int) -> C
     if arrivals:
         arrival_s = trace_arrivals(Path(arrivals), APPLICATIONS, window_s, skip=APPLICATIONS * seed)
     trace = apps.workload(seed, applications=APPLICATIONS, window_s=window_s, arrival_s=arrival_s)
-    return completion_s(trace, _discipline(name, trace, seed), MACHINE)
+    return paper_completion_s(trace, _discipline(name, trace, seed), MACHINE)
 
 
 def _each(evaluation: Evaluation, intensity: str, name: str) -> list[Completion]:
@@ -66,7 +74,7 @@ def _discipline(name: str, trace: Jobs, seed: int) -> Discipline:
     base = name.removesuffix("-exact").removesuffix("-blurred")
     costs: AppCosts | None = None
     if name.endswith("-exact"):
-        costs = Exact(trace, weighted_tokens) if base == "justitia-c" else Exact(trace)
+        costs = Exact(trace, predictor_weighted_tokens) if base == "justitia-c" else Exact(trace)
     elif name.endswith("-blurred"):
         costs = Blurred(Exact(trace), BLUR, np.random.default_rng([seed, 452]))
     return make(base, costs)
@@ -120,7 +128,7 @@ def efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
     rows.append(
         claim(
             "fig8.near_srjf", "Fig. 8: average completion over that under SRJF ('very close')", 1.0,
-            [mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", near(1.0),
+            [mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", near_paper_number(1.0),
             "by intensity: " + ", ".join(f"{i} {mean(v):.2f}" for i, v in near_srjf.items()),
         )
     )  # fmt: skip
@@ -167,7 +175,7 @@ def fairness(results: Results, evaluation: Evaluation) -> list[Claim]:
 def measure_agreement(seed: int) -> float:
     """Percent of pairs of applications that both cost models put in the same order."""
     trace = apps.workload(seed, applications=APPLICATIONS)
-    memory, compute = Exact(trace), Exact(trace, weighted_tokens)
+    memory, compute = Exact(trace), Exact(trace, predictor_weighted_tokens)
     costs = np.array(
         [[model.of(app) for model in (memory, compute)] for app in {job["app"] for job in trace}]
     )
@@ -202,7 +210,7 @@ def cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
             claim(
                 f"fig12.{intensity}", f"Fig. 12: average completion worse with compute-centric cost, {intensity}",
                 42.3 if intensity == "3x" else None, worse, "%",
-                near(42.3, neutral=0.0) if intensity == "3x" else at_least(0.0),
+                near_paper_number(42.3, neutral=0.0) if intensity == "3x" else at_least(0.0),
                 f"with both costs known {mean(by_cost):+.1f}%, so {mean(worse) - mean(by_cost):+.1f} points are the"
                 " predictors'; the paper's 42.3% is the most over its intensities",
             )
@@ -216,7 +224,7 @@ def cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
     return rows
 
 
-def predictors(results: Results, evaluation: Evaluation) -> list[Claim]:
+def paper_predictor_claims(results: Results, evaluation: Evaluation) -> list[Claim]:
     """Table II's completion times: with the MLP, and with a predictor that errs as the DistilBERT did there."""
     mlp = averages(results["2x"]["justitia"])
     blurred = averages(_each(evaluation, "2x", "justitia-blurred"))
@@ -231,7 +239,7 @@ def predictors(results: Results, evaluation: Evaluation) -> list[Claim]:
         ),
         claim(
             "table2.jct", "Table II: average completion with a predictor that errs by 452% over that with the MLP",
-            366.7 / 151.1, ratios(blurred, mlp), "ratio", near(366.7 / 151.1, neutral=1.0),
+            366.7 / 151.1, ratios(blurred, mlp), "ratio", near_paper_number(366.7 / 151.1, neutral=1.0),
             "DistilBERT is not run: its stand-in is the truth times a log-normal factor of that error",
         ),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from timely.bench.papers.justitia.setting import trained
 from timely.bench.papers.run_context import Evaluation
 
 
-def run(evaluation: Evaluation) -> list[Claim]:
+def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """Reproduce the evaluation: draw the plots and return the claims.
 
     Raises:
@@ -23,10 +23,10 @@ def run(evaluation: Evaluation) -> list[Claim]:
         *end_to_end.efficiency(results, evaluation),
         *end_to_end.fairness(results, evaluation),
         *end_to_end.cost_models(results, evaluation),
-        *end_to_end.predictors(results, evaluation),
+        *end_to_end.paper_predictor_claims(results, evaluation),
         *micro.saturated(evaluation),
         *micro.demands(evaluation),
         *micro.starvation(evaluation),
         *micro.prediction(evaluation),
-        *micro.overhead(evaluation),
+        *micro.justitia_paper_overhead(evaluation),
     ]

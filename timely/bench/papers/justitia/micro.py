@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, at_most, claim, near
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, at_most, claim, near_paper_number
 from timely.bench.papers.justitia import workloads as apps
-from timely.bench.papers.justitia.setting import MACHINE, Exact, Jobs, completion_s, make, tasks, trained
+from timely.bench.papers.justitia.setting import (
+    MACHINE,
+    Exact,
+    Jobs,
+    make,
+    paper_completion_s,
+    paper_workload_tasks,
+    trained,
+)
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import interval, mean, percent_lower, ratios
 from timely.bench.papers.serving import serve, watch_calls
@@ -36,8 +44,8 @@ def _mergings(seed: int) -> Jobs:
     return list(apps.jobs([(0.0, apps.application("DM", rng)), (0.0, apps.application("DM", rng))], rng, 0.0))
 
 
-def measure_two_mergings(name: str, seed: int) -> dict[str, float]:
-    return completion_s(_mergings(seed), make(name), MACHINE)
+def _measure_two_mergings(name: str, seed: int) -> dict[str, float]:
+    return paper_completion_s(_mergings(seed), make(name), MACHINE)
 
 
 def _blocks(name: str, seed: int) -> dict[str, list[int]]:
@@ -52,7 +60,7 @@ def _blocks(name: str, seed: int) -> dict[str, list[int]]:
 
     discipline = make(name)
     watch_calls(discipline, "compose", note)
-    serve(tasks(_mergings(seed)), discipline, MACHINE, eviction="swap")
+    serve(paper_workload_tasks(_mergings(seed)), discipline, MACHINE, eviction="swap")
     steps = np.linspace(0, len(held) - 1, SAMPLED).astype(int).tolist()
     names = sorted({app for now in held for app in now})
     return {"steps": steps} | {app: [held[step].get(app, 0) for step in steps] for app in names}
@@ -72,8 +80,8 @@ def saturated(evaluation: Evaluation) -> list[Claim]:
         )
     shared, in_turn, delayed = [], [], 0
     for fair, mine in zip(
-        evaluation.each("fig3", measure_two_mergings, "vtc"),
-        evaluation.each("fig3", measure_two_mergings, "justitia"),
+        evaluation.each("fig3", _measure_two_mergings, "vtc"),
+        evaluation.each("fig3", _measure_two_mergings, "justitia"),
         strict=True,
     ):
         shared.append(mean(list(fair.values())))
@@ -83,7 +91,7 @@ def saturated(evaluation: Evaluation) -> list[Claim]:
     return [
         claim(
             "fig3.saturated", "Fig. 3: two document mergings served in turn: average completion lower than shared",
-            100.0 * (1.0 - 166.0 / 210.0), lower, "%", near(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
+            100.0 * (1.0 - 166.0 / 210.0), lower, "%", near_paper_number(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
             f"{mean(shared):.0f} s to {mean(in_turn):.0f} s (paper 210 to 166); {delayed} of"
             f" {2 * len(evaluation.seeds)} ended more than 2% later than shared",
         )
@@ -138,7 +146,7 @@ def demands(evaluation: Evaluation) -> list[Claim]:
 def measure_elephant(name: str, count: int, parts: int, seed: int) -> float:
     """Completion of the MRS among ``count`` mice, costs known, seconds."""
     trace = apps.starvation(seed, count, parts=parts)
-    return completion_s(trace, make(name, Exact(trace)), MACHINE)["MRS/0"]
+    return paper_completion_s(trace, make(name, Exact(trace)), MACHINE)["MRS/0"]
 
 
 def starvation(evaluation: Evaluation) -> list[Claim]:
@@ -168,7 +176,7 @@ def starvation(evaluation: Evaluation) -> list[Claim]:
         ),
         claim(
             "fig11.starves", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[0]}, SRJF", 5.0,
-            ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", near(5.0, neutral=1.0),
+            ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", near_paper_number(5.0, neutral=1.0),
             "the paper's number is read off its figure",
         ),
     ]  # fmt: skip
@@ -239,11 +247,11 @@ def _decision_ms(rate: int) -> list[float]:
     discipline = make("justitia")
     decisions_s, arrivals_s = (watch_calls(discipline, method) for method in ("compose", "arrived"))
     trace = apps.workload(1, applications=round(rate * OVERHEAD_S / 60.0), window_s=OVERHEAD_S)
-    serve(tasks(trace), discipline, MACHINE, eviction="swap")
+    serve(paper_workload_tasks(trace), discipline, MACHINE, eviction="swap")
     return [1000.0 * mean(decisions_s), 1000.0 * mean(arrivals_s)]
 
 
-def overhead(evaluation: Evaluation) -> list[Claim]:
+def justitia_paper_overhead(evaluation: Evaluation) -> list[Claim]:
     """Table III: the scheduling overhead at 15 to 100 applications a minute."""
     paper = PAPER_OVERHEAD_MS
     taken = {rate: evaluation.once("table3", _decision_ms, rate) for rate in paper}

@@ -31,13 +31,13 @@ from timely.disciplines.predictors.app_cost import (
     CostModel,
     OnlineAppCosts,
     TrainedAppCosts,
-    kv_token_time,
-    train_app_cost,
-    weighted_tokens,
+    predictor_app_cost_model,
+    predictor_kv_token_time,
+    predictor_weighted_tokens,
 )
 from timely.engines.replay_types import PlannedTask
 from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTimeProfile
-from timely.replay.trace import planned_task
+from timely.replay.trace import replay_task_from_job
 
 ORDER = ("justitia", "vllm", "vllm-sjf", "parrot", "vtc", "srjf")
 """The bars of Fig. 8 and 9."""
@@ -65,7 +65,7 @@ MACHINE = StepTimeProfile(
 class Exact:
     """An oracle: the true cost of every application of a workload."""
 
-    def __init__(self, trace: Jobs, model: CostModel = kv_token_time) -> None:
+    def __init__(self, trace: Jobs, model: CostModel = predictor_kv_token_time) -> None:
         self._costs: dict[str, float] = {}
         for job in trace:
             cost = model(job["prompt_tokens"], job["plan"][0]["tokens"])
@@ -91,7 +91,7 @@ class Blurred:
     def __init__(self, exact: Exact, error: float, rng: np.random.Generator) -> None:
         self._exact = exact
         self._rng = rng
-        self._sigma = sigma_for(error)
+        self._sigma = _sigma_for(error)
 
     def predict(self, kind: str, spec: JobSpec) -> float:
         return self._exact.predict(kind, spec) * math.exp(self._sigma * self._rng.standard_normal())
@@ -100,7 +100,7 @@ class Blurred:
         """Nothing to learn."""
 
 
-def sigma_for(error: float) -> float:
+def _sigma_for(error: float) -> float:
     """Sigma of a log-normal factor of median 1 that errs by ``error`` of the truth on average."""
     z = np.linspace(-6.0, 6.0, 4001)
     density = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
@@ -126,12 +126,14 @@ class Predictors:
     def make(cls) -> Predictors:
         """Train on 100 instances of each class, as section IV-B does."""
         begun = time.perf_counter()
-        memory = {kind: train_app_cost(samples(kind)) for kind in KINDS}
+        memory = {kind: predictor_app_cost_model(samples(kind)) for kind in KINDS}
         train_s = time.perf_counter() - begun
-        compute = {kind: train_app_cost(samples(kind, cost=weighted_tokens)) for kind in KINDS}
+        compute = {
+            kind: predictor_app_cost_model(samples(kind, cost=predictor_weighted_tokens)) for kind in KINDS
+        }
         return cls(
-            TrainedAppCosts(memory, "kv", OnlineAppCosts(kv_token_time)),
-            TrainedAppCosts(compute, "weighted", OnlineAppCosts(weighted_tokens)),
+            TrainedAppCosts(memory, "kv", OnlineAppCosts(predictor_kv_token_time)),
+            TrainedAppCosts(compute, "weighted", OnlineAppCosts(predictor_weighted_tokens)),
             train_s,
         )
 
@@ -179,14 +181,14 @@ class _VllmFcfs(QueueDiscipline):
         super().arrived(job, now)
 
 
-def tasks(trace: Jobs) -> list[PlannedTask]:
+def paper_workload_tasks(trace: Jobs) -> list[PlannedTask]:
     """A workload as tasks of the simulator."""
-    return [planned_task(TraceJob.from_dict(dict(job))) for job in trace]
+    return [replay_task_from_job(TraceJob.from_dict(dict(job))) for job in trace]
 
 
-def completion_s(trace: Jobs, discipline: Discipline, profile: StepTimeProfile) -> dict[str, float]:
+def paper_completion_s(trace: Jobs, discipline: Discipline, profile: StepTimeProfile) -> dict[str, float]:
     """Completion time of every application: from its arrival to the end of its last request, seconds."""
-    run = serve(tasks(trace), discipline, profile, eviction="swap")
+    run = serve(paper_workload_tasks(trace), discipline, profile, eviction="swap")
     begin: dict[str, float] = {}
     end: dict[str, float] = {}
     for record in run.records:

@@ -13,11 +13,11 @@ from typing import Any
 
 from timely.bench.papers.claims import Claim, at_most, claim
 from timely.bench.papers.justitia import workloads as apps
-from timely.bench.papers.justitia.setting import MACHINE, Exact, completion_s, make
+from timely.bench.papers.justitia.setting import MACHINE, Exact, make, paper_completion_s
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import mean
 from timely.disciplines.justitia.constants import STEP_S
-from timely.disciplines.predictors.app_cost import kv_token_time
+from timely.disciplines.predictors.app_cost import predictor_kv_token_time
 
 APPLICATIONS = 150
 
@@ -60,7 +60,7 @@ def fluid_completion_s(trace: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _cost(job: Mapping[str, Any]) -> float:
-    return float(kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"]))
+    return float(predictor_kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"]))
 
 
 def measure_theorem(variant: str, seed: int) -> list[float]:
@@ -70,7 +70,7 @@ def measure_theorem(variant: str, seed: int) -> list[float]:
     if variant == "plain":
         trace = [{**job, "after": [], "after_s": 0.0} for job in trace]
     costs = None if variant == "predicted" else Exact(trace)
-    ends = completion_s(trace, make("justitia", costs), MACHINE)
+    ends = paper_completion_s(trace, make("justitia", costs), MACHINE)
     fluid = fluid_completion_s(trace)
     delays = [ends[app] - fluid[app] for app in ends]
     by_app: dict[str, float] = {}

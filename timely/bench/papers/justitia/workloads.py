@@ -20,7 +20,7 @@ import numpy as np
 
 from timely.core.errors import InvalidInput
 from timely.disciplines.justitia.constants import TRAINING_SAMPLES
-from timely.disciplines.predictors.app_cost import CostModel, Sample, kv_token_time
+from timely.disciplines.predictors.app_cost import CostModel, Sample, predictor_kv_token_time
 
 Rng = np.random.Generator
 
@@ -59,7 +59,7 @@ class Application:
     text: str
     requests: tuple[Request, ...]
 
-    def cost(self, model: CostModel = kv_token_time) -> float:
+    def cost(self, model: CostModel = predictor_kv_token_time) -> float:
         """Cost of all its requests."""
         return math.fsum(model(r.prompt_tokens, r.output_tokens) for r in self.requests)
 
@@ -208,14 +208,14 @@ def application(kind: str, rng: Rng) -> Application:
     return Application(kind, text, tuple(draft.requests))
 
 
-def draw_kind(rng: Rng) -> str:
+def draw_paper_application_kind(rng: Rng) -> str:
     """A class, by the paper's mix of sizes; the classes of one size are equally likely."""
     size = rng.choice(3, p=[MIX["small"], MIX["medium"], MIX["large"]])
     kinds = (SMALL, MEDIUM, LARGE)[int(size)]
     return kinds[int(rng.integers(len(kinds)))]
 
 
-def arrivals(count: int, window_s: float, rng: Rng) -> list[float]:
+def _arrivals(count: int, window_s: float, rng: Rng) -> list[float]:
     """Arrival times within ``0..window_s``: a Poisson process given its number.
 
     The paper scales Mooncake's conversation trace to its windows; ``real_inputs.trace_arrivals`` does that.
@@ -239,8 +239,8 @@ def workload(
             length with each request.
     """
     rng = np.random.default_rng(seed)
-    times = arrivals(applications, window_s, rng) if arrival_s is None else sorted(arrival_s)
-    apps = [(when, application(draw_kind(rng), rng)) for when in times]
+    times = _arrivals(applications, window_s, rng) if arrival_s is None else sorted(arrival_s)
+    apps = [(when, application(draw_paper_application_kind(rng), rng)) for when in times]
     return list(jobs(apps, rng, length_error))
 
 
@@ -298,7 +298,7 @@ def jobs(
 
 
 def samples(
-    kind: str, count: int = TRAINING_SAMPLES, seed: int = 1_000_003, cost: CostModel = kv_token_time
+    kind: str, count: int = TRAINING_SAMPLES, seed: int = 1_000_003, cost: CostModel = predictor_kv_token_time
 ) -> list[Sample]:
     """Past instances of a class for training its cost model: the paper trains on 100."""
     rng = np.random.default_rng([seed, KINDS.index(kind) if kind in KINDS else len(KINDS)])

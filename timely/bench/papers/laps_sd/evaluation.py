@@ -7,7 +7,7 @@ from timely.bench.papers.laps_sd import figures, sensitivity
 from timely.bench.papers.run_context import Evaluation
 
 
-def run(evaluation: Evaluation) -> list[Claim]:
+def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """Reproduce the evaluation: draw the plots and return the claims."""
     parts = (
         figures.figure_2, figures.figure_3, figures.figure_5, sensitivity.real, sensitivity.settings,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, at_least, at_most, claim, near
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, at_least, at_most, claim, near_paper_number
 from timely.bench.papers.laps_sd.setting import (
     DATASETS,
     LENGTH_ERROR,
     SHOWN_TOKENS,
     SWAP_S,
     SYSTEMS,
-    measure_acceptance,
-    measure_alone_s,
     measure_errors,
-    measure_latency,
+    measure_laps_paper_latency,
+    measure_paper_acceptance,
+    measure_paper_alone_s,
     settled,
 )
 from timely.bench.papers.run_context import Evaluation
@@ -35,7 +35,7 @@ def figure_2(evaluation: Evaluation) -> list[Claim]:
     shares = [
         [
             100.0 * 2.0 * SWAP_S * (DATASETS["CP"].prompt + tokens) / alone_s
-            for alone_s in evaluation.each("alone", measure_alone_s, tokens)
+            for alone_s in evaluation.each("alone", measure_paper_alone_s, tokens)
         ]
         for tokens in SWITCHED_TOKENS
     ]
@@ -54,7 +54,7 @@ def figure_2(evaluation: Evaluation) -> list[Claim]:
 
 def figure_3(evaluation: Evaluation) -> list[Claim]:
     """Acceptance so far, as a request goes on."""
-    curves = {rate: evaluation.each("acceptance", measure_acceptance, rate) for rate in SHOWN}
+    curves = {rate: evaluation.each("acceptance", measure_paper_acceptance, rate) for rate in SHOWN}
     plots.lines(
         evaluation.out / "fig3.png", "LAPS-SD Fig. 3: acceptance so far, three requests",
         [10.0 * (place + 1) for place in range(SHOWN_TOKENS // 10)],
@@ -76,7 +76,8 @@ def figure_5(evaluation: Evaluation) -> list[Claim]:
     cells = {
         name: {
             system: [
-                evaluation.each("latency", measure_latency, name, count, system, 4, 1.0) for count in COUNTS
+                evaluation.each("latency", measure_laps_paper_latency, name, count, system, 4, 1.0)
+                for count in COUNTS
             ]
             for system in SYSTEMS
         }
@@ -108,7 +109,7 @@ def figure_5(evaluation: Evaluation) -> list[Claim]:
         rows.append(
             claim(
                 f"fig5.{other}", f"Fig. 5: average latency lower than under {other}, 10 to 50 requests", paper,
-                lower("laps-sd", other), "%", near(paper, neutral=0.0),
+                lower("laps-sd", other), "%", near_paper_number(paper, neutral=0.0),
                 f"{each}; non-preemptive order by true execution time: {mean(lower('clairvoyant', other)):.1f}%."
                 " About the bound of non-preemptive orders on these workloads; it says nothing of preemptive ones",
             )
@@ -151,7 +152,9 @@ def figure_6(evaluation: Evaluation) -> list[Claim]:
         for count in (10, 30):
             curves = {
                 name: [
-                    evaluation.each("latency", measure_latency, name, count, "laps-sd", queues, first_s)
+                    evaluation.each(
+                        "latency", measure_laps_paper_latency, name, count, "laps-sd", queues, first_s
+                    )
                     for queues in QUEUES
                 ]
                 for name in DATASETS

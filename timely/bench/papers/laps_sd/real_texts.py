@@ -19,7 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from timely.bench.papers.laps_sd.setting import DRAFTS, LENGTH_ERROR, SPAN_S, VARIED, latency_s, make
+from timely.bench.papers.laps_sd.setting import (
+    DRAFTS,
+    LENGTH_ERROR,
+    SPAN_S,
+    VARIED,
+    laps_paper_latency_s,
+    make,
+)
 from timely.bench.papers.real_inputs import dialogues
 from timely.core.hints import RequestHints
 from timely.engines.replay_types import PlannedSegment, PlannedTask
@@ -45,11 +52,11 @@ def samples(data: str) -> list[Sample]:
     for dialogue, summary in dialogues(Path(data)):
         prompt, answer = TOKEN.findall(dialogue.lower()), TOKEN.findall(summary.lower())
         if len(answer) >= SHORTEST_TOKENS:
-            result.append((len(prompt), len(answer), acceptance(prompt, answer)))
+            result.append((len(prompt), len(answer), paper_draft_acceptance(prompt, answer)))
     return result
 
 
-def acceptance(prompt: Sequence[Hashable], answer: Sequence[Hashable]) -> float:
+def paper_draft_acceptance(prompt: Sequence[Hashable], answer: Sequence[Hashable]) -> float:
     """Share of ``DRAFTS`` draft tokens a round that equal the answer; a round without a draft accepts none."""
     text = list(prompt)
     latest = {tuple(text[place : place + GRAM]): place + GRAM for place in range(len(text) - GRAM)}
@@ -84,4 +91,4 @@ def measure_real(data: str, system: str, seed: int) -> float:
         )
         for number, (prompt, tokens, rate) in enumerate(drawn)
     ]  # fmt: skip
-    return latency_s(tasks, make(system, tasks), seed)
+    return laps_paper_latency_s(tasks, make(system, tasks), seed)

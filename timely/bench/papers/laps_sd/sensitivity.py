@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim, near
+from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim, near_paper_number
 from timely.bench.papers.laps_sd import real_texts
 from timely.bench.papers.laps_sd.setting import (
     LENGTH_ERROR,
@@ -55,7 +55,7 @@ def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> list[Clai
     return [
         claim(
             name, f"LAPS-SD lower than LP-SJF, {VARIED} requests, {label}", 39.0, lower["laps-sd"], "%",
-            near(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
+            near_paper_number(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
             f"lower than las {mean(percent_lower(latency_s['laps-sd'], latency_s['las'])):.1f}%;"
             f" true execution time first {mean(lower['clairvoyant']):.1f}%",
         ),
@@ -72,7 +72,12 @@ def real(evaluation: Evaluation) -> list[Claim]:
     rows = _real(evaluation, "model", "answers of the packaged model", "")
     if path is None:
         name = "real.lp-sjf"
-        return [*rows, claim(name, "LAPS-SD lower than LP-SJF, written answers", 39.0, None, "%", near(39.0))]
+        return [
+            *rows,
+            claim(
+                name, "LAPS-SD lower than LP-SJF, written answers", 39.0, None, "%", near_paper_number(39.0)
+            ),
+        ]
     return [*rows, *_real(evaluation, "real", "written answers", str(path))]
 
 

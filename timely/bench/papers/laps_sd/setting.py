@@ -178,7 +178,7 @@ def make(system: str, tasks: Sequence[PlannedTask], queues: int = 4, first_s: fl
     return made[system]()
 
 
-def latency_s(
+def laps_paper_latency_s(
     tasks: Sequence[PlannedTask], discipline: Discipline, seed: int, *, swap_s: float = SWAP_S
 ) -> float:
     """Mean inference latency: completion minus arrival, seconds."""
@@ -190,9 +190,11 @@ def latency_s(
 # ---------------------------------------------------------------------- measurements
 
 
-def measure_latency(name: str, count: int, system: str, queues: int, first_s: float, seed: int) -> float:
+def measure_laps_paper_latency(
+    name: str, count: int, system: str, queues: int, first_s: float, seed: int
+) -> float:
     tasks = workload(DATASETS[name], count, seed)
-    return latency_s(tasks, make(system, tasks, queues, first_s), seed)
+    return laps_paper_latency_s(tasks, make(system, tasks, queues, first_s), seed)
 
 
 def measure_varied(
@@ -206,14 +208,14 @@ def measure_varied(
 ) -> float:
     dataset = Dataset(60, 250, spread, 0.5, acceptance_spread)
     tasks = workload(dataset, VARIED, seed, length_error=length_error, span_s=span_s)
-    return latency_s(tasks, make(system, tasks), seed, swap_s=swap_s)
+    return laps_paper_latency_s(tasks, make(system, tasks), seed, swap_s=swap_s)
 
 
 def measure_errors(name: str, rounds: int, spread: float, length_error: float, seed: int) -> list[float]:
     """Mean error of the estimates, rounds until they were there, share of requests that had one, mean latency."""
     tasks = workload(DATASETS[name], VARIED, seed, length_error=length_error)
     laps = Watched(rounds=rounds, spread=spread)
-    taken = latency_s(tasks, laps, seed)
+    taken = laps_paper_latency_s(tasks, laps, seed)
     at = [float(number) for _, number in laps.estimates.values()]
     return [mean(laps.errors), mean(at), len(laps.estimates) / len(tasks), taken]
 
@@ -222,7 +224,7 @@ SHOWN_TOKENS = 400
 """Tokens of the requests that Fig. 3 shows."""
 
 
-def measure_alone_s(tokens: int, seed: int) -> float:
+def measure_paper_alone_s(tokens: int, seed: int) -> float:
     """Inference time of a request of CP's kind that nobody disturbs, seconds."""
     dataset = DATASETS["CP"]
     task = PlannedTask(
@@ -234,10 +236,10 @@ def measure_alone_s(tokens: int, seed: int) -> float:
         hints=RequestHints(expected_tokens=float(tokens)),
         max_tokens=4000,
     )
-    return latency_s([task], Fcfs(), seed)
+    return laps_paper_latency_s([task], Fcfs(), seed)
 
 
-def measure_acceptance(acceptance: float, seed: int) -> list[float]:
+def measure_paper_acceptance(acceptance: float, seed: int) -> list[float]:
     """Share of a request's drafts accepted so far, after every ten tokens."""
     rounds = Speculation(DRAFTS, None, seed)
     drafted = accepted = tokens = 0

@@ -8,7 +8,15 @@ from functools import lru_cache
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, Rule, at_least, at_most, claim, near
+from timely.bench.papers.claims import (
+    BY_CONSTRUCTION,
+    Claim,
+    Rule,
+    at_least,
+    at_most,
+    claim,
+    near_paper_number,
+)
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import Lengths, Oracle, Setting, setting
@@ -38,7 +46,7 @@ def uncertainty(evaluation: Evaluation) -> list[Claim]:
         x_max=float(np.quantile(np.concatenate(lengths), 0.98)),
     )
     spread = [float(np.quantile(each, 0.9) / np.quantile(each, 0.1)) for each in lengths]
-    errors = sage.errors_of_baselines()
+    errors = sage.paper_baseline_errors()
     return [
         claim(
             "fig1a.uncertain", "Fig. 1a: longest over shortest tenth of the answers to one prompt, median", None,
@@ -65,7 +73,7 @@ TARGETS = 12
 """Prompts of each dataset, whose own distribution is known from ``TRIALS`` answers each."""
 
 
-def distance(a: Lengths, b: Lengths) -> float:
+def paper_length_distance(a: Lengths, b: Lengths) -> float:
     """Mean distance of two samples' quantiles (Wasserstein's), in the samples' unit."""
     places = (np.arange(200) + 0.5) / 200.0
     return float(np.abs(np.quantile(a, places) - np.quantile(b, places)).mean())
@@ -98,11 +106,11 @@ def _distances(dataset: str, seed: int) -> list[float]:
     rows = []
     for own, *bands in _by_similarity(dataset, seed):
         if all(band.size >= 5 for band in bands):
-            rows.append([distance(band, own) / own.mean() for band in bands])
+            rows.append([paper_length_distance(band, own) / own.mean() for band in bands])
     return np.mean(rows, axis=0).tolist() if rows else []
 
 
-def similarity(evaluation: Evaluation) -> list[Claim]:
+def paper_prompt_similarity(evaluation: Evaluation) -> list[Claim]:
     """Fig. 4: the more similar the past prompts, the closer their output lengths to the prompt's own."""
     seed = evaluation.seeds[0]
     for part, dataset in (("a", "alpaca"), ("b", "write")):
@@ -142,7 +150,7 @@ def measure_variant(what: str, seed: int) -> float:
         discipline = SageSched(made.history(), bucket_tokens=float(value))
     else:
         discipline = VARIANTS[what](made)
-    return sage.measure(made.jobs, discipline, sage.PROFILES[sage.QWEN]).ttlt_s
+    return sage.measure_sagesched_paper(made.jobs, discipline, sage.PROFILES[sage.QWEN]).ttlt_s
 
 
 VARIANTS: dict[str, Callable[[Setting], SageSched]] = {
@@ -161,7 +169,7 @@ VARIANTS: dict[str, Callable[[Setting], SageSched]] = {
 
 def _itself(evaluation: Evaluation) -> list[float]:
     """TTLT of SageSched as it is, a seed each."""
-    pairs = evaluation.each("fig7", sage.latency, sage.QWEN, sage.MAIN_RATE, "", "sagesched")
+    pairs = evaluation.each("fig7", sage.sagesched_paper_latency, sage.QWEN, sage.MAIN_RATE, "", "sagesched")
     return [pair[0] for pair in pairs]
 
 
@@ -233,7 +241,7 @@ def sensitivity(evaluation: Evaluation) -> list[Claim]:
             evaluation.out / f"fig13{part}.png", f"SageSched Fig. 13{part}: {what}", values,
             {"SageSched": [interval(by_value[value]) for value in values]}, what, "average TTLT (s)",
         )  # fmt: skip
-        rule: Rule = near(default)
+        rule: Rule = near_paper_number(default)
         rows.append(
             claim(
                 f"fig13{part}.{what.replace(' ', '_')}", f"Fig. 13{part}: best {what}", default, best, unit, rule,

@@ -26,7 +26,9 @@ def over_load(evaluation: Evaluation) -> list[Claim]:
     for model, rates in sage.RATES.items():
         curves: dict[str, list[list[Latency]]] = {name: [] for name in ORDER}
         for rate in rates:
-            table = evaluation.all("fig7", sage.latency, [(model, rate, "", name) for name in ORDER])
+            table = evaluation.all(
+                "fig7", sage.sagesched_paper_latency, [(model, rate, "", name) for name in ORDER]
+            )
             for name, pairs in zip(ORDER, table, strict=True):
                 curves[name].append([Latency(*pair) for pair in pairs])
             evaluation.say(
@@ -92,7 +94,7 @@ def _headline(model: str, rates: Sequence[float], curves: Curves) -> list[Claim]
 
 def _fastserve(evaluation: Evaluation, curves: Curves) -> list[Claim]:
     """What the paper says of FastServe, at its own default; elsewhere it runs with the best quantum."""
-    pairs = evaluation.each("fig7", sage.latency, QWEN, MAIN_RATE, "", "fastserve-default")
+    pairs = evaluation.each("fig7", sage.sagesched_paper_latency, QWEN, MAIN_RATE, "", "fastserve-default")
     mine = [Latency(*pair) for pair in pairs]
     others = {name: column[-1] for name, column in curves.items() if name != "fastserve"}
     worst = max(others, key=lambda name: mean(_ttlt(others[name])))
@@ -115,7 +117,9 @@ def by_dataset(evaluation: Evaluation) -> list[Claim]:
     rows = []
     bars: dict[str, list[Interval | None]] = {name: [] for name in ORDER}
     for dataset in DATASETS:
-        table = evaluation.all("fig8", sage.latency, [(QWEN, MAIN_RATE, dataset, name) for name in names])
+        table = evaluation.all(
+            "fig8", sage.sagesched_paper_latency, [(QWEN, MAIN_RATE, dataset, name) for name in names]
+        )
         ttlt = {n: [pair[0] for pair in pairs] for n, pairs in zip(names, table, strict=True)}
         evaluation.say(f"{dataset}: " + ", ".join(f"{n} {mean(v):.1f} s" for n, v in ttlt.items()))
         for name in ORDER:
@@ -148,14 +152,17 @@ def measure_knowing(what: str, seed: int) -> float:
     """TTLT of SageSched where each prompt's true distribution (``family``) or length is known."""
     made = setting(seed, MAIN_RATE)
     predictor = Oracle.of_length(made) if what == "length" else Oracle.of_family(made)
-    return sage.measure(made.jobs, SageSched(predictor), sage.PROFILES[QWEN]).ttlt_s
+    return sage.measure_sagesched_paper(made.jobs, SageSched(predictor), sage.PROFILES[QWEN]).ttlt_s
 
 
 def knowledge(evaluation: Evaluation) -> list[Claim]:
     """Our smoothed history against the paper's, and what better knowledge would be worth."""
 
     def ttlt(name: str) -> list[float]:
-        return [pair[0] for pair in evaluation.each("fig7", sage.latency, QWEN, MAIN_RATE, "", name)]
+        return [
+            pair[0]
+            for pair in evaluation.each("fig7", sage.sagesched_paper_latency, QWEN, MAIN_RATE, "", name)
+        ]
 
     literal = ttlt("sagesched")
     rows = [

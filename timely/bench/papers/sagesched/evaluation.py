@@ -7,11 +7,12 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import ablation, end_to_end, overhead, real_texts, resources
 
 
-def run(evaluation: Evaluation) -> list[Claim]:
+def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """Reproduce the evaluation: draw the plots and return the claims."""
     parts = (
         end_to_end.tuning, end_to_end.over_load, end_to_end.by_dataset, real_texts.real_texts, end_to_end.knowledge,
-        ablation.uncertainty, ablation.similarity, ablation.ablations, ablation.sensitivity, resources.figure_1b,
-        resources.figure_5, overhead.overhead,
+        ablation.uncertainty, ablation.paper_prompt_similarity, ablation.ablations, ablation.sensitivity,
+        resources.figure_1b,
+        resources.figure_5, overhead.sagesched_paper_overhead,
     )  # fmt: skip
     return [row for part in parts for row in part(evaluation)]

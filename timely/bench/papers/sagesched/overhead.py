@@ -16,7 +16,7 @@ from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, at_most, claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
-from timely.bench.papers.sagesched.setting import setting, spec_of
+from timely.bench.papers.sagesched.setting import paper_job_spec, setting
 from timely.bench.papers.sagesched.workloads import MAX_TOKENS, Drawn, World
 from timely.bench.papers.seed_statistics import interval, mean
 from timely.core.job import Job, JobSpec, JobTable
@@ -49,7 +49,7 @@ def _full(seed: int) -> HistoryPredictor:
 def _prediction_ms(seed: int) -> list[float]:
     """Milliseconds of embedding a prompt, and of a whole prediction, medians of 1,000."""
     predictor = _full(seed)
-    fresh = [spec_of(drawn) for drawn in World(seed).draw(1_000, np.random.default_rng([seed, 60]))]
+    fresh = [paper_job_spec(drawn) for drawn in World(seed).draw(1_000, np.random.default_rng([seed, 60]))]
     embedding = [_taken_ms(predictor.embedder.embed, [spec.text]) for spec in fresh]
     predicting = [_taken_ms(predictor.predict, spec) for spec in fresh]
     return [float(np.median(embedding)), float(np.median(predicting))]
@@ -62,7 +62,7 @@ def _taken_ms(call: Callable[[Argument], object], argument: Argument) -> float:
     return 1000.0 * (time.process_time() - begun)
 
 
-def overhead(evaluation: Evaluation) -> list[Claim]:
+def sagesched_paper_overhead(evaluation: Evaluation) -> list[Claim]:
     """Fig. 12, and the predictor's latency of section 4.3.1: one scheduler for 1 to 64 engines."""
     seed = evaluation.seeds[0]
     embed_ms, predict_ms = evaluation.once("fig12-predict", _prediction_ms, seed)

@@ -15,14 +15,14 @@ import numpy as np
 from timely.bench.papers.claims import Claim, at_least, claim
 from timely.bench.papers.real_inputs import DIALOGUES, MOONCAKE, dialogues, trace_arrivals
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.sagesched.setting import PROFILES, QWEN, measure, tuned_fastserve
+from timely.bench.papers.sagesched.setting import PROFILES, QWEN, measure_sagesched_paper, tuned_fastserve
 from timely.bench.papers.sagesched.workloads import job_fields
 from timely.bench.papers.seed_statistics import mean, percent_lower
 from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.predictors.history import HistoryPredictor
 from timely.disciplines.sagesched.baselines import Ltr, Ssjf, Trail
-from timely.disciplines.sagesched.discipline import SageSched, literal_history
+from timely.disciplines.sagesched.discipline import SageSched, sagesched_discipline_history
 
 RATE = 60.0
 """Requests a second: prompts and answers are short, and fewer leave the machine idle."""
@@ -47,7 +47,7 @@ def measure_texts(dialogue_file: str, trace: str, name: str, seed: int) -> list[
     rng = np.random.default_rng([seed, 97])
     chosen = rng.permutation(len(texts))[: PAST + SERVED]
     requests = [(texts[place][0], *(_tokens(text) for text in texts[place])) for place in chosen]
-    history = literal_history()
+    history = sagesched_discipline_history()
     for text, prompt_tokens, output_tokens in requests[:PAST]:
         history.remember(history.embedder.embed([text])[0], prompt_tokens, output_tokens)
     served = requests[PAST:]
@@ -58,7 +58,7 @@ def measure_texts(dialogue_file: str, trace: str, name: str, seed: int) -> list[
     jobs: list[dict[str, Any]] = [
         job_fields(number, arrivals_s[number], *request) for number, request in enumerate(served)
     ]
-    result = measure(jobs, MAKERS[name](history), PROFILES[QWEN])
+    result = measure_sagesched_paper(jobs, MAKERS[name](history), PROFILES[QWEN])
     return [result.ttlt_s, result.ttft_s]
 
 

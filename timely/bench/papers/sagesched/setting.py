@@ -34,10 +34,10 @@ from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.predictors.history import HistoryPredictor, Prediction
 from timely.disciplines.sagesched.baselines import Ltr, Ssjf, Trail
-from timely.disciplines.sagesched.discipline import SageSched, SageSchedSmooth, literal_history
+from timely.disciplines.sagesched.discipline import SageSched, SageSchedSmooth, sagesched_discipline_history
 from timely.disciplines.sagesched.fastserve import FastServe
 from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTimeProfile
-from timely.replay.trace import planned_task
+from timely.replay.trace import replay_task_from_job
 
 Lengths = np.ndarray[Any, Any]
 
@@ -121,13 +121,13 @@ def _bucket(lengths: np.ndarray) -> np.ndarray:
     return places
 
 
-def kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
+def paper_kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
     """Kendall's tau-a of two rankings, by counting pairs."""
     signs = np.sign(a[:, None] - a[None, :]) * np.sign(b[:, None] - b[None, :])
     return float(signs.sum() / (len(a) * (len(a) - 1)))
 
 
-def calibrate(seed: int = 0, requests: int = 1500) -> Errors:
+def calibrate_paper_errors(seed: int = 0, requests: int = 1500) -> Errors:
     """Find the errors that give the baselines the accuracy their papers state, on a world of their own."""
     rng = np.random.default_rng([seed, 41])
     drawn = World(seed).draw(requests, rng)
@@ -143,7 +143,7 @@ def calibrate(seed: int = 0, requests: int = 1500) -> Errors:
         return float(np.mean(_bucket(guess) == place))
 
     def tau(sigma: float) -> float:
-        return kendall_tau(means * np.exp(sigma * z), truth)
+        return paper_kendall_tau(means * np.exp(sigma * z), truth)
 
     def renewed(sigma: float) -> float:
         # Averaged over the tokens of all requests, of which half is left on average.
@@ -192,9 +192,9 @@ class Setting:
         key = tuple(sorted(settings.items()))
         if key not in self._histories:
             smooth = settings.get("kind") == "smooth"
-            predictor = HistoryPredictor() if smooth else literal_history(**settings)
+            predictor = HistoryPredictor() if smooth else sagesched_discipline_history(**settings)
             for past in self.world.draw(PAST, np.random.default_rng([self.seed, 31])):
-                spec = spec_of(past)
+                spec = paper_job_spec(past)
                 vector = predictor.embedder.embed([past.text])[0] if predictor.by == "prompt" else None
                 predictor.remember(vector, spec.prompt_tokens, past.output_tokens)
             self._histories[key] = predictor
@@ -246,14 +246,14 @@ class Setting:
 
 
 @cache
-def errors_of_baselines() -> Errors:
+def paper_baseline_errors() -> Errors:
     """``calibrate``, once a process."""
-    return calibrate()
+    return calibrate_paper_errors()
 
 
 @lru_cache(maxsize=2)
 def _made(seed: int, rate: float, datasets: tuple[str, ...], requests: int, past: int) -> Setting:
-    return Setting.make(seed, rate, errors_of_baselines(), datasets)
+    return Setting.make(seed, rate, paper_baseline_errors(), datasets)
 
 
 def setting(seed: int, rate: float, dataset: str = "") -> Setting:
@@ -261,7 +261,7 @@ def setting(seed: int, rate: float, dataset: str = "") -> Setting:
     return _made(seed, rate, (dataset,) if dataset else tuple(DATASETS), REQUESTS, PAST)
 
 
-def spec_of(drawn: Drawn) -> JobSpec:
+def paper_job_spec(drawn: Drawn) -> JobSpec:
     return JobSpec("", 0.0, prompt_tokens=drawn.prompt_tokens, max_tokens=MAX_TOKENS, text=drawn.text)
 
 
@@ -322,9 +322,11 @@ class Latency:
     ttft_s: float
 
 
-def measure(jobs: Sequence[Mapping[str, Any]], discipline: Discipline, profile: StepTimeProfile) -> Latency:
+def measure_sagesched_paper(
+    jobs: Sequence[Mapping[str, Any]], discipline: Discipline, profile: StepTimeProfile
+) -> Latency:
     """Run the requests and average."""
-    tasks = [planned_task(TraceJob.from_dict(dict(job))) for job in jobs]
+    tasks = [replay_task_from_job(TraceJob.from_dict(dict(job))) for job in jobs]
     run = serve(tasks, discipline, profile, eviction="swap")
     return Latency(
         mean([record.last_token_s - record.task.arrival_s for record in run.records]),
@@ -340,11 +342,11 @@ def tuned_fastserve() -> FastServe:
 def measure_quantum(quantum_tokens: float) -> float:
     """TTLT of FastServe on the tuning seed, seconds."""
     made = setting(TUNING_SEED, MAIN_RATE)
-    return measure(made.jobs, FastServe(quantum_tokens=quantum_tokens), PROFILES[QWEN]).ttlt_s
+    return measure_sagesched_paper(made.jobs, FastServe(quantum_tokens=quantum_tokens), PROFILES[QWEN]).ttlt_s
 
 
-def latency(model: str, rate: float, dataset: str, name: str, seed: int) -> list[float]:
+def sagesched_paper_latency(model: str, rate: float, dataset: str, name: str, seed: int) -> list[float]:
     """TTLT and TTFT of one discipline of the comparison."""
     made = setting(seed, rate, dataset)
-    result = measure(made.jobs_for(name), made.make_discipline(name), PROFILES[model])
+    result = measure_sagesched_paper(made.jobs_for(name), made.make_discipline(name), PROFILES[model])
     return [result.ttlt_s, result.ttft_s]

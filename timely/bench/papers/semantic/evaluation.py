@@ -7,7 +7,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.semantic import figures, tables
 
 
-def run(evaluation: Evaluation) -> list[Claim]:
+def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """Reproduce the evaluation: draw the plots and return the claims."""
     return [
         *figures.wrong_levels(evaluation),

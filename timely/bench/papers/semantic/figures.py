@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, at_most, claim, near
+from timely.bench.papers.claims import Claim, at_most, claim, near_paper_number
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import interval, mean, ratios
 from timely.bench.papers.semantic.spikes import (
     MAIN,
     WORKLOADS_A_SEED,
     Levels,
+    measure_paper_urgent_alone,
     measure_spike,
-    measure_urgent_alone,
     measure_wrong_lengths,
     measure_wrong_levels,
 )
@@ -45,14 +45,14 @@ WRONG_LENGTHS = (1.0, 0.04 / 0.03, 0.11 / 0.08, 0.21 / 0.18, 0.33 / 0.30)
 """Waiting at a length error of 0.9 over that at 0.1, by level (section 4.1)."""
 
 
-def column(runs: Sequence[Levels], level: int, each: bool = False) -> list[float]:
+def paper_level_waiting(runs: Sequence[Levels], level: int, each: bool = False) -> list[float]:
     """Waiting of a level, a seed each; pooled, or as the mean over requests."""
     return [run[level + (URGENCY_LEVELS + 1) * each] for run in runs]
 
 
 def slower(runs: Sequence[Levels], base: Sequence[Levels], level: int = 0, each: bool = False) -> list[float]:
     """How many times as long a level waits, seed by seed."""
-    return ratios(column(runs, level, each), column(base, level, each))
+    return ratios(paper_level_waiting(runs, level, each), paper_level_waiting(base, level, each))
 
 
 def headline(evaluation: Evaluation) -> list[Claim]:
@@ -62,12 +62,12 @@ def headline(evaluation: Evaluation) -> list[Claim]:
         return evaluation.each("spike", measure_spike, MAIN, 0.1, SPIKE_REQUESTS, system, places)
 
     literal, mixed = runs("semantic"), runs("semantic-mixed")
-    alone = evaluation.each("urgent-alone", measure_urgent_alone, SPIKE_REQUESTS)
+    alone = evaluation.each("urgent-alone", measure_paper_urgent_alone, SPIKE_REQUESTS)
     rows = [
         claim(
             "fig2c.semantic", "Fig. 2c: waiting of urgency 0, gap 0.1 s, up to 100 at once", 0.08,
-            column(literal, 0, each=True), "s a token", near(0.08),
-            f"mean over requests; pooled {mean(column(literal, 0)):.3f}",
+            paper_level_waiting(literal, 0, each=True), "s a token", near_paper_number(0.08),
+            f"mean over requests; pooled {mean(paper_level_waiting(literal, 0)):.3f}",
         )
     ]  # fmt: skip
     for name, paper in HEADLINE.items():
@@ -80,7 +80,7 @@ def headline(evaluation: Evaluation) -> list[Claim]:
             rows.append(
                 claim(
                     f"fig2c.{name}{key}", f"Fig. 2c: urgency 0 faster than {name}, {what}", paper,
-                    slower(other, literal), "times", near(paper, neutral=1.0),
+                    slower(other, literal), "times", near_paper_number(paper, neutral=1.0),
                     f"pooled; as means over requests {mean(slower(other, literal, each=True)):.1f};"
                     f" the urgent alone on the machine {mean(slower(other, alone)):.1f}",
                 )
@@ -113,7 +113,8 @@ def spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
         plots.lines(
             evaluation.out / f"{figure}_{machine}_gap{gap_s:g}.png",
             f"Semantic {figure}: urgency 0, {machine}, gap {gap_s:g} s", CONCURRENCY,
-            {s.removeprefix("staged-"): [interval(column(cell, 0)) for cell in row] for s, row in cells.items()},
+            {s.removeprefix("staged-"): [interval(paper_level_waiting(cell, 0)) for cell in row] for s,
+            row in cells.items()},
             "most requests at once", "normalized waiting, s a token",
         )  # fmt: skip
         literal = cells["semantic"]
@@ -127,14 +128,15 @@ def spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
             claim(
                 f"{figure}.{machine}.gap{gap_s:g}.faster",
                 f"Urgency 0 faster than the slowest baseline, at most over concurrency ({where})", faster,
-                max(factors, key=mean), "times", near(faster, neutral=1.0), "pooled, 16 places for all",
+                max(factors, key=mean), "times", near_paper_number(faster, neutral=1.0), "pooled, 16 places for all",
             )
         )  # fmt: skip
         if waited is not None:
             rows.append(
                 claim(
                     f"{figure}.{machine}.gap{gap_s:g}.waiting", f"Waiting of urgency 0, at most ({where})", waited,
-                    max((column(cell, 0, each=True) for cell in literal), key=mean), "s a token", near(waited),
+                    max((paper_level_waiting(cell, 0, each=True) for cell in literal), key=mean), "s a token",
+                    near_paper_number(waited),
                 )
             )  # fmt: skip
         evaluation.say(f"{figure} {where}: {mean(max(factors, key=mean)):.1f} times")
@@ -180,8 +182,10 @@ def _error_row(
     first, last = cells[0], cells[-1]
     return claim(
         f"{figure}.{name.replace(' ', '')}", f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1",
-        paper, slower(last, first, level, each=True), "times", near(paper, neutral=None if paper == 1.0 else 1.0),
-        f"{mean(column(first, level, True)):.3f} and {mean(column(last, level, True)):.3f} s a token"
+        paper, slower(last, first, level, each=True), "times", near_paper_number(paper,
+        neutral=None if paper == 1.0 else 1.0),
+        f"{mean(paper_level_waiting(first, level, True)):.3f} and"
+        f" {mean(paper_level_waiting(last, level, True)):.3f} s a token"
         f" (paper {waits[0]:.2f} and {waits[1]:.2f}); up to {CONCURRENT_REQUESTS} at once,"
         f" {WORKLOADS_A_SEED} workloads a seed",
     )  # fmt: skip
@@ -191,6 +195,6 @@ def _plot_errors(path: Path, title: str, cells: Sequence[Sequence[Levels]]) -> N
     names = [f"urgency {level}" for level in range(URGENCY_LEVELS)] + ["all"]
     plots.lines(
         path, title, RATES,
-        {n: [interval(column(cell, level, True)) for cell in cells] for level, n in enumerate(names)},
+        {n: [interval(paper_level_waiting(cell, level, True)) for cell in cells] for level, n in enumerate(names)},
         "error rate", "normalized waiting, s a token",
     )  # fmt: skip

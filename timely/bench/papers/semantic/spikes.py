@@ -25,8 +25,11 @@ from timely.bench.papers.serving import serve
 from timely.core.hints import RequestHints
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, Rows, StepLimits
-from timely.disciplines.predictors.batching import PredictionStage, ready_times
-from timely.disciplines.predictors.error_injection import mistaken_levels, mistaken_tokens
+from timely.disciplines.predictors.batching import PredictionStage, predictor_ready_times_s
+from timely.disciplines.predictors.error_injection import (
+    inject_predictor_level_errors,
+    inject_predictor_token_errors,
+)
 from timely.disciplines.registry import create_discipline
 from timely.disciplines.semantic.cache_cost import CostModel
 from timely.disciplines.semantic.constants import BATCH, BUCKET_TOKENS, URGENCY_LEVELS
@@ -180,7 +183,7 @@ def measure_spike(
     return waiting(spikes(seed, concurrency, gap_s), make(system), machine, places)
 
 
-def measure_urgent_alone(concurrency: int, seed: int) -> Levels:
+def measure_paper_urgent_alone(concurrency: int, seed: int) -> Levels:
     """Only the requests of level 0 on an otherwise idle machine: no system can serve them sooner."""
     tasks = [task for task in spikes(seed, concurrency, 0.1) if task.hints.urgency == 0]
     return waiting(tasks, make("semantic-mixed"))
@@ -196,7 +199,7 @@ def measure_wrong_levels(rate: float, concurrency: int, seed: int) -> Levels:
     def run(part: int) -> Levels:
         tasks = spikes(part, concurrency, 0.1)
         rng = np.random.default_rng([part, 1])
-        levels = mistaken_levels([task.hints.urgency or 0 for task in tasks], rate, rng)
+        levels = inject_predictor_level_errors([task.hints.urgency or 0 for task in tasks], rate, rng)
         return waiting(tasks, make("semantic"), seen=with_predictions(tasks, levels=levels))
 
     return _over_workloads(run, seed)
@@ -208,7 +211,9 @@ def measure_wrong_lengths(rate: float, concurrency: int, seed: int) -> Levels:
     def run(part: int) -> Levels:
         tasks = spikes(part, concurrency, 0.1)
         lengths = [task.hints.expected_tokens or 1.0 for task in tasks]
-        wrong = mistaken_tokens(lengths, rate, np.random.default_rng([part, 2]), most=LONGEST + 1.0)
+        wrong = inject_predictor_token_errors(
+            lengths, rate, np.random.default_rng([part, 2]), most=LONGEST + 1.0
+        )
         return waiting(tasks, make("semantic"), seen=with_predictions(tasks, lengths=wrong))
 
     return _over_workloads(run, seed)
@@ -224,7 +229,7 @@ def measure_predicted(latency_s: float, batch: int, batching: str, concurrency: 
     """A predictor in front of the scheduler; a batch that does not fill is taken after two seconds."""
     tasks = spikes(seed, concurrency, 0.1)
     stage: PredictionStage[int] = PredictionStage(latency_s, batch, batching, max_wait_s=2.0)  # type: ignore[arg-type]
-    ready_s = ready_times([task.arrival_s for task in tasks], stage)
+    ready_s = predictor_ready_times_s([task.arrival_s for task in tasks], stage)
     return waiting(tasks, make("semantic"), seen=with_predictions(tasks, ready_s=ready_s))
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, at_least, at_most, claim, near
+from timely.bench.papers.claims import Claim, at_least, at_most, claim, near_paper_number
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import interval, mean, ratios
-from timely.bench.papers.semantic.figures import column
+from timely.bench.papers.semantic.figures import paper_level_waiting
 from timely.bench.papers.semantic.spikes import (
     MAIN,
     TIGHT_BLOCKS,
@@ -75,7 +75,7 @@ def table_1(evaluation: Evaluation) -> list[Claim]:
             evaluation.out / f"table1_{name}.png", f"Semantic Table 1: predictor latency ({name})",
             [-3.0, -2.0, -1.0, 0.0],
             {
-                f"{batching}, {NAMES[level]}": [interval(column(cell, level, True)) for cell in row]
+                f"{batching}, {NAMES[level]}": [interval(paper_level_waiting(cell, level, True)) for cell in row]
                 for batching, row in cells.items()
                 for level in (0, URGENCY_LEVELS)
             },
@@ -83,29 +83,30 @@ def table_1(evaluation: Evaluation) -> list[Claim]:
         )  # fmt: skip
     rows = _by_level("table1", "latency 0.01 s", 1, PAPER_1, captioned, scripted)
     average = {
-        batching: [column(cell, URGENCY_LEVELS, True) for cell in row] for batching, row in captioned.items()
+        batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
+        for batching, row in captioned.items()
     }
     rows += [
         claim(
             "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
-            ratios(average["full"][0], average["immediate"][0]), "times", near(0.21 / 0.04, neutral=1.0),
+            ratios(average["full"][0], average["immediate"][0]), "times", near_paper_number(0.21 / 0.04, neutral=1.0),
         ),
         claim(
             "table1.slow", "Table 1: latency 1 s, immediate processing over full batching, average", 2.56 / 2.46,
-            ratios(average["immediate"][-1], average["full"][-1]), "times", near(2.56 / 2.46, neutral=1.0),
+            ratios(average["immediate"][-1], average["full"][-1]), "times", near_paper_number(2.56 / 2.46, neutral=1.0),
             "immediate takes up to a batch of the requests that wait, as the published code does",
         ),
     ]  # fmt: skip
     for name, cells in (("caption", captioned), ("script", scripted)):
         growth = ratios(
-            column(cells["immediate"][-1], URGENCY_LEVELS, True),
-            column(cells["immediate"][0], URGENCY_LEVELS, True),
+            paper_level_waiting(cells["immediate"][-1], URGENCY_LEVELS, True),
+            paper_level_waiting(cells["immediate"][0], URGENCY_LEVELS, True),
         )
         rows.append(
             claim(
                 f"table1.growth.{name}",
                 f"Table 1: latency 1 s over 0.001 s, immediate, average, concurrency of the {name}", 2.56 / 0.04,
-                growth, "times", near(2.56 / 0.04, neutral=1.0),
+                growth, "times", near_paper_number(2.56 / 0.04, neutral=1.0),
                 "the caption says 5 at once; the published script has 4, 16, 32 and 64",
             )
         )  # fmt: skip
@@ -120,12 +121,14 @@ def table_2(evaluation: Evaluation) -> list[Claim]:
     )
     plots.lines(
         evaluation.out / "table2.png", "Semantic Table 2: predictor batch, latency 0.01 s", BATCHES,
-        {b: [interval(column(cell, URGENCY_LEVELS, True)) for cell in row] for b, row in captioned.items()},
+        {b: [interval(paper_level_waiting(cell, URGENCY_LEVELS, True)) for cell in row] for b,
+        row in captioned.items()},
         "predictor batch", "normalized waiting of all, s a token",
     )  # fmt: skip
     rows = _by_level("table2", "batch 64", 3, PAPER_2, captioned, scripted)
     average = {
-        batching: [column(cell, URGENCY_LEVELS, True) for cell in row] for batching, row in captioned.items()
+        batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
+        for batching, row in captioned.items()
     }
     full, immediate = average["full"], average["immediate"]
     steps = [ratios(later, sooner) for sooner, later in pairwise(full)]
@@ -136,7 +139,7 @@ def table_2(evaluation: Evaluation) -> list[Claim]:
         ),
         claim(
             "table2.immediate", "Table 2: immediate processing, batch 64 over batch 4, average", 1.0,
-            ratios(immediate[-1], immediate[0]), "ratio", near(1.0), "the paper: 'insensitive'",
+            ratios(immediate[-1], immediate[0]), "ratio", near_paper_number(1.0), "the paper: 'insensitive'",
         ),
     ]  # fmt: skip
     return rows
@@ -159,8 +162,8 @@ def _by_level(
                 claim(
                     f"{table}.{batching}.{name.replace(' ', '')}",
                     f"Table {table[-1]}, {batching}, {name}: waiting at {what}, up to {CONCURRENT_REQUESTS} at once",
-                    published[place], column(captioned[batching][place], level, True), "s a token",
-                    near(published[place]),
+                    published[place], paper_level_waiting(captioned[batching][place], level, True), "s a token",
+                    near_paper_number(published[place]),
                     f"all columns {_columns(captioned[batching], level)}, paper"
                     f" {' '.join(f'{value:.2f}' for value in published)},"
                     f" with the script's concurrency {_columns(scripted[batching], level)}",
@@ -170,7 +173,7 @@ def _by_level(
 
 
 def _columns(cells: Sequence[Sequence[Levels]], level: int) -> str:
-    return " ".join(f"{mean(column(cell, level, True)):.2f}" for cell in cells)
+    return " ".join(f"{mean(paper_level_waiting(cell, level, True)):.2f}" for cell in cells)
 
 
 def memory(evaluation: Evaluation) -> list[Claim]:

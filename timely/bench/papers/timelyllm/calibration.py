@@ -22,7 +22,7 @@ from timely.bench.papers.timelyllm.runs import (
     VLLM,
     System,
     crossing,
-    interval,
+    paper_interval,
 )
 
 SWEEP = (16, 50, 100, 150, 200, 300, 400, 600, 800, 1000, 1300)
@@ -59,7 +59,7 @@ LITERAL_TARGETS: tuple[tuple[str, System, System | None, float, str], ...] = (
 """Workload, system, the system it is divided by, the paper's number, and a short name."""
 
 
-def calibrate(report: Report) -> None:
+def calibrate_timelyllm_paper(report: Report) -> None:
     """Sweep the free parameter, set ``report.calibrations``, and say where all targets hold jointly."""
     curves = {name: _sweep(report, name) for name in ("wid1", "wid2")}
     for label, name, system, paper, what in TARGETS:
@@ -80,7 +80,7 @@ def _sweep(report: Report, name: str) -> dict[str, list[Interval]]:
         for new_tokens in SWEEP:
             outcomes = report.runs.outcomes(system, name, report.seeds, new_tokens=new_tokens)
             for kind in ("urgent", "normal"):
-                value = interval(shares(outcomes, kind))
+                value = paper_interval(shares(outcomes, kind))
                 report.row(f"sweep, {kind}, {name}", system.name, str(new_tokens), value)
                 if kind == "urgent":
                     curves.setdefault(system.name, []).append(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import at_least, at_most, near
+from timely.bench.papers.claims import at_least, at_most, near_paper_number
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, by_type, difference, shares
 from timely.bench.papers.timelyllm.runs import (
@@ -17,9 +17,9 @@ from timely.bench.papers.timelyllm.runs import (
     TIMELY,
     VLLM,
     Outcome,
-    interval,
-    ratio_interval,
-    run_records,
+    paper_interval,
+    paper_ratio_interval,
+    paper_run_records,
 )
 from timely.engines.replay_types import JobRecord
 
@@ -42,7 +42,7 @@ def figure_5(report: Report, label: str, new_tokens: int) -> None:
         for measure in ("utility", "response", "waiting"):
             values: dict[str, list[Interval | None]] = {}
             for system in (VLLM, STREAM, PUD, TIMELY):
-                row = [interval(by_type(outcomes[load, system.name], n, measure)) for n in TASK_IDS]
+                row = [paper_interval(by_type(outcomes[load, system.name], n, measure)) for n in TASK_IDS]
                 values[system.name] = list(row)
                 for number, value in zip(TASK_IDS, row, strict=True):
                     report.row(f"5 {measure} {load}, {new_tokens}", system.name, f"task {number}", value)
@@ -62,27 +62,27 @@ def _claims_5(
     high, high_vllm = outcomes["HW", PUD.name], outcomes["HW", VLLM.name]
     report.claim(
         f"fig5a-pud-{label}", f"Fig. 5a: urgent share of the maximum, low load; {where}", 0.815,
-        interval(shares(low)), "share", near(0.815, neutral=0.595),
-        f"vLLM {interval(shares(low_vllm))[0]:.3f} (paper 0.595)",
+        paper_interval(shares(low)), "share", near_paper_number(0.815, neutral=0.595),
+        f"vLLM {paper_interval(shares(low_vllm))[0]:.3f} (paper 0.595)",
     )  # fmt: skip
     report.claim(
         f"fig5a-normal-{label}", f"Fig. 5a: normal tasks keep the maximum, low load; {where}", 1.0,
-        interval(shares(low, "normal")), "share", at_least(0.995),
+        paper_interval(shares(low, "normal")), "share", at_least(0.995),
     )  # fmt: skip
-    gain = ratio_interval(shares(high), shares(high_vllm))
+    gain = paper_ratio_interval(shares(high), shares(high_vllm))
     report.claim(
         f"fig5d-pud-{label}", f"Fig. 5d: gain in urgent utility over vLLM, high load; {where}", 1.91,
-        (gain[0] - 1.0, gain[1] - 1.0, gain[2] - 1.0), "of vLLM's", near(1.91, neutral=0.0),
-        f"{interval(shares(high_vllm))[0]:.3f} to {interval(shares(high))[0]:.3f} of the maximum",
+        (gain[0] - 1.0, gain[1] - 1.0, gain[2] - 1.0), "of vLLM's", near_paper_number(1.91, neutral=0.0),
+        f"{paper_interval(shares(high_vllm))[0]:.3f} to {paper_interval(shares(high))[0]:.3f} of the maximum",
     )  # fmt: skip
     for load, mine, theirs, letter in (("low", low, low_vllm, "b"), ("high", high, high_vllm, "e")):
         report.claim(
             f"fig5{letter}-{label}", f"Fig. 5{letter}: response of urgent tasks over vLLM's, {load} load; {where}",
-            None, ratio_interval(_urgent_response(mine), _urgent_response(theirs)), "ratio", at_most(1.0),
+            None, paper_ratio_interval(_urgent_response(mine), _urgent_response(theirs)), "ratio", at_most(1.0),
         )  # fmt: skip
     report.claim(
         f"fig5c-{label}", f"Fig. 5c: waiting over response, all tasks, low load ('nearly consistent'); {where}", 1.0,
-        ratio_interval(_by_types(low, 2), _by_types(low, 1)), "ratio", near(1.0),
+        paper_ratio_interval(_by_types(low, 2), _by_types(low, 1)), "ratio", near_paper_number(1.0),
     )  # fmt: skip
 
 
@@ -99,8 +99,8 @@ def figure_6(report: Report, label: str, new_tokens: int) -> None:
     """Figure 6: an urgent and a normal task of one event, under vLLM and under TimelyLLM."""
     in_time: list[float] = []
     for seed in report.seeds[:3]:
-        vllm = run_records(VLLM, "wid2", seed, new_tokens=new_tokens)[0]
-        pud = run_records(PUD, "wid2", seed, new_tokens=new_tokens)[0]
+        vllm = paper_run_records(VLLM, "wid2", seed, new_tokens=new_tokens)[0]
+        pud = paper_run_records(PUD, "wid2", seed, new_tokens=new_tokens)[0]
         pairs = _collisions(vllm)
         if pairs:
             in_time.append(
@@ -111,7 +111,7 @@ def figure_6(report: Report, label: str, new_tokens: int) -> None:
     report.claim(
         f"fig6-{label}",
         f"Fig. 6: pairs with the urgent task late under vLLM that are both in time; {_where(label, new_tokens)}", 1.0,
-        interval(in_time), "share", at_least(0.5, neutral=0.0), "the paper shows one such pair",
+        paper_interval(in_time), "share", at_least(0.5, neutral=0.0), "the paper shows one such pair",
     )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def _plot_pair(report: Report, label: str, pair: tuple[int, int], runs: dict[str
         for name, records in runs.items()
         for place, kind in ((pair[1], "urgent"), (pair[0], "normal"))
     ]
-    plots.timeline(
+    plots.paper_timeline(
         report.out / f"figure-6-pair-{label}.png", "Figure 6: a normal and an urgent task of one event", rows[::-1],
         {"ERT urgent": 0.2, "ERT normal": 1.0},
     )  # fmt: skip
@@ -165,19 +165,19 @@ def figure_7(report: Report, label: str, new_tokens: int) -> None:
             for batch in BATCHES
         ]
         for batch, row in zip(BATCHES, values[system.name], strict=True):
-            report.row(f"7, {new_tokens}", system.name, str(batch), interval(row))
+            report.row(f"7, {new_tokens}", system.name, str(batch), paper_interval(row))
     plots.lines(
         report.out / f"figure-7-batch-{label}.png", "Figure 7: mean utility against the batch size, WID 2", BATCHES,
-        {name: [interval(row) for row in rows] for name, rows in values.items()}, "batch size", "mean utility",
+        {name: [paper_interval(row) for row in rows] for name, rows in values.items()}, "batch size", "mean utility",
         paper={"paper: TimelyLLM": (6, 1.21), "paper: vLLM": (12, 0.74)}, floor=-2.0,
     )  # fmt: skip
     where = _where(label, new_tokens)
     for system, key, paper, at, neutral in ((FIXED, "pud", 1.21, 6, 0.74), (VLLM, "vllm", 0.74, 12, None)):
-        means = [interval(row) for row in values[system.name]]
+        means = [paper_interval(row) for row in values[system.name]]
         best = max(range(len(BATCHES)), key=lambda place: means[place][0])
         report.claim(
             f"fig7-{key}-{label}", f"Fig. 7: best mean utility over batch sizes, {system.name}; {where}", paper,
-            means[best], "utility", near(paper, neutral), f"at batch {BATCHES[best]}, the paper's at {at}",
+            means[best], "utility", near_paper_number(paper, neutral), f"at batch {BATCHES[best]}, the paper's at {at}",
         )  # fmt: skip
     leads = [difference(a, b) for a, b in zip(values[FIXED.name], values[VLLM.name], strict=True)]
     report.claim(
@@ -197,7 +197,8 @@ def figure_8(report: Report, label: str, new_tokens: int) -> None:
     plots.bars(
         report.out / f"figure-8-algorithms-{label}.png",
         f"Figure 8: share of the maximum utility, WID 2, {new_tokens} new prompt tokens", ["urgent", "normal"],
-        {name: [interval(urgent[name]), interval(normal[name])] for name in outcomes}, "share of maximum", floor=-1.0,
+        {name: [paper_interval(urgent[name]), paper_interval(normal[name])] for name in outcomes}, "share of maximum",
+        floor=-1.0,
     )  # fmt: skip
     where = _where(label, new_tokens)
     for mine, theirs, key, paper in (
@@ -205,13 +206,15 @@ def figure_8(report: Report, label: str, new_tokens: int) -> None:
     ):  # fmt: skip
         report.claim(
             f"fig8-{key}-{label}", f"Fig. 8: urgent utility of {mine.name} over {theirs.name}; {where}", paper,
-            ratio_interval(urgent[mine.name], urgent[theirs.name]), "ratio", near(paper, neutral=1.0),
-            f"{interval(urgent[theirs.name])[0]:.3f} to {interval(urgent[mine.name])[0]:.3f} of the maximum",
+            paper_ratio_interval(urgent[mine.name], urgent[theirs.name]), "ratio", near_paper_number(paper,
+            neutral=1.0),
+            f"{paper_interval(urgent[theirs.name])[0]:.3f} to"
+            f" {paper_interval(urgent[mine.name])[0]:.3f} of the maximum",
         )  # fmt: skip
     report.claim(
         f"fig8-normal-{label}", f"Fig. 8: normal utility lost against segmented FCFS; {where}", 0.0,
         difference(normal[FCFS.name], normal[PUD.name]), "share", at_most(0.01),
-        f"normal: TimelyLLM {interval(normal[PUD.name])[0]:.3f}, EDF {interval(normal[EDF.name])[0]:.3f}",
+        f"normal: TimelyLLM {paper_interval(normal[PUD.name])[0]:.3f}, EDF {paper_interval(normal[EDF.name])[0]:.3f}",
     )  # fmt: skip
     report.claim(
         f"fig8-edf-normal-{label}", f"Fig. 8: EDF neglects normal tasks: its loss against TimelyLLM; {where}", None,

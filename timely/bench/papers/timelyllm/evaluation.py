@@ -15,12 +15,12 @@ from timely.bench.papers.timelyllm.report import Report
 from timely.bench.papers.timelyllm.runs import Runs
 
 
-def run(evaluation: Evaluation) -> list[Claim]:
+def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """All of section 7; plots, ``numbers.csv`` and ``comparison.md`` go into ``evaluation.out``."""
     report = Report(evaluation.out, Runs(evaluation.checkpoints), evaluation.seeds)
     other_robots.table_1(report)
     evaluation.say("calibration ...")
-    calibration.calibrate(report)
+    calibration.calibrate_timelyllm_paper(report)
     for label, new_tokens in report.calibrations.items():
         for figure in (
             drones.figure_5, drones.figure_6, drones.figure_7, drones.figure_8, other_robots.figure_9,
@@ -28,11 +28,11 @@ def run(evaluation: Evaluation) -> list[Claim]:
             evaluation.say(f"{figure.__name__.replace('_', ' ')}, {new_tokens} new tokens ...")
             figure(report, label, new_tokens)
     for part in (
-        other_robots.figure_10, other_robots.tables_4_and_5, ours.side_by_side, ours.ablation, ours.bounds,
+        other_robots.figure_10, other_robots.tables_4_and_5, ours.compare_paper_systems, ours.ablation, ours.bounds,
     ):  # fmt: skip
         evaluation.say(f"{part.__name__.replace('_', ' ')} ...")
         part(report)
     report.save_rows()
-    if not plots.available():
+    if not plots.can_plot_papers():
         evaluation.say("matplotlib is not installed: numbers, no plots (install timely-serving[report])")
     return report.claims

@@ -5,7 +5,7 @@ from __future__ import annotations
 from timely.bench.bounds import Alone
 from timely.bench.decision_cost import scheduling_point_us
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, at_least, at_most, near
+from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, at_least, at_most, near_paper_number
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, by_type, difference
 from timely.bench.papers.timelyllm.runs import (
@@ -14,8 +14,8 @@ from timely.bench.papers.timelyllm.runs import (
     STREAM,
     TIMELY,
     VLLM,
-    interval,
-    ratio_interval,
+    paper_interval,
+    paper_ratio_interval,
 )
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 from timely.engines.step_time.profile import load_step_profile
@@ -57,7 +57,7 @@ def figure_9(report: Report, label: str, new_tokens: int) -> None:
         for measure in ("utility", "waiting"):
             values: dict[str, list[Interval | None]] = {}
             for name, row in outcomes.items():
-                intervals = [interval(by_type(row, number, measure)) for number in ARMS]
+                intervals = [paper_interval(by_type(row, number, measure)) for number in ARMS]
                 values[name] = list(intervals)
                 for arm, value in zip(ARMS.values(), intervals, strict=True):
                     report.row(f"9 {measure}, {profile}, {new_tokens}", name, arm, value)
@@ -71,20 +71,20 @@ def figure_9(report: Report, label: str, new_tokens: int) -> None:
         where = f"{new_tokens} new tokens" + ("" if profile == PROFILE else ", Table 1's constants")
         report.claim(
             f"fig9-utility-{suffix}", f"Fig. 9: utility over vLLM's on desk cleaning; {where}", 1.97,
-            ratio_interval(utility[PUD.name], utility[VLLM.name]), "ratio", near(1.97, neutral=1.0),
-            f"{interval(utility[VLLM.name])[0]:.3f} to {interval(utility[PUD.name])[0]:.3f} of at most 1;"
+            paper_ratio_interval(utility[PUD.name], utility[VLLM.name]), "ratio", near_paper_number(1.97, neutral=1.0),
+            f"{paper_interval(utility[VLLM.name])[0]:.3f} to {paper_interval(utility[PUD.name])[0]:.3f} of at most 1;"
             " a factor needs vLLM above zero",
         )  # fmt: skip
-        saved = ratio_interval(waiting[PUD.name], waiting[VLLM.name])
+        saved = paper_ratio_interval(waiting[PUD.name], waiting[VLLM.name])
         report.claim(
             f"fig9-waiting-{suffix}", f"Fig. 9: waiting saved on desk cleaning; {where}", 0.84,
-            (1.0 - saved[0], 1.0 - saved[2], 1.0 - saved[1]), "share", near(0.84, neutral=0.0),
-            f"{interval(waiting[VLLM.name])[0]:.3f} s to {interval(waiting[PUD.name])[0]:.3f} s",
+            (1.0 - saved[0], 1.0 - saved[2], 1.0 - saved[1]), "share", near_paper_number(0.84, neutral=0.0),
+            f"{paper_interval(waiting[VLLM.name])[0]:.3f} s to {paper_interval(waiting[PUD.name])[0]:.3f} s",
         )  # fmt: skip
         report.claim(
             f"fig9-stream-{suffix}", f"Fig. 9: utility ahead of vLLM-stream on desk cleaning; {where}", None,
             difference(utility[PUD.name], utility[STREAM.name]), "utility", at_least(0.005, neutral=0.0),
-            f"vLLM-stream {interval(utility[STREAM.name])[0]:.3f}",
+            f"vLLM-stream {paper_interval(utility[STREAM.name])[0]:.3f}",
         )  # fmt: skip
 
 
@@ -105,24 +105,26 @@ def figure_10(report: Report) -> None:
             outcomes = report.runs.outcomes(system, "chat", report.seeds, profile=profile, unit=unit)
             utility[label, model] = [outcome.utility for outcome in outcomes]
             waiting[label, model] = [outcome.waiting_s for outcome in outcomes]
-            report.row("10 utility", label, model, interval(utility[label, model]))
-            report.row("10 delay", label, model, interval(waiting[label, model]))
+            report.row("10 utility", label, model, paper_interval(utility[label, model]))
+            report.row("10 delay", label, model, paper_interval(waiting[label, model]))
     for name, values, unit in (("utility", utility, "utility"), ("delay", waiting, "s")):
         plots.bars(
             report.out / f"figure-10-{name}.png", f"Figure 10: {name}, chatbot", list(MODELS),
-            {label: [interval(values[label, model]) for model in MODELS] for _, _, label in CHATS}, unit, floor=-25.0,
+            {label: [paper_interval(values[label, model]) for model in MODELS] for _, _, label in CHATS}, unit,
+            floor=-25.0,
         )  # fmt: skip
     stories = _longer_stories(report)
     gain = difference(utility["TimelyLLM-Sen", "Phi3"], utility["vLLM", "Phi3"])
     report.claim(
         "fig10-utility", "Fig. 10: TimelyLLM-Sen, gain in utility over vLLM, Phi3", 21.57, gain, "utility",
-        near(21.57, neutral=0.0), f"the length of the stories is ours; gain by length: {stories}",
+        near_paper_number(21.57, neutral=0.0), f"the length of the stories is ours; gain by length: {stories}",
     )  # fmt: skip
-    saved = ratio_interval(waiting["TimelyLLM-Sen", "Phi3"], waiting["vLLM", "Phi3"])
+    saved = paper_ratio_interval(waiting["TimelyLLM-Sen", "Phi3"], waiting["vLLM", "Phi3"])
     report.claim(
         "fig10-delay", "Fig. 10: TimelyLLM-Sen, delay saved, Phi3", 0.96,
-        (1.0 - saved[0], 1.0 - saved[2], 1.0 - saved[1]), "share", near(0.96, neutral=0.0),
-        f"{interval(waiting['vLLM', 'Phi3'])[0]:.2f} s to {interval(waiting['TimelyLLM-Sen', 'Phi3'])[0]:.2f} s",
+        (1.0 - saved[0], 1.0 - saved[2], 1.0 - saved[1]), "share", near_paper_number(0.96, neutral=0.0),
+        f"{paper_interval(waiting['vLLM', 'Phi3'])[0]:.2f} s to"
+        f" {paper_interval(waiting['TimelyLLM-Sen', 'Phi3'])[0]:.2f} s",
     )  # fmt: skip
     for better, worse, key in (
         ("TimelyLLM-Sen", "TimelyLLM-Para", "sen"),
@@ -150,7 +152,7 @@ def _longer_stories(report: Report) -> str:
             for system in (PUD, VLLM)
         )
         gain = difference([o.utility for o in pud], [o.utility for o in vllm])
-        saved = ratio_interval([o.waiting_s for o in pud], [o.waiting_s for o in vllm])
+        saved = paper_ratio_interval([o.waiting_s for o in pud], [o.waiting_s for o in vllm])
         report.row("10 gain, Phi3, by length of stories", PUD.name, f"{longer:g}", gain)
         texts.append(f"{longer:g} times {gain[0]:.1f} ({100 * (1 - saved[0]):.0f}% saved)")
     return ", ".join(texts)

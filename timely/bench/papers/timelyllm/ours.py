@@ -19,8 +19,8 @@ from timely.bench.papers.timelyllm.runs import (
     SYSTEMS,
     TIMELY,
     Outcome,
-    interval,
-    ratio_interval,
+    paper_interval,
+    paper_ratio_interval,
 )
 
 CPU_PROFILE = "cpu-smollm2"
@@ -36,7 +36,7 @@ MEASURES: tuple[tuple[str, Callable[[Outcome], float]], ...] = (
 )
 
 
-def side_by_side(report: Report) -> None:
+def compare_paper_systems(report: Report) -> None:
     """All systems on WID 1 and 2 as ``comparison.md``, and ``timely`` against ``pud`` as claims."""
     lines: list[str] = []
     for profile in (PROFILE, CPU_PROFILE):
@@ -62,7 +62,7 @@ def _table(report: Report, name: str, profile: str) -> list[str]:
         outcomes = report.runs.outcomes(system, name, report.seeds, profile=profile)
         cells = []
         for measure, of in MEASURES:
-            value = interval([of(outcome) for outcome in outcomes])
+            value = paper_interval([of(outcome) for outcome in outcomes])
             report.row(f"comparison, {name}, {profile}", system.name, measure, value)
             spread = f" ({value[1]:.3f} to {value[2]:.3f})" if value[2] - value[1] >= 0.001 else ""
             cells.append(f"{value[0]:.3f}{spread}")
@@ -80,11 +80,12 @@ def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> No
         report.claim(
             f"ours-{name}-{profile}-{new_tokens}-{kind}", f"{kind} share of timely less that of pud; {where}", None,
             difference(shares(mine, kind), shares(theirs, kind)), "share", at_least(-0.005),
-            f"{interval(shares(theirs, kind))[0]:.3f} to {interval(shares(mine, kind))[0]:.3f}", subject="ours",
+            f"{paper_interval(shares(theirs, kind))[0]:.3f} to {paper_interval(shares(mine, kind))[0]:.3f}",
+            subject="ours",
         )  # fmt: skip
     report.claim(
         f"ours-{name}-{profile}-{new_tokens}-waiting", f"waiting of timely over that of pud; {where}", None,
-        ratio_interval([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", at_most(1.0),
+        paper_ratio_interval([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", at_most(1.0),
         subject="ours",
     )  # fmt: skip
 
@@ -95,14 +96,15 @@ def ablation(report: Report) -> None:
         values: dict[str, list[Interval | None]] = {}
         for number, system in enumerate((*ADDED, *ALONE)):
             outcomes = report.runs.outcomes(system, "wid2", report.seeds, new_tokens=new_tokens)
-            pair = [interval(shares(outcomes, kind)) for kind in ("urgent", "normal")]
+            pair = [paper_interval(shares(outcomes, kind)) for kind in ("urgent", "normal")]
             values[system.name] = list(pair)
             for kind, value in zip(("urgent", "normal"), pair, strict=True):
                 report.row(f"ablation, {new_tokens} new tokens", system.name, kind, value)
                 report.claim(
                     f"ablation-{new_tokens}-{number}-{kind}",
                     f"Ablation, {new_tokens} new tokens: {system.name}, {kind} share of the maximum", None, value,
-                    "share", CONTEXT, f"waiting {interval([o.waiting_s for o in outcomes])[0]:.3f} s", subject="ours",
+                    "share", CONTEXT, f"waiting {paper_interval([o.waiting_s for o in outcomes])[0]:.3f} s",
+                    subject="ours",
                 )  # fmt: skip
         for name, systems in (("ablation", ADDED), ("ablation-each", (*ALONE, ADDED[-1]))):
             plots.bars(
@@ -119,7 +121,7 @@ def bounds(report: Report) -> None:
         alone = report.runs.alone(report.seeds, new_tokens)
         report.claim(
             f"bound-alone-{new_tokens}", f"timely over the bound 'every task alone', WID 2, {new_tokens} new tokens",
-            None, ratio_interval([o.utility for o in outcomes], alone), "share", CONTEXT, subject="ours",
+            None, paper_ratio_interval([o.utility for o in outcomes], alone), "share", CONTEXT, subject="ours",
         )  # fmt: skip
         possible, ours, theirs = (
             math.fsum(column)

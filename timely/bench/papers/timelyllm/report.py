@@ -8,14 +8,14 @@ from pathlib import Path
 
 from timely.bench.papers.claims import Claim, Rule, Subject, claim
 from timely.bench.papers.seed_statistics import Interval
-from timely.bench.papers.timelyllm.runs import Outcome, Runs, interval
+from timely.bench.papers.timelyllm.runs import Outcome, Runs, paper_interval
 
 
 class Report:
     """The claims of a run, with the runs behind them.
 
     Attributes:
-        calibrations: label -> new prompt tokens, set by ``calibration.calibrate``.
+        calibrations: label -> new prompt tokens, set by ``calibration.calibrate_timelyllm_paper``.
     """
 
     def __init__(self, out: Path, runs: Runs, seeds: Sequence[int]) -> None:
@@ -65,4 +65,4 @@ def shares(outcomes: Sequence[Outcome], kind: str = "urgent") -> list[float]:
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
     """Ours less theirs, seed by seed."""
-    return interval([a - b for a, b in zip(ours, theirs, strict=True)])
+    return paper_interval([a - b for a, b in zip(ours, theirs, strict=True)])

@@ -25,7 +25,7 @@ from timely.engines.base import Mode
 from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
-from timely.replay.trace import planned_task
+from timely.replay.trace import replay_task_from_job
 
 PROFILE = "rtx4090-llama3-8b"
 PREFIX_TOKENS = 1200
@@ -190,7 +190,7 @@ def workload(
             name, seed, prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS
         )
     jobs = list(composed.jobs)
-    tasks = tuple(lengthened(planned_task(job, composed.header.network_s), longer) for job in jobs)
+    tasks = tuple(lengthened(replay_task_from_job(job, composed.header.network_s), longer) for job in jobs)
     return tasks, tuple(int(job.extra.get("trace_id", 0)) for job in jobs)
 
 
@@ -202,7 +202,7 @@ def lengthened(task: PlannedTask, factor: float) -> PlannedTask:
     return replace(task, plan=tuple(task.plan[index % len(task.plan)] for index in range(count)))
 
 
-def run_records(
+def paper_run_records(
     system: System,
     name: str,
     seed: int,
@@ -229,7 +229,7 @@ def _simulate(
 def _measure_run(
     system: str, name: str, seed: int, new_tokens: int, profile: str, max_batch: int, unit: str, longer: float
 ) -> dict[str, Any]:
-    records, ids, end_s = run_records(
+    records, ids, end_s = paper_run_records(
         BY_NAME[system], name, seed, new_tokens=new_tokens, profile=profile, max_batch=max_batch or None,
         unit=unit, longer=longer,
     )  # fmt: skip
@@ -308,7 +308,7 @@ def _burst_utility(system: System, burst: Sequence[PlannedTask]) -> float:
     return sum(record.utility(run.end_s) for record in run.records)
 
 
-def interval(values: Sequence[float], seed: int = 0) -> Interval:
+def paper_interval(values: Sequence[float], seed: int = 0) -> Interval:
     """Mean and 95% confidence interval by bootstrap over the seeds."""
     sample = np.array([value for value in values if math.isfinite(value)])
     if sample.size == 0:
@@ -319,7 +319,9 @@ def interval(values: Sequence[float], seed: int = 0) -> Interval:
     return (float(sample.mean()), float(low), float(high))
 
 
-def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], seed: int = 0) -> Interval:
+def paper_ratio_interval(
+    numerators: Sequence[float], denominators: Sequence[float], seed: int = 0
+) -> Interval:
     """Ratio of the means with its 95% interval by bootstrap over the seeds; nan where a denominator is not positive."""
     top, bottom = np.array(numerators), np.array(denominators)
     if not len(top) or bottom.mean() <= 0.0:

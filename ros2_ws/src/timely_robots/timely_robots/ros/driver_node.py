@@ -27,7 +27,7 @@ from timely_robots.ros.lifecycle import ManagedNode
 from timely_robots.ros.rclpy_utils import LATCHED, TASKS
 from timely_robots.ros.safety_services import SafetyServices
 from timely_robots.ros.segment_server import SegmentServer
-from timely_robots.ros.state_messages import DriverState, diagnostic_status, state_message
+from timely_robots.ros.state_messages import DriverState, diagnostic_status, ros_driver_state_message
 from timely_robots.safety import Confirmation, ProximityGate, SafetyGuard
 from timely_robots.segments import ExecutorState, MotionError, SegmentOrder
 from timely_robots.task_watchdog import TaskWatchdog
@@ -128,7 +128,7 @@ class DriverNode(ManagedNode):
                 )
             self._failsafe = self._safety.failsafe = FailsafeMonitor(profile.failsafe)
             if skill_set:
-                language.robot_skill_set(skill_set)
+                language.robot_executor_skill_set(skill_set)
             self.robot.connect(float(self.value("connect_timeout_s")))
         except (LRTraceError, MotionError) as error:
             self._fault = str(error)
@@ -281,7 +281,7 @@ class DriverNode(ManagedNode):
 
     def publish_state(self) -> None:
         """Publish ``state`` now."""
-        message = state_message(self._state())
+        message = ros_driver_state_message(self._state())
         message.stamp = self.get_clock().now().to_msg()
         self._state_publisher.publish(message)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
 
-from timely_robots.driver_store import DriverStore, store_path
+from timely_robots.driver_store import DriverStore, robot_store_path
 from timely_robots.robot import Robot
-from timely_robots.ros.rclpy_utils import describe_parameter
+from timely_robots.ros.rclpy_utils import describe_ros_parameter
 
 STATE_DIR_VARIABLE = "TIMELY_STATE_DIR"
 DEFAULT_STATE_DIR = "~/.local/state/timely"
@@ -21,10 +21,10 @@ def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
     declare: Callable[..., Any] = node.declare_parameter
 
     def number(name: str, default: float, text: str, low: float, high: float) -> None:
-        declare(name, default, describe_parameter(text, low=low, high=high))
+        declare(name, default, describe_ros_parameter(text, low=low, high=high))
 
-    declare("profile", "", describe_parameter("robot profile: a name or a YAML file", read_only=True))
-    declare("skill_set", "", describe_parameter("plan language of goals without one", read_only=True))
+    declare("profile", "", describe_ros_parameter("robot profile: a name or a YAML file", read_only=True))
+    declare("skill_set", "", describe_ros_parameter("plan language of goals without one", read_only=True))
     number("state_period_s", 0.5, "between two states [s]", 0.05, 2.0)
     number("progress_period_s", 0.5, "least time between two progress reports [s]", 0.05, 60.0)
     number("task_silence_s", 3.0, "a task without a message for so long is orphaned [s]", 0.2, 3600.0)
@@ -33,7 +33,7 @@ def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
     declare(
         "state_dir",
         "",
-        describe_parameter(
+        describe_ros_parameter(
             f"folder of stop latch, begun tasks and lease epoch; empty: ${STATE_DIR_VARIABLE} or "
             f"{DEFAULT_STATE_DIR}, in memory for simulated robots",
             read_only=True,
@@ -44,7 +44,7 @@ def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
     number("proximity_slow_m", 0.0, "slower motion with an obstacle nearer than this [m]", 0.0, 100.0)
     number("confirm_timeout_s", 30.0, "longest wait for an operator's confirmation [s]", 0.1, 3600.0)
     for setting in robot.SETTINGS:
-        descriptor = describe_parameter(
+        descriptor = describe_ros_parameter(
             setting.text, read_only=setting.fixed, low=setting.low, high=setting.high
         )
         declare(setting.name, robot.settings[setting.name], descriptor)
@@ -69,4 +69,4 @@ def driver_store(node: LifecycleNode, robot: Robot) -> DriverStore:
     folder = str(node.get_parameter("state_dir").value)
     if not folder and not robot.simulated:
         folder = os.environ.get(STATE_DIR_VARIABLE, DEFAULT_STATE_DIR)
-    return DriverStore(store_path(folder, node.get_namespace()) if folder else None)
+    return DriverStore(robot_store_path(folder, node.get_namespace()) if folder else None)

@@ -10,7 +10,7 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.parameter import Parameter
 
 from timely.core import cpu_latency
-from timely_robots.ros.rclpy_utils import describe_parameter
+from timely_robots.ros.rclpy_utils import describe_ros_parameter
 
 
 class ManagedNode(LifecycleNode):
@@ -41,12 +41,14 @@ class ManagedNode(LifecycleNode):
         self._timers_while_configured: list[Any] = []
         self._autostart: Any = None
         self.declare_parameter(
-            "autostart", False, describe_parameter("configure and activate without a request", read_only=True)
+            "autostart",
+            False,
+            describe_ros_parameter("configure and activate without a request", read_only=True),
         )
         self.declare_parameter(
             cpu_latency.PARAMETER,
             cpu_latency.AS_THEY_LIKE,
-            describe_parameter(
+            describe_ros_parameter(
                 cpu_latency.MEANING, low=cpu_latency.AS_THEY_LIKE, high=cpu_latency.LONGEST_US
             ),
         )

@@ -15,7 +15,7 @@ TASKS = QoSProfile(depth=20, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 """Late subscribers get the last few: several tasks of a robot may live at once."""
 
 
-def describe_parameter(
+def describe_ros_parameter(
     text: str, *, read_only: bool = False, low: Any = None, high: Any = None
 ) -> ParameterDescriptor:
     """A parameter descriptor with an inclusive range, so that rclpy itself refuses values outside it."""

@@ -45,7 +45,7 @@ def realtime_process() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     cheap_goal_names()
-    shorten_time_slices()
+    shorten_ros_time_slices()
     gc.collect()
     gc.freeze()
     try:
@@ -55,7 +55,7 @@ def realtime_process() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def shorten_time_slices() -> int:
+def shorten_ros_time_slices() -> int:
     """Shorten the slices of all threads of this process, and of the threads they start; returns how many."""
     calls = _CALLS.get(platform.machine())
     if calls is None or platform.system() != "Linux":

@@ -22,7 +22,7 @@ YOUNG_S = 30.0
 """Between making a file and locking it a program takes less."""
 
 
-def clean_dds_shared_memory(folder: Path = FOLDER) -> list[str]:
+def clean_ros_shared_memory(folder: Path = FOLDER) -> list[str]:
     """Delete this user's files that no living program uses; returns their names. Does nothing where there are none."""
     try:
         names = {entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)}

@@ -72,7 +72,7 @@ class DriverState:
         return "; ".join(part for part in parts if part)
 
 
-def state_message(state: DriverState) -> RobotState:
+def ros_driver_state_message(state: DriverState) -> RobotState:
     """The state, without its stamp."""
     return RobotState(
         robot=state.profile,

@@ -8,14 +8,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from timely_bridge.error_codes import ros_code_name
+from timely_bridge.error_codes import bridge_error_name
 from timely_interfaces.msg import ErrorCode, RobotState
 
 from timely.client import TimelyClient
 from timely.core.errors import EngineFailed, TimelyError, UnknownName
 from timely_ros_bench.faults.fleet_processes import RESERVE, World
-from timely_ros_bench.faults.judge import Said, Violations, judge_holding, judge_motions, judge_outcome
-from timely_ros_bench.faults.motions import STALL_TOKENS, expected_motions, fault_round_plan, logged_motions
+from timely_ros_bench.faults.judge import (
+    Said,
+    Violations,
+    judge_ros_fault_holding,
+    judge_ros_fault_motions,
+    judge_ros_fault_outcome,
+)
+from timely_ros_bench.faults.motions import (
+    STALL_TOKENS,
+    fault_bench_log_motions,
+    fault_bench_plan_motions,
+    fault_round_plan,
+)
 from timely_ros_bench.faults.observer import Errand, Observer
 from timely_ros_bench.faults.rounds import Fault, faulty_robot_kind
 
@@ -181,15 +192,15 @@ class Campaign:
             self.lost += 1
             violations.cases.append(f"lost: {who}")
         else:
-            judge_outcome(*outcome, violations, who)
-            label = f"{outcome[0]} {ros_code_name(outcome[1])}"
+            judge_ros_fault_outcome(*outcome, violations, who)
+            label = f"{outcome[0]} {bridge_error_name(outcome[1])}"
             self.outcomes[label] = self.outcomes.get(label, 0) + 1
-        moved = logged_motions(name, self.world.logs[name], begin_s)
-        sent = expected_motions(name, errand.plan)
-        judge_motions(sent, [motion.what for motion in moved], violations, who)
+        moved = fault_bench_log_motions(name, self.world.logs[name], begin_s)
+        sent = fault_bench_plan_motions(name, errand.plan)
+        judge_ros_fault_motions(sent, [motion.what for motion in moved], violations, who)
         # What a driver says while it is cut off, or dead, nobody can hear.
         if not (name == fault.robot and fault.kind in ("dds_cut", "driver_killed")):
-            self.held += judge_holding(said, moved, sent, violations, who)
+            self.held += judge_ros_fault_holding(said, moved, sent, violations, who)
         return label
 
     def _outcome(self, fault: Fault, errand: Errand) -> tuple[str, int] | None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from timely_bridge.driver_processes import python_for
+from timely_bridge.driver_processes import bridge_driver_python
 
-from timely.core.child_process import ChildProcess, module_command
+from timely.core.child_process import ChildProcess, core_module_command
 from timely_ros_bench.faults.dds_cut import DdsCut, build_dds_cut, dds_udp_only
 from timely_ros_bench.faults.motions import SPOTS
 from timely_ros_bench.faults.rounds import faulty_robot_kind
@@ -35,7 +35,7 @@ class World:
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._parts: dict[str, ChildProcess] = {}
-        self._python = {name: python_for(faulty_robot_kind(name)) for name in robots}
+        self._python = {name: bridge_driver_python(faulty_robot_kind(name)) for name in robots}
         library = build_dds_cut(folder)
         self.cuts = {name: DdsCut(library, folder / f"{name}.cut", domain) for name in robots}
         self._environment = {
@@ -161,7 +161,7 @@ class World:
             self._parts[role].close()
         part = ChildProcess(
             role,
-            module_command(module, arguments, python=python),
+            core_module_command(module, arguments, python=python),
             {**self._environment, **(more or {})},
             where="bench",
         )

@@ -75,7 +75,9 @@ class Said:
         return bool(self.mode == RobotState.EXECUTING)
 
 
-def judge_motions(sent: Sequence[str], moved: Sequence[str], violations: Violations, who: str) -> None:
+def judge_ros_fault_motions(
+    sent: Sequence[str], moved: Sequence[str], violations: Violations, who: str
+) -> None:
     """Every motion was sent, at most once, in order: ``moved`` is ``sent`` up to some point.
 
     The motions of ``sent`` differ from each other.
@@ -97,7 +99,7 @@ def judge_motions(sent: Sequence[str], moved: Sequence[str], violations: Violati
             violations.add("out_of_order", f"{who}: {what} was never sent; sent {list(sent)}")
 
 
-def judge_holding(
+def judge_ros_fault_holding(
     said: Sequence[Said], moved: Sequence[Moved], sent: Sequence[str], violations: Violations, who: str
 ) -> int:
     """Within a second of a segment's end the robot no longer says that it executes it, and it moves only when it does.
@@ -135,7 +137,7 @@ def judge_holding(
     return held
 
 
-def judge_outcome(outcome: str, code: int, violations: Violations, who: str) -> None:
+def judge_ros_fault_outcome(outcome: str, code: int, violations: Violations, who: str) -> None:
     """A task's end says what became of it and why."""
     if outcome not in OUTCOMES:
         violations.add("untyped", f"{who}: outcome {outcome!r}")

@@ -30,7 +30,7 @@ def fault_round_plan(robot: str, round_number: int, rng: random.Random) -> list[
     return [f"mf({amount});", f"tc({amount + 1});", f"mb({amount + 2});", f"tu({amount + 3});"]
 
 
-def expected_motions(robot: str, plan: Sequence[str]) -> list[str]:
+def fault_bench_plan_motions(robot: str, plan: Sequence[str]) -> list[str]:
     """The plan in the words of the robot's own log."""
     calls = [text.rstrip(";") for text in plan]
     if faulty_robot_kind(robot) == "tello":
@@ -39,7 +39,7 @@ def expected_motions(robot: str, plan: Sequence[str]) -> list[str]:
     return calls
 
 
-def logged_motions(robot: str, files: Sequence[Path], since_s: float) -> list[Moved]:
+def fault_bench_log_motions(robot: str, files: Sequence[Path], since_s: float) -> list[Moved]:
     """What the robot did, out of its own logs, without what a driver does for safety (takeoff, landing, home)."""
     moved = []
     for file in files:
