@@ -51,7 +51,7 @@ def test_the_literal_history_finds_a_prompts_family_and_nothing_else() -> None:
     """Sentence embeddings at the paper's 0.8: what counts as similar belongs to the same family."""
     world = setting.World(3)
     drawn = world.draw(400, np.random.default_rng(3))
-    history = setting.literal_history()
+    history = setting.sagesched_discipline_history()
     vectors = history.embedder.embed([request.text for request in drawn])
     cosines = vectors @ vectors.T
     pairs = [(a, b) for a in range(len(drawn)) for b in range(a) if cosines[a, b] >= history.threshold]

@@ -11,6 +11,6 @@ from timely.core.errors import InvalidInput
 
 
 def test_a_folder_without_the_texts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafts, "require_package", lambda package: None)
+    monkeypatch.setattr(drafts, "require_cli_package", lambda package: None)
     with pytest.raises(InvalidInput, match="MTS-Dialog"):
         drafts.command(tmp_path)

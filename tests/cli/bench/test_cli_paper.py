@@ -35,7 +35,7 @@ def test_the_json_holds_each_claim_and_no_total(tmp_path: Path, monkeypatch: pyt
             claim("c", "nothing measured", 1.0, None, "", near_paper_number(1.0)),
         ]
 
-    monkeypatch.setattr(command, "import_module", lambda name: SimpleNamespace(run=run))
+    monkeypatch.setattr(command, "import_module", lambda name: SimpleNamespace(run_paper_evaluation=run))
     file, table = tmp_path / "claims.json", tmp_path / "claims.md"
     arguments = f"paper semantic --seeds 3 --out {tmp_path} --json {file} --markdown {table}".split()
     assert CliRunner().invoke(make_app({}), arguments, catch_exceptions=False).exit_code == 0

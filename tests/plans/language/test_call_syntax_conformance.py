@@ -112,7 +112,7 @@ def test_the_robots_language(skills: SkillSet, row: dict[str, Any]) -> None:
         texts.append(call.text)
         return True
 
-    interpreter = language.robot_interpreter(skills.name, perform)
+    interpreter = language.robot_executor_interpreter(skills.name, perform)
     for segment in row["segments"]:
         interpreter.run(segment)
     assert texts == row["run"]
