@@ -94,3 +94,18 @@ def test_children_end_when_the_block_is_left_and_by_one_interrupt(tmp_path: Path
         with pytest.raises(EngineFailed):
             broken.wait_until(lambda: False, WAIT_S)
         children.check()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_dropped_ends_the_block_at_the_next_check(tmp_path: Path) -> None:
+    """A signal handler that runs inside a finalizer cannot raise."""
+
+    class Finalized:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), ChildProcesses(tmp_path) as children:  # noqa: PT012
+        children.check()
+        Finalized()
+        children.check()
+        pytest.fail("the interrupt was lost")

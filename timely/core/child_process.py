@@ -195,7 +195,7 @@ class ChildProcesses:
         self._folder = folder
         self._children: list[ChildProcess] = []
         self._previous_handler: Any = signal.SIG_DFL
-        self._starting = self._interrupted = self._ending = False
+        self._starting = self._interrupted = False
 
     def start(
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
@@ -208,20 +208,26 @@ class ChildProcesses:
             child.start()
         finally:
             self._starting = False
-        if self._interrupted:
-            self._interrupt()
+        self._end_if_interrupted()
         return child
 
     def check(self) -> None:
-        """Raises EngineFailed when a child has failed."""
+        """Raises EngineFailed when a child has failed, and KeyboardInterrupt after a Ctrl-C that was lost.
+
+        Python drops an exception of a signal handler that runs inside a finalizer.
+        """
+        self._end_if_interrupted()
         for child in self._children:
             if child.exit_code not in (None, 0):
                 raise child.failure(f"ended with {child.exit_code}")
 
     def _interrupt(self, *_: object) -> None:
-        self._interrupted = True
-        if not (self._starting or self._ending):
-            self._ending = True
+        again, self._interrupted = self._interrupted, True
+        if not (self._starting or again):
+            raise KeyboardInterrupt
+
+    def _end_if_interrupted(self) -> None:
+        if self._interrupted:
             raise KeyboardInterrupt
 
     def __enter__(self) -> ChildProcesses:
@@ -231,7 +237,7 @@ class ChildProcesses:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ending = True
+        self._interrupted = True
         try:
             for child in reversed(self._children):
                 child.stop()
