@@ -1,7 +1,7 @@
-"""Scenes of vLLM's own scheduler tests, played on its scheduler and on ours: ordinary requests fare the same.
+"""Ordinary requests fare on our scheduler as on vLLM's own.
 
-The scenes are those of `test_scheduler.py`, `test_async_scheduler.py` and `test_priority_scheduler_random.py` that need
-no model: chunked prompts, stops, aborts in flight, shared prefixes, resets of the cache, preemption, full queues.
+The scenes are of the kinds that vLLM's scheduler tests play without a model: chunked prompts, stops, aborts in flight,
+shared prefixes, resets of the cache, preemption, full queues. They are no copy, and not all of vLLM's scenes are here.
 """
 
 from __future__ import annotations
