@@ -13,16 +13,26 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
+SERVED = (
+    "learning",
+    "live_engine",
+    "offered_disciplines",
+    "planner_apart",
+    "stock_server",
+    "vllm_model",
+)
 TOGETHER = {
     "tests/ros": "ros",
+    **{f"tests/engines/vllm/test_{name}.py": "served engine" for name in SERVED},
+    "tests/cli/test_terminal.py": "served engine",
     "tests/engines/vllm": "engine",
-    "tests/bench/test_disciplines_live.py": "engine",
-    "tests/cli/test_terminal.py": "engine",
 }
 """Paths that one worker runs with all below them: they share UDP ports of djitellopy, or an engine and its memory.
 
-The robots keep real time and leave their processor free most of it, so they come first, beside the engine.
+The robots keep real time and leave their processor free most of it, so they come first, beside the engine that runs in
+the worker itself. Engines with processes of their own come next.
 """
+FIRST = ("ros", "engine", "served engine")
 
 
 def scope_of(nodeid: str) -> str:
@@ -41,8 +51,8 @@ class ByPath(LoadScopeScheduling):
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The robots and the engine take longest, so they begin first and the others fill the rest of the run."""
-    first = {"ros": 0, "engine": 1}
-    items.sort(key=lambda item: first.get(scope_of(item.nodeid), 2))
+    place = {scope: number for number, scope in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(scope_of(item.nodeid), len(place)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPath | None:

@@ -26,6 +26,7 @@ DISCIPLINES = "justitia+semantic+sagesched+timely"
 
 
 @pytest.mark.engine
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.filterwarnings("error:::timely")

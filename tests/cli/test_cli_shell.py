@@ -236,7 +236,7 @@ def command(arguments):
         print("cleaned up")
         return main.INTERRUPTED
 
-main.run = command
+main.run_timely_command = command
 main.main([])
 """
 

@@ -180,7 +180,7 @@ async def _chats(
                 for number in range(burst):
                     place = drawn.randrange(len(QUESTIONS))
                     tokens = drawn.choice(LENGTHS)
-                    timely: dict[str, Any] = {"expected_tokens": tokens, "priority": place}
+                    timely: dict[str, Any] = {"expected_tokens": tokens}
                     # Some requests carry their urgency; it is predicted for the others.
                     if drawn.random() < 0.7:
                         timely["urgency"] = min(4, place // 2)

@@ -23,6 +23,9 @@ from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import engine_arguments
 from timely.engines.vllm.replay import VllmBackend
+from timely.plans.object_names import names_of_plan
+from timely.plans.prompt import build_prompt
+from timely.plans.skill_library import find_skill_set
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -288,3 +291,18 @@ async def test_the_journal_times_every_step(engine: VllmEngine) -> None:
     decoding = [step.context_tokens for step in steps if step.decodes]
     assert decoding == sorted(decoding)
     assert decoding[0] == len(WORDS) + 1
+
+
+async def test_plans_copy_words_that_no_model_knows(engine: VllmEngine) -> None:
+    drone = find_skill_set("drone")
+    words = ("zorbluqt", "glimfraxon", "wembrilt", "oqualdrist")
+    written = []
+    for word in words:
+        prompt = build_prompt(drone, f"Find the {word} and take a picture of it.", "sofa", examples=False)
+        request = GenerationRequest(
+            task_id=word, prompt=prompt.user, system=prompt.system, skill_set="drone", max_tokens=64
+        )
+        done = [event async for event in engine.generate(request)][-1]
+        assert isinstance(done, GenerationDone)
+        written.append(set(names_of_plan(done.text, drone)))
+    assert written == [{word} for word in words]

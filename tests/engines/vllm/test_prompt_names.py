@@ -9,12 +9,8 @@ import numpy as np
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.engines.base import GenerationDone, GenerationRequest
 from timely.engines.vllm.name_constraint import PromptNames, vllm_prompt_names
 from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse_extra_args
-from timely.plans.object_names import names_of_plan
-from timely.plans.prompt import build_prompt
-from timely.plans.skill_library import find_skill_set
 
 TOKENS = [bytes([byte]) for byte in range(128)]
 PLAN = list(b"g('")
@@ -97,28 +93,3 @@ def test_names_for_a_prompt() -> None:
     assert vllm_prompt_names("扔掉杯子", ["bin"]) is None
     with pytest.raises(InvalidInput, match="names"):
         parse_extra_args({"timely": {"names": ["x"] * (MOST_NAMES + 1)}})
-
-
-@pytest.mark.engine
-@pytest.mark.timeout(300)
-async def test_the_server_s_plans_copy_words_that_no_model_knows() -> None:
-    from timely.engines.vllm.arguments import VllmOptions
-    from timely.engines.vllm.engine import VllmEngine
-
-    drone = find_skill_set("drone")
-    words = ("zorbluqt", "glimfraxon", "wembrilt", "oqualdrist")
-    engine = VllmEngine(VllmOptions(warm_up=(), arguments=("--max-model-len", "1024")))
-    await engine.start()
-    try:
-        written = []
-        for word in words:
-            prompt = build_prompt(drone, f"Find the {word} and take a picture of it.", "sofa", examples=False)
-            request = GenerationRequest(
-                task_id=word, prompt=prompt.user, system=prompt.system, skill_set="drone", max_tokens=64
-            )
-            done = [event async for event in engine.generate(request)][-1]
-            assert isinstance(done, GenerationDone)
-            written.append(set(names_of_plan(done.text, drone)))
-    finally:
-        await engine.stop()
-    assert written == [{word} for word in words]

@@ -109,6 +109,7 @@ def test_an_ordinary_openai_client_on_stock_vllm(tmp_path: Path) -> None:
         assert texts == ["mf(50);", "tc(30);", "mu(40);"]
 
 
+@pytest.mark.long
 def test_a_fleet_on_two_engines_every_report_and_cancel_finds_its_task(tmp_path: Path) -> None:
     port = free_port()
     command = [

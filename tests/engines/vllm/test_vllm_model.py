@@ -223,6 +223,7 @@ print(json.dumps({
 
 
 @pytest.mark.engine
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_real_model_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Converted for good (15 s), loaded with transformers, and asked something it knows, twice."""

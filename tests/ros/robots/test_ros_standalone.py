@@ -135,7 +135,7 @@ from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.standalone import open_standalone_robot
 for kind in ROBOTS:
     robot_class(kind)
-robot = open_robot("r", {"profile": "sim-arm", "skill_set": "arm", "parameters": {"speed": 100.0}})
+robot = open_standalone_robot("r", {"profile": "sim-arm", "skill_set": "arm", "parameters": {"speed": 100.0}})
 assert robot.execute("home()", 10.0).outcome == "done"
 robot.close()
 ros = [name for name in sys.modules if name.partition(".")[0] in ("rclpy", "timely_interfaces", "std_srvs")]

@@ -174,8 +174,9 @@ class Timely(KeyedDiscipline):
         share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * left
         horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)
         index = weight / share_s * np.exp(np.maximum(slack_s, 0.0) / -horizon_s)
-        ordinary = plain
-        if plain.any():
+        ordinary = np.zeros_like(plain)
+        # Where requests have priorities, those decide between them.
+        if plain.any() and not table.priority[every].any():
             ordinary = plain & (alpha == NORMAL.alpha) & (table.ert_s[every] == NORMAL.ert_s)
             self._rank_by_arrival(index, ordinary, table.resident[every])
         return Numbers(
