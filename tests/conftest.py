@@ -29,8 +29,8 @@ TOGETHER = {
 }
 """Paths that one worker runs with all below them: they share UDP ports of djitellopy, or an engine and its memory.
 
-The robots keep real time and leave their processor free most of it, so they come first, beside the engine that runs in
-the worker itself. Engines with processes of their own come next.
+The robots keep real time and leave their processor free most of it.
+So they come first, beside the engine that runs in the worker itself. Engines with processes of their own come next.
 """
 FIRST = ("ros", "engine", "served engine")
 

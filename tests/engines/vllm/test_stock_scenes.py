@@ -1,7 +1,7 @@
 """Ordinary requests fare on our scheduler as on vLLM's own.
 
-The scenes are of the kinds that vLLM's scheduler tests play without a model: chunked prompts, stops, aborts in flight,
-shared prefixes, resets of the cache, preemption, full queues. They are no copy, and not all of vLLM's scenes are here.
+vLLM's scheduler tests play scenes of these kinds without a model: chunked prompts, stops, aborts in flight, shared
+prefixes. Others are resets of the cache, preemption and full queues. Not all of vLLM's scenes are here.
 """
 
 from __future__ import annotations
