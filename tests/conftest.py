@@ -13,14 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
-SERVED = (
-    "learning",
-    "live_engine",
-    "offered_disciplines",
-    "planner_apart",
-    "stock_server",
-    "vllm_model",
-)
+SERVED = ("live_engine", "offered_disciplines", "planner_apart", "stock_server", "vllm_model")
 TOGETHER = {
     "tests/ros": "ros",
     **{f"tests/engines/vllm/test_{name}.py": "served engine" for name in SERVED},
