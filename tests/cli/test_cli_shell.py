@@ -249,3 +249,26 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(ctrl_c: str) -> None:
         [sys.executable, "-c", ENDED, ctrl_c], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (130, "cleaned up", "")
+
+
+IN_A_STRING = """
+from timely.cli import main
+
+def command(arguments):
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        return main.INTERRUPTED
+
+main.run_timely_command = command
+main.main([])
+"""
+
+
+@pytest.mark.process
+def test_ctrl_c_in_a_program_from_a_string_has_our_exit_code(tmp_path: Path) -> None:
+    """Under ``python -m`` Python would die of SIGINT once everything has ended."""
+    (tmp_path / "in_a_string.py").write_text(IN_A_STRING)
+    command = [sys.executable, "-m", "in_a_string"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "")

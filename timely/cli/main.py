@@ -43,7 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Exits 0 on success, 2 on bad input, 1 when an engine failed, 130 on Ctrl-C or SIGTERM."""
     # By default SIGTERM ends Python without cleaning up, and an engine's processes would go on.
     signal.signal(signal.SIGTERM, _interrupt)
-    sys.exit(run_timely_command(sys.argv[1:] if arguments is None else arguments))
+    code = run_timely_command(sys.argv[1:] if arguments is None else arguments)
+    # Python remembers a Ctrl-C that came while it ran a program from a string (dataclasses do that), and under
+    # ``python -m`` dies of SIGINT in place of returning our code. Running another such program makes it forget.
+    exec("")  # noqa: S102 - nothing is in it
+    sys.exit(code)
 
 
 def _interrupt(number: int, frame: object) -> None:
