@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # By default SIGTERM ends Python without cleaning up, and an engine's processes would go on.
     signal.signal(signal.SIGTERM, _interrupt)
     code = run_timely_command(sys.argv[1:] if arguments is None else arguments)
-    # Python remembers a Ctrl-C that came while it ran a program from a string (dataclasses do that), and under
-    # ``python -m`` dies of SIGINT in place of returning our code. Running another such program makes it forget.
+    # Python remembers a Ctrl-C that came while it ran a program from a string, as dataclasses do. Under ``python -m``
+    # it then dies of SIGINT in place of returning our code. Running another such program makes it forget.
     exec("")  # noqa: S102 - nothing is in it
     sys.exit(code)
 
