@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fleet import Fleet, Reader, body, fleet
+from fleet import WAIT_S, Fleet, Reader, body, fleet
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from lrtrace.importers.event_log import read_event_log
 from timely.core.errors import EngineFailed
+from timely.disciplines.base import Discipline
+from timely.engines import scheduler_core
 from timely.server.problems import PROBLEMS
 
 
@@ -65,6 +70,29 @@ def test_a_discipline_is_switched_while_serving_and_nothing_is_lost_or_repeated(
         assert [data["index"] for _, _, data in segments] == list(range(12))
         assert (name, result["outcome"], result["recomputed_tokens"]) == ("result", "complete", 0)
     assert served.http.post("/v1/disciplines", json={"name": "fcfs"}).json()["current"] == "fcfs"
+
+
+def test_a_discipline_that_loads_slowly_does_not_hold_up_the_server(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading, loaded = threading.Event(), threading.Event()
+    create = scheduler_core.create_discipline
+
+    def slow(name: str, files: Sequence[Path] = ()) -> Discipline:
+        loading.set()
+        assert loaded.wait(WAIT_S)
+        return create(name, files)
+
+    monkeypatch.setattr(scheduler_core, "create_discipline", slow)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            switch = pool.submit(served.http.put, "/v1/disciplines", json={"name": "fcfs"})
+            assert loading.wait(WAIT_S)
+            assert served.http.get("/healthz").status_code == 200
+            assert served.http.get("/v1/disciplines").json()["current"] == "timely"
+        finally:
+            loaded.set()
+        assert switch.result(WAIT_S).json()["current"] == "fcfs"
 
 
 def test_metrics_count_outcomes_latencies_and_utility(served: Fleet) -> None:

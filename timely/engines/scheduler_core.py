@@ -302,13 +302,24 @@ class Controller:
         self._note("finish", now, job_id, outcome=outcome)
         return job
 
-    def switch(self, name: str, now: float) -> None:
+    def create(self, name: str) -> Discipline:
+        """A discipline for ``switch``, on any thread: some load a model, which takes seconds.
+
+        Raises:
+            UnknownName: no such discipline. InvalidInput: its predictor file is none.
+        """
+        return create_discipline(name, self._files)
+
+    def switch(self, name: str, now: float, fresh: Discipline | None = None) -> None:
         """Hand all live jobs to another discipline; nothing is lost or repeated.
+
+        Args:
+            fresh: the discipline from ``create(name)``; None creates it here.
 
         Raises:
             UnknownName: no such discipline; the current one stays.
         """
-        fresh = create_discipline(name, self._files)
+        fresh = fresh or self.create(name)
         learned = self.discipline.knowledge()
         if learned is not None and self.discipline.predictor_kind:
             self._knowledge[self.discipline.predictor_kind] = learned

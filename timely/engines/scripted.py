@@ -21,7 +21,7 @@ from timely.core.errors import Conflict, EngineFailed, TimelyError, TooLarge
 from timely.core.job import Job
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
-from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
+from timely.disciplines.base import Discipline, DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.requirements import check_queue_discipline_needs, discipline_lacks
 from timely.engines.base import (
     Engine,
@@ -129,6 +129,7 @@ class ScriptedEngine(Engine):
         self._live: dict[str, _Live] = {}
         self._prefixes: set[str] = set()
         self._wake = asyncio.Event()
+        self._switching = asyncio.Lock()
         self._loop_task: asyncio.Task[None] | None = None
         self._failure: EngineFailed | None = None
         self._step_s = self._decide_s = 0.0
@@ -187,9 +188,14 @@ class ScriptedEngine(Engine):
         Raises:
             Unsupported: it needs speculation; the current one stays.
         """
-        check_queue_discipline_needs(registry.load_discipline(name).info, ())
-        self._controller.switch(name, self.clock.now())
+        async with self._switching:  # a slow load must not overtake a later switch
+            fresh = await asyncio.to_thread(self._create_discipline, name)
+            self._controller.switch(name, self.clock.now(), fresh)
         self._wake.set()
+
+    def _create_discipline(self, name: str) -> Discipline:
+        check_queue_discipline_needs(registry.load_discipline(name).info, ())
+        return self._controller.create(name)
 
     def disciplines(self) -> tuple[DisciplineInfo, ...]:
         """See ``Engine.disciplines``: without those that need speculation."""

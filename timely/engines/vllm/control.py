@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any, get_args
@@ -10,6 +11,7 @@ from typing import Any, get_args
 from timely.core.errors import Conflict, InvalidInput, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
+from timely.disciplines.base import Discipline
 from timely.disciplines.requirements import check_queue_discipline_needs
 from timely.engines.base import JobView, Mode
 from timely.engines.scheduler_core import Controller
@@ -50,8 +52,11 @@ class ControlEvents:
         self._offers = offers
         self._take_value = take_value
         self._measures = measures
+        self._loader = ThreadPoolExecutor(1, "discipline")
+        self._loads: dict[str, Future[Discipline]] = {}
         self._answers: dict[str, Callable[[Mapping[str, Any], float], Answer]] = {
             "report": self._report,
+            "load_discipline": self._load,
             "discipline": self._switch,
             "mode": self._set_mode,
             "urgency": self._set_urgency,
@@ -63,6 +68,7 @@ class ControlEvents:
         """The answer to an event at ``now``.
 
         ``{"kind": "report", "task_id", "report", "sent_s"}`` (``sent_s``, on this clock, is ``now`` by default),
+        ``{"kind": "load_discipline", "name"}`` (answers ``loaded``, and loads beside the steps),
         ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
         ``{"kind": "stats"}``, ``{"kind": "urgency", "task_id", "urgency"}``,
         ``{"kind": "requests", "task_id"}`` (the request ids of a task, for a cancel).
@@ -91,10 +97,25 @@ class ControlEvents:
             self._take_value(state, report.value)
         return {"known": job is not None}
 
+    def _load(self, event: Mapping[str, Any], now: float) -> Answer:
+        name = str(event["name"])
+        load = self._loads.get(name)
+        if load is None:
+            load = self._loads[name] = self._loader.submit(self._create, name)
+        if load.done() and load.exception() is not None:
+            del self._loads[name]
+            load.result()
+        return {"known": True, "loaded": load.done()}
+
+    def _create(self, name: str) -> Discipline:
+        check_queue_discipline_needs(registry.load_discipline(name).info, self._offers)
+        return self._controller().create(name)
+
     def _switch(self, event: Mapping[str, Any], now: float) -> Answer:
         name = str(event["name"])
-        check_queue_discipline_needs(registry.load_discipline(name).info, self._offers)
-        self._controller().switch(name, now)
+        load = self._loads.pop(name, None)
+        fresh = self._create(name) if load is None else load.result()
+        self._controller().switch(name, now, fresh)
         return {"known": True}
 
     def _set_urgency(self, event: Mapping[str, Any], now: float) -> Answer:

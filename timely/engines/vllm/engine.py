@@ -67,6 +67,9 @@ TEXT_CHARS = 2_000
 CONTROL_DEADLINE_S = 10.0
 """A control event is answered within one engine step; longer means that the engine is gone."""
 
+LOAD_POLL_S = 0.05
+"""Between two questions whether the engines have loaded a discipline."""
+
 STOP_S = 12.0
 """Time for the engine's processes to end, seconds. vLLM kills them afterwards, and shared memory is left behind."""
 
@@ -92,6 +95,7 @@ class VllmEngine(Engine):
         self._planner_names: dict[str, list[str]] = {}
         """By skill set: names that a planner may write although the prompt does not have them."""
         self._live: set[str] = set()
+        self._switching = asyncio.Lock()
 
     # ------------------------------------------------------------------ life
 
@@ -316,8 +320,13 @@ class VllmEngine(Engine):
         Raises:
             Unsupported: it needs speculation, which this engine does not have; the current discipline stays.
         """
-        check_queue_discipline_needs(registry.load_discipline(name).info, vllm_engine_features(self._args))
-        await self._control({"kind": "discipline", "name": name})
+        discipline = await asyncio.to_thread(registry.load_discipline, name)
+        check_queue_discipline_needs(discipline.info, vllm_engine_features(self._args))
+        load = {"kind": "load_discipline", "name": name}
+        async with self._switching:  # a slow load must not overtake a later switch
+            while not all(answer["loaded"] for answer in await self._control(load)):
+                await asyncio.sleep(LOAD_POLL_S)
+            await self._control({"kind": "discipline", "name": name})
 
     async def set_mode(self, mode: Mode) -> None:
         """Serve in another mode from now on; only while nothing is being served.

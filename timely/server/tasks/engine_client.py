@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
+SWITCH_S = 60.0
+"""Deadline of another discipline: some load a model first."""
+
 STATS_FRESH_S = 0.1
 """Age of a snapshot until the engine is asked for another, seconds."""
 
@@ -140,11 +143,13 @@ class EngineClient:
         Raises:
             UnknownName: no such discipline.
         """
-        await self._within_deadline(self.engine.set_discipline(name))
+        await self._within_deadline(self.engine.set_discipline(name), SWITCH_S)
         self._stats = None
 
-    async def _within_deadline(self, answer: Coroutine[Any, Any, Answer]) -> Answer:
-        limit_s = self._settings.engine_timeout_s
+    async def _within_deadline(
+        self, answer: Coroutine[Any, Any, Answer], limit_s: float | None = None
+    ) -> Answer:
+        limit_s = limit_s or self._settings.engine_timeout_s
         try:
             async with asyncio.timeout(limit_s):
                 return await answer
