@@ -1,4 +1,4 @@
-"""Control events of the vLLM scheduler that need no model."""
+"""Control events of the scheduler inside vLLM, without a model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from timely.disciplines import registry
 from timely.disciplines.base import Discipline
 from timely.engines import scheduler_core
 from timely.engines.scheduler_core import Controller
-from timely.engines.vllm.control import ControlEvents
-from timely.engines.vllm.request_state import LiveRequests
-from timely.engines.vllm.settings import SchedulerSettings
+
+pytestmark = pytest.mark.engine
 
 WAIT_S = 10.0
 
 
 def test_a_discipline_loads_beside_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    from timely.engines.vllm.control import ControlEvents
+    from timely.engines.vllm.request_state import LiveRequests
+    from timely.engines.vllm.settings import SchedulerSettings
+
     create = registry.create_discipline
     controller = Controller(create("timely"))
     events = ControlEvents(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,22 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
 def test_a_busy_fleet_stops_and_a_faulty_driver_is_unknown(domain_id: int) -> None:
     need("neuromeka")
     with tello_ports():
-        result = stop.measure_stop(2, 4, domain_id=domain_id)
+        result = stop.measure_stop(2, 8, domain_id=domain_id)
     assert result["false_success"] == 0, result["cases"]
-    assert (result["acknowledged"], result["unknown"]) == (6, 2)
-    assert result["samples"] >= 4
+    assert (result["acknowledged"], result["unknown"], result["faulty"]) == (4, 4, 4)
+    assert (result["trials"], result["stops"]) == (4, 8)
+    assert 0 < result["samples"] <= 4
     assert 0.0 < result["first_command_ms"]["p50"] < 500.0
     assert 0.0 < result["at_rest_s"]["max"] < 5.0
+
+
+def test_half_of_the_stops_meet_a_faulty_driver_of_each_kind() -> None:
+    for robots in (1, 2, 3, 4):
+        names = [f"arm{number}" for number in range(robots)]
+        trials = [stop.choose_stop_faults(names, trial, random.Random(trial)) for trial in range(12)]
+        assert sum(len(broken) for _, broken in trials) == 6 * robots
+        assert [fault for fault, _ in trials[1::4]] == list(stop.FAULTS)
+        assert all(bool(fault) == bool(broken) for fault, broken in trials)
 
 
 def test_the_cut_is_a_switch_for_the_ports_of_one_domain(tmp_path: Path) -> None:
@@ -104,6 +115,7 @@ def test_a_stop_is_measured_and_printed(
     result = {
         "first_command_ms": {"p50": 1.0, "p99": 7.5, "max": 8.0},
         "at_rest_s": {"p50": 0.5, "p99": 1.0, "max": 1.0},
+        "stops": 40,
         "acknowledged": 30,
         "unknown": 10,
         "false_success": 0,

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from timely_ros_bench.stop_judge import Claim, RobotLog, StopTally, read_ros_bench_log
+from timely_ros_bench.stop_judge import Claim, RobotLog, RobotLogReader, StopTally
 
 from timely.core.errors import InvalidInput
 from timely.emulators.command_log import CommandLog
@@ -42,7 +42,7 @@ def test_times_count_from_the_call_and_for_moving_robots_only() -> None:
     tally.add("arm1", Claim(10.0, 10.5, "at_rest"), PROMPT)
     tally.add("arm1", Claim(20.0, 20.1, "at_rest"), PROMPT)
     result = tally.result()
-    assert result["samples"] == 1
+    assert (result["samples"], result["stops"], result["faulty"]) == (1, 2, 0)
     assert result["first_command_ms"]["p99"] == pytest.approx(10.0)
     assert result["at_rest_s"]["max"] == pytest.approx(0.4)
 
@@ -54,7 +54,11 @@ def test_the_logs_of_several_lives_are_one(tmp_path: Path) -> None:
         journal.write(1.5, "command", "stop", "ok")
         journal.write(2.0, "motion", "forward 20", "stopped", start_s=1.0, end_s=2.0)
     files[1].write_text('{"t_s": 3.0, "event": "command", "command": "StopMotion", "outcome": "ok"}\n{"t_s"')
-    assert read_ros_bench_log(files) == RobotLog([1.5, 3.0], [(1.0, 2.0)])
+    reader = RobotLogReader(files)
+    assert reader.read() == RobotLog([1.5, 3.0], [(1.0, 2.0)])
+    with files[1].open("a") as file:
+        file.write(': 4.0, "event": "command", "command": "StopMotion", "outcome": "ok"}\n')
+    assert reader.read() == RobotLog([1.5, 3.0, 4.0], [(1.0, 2.0)])
 
 
 def test_a_tally_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -62,7 +66,7 @@ def test_a_tally_goes_on_where_it_was(tmp_path: Path) -> None:
     tally = StopTally.load(file, ["tello1"], 3)
     assert tally == StopTally()
     tally.add("tello1", Claim(10.0, 10.1, "halted"), PROMPT)
-    tally.stops += 1
+    tally.trials += 1
     tally.save(file, ["tello1"], 3)
     assert StopTally.load(file, ["tello1"], 3) == tally
     for robots, seed in ((["tello1"], 4), (["arm1"], 3)):

@@ -324,7 +324,7 @@ class VllmEngine(Engine):
         check_queue_discipline_needs(discipline.info, vllm_engine_features(self._args))
         load = {"kind": "load_discipline", "name": name}
         async with self._switching:  # a slow load must not overtake a later switch
-            while not all(answer["loaded"] for answer in await self._control(load)):
+            while not all(answer["loaded"] for answer in await self._control(load)):  # noqa: ASYNC110 - of other processes
                 await asyncio.sleep(LOAD_POLL_S)
             await self._control({"kind": "discipline", "name": name})
 

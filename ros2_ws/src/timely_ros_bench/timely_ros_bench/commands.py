@@ -47,12 +47,12 @@ def ros(
 
 
 def stop(
-    robots: Annotated[int, typer.Option(min=1, help="Number of emulated robots, all busy.")] = 2,
-    repetitions: Annotated[int, typer.Option(min=2, help="Number of stops; each takes about 10 s.")] = 20,
+    robots: Annotated[int, typer.Option(min=1, help="Emulated robots, all busy: a Tello and arms.")] = 4,
+    repetitions: Annotated[int, typer.Option(min=2, help="Stops of robots; a trial stops each once.")] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Seed of times and faults.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
-    """Stop a busy fleet; every second stop meets a driver that hangs, is cut off or was killed.
+    """Stop busy robots; every second stop meets a driver that hangs, is cut off or was killed.
 
     With a JSON file, an interrupted run goes on where it was (FILE.partial). Exit code 1 if a claim was false by a
     robot's own log.
@@ -71,7 +71,7 @@ def stop(
         ("at rest, s", f"{rest['p50']:.2f}", f"{rest['p99']:.2f}"),
     ]
     console = make_console(json_file)
-    show_table(console, (f"{repetitions} stops of {robots} robots", "median", "p99"), rows)
+    show_table(console, (f"{result['stops']} stops of robots", "median", "p99"), rows)
     console.print(
         f"{result['acknowledged']} robots acknowledged, {result['unknown']} unknown, "
         f"{result['false_success']} false"

@@ -1,7 +1,8 @@
-"""Measures stops of a busy fleet, half of them with a driver that hangs, is cut off or was killed.
+"""Measures stops of busy robots, half of them with a driver that hangs, is cut off or was killed.
 
 Emulated robots with the vendors' own clients, drivers, bridge and server run in processes of their own. Other processes
 load the computer, and further tasks wait for each robot. The robots' logs decide what was true (``stop_judge``).
+A trial stops the whole fleet, which serves the next trial as well.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,13 @@ from timely_ros_bench.faults.measure import running_fault_fleet
 from timely_ros_bench.faults.motions import SPOTS
 from timely_ros_bench.faults.observer import Errand, Observer
 from timely_ros_bench.faults.rounds import faulty_robot_kind, faulty_robot_names
-from timely_ros_bench.stop_judge import Claim, StopTally, read_ros_bench_log
+from timely_ros_bench.stop_judge import Claim, RobotLogReader, StopTally
 
-ROBOTS, REPETITIONS = 2, 20
-KINDS = ("tello", "indy7")
+ROBOTS, REPETITIONS = 4, 40
 FAULTS = ("hung", "cut", "killed")
 WAIT_S = 60.0
-DEADLINE_S = 2.0
-"""Of each stop."""
+DEADLINE_S = 1.0
+"""Of each stop, as that of ``~/stop``. A stop with a faulty driver always takes so long."""
 QUEUED_TASKS = 5
 """Further tasks that wait for each robot."""
 BURNERS = 1
@@ -45,6 +45,9 @@ LOW_BATTERY = 0.5
 INSIST_S = 3.0
 """Results that did not come for so long are requested again."""
 RESTARTS = 10
+STOP, RESET = "/timely_bridge/stop_fleet", "/timely_bridge/reset"
+BEFORE_STOP_S = (0.1, 1.0)
+"""From the first motion to the fault."""
 SETTLE_S = 0.2
 """From a fault to the stop: a process needs this long to be gone."""
 
@@ -58,14 +61,17 @@ def measure_stop(
     checkpoint: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Stop a busy fleet so many times; every second stop meets a fault of one driver.
+    """Stop busy robots so many times at least; every second robot stop meets a faulty driver.
 
-    When a part does not come back, the fleet is started anew and the stop is repeated, ``RESTARTS`` times at most.
+    Of a fleet of one Tello and Indy7 arms, none, all, and twice one half of the drivers are broken in turn.
+    When a part does not come back, the fleet is started anew and the trial is repeated, ``RESTARTS`` times at most.
 
     Args:
-        checkpoint: a file of the stops so far. A run that finds it goes on after them, and removes it at its end.
+        repetitions: stops of robots; a trial stops each robot once.
+        checkpoint: a file of the trials so far. A run that finds it goes on after them, and removes it at its end.
 
     Returns:
+        ``trials``, ``stops`` (of robots) and ``faulty``: how many of them met a faulty driver.
         ``first_command_ms`` and ``at_rest_s`` (``p50``, ``p99``, ``max``) of moving robots without a fault.
         ``acknowledged`` and ``unknown``: robots, over all stops. ``false_success``: claims that the robot's own log
         refutes, and successful stops with a faulty driver. ``cases``: a line for each of those.
@@ -73,19 +79,18 @@ def measure_stop(
     Raises:
         EngineFailed: a part did not start or come back. Unsupported: no vendor's library or no C compiler.
     """
-    names = faulty_robot_names([KINDS[number % len(KINDS)] for number in range(robots)])
+    names = faulty_robot_names(["tello", *["indy7"] * (robots - 1)])  # two Tellos need the same UDP ports
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 100
     tally = StopTally.load(checkpoint, names, seed) if checkpoint is not None else StopTally()
     restarts = 0
     while tally.stops < repetitions:
         try:
             with running_fault_fleet(names, seed + restarts, domain) as (world, observer), _load():
+                fleet = _StopTrials(world, observer, names)
                 while tally.stops < repetitions:
-                    number = tally.stops
-                    fault = FAULTS[(number // 2) % len(FAULTS)] if number % 2 else ""
-                    rounds = _Rounds(world, observer, names, random.Random(f"{seed} {number}"))
-                    rounds.play(fault, tally)
-                    tally.stops += 1
+                    rng = random.Random(f"{seed} {tally.trials}")
+                    fault, broken = choose_stop_faults(names, tally.trials, rng)
+                    fleet.play(fault, broken, rng, tally)
                     if checkpoint is not None:
                         tally.save(checkpoint, names, seed)
                     say(
@@ -101,7 +106,14 @@ def measure_stop(
         raise EngineFailed("no robot was moving when it was stopped", where="bench stop")
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-    return {"stops": tally.stops, "restarts": restarts, **result}
+    return {**result, "restarts": restarts}
+
+
+def choose_stop_faults(names: Sequence[str], trial: int, rng: random.Random) -> tuple[str, list[str]]:
+    """The fault of a trial and the robots with broken drivers: none, all, and both halves of the fleet in turn."""
+    half = len(names) // 2
+    count = (0, len(names), half, len(names) - half)[trial % 4]
+    return (FAULTS[trial // 4 % len(FAULTS)] if count else ""), sorted(rng.sample(list(names), count))
 
 
 @contextmanager
@@ -116,25 +128,25 @@ def _load() -> Iterator[None]:
             burner.close()
 
 
-class _Rounds:
-    """One stop after the other."""
+class _StopTrials:
+    """One trial after the other, with the same fleet."""
 
-    def __init__(self, world: World, observer: Observer, names: Sequence[str], rng: random.Random) -> None:
-        self._world, self._observer, self._names, self._rng = world, observer, names, rng
+    def __init__(self, world: World, observer: Observer, names: Sequence[str]) -> None:
+        self._world, self._observer, self._names = world, observer, names
+        self._logs = {name: RobotLogReader(world.logs[name]) for name in names}
+        observer.connect(StopFleet, STOP, WAIT_S)
+        observer.connect(Trigger, RESET, WAIT_S)
 
-    def play(self, fault: str, tally: StopTally) -> None:
-        """Make all robots busy, break one driver, stop, repair, judge, reset."""
-        world, observer, rng = self._world, self._observer, self._rng
+    def play(self, fault: str, broken: Sequence[str], rng: random.Random, tally: StopTally) -> None:
+        """Make all robots busy, break some drivers, stop, repair, judge, reset."""
+        observer = self._observer
         self._prepare()
         errands = [self._send(name) for _ in range(1 + QUEUED_TASKS) for name in self._names]
         self._until(lambda: self._all(RobotState.EXECUTING), "the robots were never all busy")
-        time.sleep(rng.uniform(0.1, 1.0))
-        faulty = rng.choice(list(self._names)) if fault else ""
-        with self._broken(faulty, fault) if fault else nullcontext():
+        time.sleep(rng.uniform(*BEFORE_STOP_S))
+        with self._broken(broken, fault):
             called_s = time.monotonic()
-            answer = observer.call(
-                StopFleet, "/timely_bridge/stop_fleet", StopFleet.Request(deadline_s=DEADLINE_S)
-            )
+            answer = observer.call(StopFleet, STOP, StopFleet.Request(deadline_s=DEADLINE_S))
             answered_s = time.monotonic()
         states = dict(zip(answer.robots, answer.states, strict=True))
         self._until(
@@ -142,12 +154,13 @@ class _Rounds:
         )
         self._until(lambda: self._all(RobotState.STOPPED), "a robot that came back was not stopped")
         for name in self._names:
-            claim = Claim(called_s, answered_s, states.get(name, "missing"), name == faulty)
-            tally.add(name, claim, read_ros_bench_log(world.logs[name]))
-        if answer.success and faulty:
+            claim = Claim(called_s, answered_s, states.get(name, "missing"), name in broken)
+            tally.add(name, claim, self._logs[name].read())
+        if answer.success and broken:
             tally.false_success += 1
-            tally.cases.append(f"success with {faulty} {fault}")
-        observer.call(Trigger, "/timely_bridge/reset")
+            tally.cases.append(f"success with {', '.join(broken)} {fault}")
+        tally.trials += 1
+        observer.call(Trigger, RESET)
         self._until(lambda: self._all(RobotState.READY), "the robots are not ready after the reset")
 
     def _prepare(self) -> None:
@@ -175,24 +188,27 @@ class _Rounds:
         return self._observer.send(name, "|".join(plan), plan)
 
     @contextmanager
-    def _broken(self, name: str, fault: str) -> Iterator[None]:
-        world, role = self._world, f"driver of {name}"
-        if fault == "hung":
-            world.signal(role, signal.SIGSTOP)
-        elif fault == "cut":
-            world.cuts[name].set(True)
-        else:
-            world.kill(role)
-        time.sleep(SETTLE_S)
+    def _broken(self, names: Sequence[str], fault: str) -> Iterator[None]:
+        world = self._world
+        for name in names:
+            if fault == "hung":
+                world.signal(f"driver of {name}", signal.SIGSTOP)
+            elif fault == "cut":
+                world.cuts[name].set(True)
+            else:
+                world.kill(f"driver of {name}")
+        if names:
+            time.sleep(SETTLE_S)
         try:
             yield
         finally:
-            if fault == "hung":
-                world.signal(role, signal.SIGCONT)
-            elif fault == "cut":
-                world.cuts[name].set(False)
-            else:
-                world.start_driver(name)
+            for name in names:
+                if fault == "hung":
+                    world.signal(f"driver of {name}", signal.SIGCONT)
+                elif fault == "cut":
+                    world.cuts[name].set(False)
+                else:
+                    world.start_driver(name)
 
     def _all(self, mode: int) -> bool:
         states = [self._observer.last(name) for name in self._names]

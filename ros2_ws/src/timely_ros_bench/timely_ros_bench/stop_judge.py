@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,12 @@ class Claim:
 
 @dataclass(slots=True)
 class StopTally:
-    """The result of all stops so far."""
+    """The result of all stops so far. A stop of a fleet is a trial, and a stop of each of its robots."""
 
+    trials: int = 0
     stops: int = 0
+    faulty: int = 0
+    """Stops of robots whose drivers could not answer."""
     first_command_s: list[float] = field(default_factory=list)
     at_rest_s: list[float] = field(default_factory=list)
     acknowledged: int = 0
@@ -50,7 +53,9 @@ class StopTally:
     cases: list[str] = field(default_factory=list)
 
     def add(self, robot: str, claim: Claim, log: RobotLog) -> None:
-        """Count one robot of one stop."""
+        """Count one robot of one trial."""
+        self.stops += 1
+        self.faulty += claim.faulty
         brake_s = min((one for one in log.brakes if one >= claim.called_s), default=math.inf)
         moving = [end_s for start_s, end_s in log.motions if start_s < claim.called_s < end_s]
         if claim.state == "unknown":
@@ -92,6 +97,9 @@ class StopTally:
             "first_command_ms": {key: 1e3 * value for key, value in _quantiles(self.first_command_s).items()},
             "at_rest_s": _quantiles(self.at_rest_s),
             "samples": len(self.first_command_s),
+            "trials": self.trials,
+            "stops": self.stops,
+            "faulty": self.faulty,
             "acknowledged": self.acknowledged,
             "unknown": self.unknown,
             "false_success": self.false_success,
@@ -121,19 +129,35 @@ def _quantiles(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def read_ros_bench_log(files: Iterable[Path]) -> RobotLog:
-    """The log of a robot, out of the files of its emulator's lives."""
-    brakes, motions = [], []
-    for file in files:
-        if not file.exists():
-            continue
-        for line in file.read_text().splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue  # the last line of a program that was killed
-            if record["event"] == "command" and record["command"].split("(")[0] in BRAKES:
-                brakes.append(record["t_s"])
-            elif record["event"] == "motion":
-                motions.append((record["start_s"], record["end_s"]))
-    return RobotLog(brakes, motions)
+class RobotLogReader:
+    """Reads the log of a robot while it grows, out of the files of its emulator's lives.
+
+    Args:
+        files: the files, to which others may be added.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
+        self._read_bytes: dict[Path, int] = {}
+        self._brakes: list[float] = []
+        self._motions: list[tuple[float, float]] = []
+
+    def read(self) -> RobotLog:
+        """The log until now. An incomplete last line is left for the next call."""
+        for path in self._files:
+            if not path.exists():
+                continue
+            with path.open("rb") as file:
+                file.seek(self._read_bytes.get(path, 0))
+                text = file.read()
+            complete = text[: text.rfind(b"\n") + 1]
+            self._read_bytes[path] = self._read_bytes.get(path, 0) + len(complete)
+            for line in complete.splitlines():
+                self._take(json.loads(line))
+        return RobotLog(self._brakes, self._motions)
+
+    def _take(self, record: dict[str, Any]) -> None:
+        if record["event"] == "command" and record["command"].split("(")[0] in BRAKES:
+            self._brakes.append(record["t_s"])
+        elif record["event"] == "motion":
+            self._motions.append((record["start_s"], record["end_s"]))

@@ -111,6 +111,19 @@ class Observer:
         """Cancel a task."""
         self._spinner.call(errand.call.cancel)
 
+    def connect(self, kind: Any, name: str, timeout_s: float = 30.0) -> None:
+        """Find a service, so that a later call does not wait for the discovery.
+
+        Raises:
+            EngineFailed: it did not appear in time.
+        """
+        if name not in self._services:
+            self._services[name] = self._spinner.call_and_wait(
+                lambda: self.node.create_client(kind, name), timeout_s
+            )
+        if not self._services[name].wait_for_service(timeout_s):
+            raise EngineFailed(f"{name} did not appear", where="bench")
+
     def call(self, kind: Any, name: str, request: Any = None, timeout_s: float = 30.0) -> Any:
         """Call a service; raises EngineFailed without an answer."""
         answered, answers = threading.Event(), []
@@ -119,15 +132,8 @@ class Observer:
             answers.append(future.result())
             answered.set()
 
-        def begin() -> None:
-            if name not in self._services:
-                self._services[name] = self.node.create_client(kind, name)
-            client = self._services[name]
-            client.wait_for_service(timeout_s)
-            client.call_async(request or kind.Request()).add_done_callback(answer)
-
-        self._spinner.call(begin)
-        self._spinner.executor.wake()
+        self.connect(kind, name, timeout_s)
+        self._services[name].call_async(request or kind.Request()).add_done_callback(answer)
         if not answered.wait(timeout_s):
             raise EngineFailed(f"{name} did not answer", where="bench")
         return answers[0]
