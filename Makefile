@@ -10,6 +10,8 @@ export VLLM_CPU_KVCACHE_SPACE ?= 1
 export VLLM_NO_USAGE_STATS ?= 1
 export DO_NOT_TRACK ?= 1
 export ROS_AUTOMATIC_DISCOVERY_RANGE ?= LOCALHOST
+# An engine is three processes that import vLLM one after the other; without byte code each compiles it anew (10 s).
+unexport PYTHONDONTWRITEBYTECODE
 # Options for pytest, for `timely demo` and for `timely bench`: make test-fast ARGS="-k profiles -x"
 ARGS ?=
 SLOW := engine or ros or process or paper or long
