@@ -17,17 +17,19 @@ pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 def test_a_table_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross, "ROBOTS_S", 20.0)
     names = ["fcfs", "timely"]
-    values = cross.cross_table(names, ["wid2-400"], [1, 2], Checkpoints())
-    columns = cross.cross_measures(["wid2-400"])
+    values = cross.benchmark_cross_table(names, ["wid2-400"], [1, 2], Checkpoints())
+    columns = cross.benchmark_cross_measures(["wid2-400"])
     assert list(values) == names
     assert all(set(row) == {column.name for column in columns} for row in values.values())
     assert all(0.0 < value <= 100.0 for value in values["timely"].values())
-    assert cross.best_in_column(values, columns[0]) == max(row[columns[0].name] for row in values.values())
+    assert cross.best_benchmark_value(values, columns[0]) == max(
+        row[columns[0].name] for row in values.values()
+    )
 
 
 def test_less_is_better_where_it_is_time() -> None:
     measure = cross.Measure("s", "s", False, ())
-    assert cross.best_in_column({"a": {"s": 2.0}, "b": {"s": 1.0}}, measure) == 1.0
+    assert cross.best_benchmark_value({"a": {"s": 2.0}, "b": {"s": 1.0}}, measure) == 1.0
 
 
 @pytest.mark.long
@@ -38,14 +40,14 @@ def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: py
     from timely.bench.papers.semantic import spikes as evaluation
     from timely.disciplines import registry
 
-    real = workloads.workload
+    real = workloads.paper_workload
     monkeypatch.setattr(cross, "ROBOTS_S", 15.0)
     monkeypatch.setattr(cross, "SPIKE", (5, 0.1))
     monkeypatch.setattr(evaluation, "POINTS", 3)
     monkeypatch.setattr(setting, "REQUESTS", 30)
     monkeypatch.setattr(setting, "PAST", 100)
     monkeypatch.setattr(
-        workloads, "workload",
+        workloads, "paper_workload",
         lambda seed, *, window_s: real(seed, applications=6, window_s=window_s / 50),
     )  # fmt: skip
     target, page = tmp_path / "cross.json", tmp_path / "cross.md"
@@ -55,7 +57,7 @@ def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: py
     )
     values = json.loads(target.read_text())["disciplines"]
     assert set(values) == set(registry.discipline_names())
-    columns = {column.name for column in cross.cross_measures(list(cross.WORKLOADS))}
+    columns = {column.name for column in cross.benchmark_cross_measures(list(cross.WORKLOADS))}
     for row in values.values():
         assert set(row) == columns
         assert all(isinstance(value, float) for value in row.values())

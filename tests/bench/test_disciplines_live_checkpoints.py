@@ -39,7 +39,7 @@ NAMES = ["timely", "laps-sd", "fcfs", "edf+laps-sd"]
 
 
 def compare(checkpoints: Checkpoints) -> dict[str, Any]:
-    return disciplines_live.compare(NAMES, 60.0, 1, checkpoints, None, lambda line: None)
+    return disciplines_live.benchmark_disciplines_live(NAMES, 60.0, 1, checkpoints, None, lambda line: None)
 
 
 def test_disciplines_that_need_drafts_come_last_on_an_engine_of_their_own(log: list[str]) -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from timely.bench import plain
-from timely.bench.plain import MEASURES, SERVERS, VllmBench, compare
+from timely.bench.plain import MEASURES, SERVERS, VllmBench, benchmark_plain_throughput
 from timely.cli.main import run_timely_command
 
 SPEED = {"stock": 100.0, "plugged": 90.0, "served": 80.0}
@@ -59,7 +59,7 @@ def test_kept_servers_are_started_once(
     monkeypatch.setattr(
         bench, "_load", lambda *a: dict.fromkeys(MEASURES.values(), 1.0) | {"output_throughput": 1.0}
     )
-    compare(bench, 2, lambda line: None)
+    benchmark_plain_throughput(bench, 2, lambda line: None)
     bench.close()
     events = FakeProcess.events
     assert sum(event.startswith("start") for event in events) == starts
@@ -68,7 +68,7 @@ def test_kept_servers_are_started_once(
 
 def test_ratios_are_of_medians_over_stock_and_servers_take_turns() -> None:
     bench = FakeBench()
-    result = compare(bench, 3, lambda line: None)
+    result = benchmark_plain_throughput(bench, 3, lambda line: None)
     assert result["throughput_ratio"] == pytest.approx({"plugged": 0.9, "served": 0.8})
     assert result["ttft_p50_ratio"] == pytest.approx({"plugged": 1 / 0.9, "served": 1 / 0.8})
     assert bench.turns[:3] == list(SERVERS)

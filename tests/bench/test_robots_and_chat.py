@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timely.bench.robots_and_chat import HttpLoad, LoadResult, compare
+from timely.bench.robots_and_chat import HttpLoad, LoadResult, benchmark_robots_and_chat
 from timely.core.errors import EngineFailed
 from timely.engines.scripted import ScriptedEngine
 from timely.server import ServerSettings, ServerThread, create_app
@@ -21,7 +21,7 @@ class FakeLoad:
 
 async def test_ratios_are_over_each_load_alone() -> None:
     lines: list[str] = []
-    result = await compare(FakeLoad(), robots=8, chats=24, seconds=1.0, say=lines.append)
+    result = await benchmark_robots_and_chat(FakeLoad(), robots=8, chats=24, seconds=1.0, say=lines.append)
     assert result["urgent_response_ratio"] == pytest.approx(1.5)
     assert result["chat_throughput_share"] == pytest.approx(72.0 / 90.0)
     assert [line.split(":")[0] for line in lines] == ["robots", "both", "chat"]
@@ -33,7 +33,7 @@ async def test_without_an_urgent_answer_there_is_no_ratio() -> None:
             return LoadResult()
 
     with pytest.raises(EngineFailed, match="no urgent task"):
-        await compare(NoAnswers(), robots=8, chats=24, seconds=1.0, say=lambda line: None)
+        await benchmark_robots_and_chat(NoAnswers(), robots=8, chats=24, seconds=1.0, say=lambda line: None)
 
 
 @pytest.mark.process

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.bench.papers.justitia.workloads import workload
+from timely.bench.papers.justitia.workloads import paper_workload
 from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput
 from timely.disciplines import registry
@@ -29,13 +29,13 @@ needs_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs t
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("traces") / "apps.lrtrace.jsonl"
     header = {"lrtrace": 1, "name": "apps", "seed": 1, "network_s": 0.0}
-    lines = [header, *workload(1, applications=60, window_s=60.0)]
+    lines = [header, *paper_workload(1, applications=60, window_s=60.0)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
 def test_an_application_is_one_sample(trace: Path) -> None:
-    jobs = workload(1, applications=60, window_s=60.0)
+    jobs = paper_workload(1, applications=60, window_s=60.0)
     samples = predictor_samples_from_traces([trace], "kv")
     assert sum(map(len, samples.values())) == 60
     total = sum(predictor_kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"]) for job in jobs)

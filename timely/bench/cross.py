@@ -105,12 +105,12 @@ def _utility(records: Sequence[JobRecord], end_s: float) -> float:
 
 
 def _spikes(name: str, seed: int) -> list[float]:
-    levels = semantic.waiting(semantic.spikes(seed, *SPIKE), registry.create_discipline(name))
+    levels = semantic.waiting(semantic.paper_spikes(seed, *SPIKE), registry.create_discipline(name))
     return [levels[0], levels[URGENCY_LEVELS]]
 
 
 def _applications(name: str, seed: int) -> list[float]:
-    trace = justitia_workloads.workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
+    trace = justitia_workloads.paper_workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
     own = name in justitia_setting.NAMES
     discipline = justitia_setting.make(name) if own else registry.create_discipline(name)
     completion = justitia_setting.paper_completion_s(trace, discipline, justitia_setting.MACHINE)
@@ -118,7 +118,7 @@ def _applications(name: str, seed: int) -> list[float]:
 
 
 def _lengths(name: str, seed: int) -> list[float]:
-    setting = sagesched_setting.setting(seed, sagesched_setting.MAIN_RATE)
+    setting = sagesched_setting.paper_setting(seed, sagesched_setting.MAIN_RATE)
     kind = registry.load_discipline(name)
     predicted_for = name
     if name not in ("ssjf", "ltr", "trail") and EXPECTED_TOKENS in discipline_reads(kind.info):
@@ -138,7 +138,7 @@ def _lengths(name: str, seed: int) -> list[float]:
 
 
 def _drafts(name: str, seed: int) -> list[float]:
-    tasks = laps_sd.workload(laps_sd.DATASETS[DRAFTS[0]], DRAFTS[1], seed)
+    tasks = laps_sd.paper_workload(laps_sd.DATASETS[DRAFTS[0]], DRAFTS[1], seed)
     discipline = laps_sd.make(name, tasks) if name in laps_sd.SYSTEMS else registry.create_discipline(name)
     return [laps_sd.laps_paper_latency_s(tasks, discipline, seed)]
 
@@ -224,7 +224,7 @@ def _measure(workload: str, name: str, seed: int) -> list[float]:
     return WORKLOADS[workload].run(name, seed)
 
 
-def cross_table(
+def benchmark_cross_table(
     disciplines: Sequence[str],
     workloads: Sequence[str],
     seeds: Sequence[int],
@@ -239,7 +239,7 @@ def cross_table(
     values: dict[str, dict[str, float]] = {name: {} for name in disciplines}
     if checkpoints.jobs > 1 and "applications" in workloads:
         # Trained before the processes start, because each of them would train it again.
-        justitia_setting.trained()
+        justitia_setting.trained_paper_models()
     # Seed by seed, so that a stopped run has a whole table of fewer seeds.
     for seed in seeds:
         for workload in workloads:
@@ -253,12 +253,12 @@ def cross_table(
     return values
 
 
-def cross_measures(workloads: Sequence[str]) -> list[Measure]:
+def benchmark_cross_measures(workloads: Sequence[str]) -> list[Measure]:
     """The columns of some workloads."""
     return [measure for workload in workloads for measure in WORKLOADS[workload].measures]
 
 
-def best_in_column(values: dict[str, dict[str, float]], measure: Measure) -> float:
+def best_benchmark_value(values: dict[str, dict[str, float]], measure: Measure) -> float:
     """The best value of a column."""
     column = [row[measure.name] for row in values.values()]
     return max(column) if measure.more else min(column)

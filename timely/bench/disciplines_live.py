@@ -156,7 +156,7 @@ def _servers(folder: Path | None) -> Iterator[Callable[[str, float, int], dict[s
                 server.stop()
 
 
-def compare(
+def benchmark_disciplines_live(
     disciplines: Sequence[str],
     seconds: float,
     seed: int,

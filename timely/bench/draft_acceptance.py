@@ -9,7 +9,7 @@ import numpy as np
 
 from timely.bench.papers.laps_sd.real_texts import GRAM, SHORTEST_TOKENS, paper_draft_acceptance
 from timely.bench.papers.laps_sd.setting import DRAFTS
-from timely.bench.papers.real_inputs import dialogues
+from timely.bench.papers.real_inputs import paper_dialogues
 from timely.core.errors import EngineFailed
 from timely.engines.vllm.greedy import greedy_answers
 from timely.engines.vllm.model import NAME
@@ -26,8 +26,8 @@ def measure_draft_acceptance(path: Path, texts: int, *, seed: int = 0) -> dict[s
     Raises:
         EngineFailed: no answer is long enough to count drafts.
     """
-    order = np.random.default_rng(seed).permutation(len(dialogues(path)))
-    questions = (QUESTION + dialogues(path)[place][0] for place in order)
+    order = np.random.default_rng(seed).permutation(len(paper_dialogues(path)))
+    questions = (QUESTION + paper_dialogues(path)[place][0] for place in order)
     samples = [
         [len(prompt), len(answer), round(paper_draft_acceptance(prompt, answer), 4)]
         for prompt, answer in greedy_answers(questions, texts, max_answer_tokens=MAX_ANSWER_TOKENS)

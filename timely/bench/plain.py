@@ -47,7 +47,7 @@ class Bench(Protocol):
         ...
 
 
-def compare(bench: Bench, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
+def benchmark_plain_throughput(bench: Bench, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Ratios over stock of the medians of all repetitions.
 
     Returns ``{"throughput_ratio": {"plugged", "served"}, "ttft_p50_ratio": ..., "ttft_p99_ratio": ...,

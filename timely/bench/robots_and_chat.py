@@ -44,7 +44,7 @@ class Load(Protocol):
         ...
 
 
-async def compare(
+async def benchmark_robots_and_chat(
     load: Load, *, robots: int, chats: int, seconds: float, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """The cost of each load to the other.

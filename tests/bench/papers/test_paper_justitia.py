@@ -19,7 +19,7 @@ pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 
 
 def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
-    trace = workloads.workload(1, applications=40, window_s=10.0)
+    trace = workloads.paper_workload(1, applications=40, window_s=10.0)
     exact = Exact(trace)
     blurred = Blurred(exact, 4.52, np.random.default_rng(0))
     spec = JobSpec("x", 0.0, RequestHints(app=trace[0]["app"]))
@@ -53,7 +53,7 @@ def test_the_fluid_schedule_by_hand() -> None:
         for app, prompt in (("long", 950), ("short", 450))
     ]
     # Costs p d + d^2 / 2: 100,000 and 50,000 token-steps.
-    ends = theorem.fluid_completion_s(jobs)
+    ends = theorem.paper_fluid_completion_s(jobs)
     assert ends["short"] == pytest.approx(100_000 / rate)
     assert ends["long"] == pytest.approx(150_000 / rate)
 
@@ -63,7 +63,7 @@ def test_theorem_1_in_kv_units_with_growing_caches_and_prefill(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(theorem, "APPLICATIONS", 60)
-    delay_s, bound_s, token_time_s, within = theorem.measure_theorem("plain", seed)
+    delay_s, bound_s, token_time_s, within = theorem.measure_paper_theorem("plain", seed)
     assert delay_s <= bound_s <= token_time_s
     assert within == 1.0
 
@@ -71,7 +71,7 @@ def test_theorem_1_in_kv_units_with_growing_caches_and_prefill(
 def test_arrivals_are_a_stretch_of_the_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(f'{{"timestamp": {1000 * number}}}\n' for number in range(10)))
-    assert real_inputs.trace_arrivals(path, 3, 10.0, skip=4) == [0.0, 5.0, 10.0]
+    assert real_inputs.paper_trace_arrivals(path, 3, 10.0, skip=4) == [0.0, 5.0, 10.0]
 
 
 @pytest.mark.paper

@@ -21,9 +21,9 @@ def test_a_switch_costs_what_the_papers_fig_2_says() -> None:
 
 
 def test_when_a_rate_has_settled() -> None:
-    assert laps.settled([0.5, 0.5, 0.5], 0.05) == 10
-    assert laps.settled([0.9, 0.2, 0.5, 0.52, 0.5], 0.05) == 30
-    assert laps.settled([0.5, 0.5, 0.9, 0.5], 0.05) == 40
+    assert laps.paper_acceptance_settled([0.5, 0.5, 0.5], 0.05) == 10
+    assert laps.paper_acceptance_settled([0.9, 0.2, 0.5, 0.52, 0.5], 0.05) == 30
+    assert laps.paper_acceptance_settled([0.5, 0.5, 0.9, 0.5], 0.05) == 40
 
 
 def test_acceptance_so_far_ends_where_the_request_s_is() -> None:
@@ -36,7 +36,7 @@ def test_acceptance_so_far_ends_where_the_request_s_is() -> None:
 
 def test_the_workload_is_what_it_says() -> None:
     dataset = laps.DATASETS["MBPP"]
-    tasks = [task for seed in range(20) for task in laps.workload(dataset, 50, seed)]
+    tasks = [task for seed in range(20) for task in laps.paper_workload(dataset, 50, seed)]
     assert np.mean([task.output_tokens for task in tasks]) == pytest.approx(dataset.output, rel=0.02)
     assert np.mean([task.acceptance for task in tasks]) == pytest.approx(dataset.acceptance, abs=0.03)
     assert np.std([task.acceptance for task in tasks]) == pytest.approx(dataset.acceptance_spread, abs=0.03)
@@ -45,7 +45,7 @@ def test_the_workload_is_what_it_says() -> None:
 
 
 def test_latency_of_one_request_by_hand() -> None:
-    (task,) = laps.workload(laps.DATASETS["CP"], 1, 3)
+    (task,) = laps.paper_workload(laps.DATASETS["CP"], 1, 3)
     taken = laps.laps_paper_latency_s([task], Fcfs(), 3)
     rounds = (taken - 1.5e-4 * task.prompt_tokens - laps.VERIFY_S) / (
         laps.VERIFY_S + laps.DRAFTS * laps.DRAFT_S
@@ -56,7 +56,7 @@ def test_latency_of_one_request_by_hand() -> None:
 
 
 def test_the_clairvoyant_is_ahead_and_switching_hurts_las() -> None:
-    tasks = laps.workload(laps.DATASETS["CP"], 12, 5)
+    tasks = laps.paper_workload(laps.DATASETS["CP"], 12, 5)
     latency_s = {
         name: laps.laps_paper_latency_s(tasks, laps.make(name, tasks), 5)
         for name in ("clairvoyant", "laps-sd", "las", "las-fine", "fcfs")
@@ -66,14 +66,14 @@ def test_the_clairvoyant_is_ahead_and_switching_hurts_las() -> None:
 
 
 def test_what_was_not_served_is_no_latency() -> None:
-    (task,) = laps.workload(laps.Dataset(100_000, 250, 0.1, 0.5), 1, 0)
+    (task,) = laps.paper_workload(laps.Dataset(100_000, 250, 0.1, 0.5), 1, 0)
     too_long = laps.PlannedTask(job=0, arrival_s=0.0, plan=task.plan, prompt_tokens=1_000_000, acceptance=0.5)
     with pytest.raises(EngineFailed, match="not served"):
         laps.laps_paper_latency_s([too_long], Fcfs(), 0)
 
 
 def test_estimates_are_noted_when_they_are_there() -> None:
-    tasks = laps.workload(laps.DATASETS["CP"], 10, 2)
+    tasks = laps.paper_workload(laps.DATASETS["CP"], 10, 2)
     watched = laps.Watched(rounds=12, spread=0.05)
     laps.laps_paper_latency_s(tasks, watched, 2)
     assert len(watched.errors) == len(watched.estimates) >= 8
@@ -91,11 +91,11 @@ def test_drafts_by_prompt_lookup_are_counted_by_hand() -> None:
 
 def test_the_packaged_model_s_answers_are_shipped() -> None:
     """``timely bench drafts`` measured them; drafts and n-grams are those of the evaluation."""
-    samples = real_texts.samples("")
+    samples = real_texts.paper_text_samples("")
     assert len(samples) > 50
     assert all(tokens >= real_texts.SHORTEST_TOKENS and 0.0 <= rate < 1.0 for _, tokens, rate in samples)
     assert 0.05 < np.mean([rate for _, _, rate in samples]) < 0.3
-    assert real_texts.measure_real("", "lp-sjf", 1) > 0.0
+    assert real_texts.measure_paper_texts("", "lp-sjf", 1) > 0.0
 
 
 @pytest.mark.paper

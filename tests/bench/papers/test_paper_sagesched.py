@@ -37,7 +37,7 @@ def test_the_distance_of_samples_is_that_of_their_quantiles() -> None:
 
 def test_what_a_predictor_is_told_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setting, "REQUESTS", 40)
-    made = setting.setting(5, 8.0)
+    made = setting.paper_setting(5, 8.0)
     for drawn in made.drawn:
         spec = setting.paper_job_spec(drawn)
         exact = setting.Oracle.of_length(made).predict(spec)
@@ -79,8 +79,8 @@ def test_execution_alone_and_utilisation_by_hand() -> None:
         + 100 * step.per_prefill_token
         + 10 * (step.base + step.per_sequence + 105 * step.per_context_token)
     )
-    assert resources.alone_s(np.array([[100.0, 10.0]]), profile)[0] == pytest.approx(by_hand)
-    reached = resources.utilisation(np.array([1.0, 40.0]), 1000, load_step_profile(resources.MEASURED))
+    assert resources.paper_alone_s(np.array([[100.0, 10.0]]), profile)[0] == pytest.approx(by_hand)
+    reached = resources.paper_utilisation(np.array([1.0, 40.0]), 1000, load_step_profile(resources.MEASURED))
     assert 0.0 < reached[0] < reached[1] < 1.0
 
 

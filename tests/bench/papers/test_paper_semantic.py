@@ -17,7 +17,7 @@ from timely.engines.step_time.profile import load_step_profile
 
 
 def test_spikes_are_those_of_the_published_simulation() -> None:
-    tasks = [task for seed in range(20) for task in semantic.spikes(seed, 20, 0.1)]
+    tasks = [task for seed in range(20) for task in semantic.paper_spikes(seed, 20, 0.1)]
     assert {task.hints.urgency for task in tasks} == set(range(5))
     assert {round(task.arrival_s, 6) for task in tasks} <= {round(0.1 * k, 6) for k in range(20)}
     assert len(tasks) / 20 == pytest.approx(20 * 10, rel=0.1)
@@ -31,7 +31,7 @@ def test_spikes_are_those_of_the_published_simulation() -> None:
 
 def test_normalized_waiting_by_hand() -> None:
     """Two requests one after the other: 12 ms a step, prompts in a step of their own."""
-    tasks = semantic.spikes(1, 3, 1.0)[:2]
+    tasks = semantic.paper_spikes(1, 3, 1.0)[:2]
     waits_by_level = semantic.waiting(tasks, Fcfs())
     each, pooled = waits_by_level[11], waits_by_level[5]
     total = sum(task.output_tokens for task in tasks)
@@ -52,8 +52,8 @@ def test_normalized_waiting_by_hand() -> None:
 
 
 def test_waiting_counts_from_the_true_arrival_and_by_the_true_level() -> None:
-    tasks = semantic.spikes(2, 6, 0.1)
-    late = semantic.with_predictions(
+    tasks = semantic.paper_spikes(2, 6, 0.1)
+    late = semantic.with_paper_predictions(
         tasks, levels=[4] * len(tasks), ready_s=[task.arrival_s + 5.0 for task in tasks]
     )
     assert [task.arrival_s for task in late] == sorted(task.arrival_s for task in late)
@@ -66,7 +66,7 @@ def test_waiting_counts_from_the_true_arrival_and_by_the_true_level() -> None:
 
 
 def test_orders_on_the_papers_batches() -> None:
-    tasks = semantic.spikes(3, 20, 0.1)
+    tasks = semantic.paper_spikes(3, 20, 0.1)
     waits_by_level = {
         name: semantic.waiting(tasks, semantic.make(name))
         for name in ("semantic", "staged-hpjf", "staged-fcfs")
@@ -81,7 +81,7 @@ def test_orders_on_the_papers_batches() -> None:
 
 
 def test_memory_tight_settings_evict_and_serve_all() -> None:
-    by_cost, off = (semantic.measure_tight("A100-4B", variant, 1) for variant in ("cost", "off"))
+    by_cost, off = (semantic.measure_paper_tight("A100-4B", variant, 1) for variant in ("cost", "off"))
     assert by_cost[2] > 20.0
     assert off[2] < by_cost[2]
 
@@ -97,7 +97,7 @@ def test_what_is_kept_of_a_cache_costs_least_in_the_simulator_s_own_terms(contex
         return step.per_prefill_token_sq * again**2 + step.per_prefill_token * again + 2.0 * swap_s * kept
 
     best = min(range(context + 1), key=taken_s)
-    assert taken_s(semantic.quadratic_cost("A100-4B").keep_context(context)) == pytest.approx(
+    assert taken_s(semantic.paper_quadratic_cost("A100-4B").keep_context(context)) == pytest.approx(
         taken_s(best), rel=1e-3
     )
 

@@ -100,10 +100,10 @@ def test_interval_is_seeded_and_holds_the_mean() -> None:
 
 
 def test_crossing() -> None:
-    assert runs.crossing([0, 10, 20], [1.0, 0.8, 0.4], 0.6) == pytest.approx(15.0)
-    assert math.isnan(runs.crossing([0, 10, 20], [1.0, math.nan, 0.4], 0.6))
-    assert runs.crossing([0, 10, 20], [1.0, 1.5, 2.5], 2.0) == pytest.approx(15.0)
-    assert math.isnan(runs.crossing([0, 10], [1.0, 0.9], 0.5))
+    assert runs.paper_crossing([0, 10, 20], [1.0, 0.8, 0.4], 0.6) == pytest.approx(15.0)
+    assert math.isnan(runs.paper_crossing([0, 10, 20], [1.0, math.nan, 0.4], 0.6))
+    assert runs.paper_crossing([0, 10, 20], [1.0, 1.5, 2.5], 2.0) == pytest.approx(15.0)
+    assert math.isnan(runs.paper_crossing([0, 10], [1.0, 0.9], 0.5))
 
 
 def test_an_outcome_comes_back_from_its_piece() -> None:
@@ -128,8 +128,14 @@ def test_runs_are_kept(tmp_path: Path) -> None:
 
 def test_longer_plans_repeat_their_segments() -> None:
     task = burst(1)[0]
-    assert [segment.text for segment in runs.lengthened(task, 2.5).plan] == ["a", "b", "a", "b", "a"]
-    assert runs.lengthened(task, 1.0) is task
+    assert [segment.text for segment in runs.lengthened_paper_trace(task, 2.5).plan] == [
+        "a",
+        "b",
+        "a",
+        "b",
+        "a",
+    ]
+    assert runs.lengthened_paper_trace(task, 1.0) is task
 
 
 def test_systems_are_what_they_say() -> None:

@@ -18,12 +18,12 @@ from timely.replay.trace import replay_task_from_job
 
 
 def test_the_same_seed_gives_the_same_applications() -> None:
-    assert apps.workload(3, applications=20) == apps.workload(3, applications=20)
-    assert apps.workload(3, applications=20) != apps.workload(4, applications=20)
+    assert apps.paper_workload(3, applications=20) == apps.paper_workload(3, applications=20)
+    assert apps.paper_workload(3, applications=20) != apps.paper_workload(4, applications=20)
 
 
 def test_jobs_are_valid_and_in_order_and_wait_only_for_their_own_application() -> None:
-    jobs = apps.workload(1, applications=60, window_s=100.0)
+    jobs = apps.paper_workload(1, applications=60, window_s=100.0)
     of = {job["job"]: job["app"] for job in jobs}
     counts = Counter(of.values())
     before = 0.0
@@ -49,30 +49,30 @@ def test_the_mix_is_the_paper_s() -> None:
 
 
 def test_sizes_are_small_medium_and_large() -> None:
-    cost = {kind: np.mean([s.cost for s in apps.samples(kind, 60)]) for kind in apps.KINDS}
+    cost = {kind: np.mean([s.cost for s in apps.paper_samples(kind, 60)]) for kind in apps.KINDS}
     assert max(cost[k] for k in apps.SMALL) * 3 < min(cost[k] for k in apps.MEDIUM)
     assert max(cost[k] for k in apps.MEDIUM) * 3 < min(cost[k] for k in apps.LARGE)
 
 
 def test_what_the_paper_shows_of_its_classes() -> None:
     rng = np.random.default_rng(1)
-    fact = [apps.application("FV", rng) for _ in range(40)]
+    fact = [apps.paper_application("FV", rng) for _ in range(40)]
     queries = [r for app in fact for r in app.requests[1::2]]
     assert all(360 <= r.prompt_tokens <= 380 for r in queries), "Fig. 4b"
     assert 10 <= np.median([r.output_tokens for r in queries]) <= 40
-    merging = [apps.application("DM", rng).cost() / (459 * 16) for _ in range(200)]
+    merging = [apps.paper_application("DM", rng).cost() / (459 * 16) for _ in range(200)]
     assert 800 < np.median(merging) < 3000, "steps that one DM fills the cache for: some 2,100 in Fig. 3"
 
 
 def test_an_application_s_cost_is_that_of_its_requests() -> None:
-    app = apps.application("SC", np.random.default_rng(2))
+    app = apps.paper_application("SC", np.random.default_rng(2))
     assert app.cost() == pytest.approx(
         sum(predictor_kv_token_time(r.prompt_tokens, r.output_tokens) for r in app.requests)
     )
 
 
 def test_the_starvation_trace_is_one_elephant_and_mice() -> None:
-    jobs = apps.starvation(1, 30, parts=6)
+    jobs = apps.paper_starvation_workload(1, 30, parts=6)
     kinds = Counter(job["app"].split("/")[0] for job in {j["app"]: j for j in jobs}.values())
     assert kinds["MRS"] == 1
     assert sum(kinds[k] for k in ("KBQAV", "CC", "ALFWI")) == 30
@@ -82,8 +82,8 @@ def test_the_starvation_trace_is_one_elephant_and_mice() -> None:
 def test_arrivals_may_come_from_a_production_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(f'{{"timestamp": {1000 * n}, "input_length": 5}}\n' for n in (0, 3, 3, 9, 12)))
-    assert real_inputs.trace_arrivals(path, 4, 90.0) == [0.0, 30.0, 30.0, 90.0]
-    jobs = apps.workload(0, arrival_s=[5.0, 1.0])
+    assert real_inputs.paper_trace_arrivals(path, 4, 90.0) == [0.0, 30.0, 30.0, 90.0]
+    jobs = apps.paper_workload(0, arrival_s=[5.0, 1.0])
     assert sorted({job["arrival_s"] for job in jobs}) == [1.0, 5.0]
 
 
@@ -101,12 +101,12 @@ def test_a_trace_that_is_none_is_refused(tmp_path: Path, text: str | None, match
     if text is not None:
         path.write_text(text)
     with pytest.raises(InvalidInput, match=match):
-        real_inputs.trace_arrivals(path, 3, 60.0)
+        real_inputs.paper_trace_arrivals(path, 3, 60.0)
 
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(InvalidInput, match="known: EV"):
-        apps.application("chat", np.random.default_rng(0))
+        apps.paper_application("chat", np.random.default_rng(0))
     with pytest.raises(InvalidInput, match="known: sharegpt"):
         requests.World(0, ["wiki"])
 
@@ -115,16 +115,16 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_the_same_world_and_seed_give_the_same_requests() -> None:
-    one, _ = requests.workload(requests.World(1), 5, 40, 8.0)
-    two, _ = requests.workload(requests.World(1), 5, 40, 8.0)
-    other, _ = requests.workload(requests.World(2), 5, 40, 8.0)
+    one, _ = requests.paper_workload(requests.World(1), 5, 40, 8.0)
+    two, _ = requests.paper_workload(requests.World(1), 5, 40, 8.0)
+    other, _ = requests.paper_workload(requests.World(2), 5, 40, 8.0)
     assert one == two != other
     for job in one:
         replay_task_from_job(Job.from_dict(job))
 
 
 def test_the_rate_and_the_datasets_are_as_asked() -> None:
-    jobs, drawn = requests.workload(requests.World(1), 5, 2000, 8.0)
+    jobs, drawn = requests.paper_workload(requests.World(1), 5, 2000, 8.0)
     assert jobs[-1]["arrival_s"] == pytest.approx(2000 / 8.0, rel=0.1)
     prompts = {
         name: np.mean([d.prompt_tokens for d in drawn if d.family.dataset == name])

@@ -274,7 +274,7 @@ def test_a_more_important_class_of_vllm_goes_first_in_the_default(gap: float) ->
 
 def test_a_blocking_call_in_wid_2_waits_for_its_value_and_the_others_go_on() -> None:
     """Section 8: a generation with a blocking call waits, and is queued again when the value is there."""
-    tasks, _ = runs.workload("wid2", 1, 100)
+    tasks, _ = runs.paper_workload("wid2", 1, 100)
     target = next(place for place, task in enumerate(tasks) if len(task.plan) > 1)
     plan = (replace(tasks[target].plan[0], blocking=True), *tasks[target].plan[1:])
     changed = [*tasks[:target], replace(tasks[target], plan=plan), *tasks[target + 1 :]]

@@ -25,7 +25,7 @@ TRACES = {**AZURE, "Mooncake": MOONCAKE}
 Floats = NDArray[np.float64]
 
 
-def trace_arrivals(path: Path, count: int, window_s: float, skip: int = 0) -> list[float]:
+def paper_trace_arrivals(path: Path, count: int, window_s: float, skip: int = 0) -> list[float]:
     """``count`` arrivals after the first ``skip`` of a trace, scaled to the window.
 
     Each line of the trace holds a ``timestamp`` in milliseconds, as in Mooncake's.
@@ -55,7 +55,7 @@ def trace_arrivals(path: Path, count: int, window_s: float, skip: int = 0) -> li
 
 
 @cache
-def token_counts(path: Path) -> Floats:
+def paper_token_counts(path: Path) -> Floats:
     """Prompt and output tokens of each request of one of ``TRACES``, shape ``(n, 2)``."""
     with path.open(encoding="utf-8", newline="") as file:
         if path.suffix == ".csv":
@@ -66,14 +66,14 @@ def token_counts(path: Path) -> Floats:
 
 
 @cache
-def dialogues(path: Path) -> tuple[tuple[str, str], ...]:
+def paper_dialogues(path: Path) -> tuple[tuple[str, str], ...]:
     """Dialogue and written summary of each row of MTS-Dialog."""
     with path.open(encoding="utf-8", newline="") as file:
         return tuple((row["dialogue"], row["section_text"]) for row in csv.DictReader(file))
 
 
 @cache
-def decode_attention(path: Path) -> Floats:
+def paper_decode_attention(path: Path) -> Floats:
     """Context tokens and microseconds of one request's attention in a decoding step, shape ``(n, 2)``."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [

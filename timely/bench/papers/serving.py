@@ -13,7 +13,7 @@ from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import StepTimeProfile
 
 
-def serve(
+def serve_paper_tasks(
     tasks: Sequence[PlannedTask], discipline: Discipline, profile: StepTimeProfile, **options: Any
 ) -> BackendRun:
     """Run ordinary requests to their end; ``options`` are those of ``ReplayOptions``.
@@ -29,7 +29,7 @@ def serve(
     return run
 
 
-def watch_calls(
+def watch_paper_calls(
     discipline: Discipline, method: str, before: Callable[..., None] | None = None
 ) -> list[float]:
     """The processor's seconds of each call of a method from now on; ``before`` is called with its arguments.

@@ -46,10 +46,12 @@ def command(
             raise UnknownName("workload", name, cross.WORKLOADS, where="--workloads")
     console = make_console(json_file)
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
-        values = cross.cross_table(names, chosen, list(range(1, seeds + 1)), checkpoints, print_cli_progress)
+        values = cross.benchmark_cross_table(
+            names, chosen, list(range(1, seeds + 1)), checkpoints, print_cli_progress
+        )
     write_cli_json(json_file, {"seeds": seeds, "disciplines": values})
-    columns = cross.cross_measures(chosen)
-    best = {column.name: cross.best_in_column(values, column) for column in columns}
+    columns = cross.benchmark_cross_measures(chosen)
+    best = {column.name: cross.best_benchmark_value(values, column) for column in columns}
 
     def cell(name: str, column: str) -> str:
         value = values[name][column]

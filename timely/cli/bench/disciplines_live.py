@@ -45,7 +45,7 @@ def command(
 ) -> None:
     """Every discipline on the real engine under mixed load: do the steps follow its decisions, and is nothing lost?"""
     require_cli_package("vllm")
-    from timely.bench.disciplines_live import compare
+    from timely.bench.disciplines_live import benchmark_disciplines_live
     from timely.disciplines import registry
 
     names = split_cli_names(disciplines) or registry.discipline_names()
@@ -59,7 +59,7 @@ def command(
         quiet_cli_terminal("bench-disciplines-live", verbose=verbose) as terminal,
     ):
         terminal.name_log()
-        results = compare(names, seconds, seed, checkpoints, keep, terminal.say)
+        results = benchmark_disciplines_live(names, seconds, seed, checkpoints, keep, terminal.say)
     write_cli_json(json_file, {"seconds": seconds, "seed": seed, "disciplines": results})
     show_table(console, HEADINGS, [_row(name, row) for name, row in sorted(results.items())], markdown)
 

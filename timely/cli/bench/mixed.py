@@ -35,7 +35,7 @@ def command(
     Other arguments go to vLLM.
     """
     require_cli_package("vllm")
-    from timely.bench.robots_and_chat import HttpLoad, compare
+    from timely.bench.robots_and_chat import HttpLoad, benchmark_robots_and_chat
     from timely.cli.serve import make_cli_engine
     from timely.server import ServerSettings, ServerThread, create_app
 
@@ -43,7 +43,7 @@ def command(
     with ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server:
         load = HttpLoad(server.url)
         result = asyncio.run(
-            compare(
+            benchmark_robots_and_chat(
                 load,
                 robots=robots,
                 chats=chats,

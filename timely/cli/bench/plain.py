@@ -41,7 +41,14 @@ def command(
     The servers are `vllm serve`, the same with our scheduler, and `timely serve`. Other arguments go to all of them.
     """
     require_cli_package("vllm")
-    from timely.bench.plain import MEASURES, PROMPTS, QUICK_PROMPTS, SERVERS, VllmBench, compare
+    from timely.bench.plain import (
+        MEASURES,
+        PROMPTS,
+        QUICK_PROMPTS,
+        SERVERS,
+        VllmBench,
+        benchmark_plain_throughput,
+    )
     from timely.disciplines import registry
     from timely.engines.vllm.model import NO_PLANNER, resolve_model
 
@@ -53,7 +60,7 @@ def command(
     prompts = QUICK_PROMPTS if quick else PROMPTS
     bench = VllmBench(out, folder, (*ARGUMENTS, eager, *context.args), discipline, prompts, quick)
     try:
-        result = compare(bench, repetitions, print_cli_progress)
+        result = benchmark_plain_throughput(bench, repetitions, print_cli_progress)
     finally:
         bench.close()
     write_cli_json(json_file, {"compiled": compiled, "discipline": discipline, **result})

@@ -67,11 +67,11 @@ class ControlEvents:
     def answer(self, event: Mapping[str, Any], now: float) -> Answer:
         """The answer to an event at ``now``.
 
-        ``{"kind": "report", "task_id", "report", "sent_s"}`` (``sent_s``, on this clock, is ``now`` by default),
-        ``{"kind": "load_discipline", "name"}`` (answers ``loaded``, and loads beside the steps),
+        ``{"kind": "report", "task_id", "report", "sent_s"}``: ``sent_s``, on this clock, is ``now`` by default.
+        ``{"kind": "load_discipline", "name"}`` answers ``loaded``, and loads beside the steps.
         ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
-        ``{"kind": "stats"}``, ``{"kind": "urgency", "task_id", "urgency"}``,
-        ``{"kind": "requests", "task_id"}`` (the request ids of a task, for a cancel).
+        ``{"kind": "stats"}``, ``{"kind": "urgency", "task_id", "urgency"}``.
+        ``{"kind": "requests", "task_id"}`` answers the request ids of a task, for a cancel.
         Errors come back as data: ``{"error": {"code", "message", "where"}}``.
         """
         try:

@@ -28,7 +28,7 @@ from timely.bench.papers.justitia.setting import (
     make,
     paper_completion_s,
 )
-from timely.bench.papers.real_inputs import MOONCAKE, trace_arrivals
+from timely.bench.papers.real_inputs import MOONCAKE, paper_trace_arrivals
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import interval, mean, percent_lower, ratios
 from timely.disciplines.base import Discipline
@@ -46,7 +46,7 @@ Results = dict[str, dict[str, list[Completion]]]
 """Intensity -> discipline -> completion times, one entry a seed."""
 
 
-def measure_completion(arrivals: str, intensity: str, name: str, seed: int) -> Completion:
+def measure_paper_completion(arrivals: str, intensity: str, name: str, seed: int) -> Completion:
     """Completion times of one workload.
 
     ``arrivals`` is a trace, of which each seed takes a stretch scaled to the window; without it they are Poisson.
@@ -55,14 +55,14 @@ def measure_completion(arrivals: str, intensity: str, name: str, seed: int) -> C
     window_s = apps.WINDOWS_S[intensity]
     arrival_s = None
     if arrivals:
-        arrival_s = trace_arrivals(Path(arrivals), APPLICATIONS, window_s, skip=APPLICATIONS * seed)
-    trace = apps.workload(seed, applications=APPLICATIONS, window_s=window_s, arrival_s=arrival_s)
+        arrival_s = paper_trace_arrivals(Path(arrivals), APPLICATIONS, window_s, skip=APPLICATIONS * seed)
+    trace = apps.paper_workload(seed, applications=APPLICATIONS, window_s=window_s, arrival_s=arrival_s)
     return paper_completion_s(trace, _discipline(name, trace, seed), MACHINE)
 
 
 def _each(evaluation: Evaluation, intensity: str, name: str) -> list[Completion]:
     arrivals = str(evaluation.input(MOONCAKE) or "")
-    return evaluation.each("end-to-end", measure_completion, arrivals, intensity, name)
+    return evaluation.each("end-to-end", measure_paper_completion, arrivals, intensity, name)
 
 
 def _inputs(evaluation: Evaluation) -> str:
@@ -104,7 +104,7 @@ def completions(evaluation: Evaluation) -> Results:
     return results
 
 
-def efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
+def paper_efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
     """Fig. 8; Fig. 9 is not run."""
     for part, measure, title in (("a", averages, "average"), ("b", p90s, "90th percentile")):
         plots.bars(
@@ -141,7 +141,7 @@ def efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
     return rows
 
 
-def fairness(results: Results, evaluation: Evaluation) -> list[Claim]:
+def paper_fairness(results: Results, evaluation: Evaluation) -> list[Claim]:
     """Fig. 10 at 3x."""
     cell = results["3x"]
     plots.cumulative(
@@ -172,9 +172,9 @@ def fairness(results: Results, evaluation: Evaluation) -> list[Claim]:
     ]  # fmt: skip
 
 
-def measure_agreement(seed: int) -> float:
+def measure_paper_agreement(seed: int) -> float:
     """Percent of pairs of applications that both cost models put in the same order."""
-    trace = apps.workload(seed, applications=APPLICATIONS)
+    trace = apps.paper_workload(seed, applications=APPLICATIONS)
     memory, compute = Exact(trace), Exact(trace, predictor_weighted_tokens)
     costs = np.array(
         [[model.of(app) for model in (memory, compute)] for app in {job["app"] for job in trace}]
@@ -184,7 +184,7 @@ def measure_agreement(seed: int) -> float:
     return 100.0 * float(np.mean(signs[:, 0] == signs[:, 1]))
 
 
-def cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
+def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
     """Fig. 12, and why the cost model matters little at 1x."""
     for part, measure, title in (("a", averages, "average"), ("b", p90s, "90th percentile")):
         plots.bars(
@@ -195,7 +195,7 @@ def cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
     rows = [
         claim(
             "fig12.agree", "Fig. 12: pairs of applications that both cost models order alike", None,
-            evaluation.each("fig12-agree", measure_agreement), "%", CONTEXT,
+            evaluation.each("fig12-agree", measure_paper_agreement), "%", CONTEXT,
             "only the others can change places, and only where both wait at the same time",
         )
     ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from timely.bench.papers.claims import Claim
 from timely.bench.papers.justitia import end_to_end, micro, theorem
-from timely.bench.papers.justitia.setting import trained
+from timely.bench.papers.justitia.setting import trained_paper_models
 from timely.bench.papers.run_context import Evaluation
 
 
@@ -15,18 +15,18 @@ def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
         Unsupported: scikit-learn is not installed.
     """
     if evaluation.checkpoints.jobs > 1:
-        trained()  # before there are processes, each of which would train again
-    theorem_1 = theorem.theorem_1(evaluation)
+        trained_paper_models()  # before there are processes, each of which would train again
+    theorem_1 = theorem.paper_theorem_1(evaluation)
     results = end_to_end.completions(evaluation)
     return [
         *theorem_1,
-        *end_to_end.efficiency(results, evaluation),
-        *end_to_end.fairness(results, evaluation),
-        *end_to_end.cost_models(results, evaluation),
+        *end_to_end.paper_efficiency(results, evaluation),
+        *end_to_end.paper_fairness(results, evaluation),
+        *end_to_end.paper_cost_models(results, evaluation),
         *end_to_end.paper_predictor_claims(results, evaluation),
-        *micro.saturated(evaluation),
-        *micro.demands(evaluation),
-        *micro.starvation(evaluation),
-        *micro.prediction(evaluation),
+        *micro.paper_saturation(evaluation),
+        *micro.paper_demands(evaluation),
+        *micro.paper_starvation(evaluation),
+        *micro.paper_prediction(evaluation),
         *micro.justitia_paper_overhead(evaluation),
     ]

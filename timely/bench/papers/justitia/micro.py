@@ -18,11 +18,11 @@ from timely.bench.papers.justitia.setting import (
     make,
     paper_completion_s,
     paper_workload_tasks,
-    trained,
+    trained_paper_models,
 )
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import interval, mean, percent_lower, ratios
-from timely.bench.papers.serving import serve, watch_calls
+from timely.bench.papers.serving import serve_paper_tasks, watch_paper_calls
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
 
@@ -41,7 +41,11 @@ INSTANCES = 200
 
 def _mergings(seed: int) -> Jobs:
     rng = np.random.default_rng([seed, 3])
-    return list(apps.jobs([(0.0, apps.application("DM", rng)), (0.0, apps.application("DM", rng))], rng, 0.0))
+    return list(
+        apps.jobs(
+            [(0.0, apps.paper_application("DM", rng)), (0.0, apps.paper_application("DM", rng))], rng, 0.0
+        )
+    )
 
 
 def _measure_two_mergings(name: str, seed: int) -> dict[str, float]:
@@ -59,14 +63,14 @@ def _blocks(name: str, seed: int) -> dict[str, list[int]]:
             held[-1][app] = held[-1].get(app, 0) + int(table.blocks[job.row])
 
     discipline = make(name)
-    watch_calls(discipline, "compose", note)
-    serve(paper_workload_tasks(_mergings(seed)), discipline, MACHINE, eviction="swap")
+    watch_paper_calls(discipline, "compose", note)
+    serve_paper_tasks(paper_workload_tasks(_mergings(seed)), discipline, MACHINE, eviction="swap")
     steps = np.linspace(0, len(held) - 1, SAMPLED).astype(int).tolist()
     names = sorted({app for now in held for app in now})
     return {"steps": steps} | {app: [held[step].get(app, 0) for step in steps] for app in names}
 
 
-def saturated(evaluation: Evaluation) -> list[Claim]:
+def paper_saturation(evaluation: Evaluation) -> list[Claim]:
     """Fig. 3: two document mergings at once."""
     for part, name, title in (("a", "vtc", "shared"), ("b", "justitia", "in turn")):
         blocks = evaluation.once("fig3-blocks", _blocks, name, evaluation.seeds[0])
@@ -101,12 +105,16 @@ def saturated(evaluation: Evaluation) -> list[Claim]:
 # ---------------------------------------------------------------------- Fig. 4
 
 
-def demands(evaluation: Evaluation) -> list[Claim]:
+def paper_demands(evaluation: Evaluation) -> list[Claim]:
     """Fig. 4: tokens of two kinds of requests over many instances, as the generators of the workload draw them."""
     rng = np.random.default_rng(4)
-    summaries = [r for _ in range(INSTANCES) for r in apps.application("MRS", rng).requests if not r.after]
+    summaries = [
+        r for _ in range(INSTANCES) for r in apps.paper_application("MRS", rng).requests if not r.after
+    ]
     # The first request of a fact verification asks for queries, each of which is then made and checked.
-    queries = [r for _ in range(INSTANCES) for r in apps.application("FV", rng).requests if r.after == (0,)]
+    queries = [
+        r for _ in range(INSTANCES) for r in apps.paper_application("FV", rng).requests if r.after == (0,)
+    ]
     for part, title, drawn in (
         ("a", "summaries", summaries),
         ("b", "queries", queries),
@@ -143,13 +151,13 @@ def demands(evaluation: Evaluation) -> list[Claim]:
 # ---------------------------------------------------------------------- Fig. 11
 
 
-def measure_elephant(name: str, count: int, parts: int, seed: int) -> float:
+def measure_paper_elephant(name: str, count: int, parts: int, seed: int) -> float:
     """Completion of the MRS among ``count`` mice, costs known, seconds."""
-    trace = apps.starvation(seed, count, parts=parts)
+    trace = apps.paper_starvation_workload(seed, count, parts=parts)
     return paper_completion_s(trace, make(name, Exact(trace)), MACHINE)["MRS/0"]
 
 
-def starvation(evaluation: Evaluation) -> list[Claim]:
+def paper_starvation(evaluation: Evaluation) -> list[Claim]:
     """Fig. 11: an elephant among mice, with costs known.
 
     An elephant of the usual size is served no sooner by fair sharing itself, so it shows nothing.
@@ -157,7 +165,7 @@ def starvation(evaluation: Evaluation) -> list[Claim]:
     """
 
     def elephants(parts: int, counts: Sequence[int], name: str) -> list[list[float]]:
-        return [evaluation.each("fig11", measure_elephant, name, count, parts) for count in counts]
+        return [evaluation.each("fig11", measure_paper_elephant, name, count, parts) for count in counts]
 
     times_s = {name: elephants(ELEPHANT_PARTS, MICE, name) for name in ("justitia", "srjf")}
     plots.lines(
@@ -187,12 +195,12 @@ def starvation(evaluation: Evaluation) -> list[Claim]:
 
 def _judged() -> dict[str, Any]:
     """The MLPs on instances that they were not trained on: error by class, and what training and predicting took."""
-    predictors = trained()
+    predictors = trained_paper_models()
     errors: dict[str, float] = {}
     spent: list[float] = []
     for kind in apps.KINDS:
         relative = []
-        for sample in apps.samples(kind, INSTANCES, seed=77):
+        for sample in apps.paper_samples(kind, INSTANCES, seed=77):
             begun = time.perf_counter()
             predicted = predictors.memory.models[kind].predict(sample.text, sample.prompt_tokens)
             spent.append(time.perf_counter() - begun)
@@ -205,7 +213,7 @@ def _judged() -> dict[str, Any]:
     }
 
 
-def prediction(evaluation: Evaluation) -> list[Claim]:
+def paper_prediction(evaluation: Evaluation) -> list[Claim]:
     """Table II: how far off the predicted costs are, and what they cost."""
     judged = evaluation.once("table2", _judged)
     errors: dict[str, float] = judged["errors"]
@@ -245,9 +253,9 @@ OVERHEAD_S = 120.0
 def _decision_ms(rate: int) -> list[float]:
     """Mean milliseconds of a step's decision, and of a request's arrival, with ``rate`` applications a minute."""
     discipline = make("justitia")
-    decisions_s, arrivals_s = (watch_calls(discipline, method) for method in ("compose", "arrived"))
-    trace = apps.workload(1, applications=round(rate * OVERHEAD_S / 60.0), window_s=OVERHEAD_S)
-    serve(paper_workload_tasks(trace), discipline, MACHINE, eviction="swap")
+    decisions_s, arrivals_s = (watch_paper_calls(discipline, method) for method in ("compose", "arrived"))
+    trace = apps.paper_workload(1, applications=round(rate * OVERHEAD_S / 60.0), window_s=OVERHEAD_S)
+    serve_paper_tasks(paper_workload_tasks(trace), discipline, MACHINE, eviction="swap")
     return [1000.0 * mean(decisions_s), 1000.0 * mean(arrivals_s)]
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from lrtrace.job import Job as TraceJob
-from timely.bench.papers.justitia.workloads import KINDS, samples
-from timely.bench.papers.serving import serve
+from timely.bench.papers.justitia.workloads import KINDS, paper_samples
+from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Discipline, DisciplineInfo
 from timely.disciplines.heap_queue import Group, QueueDiscipline
@@ -126,10 +126,11 @@ class Predictors:
     def make(cls) -> Predictors:
         """Train on 100 instances of each class, as section IV-B does."""
         begun = time.perf_counter()
-        memory = {kind: predictor_app_cost_model(samples(kind)) for kind in KINDS}
+        memory = {kind: predictor_app_cost_model(paper_samples(kind)) for kind in KINDS}
         train_s = time.perf_counter() - begun
         compute = {
-            kind: predictor_app_cost_model(samples(kind, cost=predictor_weighted_tokens)) for kind in KINDS
+            kind: predictor_app_cost_model(paper_samples(kind, cost=predictor_weighted_tokens))
+            for kind in KINDS
         }
         return cls(
             TrainedAppCosts(memory, "kv", OnlineAppCosts(predictor_kv_token_time)),
@@ -139,7 +140,7 @@ class Predictors:
 
 
 @cache
-def trained() -> Predictors:
+def trained_paper_models() -> Predictors:
     """The cost models, trained once a process."""
     return Predictors.make()
 
@@ -147,11 +148,11 @@ def trained() -> Predictors:
 def make(name: str, costs: AppCosts | None = None) -> Discipline:
     """A discipline of the comparison, set up as the paper has it; ``costs`` instead of the trained models."""
     if name == "justitia":
-        return Justitia(costs or trained().memory)
+        return Justitia(costs or trained_paper_models().memory)
     if name == "justitia-c":
-        return JustitiaC(costs or trained().compute)
+        return JustitiaC(costs or trained_paper_models().compute)
     if name == "srjf":
-        return Srjf(costs or trained().memory)
+        return Srjf(costs or trained_paper_models().memory)
     plain: dict[str, Callable[[], Discipline]] = {
         "vllm": _VllmFcfs, "vllm-sjf": VllmSjf, "parrot": Parrot, "vtc": Vtc,
     }  # fmt: skip
@@ -188,7 +189,7 @@ def paper_workload_tasks(trace: Jobs) -> list[PlannedTask]:
 
 def paper_completion_s(trace: Jobs, discipline: Discipline, profile: StepTimeProfile) -> dict[str, float]:
     """Completion time of every application: from its arrival to the end of its last request, seconds."""
-    run = serve(paper_workload_tasks(trace), discipline, profile, eviction="swap")
+    run = serve_paper_tasks(paper_workload_tasks(trace), discipline, profile, eviction="swap")
     begin: dict[str, float] = {}
     end: dict[str, float] = {}
     for record in run.records:

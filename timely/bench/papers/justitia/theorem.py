@@ -28,7 +28,7 @@ VARIANTS = {
 }
 
 
-def fluid_completion_s(trace: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def paper_fluid_completion_s(trace: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Completion of each application under generalised processor sharing of the KV cache, seconds."""
     arrival_s: dict[str, float] = {}
     cost: dict[str, float] = {}
@@ -63,15 +63,15 @@ def _cost(job: Mapping[str, Any]) -> float:
     return float(predictor_kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"]))
 
 
-def measure_theorem(variant: str, seed: int) -> list[float]:
+def measure_paper_theorem(variant: str, seed: int) -> list[float]:
     """Largest delay, and the bound by runtimes and by token-times, seconds; share of applications within the first."""
     window_s = apps.WINDOWS_S["3x"] * APPLICATIONS / 300
-    trace = apps.workload(seed, applications=APPLICATIONS, window_s=window_s)
+    trace = apps.paper_workload(seed, applications=APPLICATIONS, window_s=window_s)
     if variant == "plain":
         trace = [{**job, "after": [], "after_s": 0.0} for job in trace]
     costs = None if variant == "predicted" else Exact(trace)
     ends = paper_completion_s(trace, make("justitia", costs), MACHINE)
-    fluid = fluid_completion_s(trace)
+    fluid = paper_fluid_completion_s(trace)
     delays = [ends[app] - fluid[app] for app in ends]
     by_app: dict[str, float] = {}
     for job in trace:
@@ -84,11 +84,11 @@ def measure_theorem(variant: str, seed: int) -> list[float]:
     return [max(delays), bound_s, token_time_s, mean([float(delay <= bound_s) for delay in delays])]
 
 
-def theorem_1(evaluation: Evaluation) -> list[Claim]:
+def paper_theorem_1(evaluation: Evaluation) -> list[Claim]:
     """The largest delay over the bound, as one assumption after the other is given up."""
     rows = []
     for variant, what in VARIANTS.items():
-        runs = evaluation.each("theorem", measure_theorem, variant)
+        runs = evaluation.each("theorem", measure_paper_theorem, variant)
         delay_s, bound_s, token_time_s, within = (mean(column) for column in zip(*runs, strict=True))
         rows.append(
             claim(

@@ -193,7 +193,7 @@ def _text(kind: str, rng: Rng, z: float) -> str:
     return f"{_TASKS[kind]}: {' '.join(words)}"
 
 
-def application(kind: str, rng: Rng) -> Application:
+def paper_application(kind: str, rng: Rng) -> Application:
     """A new instance of a class.
 
     Raises:
@@ -218,12 +218,12 @@ def draw_paper_application_kind(rng: Rng) -> str:
 def _arrivals(count: int, window_s: float, rng: Rng) -> list[float]:
     """Arrival times within ``0..window_s``: a Poisson process given its number.
 
-    The paper scales Mooncake's conversation trace to its windows; ``real_inputs.trace_arrivals`` does that.
+    The paper scales Mooncake's conversation trace to its windows; ``real_inputs.paper_trace_arrivals`` does that.
     """
     return sorted(float(t) for t in rng.uniform(0.0, window_s, count))
 
 
-def workload(
+def paper_workload(
     seed: int,
     *,
     applications: int = 300,
@@ -240,18 +240,18 @@ def workload(
     """
     rng = np.random.default_rng(seed)
     times = _arrivals(applications, window_s, rng) if arrival_s is None else sorted(arrival_s)
-    apps = [(when, application(draw_paper_application_kind(rng), rng)) for when in times]
+    apps = [(when, paper_application(draw_paper_application_kind(rng), rng)) for when in times]
     return list(jobs(apps, rng, length_error))
 
 
-def elephant(parts: int, rng: Rng) -> Application:
+def paper_elephant(parts: int, rng: Rng) -> Application:
     """A map-reduce summarisation of a text of ``parts`` parts, of average difficulty."""
     draft = _Draft(rng, 0.0)
     _map_reduce(draft, parts)
     return Application("MRS", _text("MRS", rng, 0.0), tuple(draft.requests))
 
 
-def starvation(
+def paper_starvation_workload(
     seed: int, mice: int, *, parts: int = 0, every_s: float = 1.0, length_error: float = 0.6
 ) -> list[dict[str, Any]]:
     """The micro-benchmark of section V-C: one MRS first, then ``mice`` small ones (KBQAV, CC, ALFWI), one a second.
@@ -261,9 +261,11 @@ def starvation(
         every_s: time between two small ones, seconds.
     """
     rng = np.random.default_rng(seed)
-    apps = [(0.0, elephant(parts, rng) if parts else application("MRS", rng))]
+    apps = [(0.0, paper_elephant(parts, rng) if parts else paper_application("MRS", rng))]
     for i in range(mice):
-        apps.append((every_s * (1 + i), application(("KBQAV", "CC", "ALFWI")[int(rng.integers(3))], rng)))
+        apps.append(
+            (every_s * (1 + i), paper_application(("KBQAV", "CC", "ALFWI")[int(rng.integers(3))], rng))
+        )
     return list(jobs(apps, rng, length_error))
 
 
@@ -297,10 +299,10 @@ def jobs(
             number += 1
 
 
-def samples(
+def paper_samples(
     kind: str, count: int = TRAINING_SAMPLES, seed: int = 1_000_003, cost: CostModel = predictor_kv_token_time
 ) -> list[Sample]:
     """Past instances of a class for training its cost model: the paper trains on 100."""
     rng = np.random.default_rng([seed, KINDS.index(kind) if kind in KINDS else len(KINDS)])
-    past = (application(kind, rng) for _ in range(count))
+    past = (paper_application(kind, rng) for _ in range(count))
     return [Sample(app.text, app.requests[0].prompt_tokens, app.cost(cost)) for app in past]

@@ -10,7 +10,7 @@ from timely.bench.papers.run_context import Evaluation
 def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """Reproduce the evaluation: draw the plots and return the claims."""
     parts = (
-        figures.figure_2, figures.figure_3, figures.figure_5, sensitivity.real, sensitivity.settings,
-        figures.figure_7, figures.figure_6,
+        figures.paper_figure_2, figures.paper_figure_3, figures.paper_figure_5, sensitivity.paper_real_texts,
+        sensitivity.paper_settings, figures.paper_figure_7, figures.paper_figure_6,
     )  # fmt: skip
     return [row for part in parts for row in part(evaluation)]

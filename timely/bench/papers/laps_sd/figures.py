@@ -10,11 +10,11 @@ from timely.bench.papers.laps_sd.setting import (
     SHOWN_TOKENS,
     SWAP_S,
     SYSTEMS,
-    measure_errors,
     measure_laps_paper_latency,
     measure_paper_acceptance,
     measure_paper_alone_s,
-    settled,
+    measure_paper_errors,
+    paper_acceptance_settled,
 )
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import interval, mean, percent_lower
@@ -30,7 +30,7 @@ STRICT = (6, 0.1), (16, 0.03), (24, 0.03)
 """Gamma and delta, which the paper does not give."""
 
 
-def figure_2(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_2(evaluation: Evaluation) -> list[Claim]:
     """The cost of a switch as a share of a request's inference time."""
     shares = [
         [
@@ -52,7 +52,7 @@ def figure_2(evaluation: Evaluation) -> list[Claim]:
     ]  # fmt: skip
 
 
-def figure_3(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_3(evaluation: Evaluation) -> list[Claim]:
     """Acceptance so far, as a request goes on."""
     curves = {rate: evaluation.each("acceptance", measure_paper_acceptance, rate) for rate in SHOWN}
     plots.lines(
@@ -61,7 +61,7 @@ def figure_3(evaluation: Evaluation) -> list[Claim]:
         {f"{rate:g} in the end": [(v, v, v) for v in curves[rate][0]] for rate in SHOWN}, "tokens",
         "acceptance so far",
     )  # fmt: skip
-    tokens = [float(settled(curve, STEADY)) for runs in curves.values() for curve in runs]
+    tokens = [float(paper_acceptance_settled(curve, STEADY)) for runs in curves.values() for curve in runs]
     return [
         claim(
             "fig3.steady", f"Fig. 3: tokens after which acceptance so far stays within {STEADY:g} of its end", 150.0,
@@ -71,7 +71,7 @@ def figure_3(evaluation: Evaluation) -> list[Claim]:
     ]  # fmt: skip
 
 
-def figure_5(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
     """Average latency over the number of requests."""
     cells = {
         name: {
@@ -144,7 +144,7 @@ def figure_5(evaluation: Evaluation) -> list[Claim]:
     return rows
 
 
-def figure_6(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_6(evaluation: Evaluation) -> list[Claim]:
     """The number of queues, for two sizes of the first."""
     rows = []
     for first_s in FIRST_S:
@@ -182,12 +182,13 @@ def figure_6(evaluation: Evaluation) -> list[Claim]:
     return rows
 
 
-def figure_7(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_7(evaluation: Evaluation) -> list[Claim]:
     """Error of the estimated execution time, when a request becomes perceptible."""
     rows = []
     for rounds, spread in STRICT:
         cells = [
-            evaluation.each("errors", measure_errors, name, rounds, spread, LENGTH_ERROR) for name in DATASETS
+            evaluation.each("errors", measure_paper_errors, name, rounds, spread, LENGTH_ERROR)
+            for name in DATASETS
         ]
         errors = [100.0 * mean([row[0] for row in seed]) for seed in zip(*cells, strict=True)]
         after = mean([row[1] for cell in cells for row in cell])

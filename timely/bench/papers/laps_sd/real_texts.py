@@ -27,7 +27,7 @@ from timely.bench.papers.laps_sd.setting import (
     laps_paper_latency_s,
     make,
 )
-from timely.bench.papers.real_inputs import dialogues
+from timely.bench.papers.real_inputs import paper_dialogues
 from timely.core.hints import RequestHints
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 
@@ -43,13 +43,13 @@ Sample = tuple[int, int, float]
 
 
 @cache
-def samples(data: str) -> list[Sample]:
+def paper_text_samples(data: str) -> list[Sample]:
     """Each text of the dataset ``data`` with its written answer; of the packaged model where ``data`` is empty."""
     if not data:
         text = resources.files(__package__ or "").joinpath(MEASURED).read_text(encoding="utf-8")
         return [(int(row[0]), int(row[1]), float(row[2])) for row in json.loads(text)["samples"]]
     result = []
-    for dialogue, summary in dialogues(Path(data)):
+    for dialogue, summary in paper_dialogues(Path(data)):
         prompt, answer = TOKEN.findall(dialogue.lower()), TOKEN.findall(summary.lower())
         if len(answer) >= SHORTEST_TOKENS:
             result.append((len(prompt), len(answer), paper_draft_acceptance(prompt, answer)))
@@ -76,10 +76,13 @@ def paper_draft_acceptance(prompt: Sequence[Hashable], answer: Sequence[Hashable
     return accepted / (DRAFTS * rounds)
 
 
-def measure_real(data: str, system: str, seed: int) -> float:
+def measure_paper_texts(data: str, system: str, seed: int) -> float:
     """Mean latency of requests drawn from ``samples(data)``, seconds."""
     rng = np.random.default_rng([seed, 91])
-    drawn = [samples(data)[int(place)] for place in rng.integers(len(samples(data)), size=VARIED)]
+    drawn = [
+        paper_text_samples(data)[int(place)]
+        for place in rng.integers(len(paper_text_samples(data)), size=VARIED)
+    ]
     arrivals_s = np.sort(rng.uniform(0.0, SPAN_S, VARIED))
     tasks = [
         PlannedTask(

@@ -11,7 +11,7 @@ from timely.bench.papers.laps_sd.setting import (
     SWAP_S,
     SYSTEMS,
     VARIED,
-    measure_varied,
+    measure_paper_variation,
 )
 from timely.bench.papers.real_inputs import DIALOGUES
 from timely.bench.papers.run_context import Evaluation
@@ -32,12 +32,14 @@ SETTINGS = {
 }
 
 
-def settings(evaluation: Evaluation) -> list[Claim]:
+def paper_settings(evaluation: Evaluation) -> list[Claim]:
     """One row a setting."""
     rows = []
     shares: dict[str, list[Interval | None]] = {}
     for number, (label, values) in enumerate(SETTINGS.items()):
-        latency_s = {system: evaluation.each("varied", measure_varied, *values, system) for system in SYSTEMS}
+        latency_s = {
+            system: evaluation.each("varied", measure_paper_variation, *values, system) for system in SYSTEMS
+        }
         evaluation.say(f"{label}: " + ", ".join(f"{s} {mean(v):.1f}" for s, v in latency_s.items()))
         for system in ("laps-sd", "laps-sd-prior", "las", "clairvoyant"):
             share = 100.0 * mean(latency_s[system]) / mean(latency_s["lp-sjf"])
@@ -66,7 +68,7 @@ def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> list[Clai
     ]  # fmt: skip
 
 
-def real(evaluation: Evaluation) -> list[Claim]:
+def paper_real_texts(evaluation: Evaluation) -> list[Claim]:
     """Lengths and acceptances of real texts: answers of the packaged model, and written ones where they are at hand."""
     path = evaluation.input(DIALOGUES)
     rows = _real(evaluation, "model", "answers of the packaged model", "")
@@ -82,8 +84,10 @@ def real(evaluation: Evaluation) -> list[Claim]:
 
 
 def _real(evaluation: Evaluation, name: str, answers: str, data: str) -> list[Claim]:
-    latency_s = {system: evaluation.each("real", real_texts.measure_real, data, system) for system in SYSTEMS}
-    samples = real_texts.samples(data)
+    latency_s = {
+        system: evaluation.each("real", real_texts.measure_paper_texts, data, system) for system in SYSTEMS
+    }
+    samples = real_texts.paper_text_samples(data)
     tokens, rates = (sorted(sample[place] for sample in samples) for place in (1, 2))
     spread = [[column[int(share * len(column))] for share in (0.1, 0.9)] for column in (tokens, rates)]
     return [

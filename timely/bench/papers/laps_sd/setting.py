@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from timely.bench.papers.seed_statistics import mean
-from timely.bench.papers.serving import serve
+from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobId, JobTable
 from timely.disciplines.base import Discipline, DisciplineInfo, Floats, StepLimits
@@ -134,7 +134,7 @@ class Watched(LapsSd):
         ]
 
 
-def workload(
+def paper_workload(
     dataset: Dataset, count: int, seed: int, *, length_error: float = LENGTH_ERROR, span_s: float = SPAN_S
 ) -> list[PlannedTask]:
     """Requests in order of arrival."""
@@ -183,7 +183,7 @@ def laps_paper_latency_s(
 ) -> float:
     """Mean inference latency: completion minus arrival, seconds."""
     profile = MACHINE.model_copy(update={"kv": MACHINE.kv.model_copy(update={"swap_s_per_token": swap_s})})
-    run = serve(tasks, discipline, profile, max_resident=1, eviction="swap", seed=seed)
+    run = serve_paper_tasks(tasks, discipline, profile, max_resident=1, eviction="swap", seed=seed)
     return mean([record.last_token_s - record.arrived_s for record in run.records])
 
 
@@ -193,11 +193,11 @@ def laps_paper_latency_s(
 def measure_laps_paper_latency(
     name: str, count: int, system: str, queues: int, first_s: float, seed: int
 ) -> float:
-    tasks = workload(DATASETS[name], count, seed)
+    tasks = paper_workload(DATASETS[name], count, seed)
     return laps_paper_latency_s(tasks, make(system, tasks, queues, first_s), seed)
 
 
-def measure_varied(
+def measure_paper_variation(
     spread: float,
     acceptance_spread: float,
     length_error: float,
@@ -207,13 +207,15 @@ def measure_varied(
     seed: int,
 ) -> float:
     dataset = Dataset(60, 250, spread, 0.5, acceptance_spread)
-    tasks = workload(dataset, VARIED, seed, length_error=length_error, span_s=span_s)
+    tasks = paper_workload(dataset, VARIED, seed, length_error=length_error, span_s=span_s)
     return laps_paper_latency_s(tasks, make(system, tasks), seed, swap_s=swap_s)
 
 
-def measure_errors(name: str, rounds: int, spread: float, length_error: float, seed: int) -> list[float]:
+def measure_paper_errors(
+    name: str, rounds: int, spread: float, length_error: float, seed: int
+) -> list[float]:
     """Mean error of the estimates, rounds until they were there, share of requests that had one, mean latency."""
-    tasks = workload(DATASETS[name], VARIED, seed, length_error=length_error)
+    tasks = paper_workload(DATASETS[name], VARIED, seed, length_error=length_error)
     laps = Watched(rounds=rounds, spread=spread)
     taken = laps_paper_latency_s(tasks, laps, seed)
     at = [float(number) for _, number in laps.estimates.values()]
@@ -252,7 +254,7 @@ def measure_paper_acceptance(acceptance: float, seed: int) -> list[float]:
     return rates
 
 
-def settled(so_far: Sequence[float], within: float) -> int:
+def paper_acceptance_settled(so_far: Sequence[float], within: float) -> int:
     """Tokens after which what is known every ten tokens stays ``within`` of where it ends."""
     for place in reversed(range(len(so_far))):
         if abs(so_far[place] - so_far[-1]) > within:

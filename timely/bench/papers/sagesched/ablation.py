@@ -19,7 +19,7 @@ from timely.bench.papers.claims import (
 )
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
-from timely.bench.papers.sagesched.setting import Lengths, Oracle, Setting, setting
+from timely.bench.papers.sagesched.setting import Lengths, Oracle, Setting, paper_setting
 from timely.bench.papers.sagesched.workloads import DATASETS, World
 from timely.bench.papers.seed_statistics import interval, mean
 from timely.disciplines.predictors.embedding import Vectors, WordLlamaEmbedder
@@ -33,7 +33,7 @@ TRIALS = 100
 """Answers to one prompt."""
 
 
-def uncertainty(evaluation: Evaluation) -> list[Claim]:
+def paper_uncertainty(evaluation: Evaluation) -> list[Claim]:
     """Fig. 1a and 2a: answers to one and the same prompt differ, so no single number predicts them."""
     rng = np.random.default_rng([evaluation.seeds[0], 71])
     prompts = World(evaluation.seeds[0], ("sharegpt",)).draw(PROMPTS, rng)
@@ -140,9 +140,9 @@ def paper_prompt_similarity(evaluation: Evaluation) -> list[Claim]:
 # ---------------------------------------------------------------------- Fig. 9, 10, 11: its parts
 
 
-def measure_variant(what: str, seed: int) -> float:
+def measure_paper_variant(what: str, seed: int) -> float:
     """TTLT of a variant of SageSched, named as ``VARIANTS`` and ``sensitivity`` name them."""
-    made = setting(seed, sage.MAIN_RATE)
+    made = paper_setting(seed, sage.MAIN_RATE)
     kind, _, value = what.partition("=")
     if kind == "threshold":
         discipline = SageSched(made.history(threshold=float(value)))
@@ -173,9 +173,9 @@ def _itself(evaluation: Evaluation) -> list[float]:
     return [pair[0] for pair in pairs]
 
 
-def ablations(evaluation: Evaluation) -> list[Claim]:
+def paper_ablations(evaluation: Evaluation) -> list[Claim]:
     """Fig. 9, 10 and 11: predictor, cost and policy, the last also with noise."""
-    measured = evaluation.all("variants", measure_variant, [(name,) for name in VARIANTS])
+    measured = evaluation.all("variants", measure_paper_variant, [(name,) for name in VARIANTS])
     ttlt = dict(zip(VARIANTS, measured, strict=True))
     full = _itself(evaluation)
     predictors = {"semantic history": full}
@@ -225,7 +225,7 @@ THRESHOLDS = (0.6, 0.7, 0.8, 0.9)
 BUCKET_SIZES = (50.0, 200.0, 800.0)
 
 
-def sensitivity(evaluation: Evaluation) -> list[Claim]:
+def paper_sensitivity(evaluation: Evaluation) -> list[Claim]:
     """Fig. 13: similarity threshold and bucket size."""
     rows = []
     for part, kind, what, unit, values, default in (
@@ -233,7 +233,9 @@ def sensitivity(evaluation: Evaluation) -> list[Claim]:
         ("b", "bucket", "bucket size", "tokens", BUCKET_SIZES, 200.0),
     ):
         others = [value for value in values if value != default]
-        varied = evaluation.all("variants", measure_variant, [(f"{kind}={value:g}",) for value in others])
+        varied = evaluation.all(
+            "variants", measure_paper_variant, [(f"{kind}={value:g}",) for value in others]
+        )
         by_value = dict(zip(others, varied, strict=True)) | {default: _itself(evaluation)}
         averages = {value: mean(by_value[value]) for value in values}
         best = min(averages, key=lambda value: averages[value])

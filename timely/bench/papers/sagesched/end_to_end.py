@@ -9,7 +9,7 @@ from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, Claim, at_least
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import resources
 from timely.bench.papers.sagesched import setting as sage
-from timely.bench.papers.sagesched.setting import MAIN_RATE, ORDER, QWEN, Latency, Oracle, setting
+from timely.bench.papers.sagesched.setting import MAIN_RATE, ORDER, QWEN, Latency, Oracle, paper_setting
 from timely.bench.papers.sagesched.workloads import DATASETS
 from timely.bench.papers.seed_statistics import Interval, interval, mean, percent_lower, ratios
 from timely.disciplines.sagesched.discipline import SageSched
@@ -20,7 +20,7 @@ Curves = Mapping[str, Sequence[Sequence[Latency]]]
 """Discipline -> rate -> seed."""
 
 
-def over_load(evaluation: Evaluation) -> list[Claim]:
+def paper_over_load(evaluation: Evaluation) -> list[Claim]:
     """Fig. 7: all disciplines over the load, on both models."""
     rows: list[Claim] = []
     for model, rates in sage.RATES.items():
@@ -110,7 +110,7 @@ def _fastserve(evaluation: Evaluation, curves: Curves) -> list[Claim]:
     ]  # fmt: skip
 
 
-def by_dataset(evaluation: Evaluation) -> list[Claim]:
+def paper_by_dataset(evaluation: Evaluation) -> list[Claim]:
     """Fig. 8: each dataset by itself."""
     names = (*ORDER, "trail-history")
     gains: dict[str, list[float]] = {}
@@ -148,14 +148,14 @@ def by_dataset(evaluation: Evaluation) -> list[Claim]:
     return rows
 
 
-def measure_knowing(what: str, seed: int) -> float:
+def measure_paper_knowledge(what: str, seed: int) -> float:
     """TTLT of SageSched where each prompt's true distribution (``family``) or length is known."""
-    made = setting(seed, MAIN_RATE)
+    made = paper_setting(seed, MAIN_RATE)
     predictor = Oracle.of_length(made) if what == "length" else Oracle.of_family(made)
     return sage.measure_sagesched_paper(made.jobs, SageSched(predictor), sage.PROFILES[QWEN]).ttlt_s
 
 
-def knowledge(evaluation: Evaluation) -> list[Claim]:
+def paper_knowledge(evaluation: Evaluation) -> list[Claim]:
     """Our smoothed history against the paper's, and what better knowledge would be worth."""
 
     def ttlt(name: str) -> list[float]:
@@ -172,7 +172,9 @@ def knowledge(evaluation: Evaluation) -> list[Claim]:
             "hashed words, a kernel around each length, few similar requests filled up", subject="ours",
         )
     ]  # fmt: skip
-    knowing = {what: evaluation.each("knowing", measure_knowing, what) for what in ("family", "length")}
+    knowing = {
+        what: evaluation.each("knowing", measure_paper_knowledge, what) for what in ("family", "length")
+    }
     for what, values in knowing.items():
         rows.append(
             claim(
@@ -180,12 +182,12 @@ def knowledge(evaluation: Evaluation) -> list[Claim]:
                 percent_lower(values, literal), "%", CONTEXT,
             )
         )  # fmt: skip
-    return [*rows, *resources.figure_2b(evaluation, knowing["length"])]
+    return [*rows, *resources.paper_figure_2b(evaluation, knowing["length"])]
 
 
-def tuning(evaluation: Evaluation) -> list[Claim]:
+def paper_tuning(evaluation: Evaluation) -> list[Claim]:
     """The baseline's own parameter, chosen on a seed that no figure uses."""
-    ttlt = {q: evaluation.once("tuning", sage.measure_quantum, float(q)) for q in sage.FASTSERVE_QUANTA}
+    ttlt = {q: evaluation.once("tuning", sage.measure_paper_quantum, float(q)) for q in sage.FASTSERVE_QUANTA}
     return [
         claim(
             "tuning.fastserve", "FastServe's first quantum with the least TTLT, on a seed of its own", None,

@@ -10,9 +10,9 @@ from timely.bench.papers.sagesched import ablation, end_to_end, overhead, real_t
 def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """Reproduce the evaluation: draw the plots and return the claims."""
     parts = (
-        end_to_end.tuning, end_to_end.over_load, end_to_end.by_dataset, real_texts.real_texts, end_to_end.knowledge,
-        ablation.uncertainty, ablation.paper_prompt_similarity, ablation.ablations, ablation.sensitivity,
-        resources.figure_1b,
-        resources.figure_5, overhead.sagesched_paper_overhead,
+        end_to_end.paper_tuning, end_to_end.paper_over_load, end_to_end.paper_by_dataset, real_texts.paper_real_texts,
+        end_to_end.paper_knowledge, ablation.paper_uncertainty, ablation.paper_prompt_similarity,
+        ablation.paper_ablations, ablation.paper_sensitivity, resources.paper_figure_1b,
+        resources.paper_figure_5, overhead.sagesched_paper_overhead,
     )  # fmt: skip
     return [row for part in parts for row in part(evaluation)]

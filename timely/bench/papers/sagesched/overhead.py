@@ -16,7 +16,7 @@ from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, at_most, claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
-from timely.bench.papers.sagesched.setting import paper_job_spec, setting
+from timely.bench.papers.sagesched.setting import paper_job_spec, paper_setting
 from timely.bench.papers.sagesched.workloads import MAX_TOKENS, Drawn, World
 from timely.bench.papers.seed_statistics import interval, mean
 from timely.core.job import Job, JobSpec, JobTable
@@ -38,7 +38,7 @@ KNOWN = 500
 @lru_cache(maxsize=1)
 def _full(seed: int) -> HistoryPredictor:
     """A history whose window is full."""
-    made = setting(seed, sage.MAIN_RATE)
+    made = paper_setting(seed, sage.MAIN_RATE)
     predictor = made.history(window=REMEMBERED)
     for past in made.world.draw(REMEMBERED - len(predictor), np.random.default_rng([seed, 59])):
         vector = predictor.embedder.embed([past.text])[0]

@@ -13,10 +13,15 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers.claims import Claim, at_least, claim
-from timely.bench.papers.real_inputs import DIALOGUES, MOONCAKE, dialogues, trace_arrivals
+from timely.bench.papers.real_inputs import DIALOGUES, MOONCAKE, paper_dialogues, paper_trace_arrivals
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.sagesched.setting import PROFILES, QWEN, measure_sagesched_paper, tuned_fastserve
-from timely.bench.papers.sagesched.workloads import job_fields
+from timely.bench.papers.sagesched.setting import (
+    PROFILES,
+    QWEN,
+    measure_sagesched_paper,
+    tuned_paper_fastserve,
+)
+from timely.bench.papers.sagesched.workloads import paper_job_fields
 from timely.bench.papers.seed_statistics import mean, percent_lower
 from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
@@ -33,7 +38,7 @@ TOKENS_A_CHARACTER = 0.25
 
 MAKERS: dict[str, Callable[[HistoryPredictor], Discipline]] = {
     "fcfs": lambda history: Fcfs(),
-    "fastserve": lambda history: tuned_fastserve(),
+    "fastserve": lambda history: tuned_paper_fastserve(),
     "ssjf": Ssjf,
     "ltr": lambda history: Ltr(history, starve_s=1e9),
     "trail": Trail,
@@ -41,9 +46,9 @@ MAKERS: dict[str, Callable[[HistoryPredictor], Discipline]] = {
 }
 
 
-def measure_texts(dialogue_file: str, trace: str, name: str, seed: int) -> list[float]:
+def measure_paper_texts(dialogue_file: str, trace: str, name: str, seed: int) -> list[float]:
     """TTLT and TTFT of a discipline, seconds; ``trace`` may be empty."""
-    texts = dialogues(Path(dialogue_file))
+    texts = paper_dialogues(Path(dialogue_file))
     rng = np.random.default_rng([seed, 97])
     chosen = rng.permutation(len(texts))[: PAST + SERVED]
     requests = [(texts[place][0], *(_tokens(text) for text in texts[place])) for place in chosen]
@@ -52,11 +57,11 @@ def measure_texts(dialogue_file: str, trace: str, name: str, seed: int) -> list[
         history.remember(history.embedder.embed([text])[0], prompt_tokens, output_tokens)
     served = requests[PAST:]
     if trace:
-        arrivals_s = trace_arrivals(Path(trace), len(served), len(served) / RATE, skip=seed * SERVED)
+        arrivals_s = paper_trace_arrivals(Path(trace), len(served), len(served) / RATE, skip=seed * SERVED)
     else:
         arrivals_s = np.cumsum(rng.exponential(1.0 / RATE, len(served))).tolist()
     jobs: list[dict[str, Any]] = [
-        job_fields(number, arrivals_s[number], *request) for number, request in enumerate(served)
+        paper_job_fields(number, arrivals_s[number], *request) for number, request in enumerate(served)
     ]
     result = measure_sagesched_paper(jobs, MAKERS[name](history), PROFILES[QWEN])
     return [result.ttlt_s, result.ttft_s]
@@ -66,13 +71,13 @@ def _tokens(text: str) -> int:
     return max(1, round(TOKENS_A_CHARACTER * len(text)))
 
 
-def real_texts(evaluation: Evaluation) -> list[Claim]:
+def paper_real_texts(evaluation: Evaluation) -> list[Claim]:
     """Fig. 8 with real prompts and answers."""
     path, trace = evaluation.input(DIALOGUES), evaluation.input(MOONCAKE)
     gain, best, note = None, "the best baseline", "needs the dataset"
     if path is not None:
         names = [(str(path), str(trace or ""), name) for name in MAKERS]
-        table = evaluation.all("real-texts", measure_texts, names)
+        table = evaluation.all("real-texts", measure_paper_texts, names)
         ttlt = {name: [pair[0] for pair in pairs] for name, pairs in zip(MAKERS, table, strict=True)}
         best = min((name for name in MAKERS if name != "sagesched"), key=lambda name: mean(ttlt[name]))
         gain = percent_lower(ttlt["sagesched"], ttlt[best])

@@ -8,10 +8,16 @@ import numpy as np
 
 from timely.bench.papers import plots
 from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim
-from timely.bench.papers.real_inputs import ATTENTION, TRACES, Floats, decode_attention, token_counts
+from timely.bench.papers.real_inputs import (
+    ATTENTION,
+    TRACES,
+    Floats,
+    paper_decode_attention,
+    paper_token_counts,
+)
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
-from timely.bench.papers.sagesched.setting import MAIN_RATE, PROFILES, QWEN, Oracle, setting
+from timely.bench.papers.sagesched.setting import MAIN_RATE, PROFILES, QWEN, Oracle, paper_setting
 from timely.bench.papers.seed_statistics import mean
 from timely.disciplines.sagesched.discipline import SageSched
 from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
@@ -27,7 +33,7 @@ LENGTHS = (50, 1000)
 """Tokens of each sequence in Fig. 5a."""
 
 
-def alone_s(counts: Floats, profile: StepTimeProfile) -> Floats:
+def paper_alone_s(counts: Floats, profile: StepTimeProfile) -> Floats:
     """Execution time of requests by themselves, seconds; ``counts`` are prompt and output tokens, shape ``(n, 2)``."""
     step, (prompt, output) = profile.step_s, counts.T
     each = step.base + step.per_sequence + step.per_context_token * (prompt + output / 2.0)
@@ -35,14 +41,14 @@ def alone_s(counts: Floats, profile: StepTimeProfile) -> Floats:
     return result
 
 
-def figure_1b(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_1b(evaluation: Evaluation) -> list[Claim]:
     """Execution time and peak memory of each request alone, of real traces."""
     points: dict[str, tuple[Floats, Floats]] = {}
     for name, file in TRACES.items():
         path = evaluation.input(file)
         if path is not None:
-            counts = token_counts(path)
-            points[name] = (alone_s(counts, PROFILES[QWEN]), counts.sum(axis=1) * KV_BYTES / 1e9)
+            counts = paper_token_counts(path)
+            points[name] = (paper_alone_s(counts, PROFILES[QWEN]), counts.sum(axis=1) * KV_BYTES / 1e9)
     listed = "; ".join(
         f"{name} {np.median(time_s):.1f} s and {np.median(memory):.2f} GB, correlation"
         f" {np.corrcoef(time_s, memory)[0, 1]:.2f}"
@@ -60,17 +66,17 @@ def figure_1b(evaluation: Evaluation) -> list[Claim]:
     ]  # fmt: skip
 
 
-def measure_shortest_first(seed: int) -> float:
+def measure_paper_shortest(seed: int) -> float:
     """TTLT with lengths known and the shortest output first, on a machine whose memory is short."""
-    made = setting(seed, MAIN_RATE)
+    made = paper_setting(seed, MAIN_RATE)
     return sage.measure_sagesched_paper(
         made.jobs, SageSched(Oracle.of_length(made), cost="output"), PROFILES[QWEN]
     ).ttlt_s
 
 
-def figure_2b(evaluation: Evaluation, knowing: list[float]) -> list[Claim]:
+def paper_figure_2b(evaluation: Evaluation, knowing: list[float]) -> list[Claim]:
     """Shortest output first against the least cost first; ``knowing`` is the TTLT of the latter, lengths known."""
-    shortest = evaluation.each("fig2b", measure_shortest_first)
+    shortest = evaluation.each("fig2b", measure_paper_shortest)
     return [
         claim(
             "fig2b", "Fig. 2b: TTLT worse with the shortest output first than by memory over time, lengths known", None,
@@ -80,7 +86,7 @@ def figure_2b(evaluation: Evaluation, knowing: list[float]) -> list[Claim]:
     ]  # fmt: skip
 
 
-def utilisation(batch: Floats, length: int, profile: StepTimeProfile) -> Floats:
+def paper_utilisation(batch: Floats, length: int, profile: StepTimeProfile) -> Floats:
     """Share of the peak compute that a decoding step reaches, by its number of sequences of ``length`` tokens."""
     step_time = StepTime(profile.step_s)
     step_s = np.array([step_time(int(n), 0, 0, 0.0, float(n * length)) for n in batch])
@@ -88,7 +94,7 @@ def utilisation(batch: Floats, length: int, profile: StepTimeProfile) -> Floats:
     return result
 
 
-def figure_5(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
     """Utilisation against occupation of the KV cache (a), and attention against the context (b)."""
     profile = load_step_profile(MEASURED)
     capacity = profile.kv.blocks * profile.kv.block_tokens
@@ -97,7 +103,7 @@ def figure_5(evaluation: Evaluation) -> list[Claim]:
     for length in LENGTHS:
         share = np.linspace(0.05, 1.0, 20)
         batch = np.maximum(1.0, np.floor(share * capacity / length))
-        reached = utilisation(batch, length, profile)
+        reached = paper_utilisation(batch, length, profile)
         curves[f"{length} tokens"] = [(v, v, v) for v in (100.0 * reached).tolist()]
         full[length] = 100.0 * float(reached[-1])
     plots.lines(
@@ -117,7 +123,7 @@ def figure_5(evaluation: Evaluation) -> list[Claim]:
 def _attention(evaluation: Evaluation) -> Claim:
     path, linear, note = evaluation.input(ATTENTION), None, "needs a table of measured kernels"
     if path is not None:
-        context, taken_us = decode_attention(path).T
+        context, taken_us = paper_decode_attention(path).T
         slope, constant = np.polyfit(context, taken_us, 1)
         linear = float(np.corrcoef(context, taken_us)[0, 1] ** 2)
         note = f"{constant:.1f} µs and {1000 * slope:.1f} µs for 1,000 tokens, a layer of Llama-3.1-8B on an RTX 4090"

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from lrtrace.job import Job as TraceJob
-from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, workload
+from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, paper_workload
 from timely.bench.papers.seed_statistics import mean
-from timely.bench.papers.serving import serve
+from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import JobSpec
 from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
@@ -184,7 +184,7 @@ class Setting:
     ) -> Setting:
         """The setting of one seed."""
         world = World(seed, datasets)
-        jobs, drawn = workload(world, seed, REQUESTS, rate)
+        jobs, drawn = paper_workload(world, seed, REQUESTS, rate)
         return cls(world, seed, rate, errors, jobs, drawn)
 
     def history(self, **settings: Any) -> HistoryPredictor:
@@ -232,7 +232,7 @@ class Setting:
         """A discipline of the comparison."""
         plain: dict[str, Callable[[], Discipline]] = {
             "fcfs": Fcfs,
-            "fastserve": tuned_fastserve,
+            "fastserve": tuned_paper_fastserve,
             "fastserve-default": FastServe,
             "ssjf": Ssjf,
             # Starvation is a matter of the stream going on; here it ends.
@@ -256,7 +256,7 @@ def _made(seed: int, rate: float, datasets: tuple[str, ...], requests: int, past
     return Setting.make(seed, rate, paper_baseline_errors(), datasets)
 
 
-def setting(seed: int, rate: float, dataset: str = "") -> Setting:
+def paper_setting(seed: int, rate: float, dataset: str = "") -> Setting:
     """The setting of a seed, on one dataset or on all; the latest two are kept."""
     return _made(seed, rate, (dataset,) if dataset else tuple(DATASETS), REQUESTS, PAST)
 
@@ -327,26 +327,26 @@ def measure_sagesched_paper(
 ) -> Latency:
     """Run the requests and average."""
     tasks = [replay_task_from_job(TraceJob.from_dict(dict(job))) for job in jobs]
-    run = serve(tasks, discipline, profile, eviction="swap")
+    run = serve_paper_tasks(tasks, discipline, profile, eviction="swap")
     return Latency(
         mean([record.last_token_s - record.task.arrival_s for record in run.records]),
         mean([record.first_token_s - record.task.arrival_s for record in run.records]),
     )
 
 
-def tuned_fastserve() -> FastServe:
+def tuned_paper_fastserve() -> FastServe:
     """FastServe at its best setting here."""
     return FastServe(quantum_tokens=FASTSERVE_QUANTUM)
 
 
-def measure_quantum(quantum_tokens: float) -> float:
+def measure_paper_quantum(quantum_tokens: float) -> float:
     """TTLT of FastServe on the tuning seed, seconds."""
-    made = setting(TUNING_SEED, MAIN_RATE)
+    made = paper_setting(TUNING_SEED, MAIN_RATE)
     return measure_sagesched_paper(made.jobs, FastServe(quantum_tokens=quantum_tokens), PROFILES[QWEN]).ttlt_s
 
 
 def sagesched_paper_latency(model: str, rate: float, dataset: str, name: str, seed: int) -> list[float]:
     """TTLT and TTFT of one discipline of the comparison."""
-    made = setting(seed, rate, dataset)
+    made = paper_setting(seed, rate, dataset)
     result = measure_sagesched_paper(made.jobs_for(name), made.make_discipline(name), PROFILES[model])
     return [result.ttlt_s, result.ttft_s]

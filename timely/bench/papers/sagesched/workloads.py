@@ -155,19 +155,21 @@ def _zipf(count: int, rng: Rng) -> np.ndarray:
     return result
 
 
-def workload(world: World, seed: int, requests: int, rate: float) -> tuple[list[dict[str, Any]], list[Drawn]]:
+def paper_workload(
+    world: World, seed: int, requests: int, rate: float
+) -> tuple[list[dict[str, Any]], list[Drawn]]:
     """Requests as the jobs of a trace, arriving as a Poisson process of ``rate`` per second; and what was drawn."""
     rng = np.random.default_rng([seed, 29])
     drawn = world.draw(requests, rng)
     times = np.cumsum(rng.exponential(1.0 / rate, requests))
     jobs = [
-        job_fields(number, float(when), request.text, request.prompt_tokens, request.output_tokens)
+        paper_job_fields(number, float(when), request.text, request.prompt_tokens, request.output_tokens)
         for number, (when, request) in enumerate(zip(times, drawn, strict=True))
     ]
     return jobs, drawn
 
 
-def job_fields(
+def paper_job_fields(
     number: int, arrival_s: float, text: str, prompt_tokens: int, output_tokens: int
 ) -> dict[str, Any]:
     """A request as a job of a trace."""

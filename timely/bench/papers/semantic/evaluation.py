@@ -10,13 +10,13 @@ from timely.bench.papers.semantic import figures, tables
 def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """Reproduce the evaluation: draw the plots and return the claims."""
     return [
-        *figures.wrong_levels(evaluation),
-        *figures.wrong_lengths(evaluation),
-        *figures.headline(evaluation),
-        *tables.table_1(evaluation),
-        *tables.table_2(evaluation),
-        *tables.memory(evaluation),
-        *figures.spikes_over_concurrency(evaluation),
+        *figures.paper_wrong_levels(evaluation),
+        *figures.paper_wrong_lengths(evaluation),
+        *figures.paper_headline(evaluation),
+        *tables.paper_table_1(evaluation),
+        *tables.paper_table_2(evaluation),
+        *tables.paper_memory(evaluation),
+        *figures.paper_spikes_over_concurrency(evaluation),
         claim(
             "fig3", "Fig. 3 and 5, the real dataset: urgency 0 against FCFS, at most", 167.3, None, "times faster",
             NOT_EXERCISED, "the 1,000 emergency conversations are not public",

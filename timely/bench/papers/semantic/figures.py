@@ -13,10 +13,10 @@ from timely.bench.papers.semantic.spikes import (
     MAIN,
     WORKLOADS_A_SEED,
     Levels,
+    measure_paper_lengths,
+    measure_paper_levels,
+    measure_paper_spike,
     measure_paper_urgent_alone,
-    measure_spike,
-    measure_wrong_lengths,
-    measure_wrong_levels,
 )
 from timely.disciplines.semantic.constants import (
     BASELINE_BATCH,
@@ -50,16 +50,18 @@ def paper_level_waiting(runs: Sequence[Levels], level: int, each: bool = False) 
     return [run[level + (URGENCY_LEVELS + 1) * each] for run in runs]
 
 
-def slower(runs: Sequence[Levels], base: Sequence[Levels], level: int = 0, each: bool = False) -> list[float]:
+def paper_slowdown(
+    runs: Sequence[Levels], base: Sequence[Levels], level: int = 0, each: bool = False
+) -> list[float]:
     """How many times as long a level waits, seed by seed."""
     return ratios(paper_level_waiting(runs, level, each), paper_level_waiting(base, level, each))
 
 
-def headline(evaluation: Evaluation) -> list[Claim]:
+def paper_headline(evaluation: Evaluation) -> list[Claim]:
     """Fig. 2c at 100 requests at once."""
 
     def runs(system: str, places: int = BATCH) -> list[Levels]:
-        return evaluation.each("spike", measure_spike, MAIN, 0.1, SPIKE_REQUESTS, system, places)
+        return evaluation.each("spike", measure_paper_spike, MAIN, 0.1, SPIKE_REQUESTS, system, places)
 
     literal, mixed = runs("semantic"), runs("semantic-mixed")
     alone = evaluation.each("urgent-alone", measure_paper_urgent_alone, SPIKE_REQUESTS)
@@ -80,31 +82,31 @@ def headline(evaluation: Evaluation) -> list[Claim]:
             rows.append(
                 claim(
                     f"fig2c.{name}{key}", f"Fig. 2c: urgency 0 faster than {name}, {what}", paper,
-                    slower(other, literal), "times", near_paper_number(paper, neutral=1.0),
-                    f"pooled; as means over requests {mean(slower(other, literal, each=True)):.1f};"
-                    f" the urgent alone on the machine {mean(slower(other, alone)):.1f}",
+                    paper_slowdown(other, literal), "times", near_paper_number(paper, neutral=1.0),
+                    f"pooled; as means over requests {mean(paper_slowdown(other, literal, each=True)):.1f};"
+                    f" the urgent alone on the machine {mean(paper_slowdown(other, alone)):.1f}",
                 )
             )  # fmt: skip
         evaluation.say(
-            f"spikes, {name}: {mean(slower(fewer, literal)):.2f} {mean(slower(staged, literal)):.2f}"
+            f"spikes, {name}: {mean(paper_slowdown(fewer, literal)):.2f} {mean(paper_slowdown(staged, literal)):.2f}"
         )
     for level, who in ((0, "urgency 0"), (URGENCY_LEVELS, "all")):
         rows.append(
             claim(
                 f"ours.mixed.{level}", f"waiting of {who} under semantic-mixed over semantic, up to 100 at once",
-                None, slower(mixed, literal, level, each=True), "ratio", at_most(1.0), subject="ours",
+                None, paper_slowdown(mixed, literal, level, each=True), "ratio", at_most(1.0), subject="ours",
             )
         )  # fmt: skip
     return rows
 
 
-def spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
+def paper_spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
     """Fig. 2d and 4: waiting of urgency 0 over concurrency, for both gaps and all machines."""
     rows: list[Claim] = []
     for (machine, gap_s), (waited, faster) in SPIKE_PAPER.items():
         cells = {
             system: [
-                evaluation.each("spike", measure_spike, machine, gap_s, count, system, BATCH)
+                evaluation.each("spike", measure_paper_spike, machine, gap_s, count, system, BATCH)
                 for count in CONCURRENCY
             ]
             for system in ("semantic", *(f"staged-{name}" for name in BASELINES))
@@ -119,7 +121,7 @@ def spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
         )  # fmt: skip
         literal = cells["semantic"]
         factors = [
-            slower(cell, literal[place])
+            paper_slowdown(cell, literal[place])
             for name in BASELINES
             for place, cell in enumerate(cells[f"staged-{name}"])
         ]
@@ -143,10 +145,10 @@ def spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
     return rows
 
 
-def wrong_levels(evaluation: Evaluation) -> list[Claim]:
+def paper_wrong_levels(evaluation: Evaluation) -> list[Claim]:
     """Fig. 2a, at five requests at once."""
     cells = [
-        evaluation.each("wrong-levels", measure_wrong_levels, rate, CONCURRENT_REQUESTS) for rate in RATES
+        evaluation.each("wrong-levels", measure_paper_levels, rate, CONCURRENT_REQUESTS) for rate in RATES
     ]
     _plot_errors(evaluation.out / "fig2a.png", "Semantic Fig. 2a: errors of the urgency predictor", cells)
     rows = []
@@ -158,10 +160,10 @@ def wrong_levels(evaluation: Evaluation) -> list[Claim]:
     return rows
 
 
-def wrong_lengths(evaluation: Evaluation) -> list[Claim]:
+def paper_wrong_lengths(evaluation: Evaluation) -> list[Claim]:
     """Fig. 2b, at five requests at once."""
     cells = [
-        evaluation.each("wrong-lengths", measure_wrong_lengths, rate, CONCURRENT_REQUESTS) for rate in RATES
+        evaluation.each("wrong-lengths", measure_paper_lengths, rate, CONCURRENT_REQUESTS) for rate in RATES
     ]
     _plot_errors(evaluation.out / "fig2b.png", "Semantic Fig. 2b: errors of the length predictor", cells)
     waits = ((0.01, 0.01), (0.03, 0.04), (0.08, 0.11), (0.18, 0.21), (0.30, 0.33))
@@ -182,7 +184,7 @@ def _error_row(
     first, last = cells[0], cells[-1]
     return claim(
         f"{figure}.{name.replace(' ', '')}", f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1",
-        paper, slower(last, first, level, each=True), "times", near_paper_number(paper,
+        paper, paper_slowdown(last, first, level, each=True), "times", near_paper_number(paper,
         neutral=None if paper == 1.0 else 1.0),
         f"{mean(paper_level_waiting(first, level, True)):.3f} and"
         f" {mean(paper_level_waiting(last, level, True)):.3f} s a token"

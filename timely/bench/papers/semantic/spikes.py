@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from timely.bench.papers.serving import serve
+from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.hints import RequestHints
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, Rows, StepLimits
@@ -100,7 +100,7 @@ def make(system: str) -> Discipline:
     return ON_BATCHES[system]() if system in ON_BATCHES else create_discipline(system)
 
 
-def spikes(seed: int, concurrency: int, gap_s: float) -> list[PlannedTask]:
+def paper_spikes(seed: int, concurrency: int, gap_s: float) -> list[PlannedTask]:
     """The workload, in order of arrival; lengths are predicted to the nearest bucket below or above."""
     rng = np.random.default_rng([seed, concurrency, round(1000 * gap_s)])
     tasks: list[PlannedTask] = []
@@ -126,7 +126,7 @@ def spikes(seed: int, concurrency: int, gap_s: float) -> list[PlannedTask]:
     return tasks
 
 
-def with_predictions(
+def with_paper_predictions(
     tasks: Sequence[PlannedTask],
     levels: Sequence[int] | None = None,
     lengths: Sequence[float] | None = None,
@@ -157,7 +157,7 @@ def waiting(
 ) -> Levels:
     """Serve ``seen`` (the tasks themselves unless given) and measure by the tasks' true arrivals and levels."""
     profile = load_step_profile(MACHINES[machine])
-    run = serve(seen or tasks, discipline, profile, max_batch=places, learned_speed=False)
+    run = serve_paper_tasks(seen or tasks, discipline, profile, max_batch=places, learned_speed=False)
     waited, tokens, each = ([0.0] * (URGENCY_LEVELS + 1) for _ in range(3))
     counts = [0] * (URGENCY_LEVELS + 1)
     truth = {task.job: task for task in tasks}
@@ -176,16 +176,16 @@ def waiting(
 # ---------------------------------------------------------------------- measurements
 
 
-def measure_spike(
+def measure_paper_spike(
     machine: str, gap_s: float, concurrency: int, system: str, places: int, seed: int
 ) -> Levels:
     """One system on a spike."""
-    return waiting(spikes(seed, concurrency, gap_s), make(system), machine, places)
+    return waiting(paper_spikes(seed, concurrency, gap_s), make(system), machine, places)
 
 
 def measure_paper_urgent_alone(concurrency: int, seed: int) -> Levels:
     """Only the requests of level 0 on an otherwise idle machine: no system can serve them sooner."""
-    tasks = [task for task in spikes(seed, concurrency, 0.1) if task.hints.urgency == 0]
+    tasks = [task for task in paper_spikes(seed, concurrency, 0.1) if task.hints.urgency == 0]
     return waiting(tasks, make("semantic-mixed"))
 
 
@@ -193,28 +193,28 @@ WORKLOADS_A_SEED = 8
 """At five at once a workload has some fifty requests, so a seed of Fig. 2a and 2b averages over several."""
 
 
-def measure_wrong_levels(rate: float, concurrency: int, seed: int) -> Levels:
+def measure_paper_levels(rate: float, concurrency: int, seed: int) -> Levels:
     """Semantic scheduling where a share of the urgency levels is wrong."""
 
     def run(part: int) -> Levels:
-        tasks = spikes(part, concurrency, 0.1)
+        tasks = paper_spikes(part, concurrency, 0.1)
         rng = np.random.default_rng([part, 1])
         levels = inject_predictor_level_errors([task.hints.urgency or 0 for task in tasks], rate, rng)
-        return waiting(tasks, make("semantic"), seen=with_predictions(tasks, levels=levels))
+        return waiting(tasks, make("semantic"), seen=with_paper_predictions(tasks, levels=levels))
 
     return _over_workloads(run, seed)
 
 
-def measure_wrong_lengths(rate: float, concurrency: int, seed: int) -> Levels:
+def measure_paper_lengths(rate: float, concurrency: int, seed: int) -> Levels:
     """Semantic scheduling where a share of the lengths is wrong."""
 
     def run(part: int) -> Levels:
-        tasks = spikes(part, concurrency, 0.1)
+        tasks = paper_spikes(part, concurrency, 0.1)
         lengths = [task.hints.expected_tokens or 1.0 for task in tasks]
         wrong = inject_predictor_token_errors(
             lengths, rate, np.random.default_rng([part, 2]), most=LONGEST + 1.0
         )
-        return waiting(tasks, make("semantic"), seen=with_predictions(tasks, lengths=wrong))
+        return waiting(tasks, make("semantic"), seen=with_paper_predictions(tasks, lengths=wrong))
 
     return _over_workloads(run, seed)
 
@@ -225,12 +225,14 @@ def _over_workloads(run: Callable[[int], Levels], seed: int) -> Levels:
     return mean
 
 
-def measure_predicted(latency_s: float, batch: int, batching: str, concurrency: int, seed: int) -> Levels:
+def measure_paper_predicted(
+    latency_s: float, batch: int, batching: str, concurrency: int, seed: int
+) -> Levels:
     """A predictor in front of the scheduler; a batch that does not fill is taken after two seconds."""
-    tasks = spikes(seed, concurrency, 0.1)
+    tasks = paper_spikes(seed, concurrency, 0.1)
     stage: PredictionStage[int] = PredictionStage(latency_s, batch, batching, max_wait_s=2.0)  # type: ignore[arg-type]
     ready_s = predictor_ready_times_s([task.arrival_s for task in tasks], stage)
-    return waiting(tasks, make("semantic"), seen=with_predictions(tasks, ready_s=ready_s))
+    return waiting(tasks, make("semantic"), seen=with_paper_predictions(tasks, ready_s=ready_s))
 
 
 # ---------------------------------------------------------------------- memory-tight settings
@@ -248,7 +250,7 @@ class NoEviction(Steady):
         return super()._victims(table, limits, keys, least) if least else iter(())
 
 
-def quadratic_cost(machine: str) -> CostModel:
+def paper_quadratic_cost(machine: str) -> CostModel:
     """The cost of computing again and of moving (section 3.3) with the coefficients of appendix B.
 
     The simulator lets a step wait for saving as well as for loading, so both count.
@@ -265,16 +267,17 @@ def quadratic_cost(machine: str) -> CostModel:
     )
 
 
-def measure_tight(machine: str, variant: str, seed: int) -> list[float]:
+def measure_paper_tight(machine: str, variant: str, seed: int) -> list[float]:
     """Waiting of urgency 0 and of all (means over requests), and evictions, where memory is short.
 
     ``variant``: ``cost`` decides by Eq. 3 to 6 what to keep, ``recompute`` and ``swap`` always do the same,
     ``off`` does not evict.
     """
-    discipline = NoEviction() if variant == "off" else Steady(quadratic_cost(machine))
-    run = serve(
-        spikes(seed, 20, 0.1), discipline, load_step_profile(MACHINES[machine]), max_batch=BATCH, learned_speed=False,
-        kv_blocks=TIGHT_BLOCKS, eviction=variant if variant in ("recompute", "swap") else "discipline",
+    discipline = NoEviction() if variant == "off" else Steady(paper_quadratic_cost(machine))
+    run = serve_paper_tasks(
+        paper_spikes(seed, 20, 0.1), discipline, load_step_profile(MACHINES[machine]), max_batch=BATCH,
+        learned_speed=False, kv_blocks=TIGHT_BLOCKS,
+        eviction=variant if variant in ("recompute", "swap") else "discipline",
     )  # fmt: skip
     each = [(r.last_token_s - r.task.arrival_s) / r.task.output_tokens for r in run.records]
     urgent = [value for value, r in zip(each, run.records, strict=True) if r.task.hints.urgency == 0]

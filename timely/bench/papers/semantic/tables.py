@@ -14,8 +14,8 @@ from timely.bench.papers.semantic.spikes import (
     MAIN,
     TIGHT_BLOCKS,
     Levels,
-    measure_predicted,
-    measure_tight,
+    measure_paper_predicted,
+    measure_paper_tight,
 )
 from timely.disciplines.semantic.constants import CONCURRENT_REQUESTS, URGENCY_LEVELS
 
@@ -58,14 +58,14 @@ def _cells(evaluation: Evaluation, columns: Sequence[tuple[float, int, int]]) ->
     """Runs for each latency of the predictor (seconds), its batch, and number of requests at once."""
     return {
         batching: [
-            evaluation.each("predicted", measure_predicted, latency_s, batch, batching, count)
+            evaluation.each("predicted", measure_paper_predicted, latency_s, batch, batching, count)
             for latency_s, batch, count in columns
         ]
         for batching in BATCHINGS
     }
 
 
-def table_1(evaluation: Evaluation) -> list[Claim]:
+def paper_table_1(evaluation: Evaluation) -> list[Claim]:
     """Predictor latency with batches of 64, at the caption's concurrency and at that of the published script."""
     captioned = _cells(evaluation, [(latency_s, 64, CONCURRENT_REQUESTS) for latency_s in LATENCIES])
     # In the script a call of the predictor also costs a tenth of its latency for each place in the batch.
@@ -113,7 +113,7 @@ def table_1(evaluation: Evaluation) -> list[Claim]:
     return rows
 
 
-def table_2(evaluation: Evaluation) -> list[Claim]:
+def paper_table_2(evaluation: Evaluation) -> list[Claim]:
     """Batch sizes at a predictor latency of 0.01 s, at the caption's concurrency and at the script's 16."""
     captioned, scripted = (
         _cells(evaluation, [(0.01, batch, count) for batch in BATCHES])
@@ -176,12 +176,12 @@ def _columns(cells: Sequence[Sequence[Levels]], level: int) -> str:
     return " ".join(f"{mean(paper_level_waiting(cell, level, True)):.2f}" for cell in cells)
 
 
-def memory(evaluation: Evaluation) -> list[Claim]:
+def paper_memory(evaluation: Evaluation) -> list[Claim]:
     """Eviction by priority and cache-or-recompute where memory is short, which no setting of the paper exercises."""
     rows = []
     for machine in (MAIN, "A5000-7B"):
         runs = {
-            variant: evaluation.each("tight", measure_tight, machine, variant)
+            variant: evaluation.each("tight", measure_paper_tight, machine, variant)
             for variant in ("cost", "recompute", "swap", "off")
         }
         evicted = mean([run[2] for run in runs["cost"]])

@@ -21,7 +21,7 @@ from timely.bench.papers.timelyllm.runs import (
     TIMELY,
     VLLM,
     System,
-    crossing,
+    paper_crossing,
     paper_interval,
 )
 
@@ -63,7 +63,7 @@ def calibrate_timelyllm_paper(report: Report) -> None:
     """Sweep the free parameter, set ``report.calibrations``, and say where all targets hold jointly."""
     curves = {name: _sweep(report, name) for name in ("wid1", "wid2")}
     for label, name, system, paper, what in TARGETS:
-        tokens = crossing(SWEEP, [value[0] for value in curves[name][system.name]], paper)
+        tokens = paper_crossing(SWEEP, [value[0] for value in curves[name][system.name]], paper)
         if math.isfinite(tokens):
             report.calibrations[label] = round(tokens)
         report.claim(

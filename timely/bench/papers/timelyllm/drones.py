@@ -31,7 +31,7 @@ def _where(label: str, new_tokens: int) -> str:
     return f"{new_tokens} new tokens, calibrated on {'vLLM' if label == 'vllm' else 'segmented FCFS'}"
 
 
-def figure_5(report: Report, label: str, new_tokens: int) -> None:
+def paper_figure_5(report: Report, label: str, new_tokens: int) -> None:
     """Figure 5: utility, response and waiting by task type, WID 1 (low) and WID 2 (high)."""
     outcomes: dict[tuple[str, str], list[Outcome]] = {}
     for load, name in (("LW", "wid1"), ("HW", "wid2")):
@@ -95,7 +95,7 @@ def _by_types(outcomes: Sequence[Outcome], column: int) -> list[float]:
     return [sum(values[column] for values in o.types.values()) / len(o.types) for o in outcomes]
 
 
-def figure_6(report: Report, label: str, new_tokens: int) -> None:
+def paper_figure_6(report: Report, label: str, new_tokens: int) -> None:
     """Figure 6: an urgent and a normal task of one event, under vLLM and under TimelyLLM."""
     in_time: list[float] = []
     for seed in report.seeds[:3]:
@@ -151,7 +151,7 @@ def _spans(record: JobRecord) -> list[tuple[float, float, str]]:
     return spans
 
 
-def figure_7(report: Report, label: str, new_tokens: int) -> None:
+def paper_figure_7(report: Report, label: str, new_tokens: int) -> None:
     """Figure 7: mean utility against a fixed batch size, WID 2."""
     values: dict[str, list[list[float]]] = {}
     for system in (VLLM, FIXED):
@@ -186,7 +186,7 @@ def figure_7(report: Report, label: str, new_tokens: int) -> None:
     )  # fmt: skip
 
 
-def figure_8(report: Report, label: str, new_tokens: int) -> None:
+def paper_figure_8(report: Report, label: str, new_tokens: int) -> None:
     """Figure 8: scheduling algorithms on WID 2."""
     outcomes = {
         system.name: report.runs.outcomes(system, "wid2", report.seeds, new_tokens=new_tokens)

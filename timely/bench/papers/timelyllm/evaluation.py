@@ -18,17 +18,20 @@ from timely.bench.papers.timelyllm.runs import Runs
 def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """All of section 7; plots, ``numbers.csv`` and ``comparison.md`` go into ``evaluation.out``."""
     report = Report(evaluation.out, Runs(evaluation.checkpoints), evaluation.seeds)
-    other_robots.table_1(report)
+    other_robots.paper_table_1(report)
     evaluation.say("calibration ...")
     calibration.calibrate_timelyllm_paper(report)
     for label, new_tokens in report.calibrations.items():
         for figure in (
-            drones.figure_5, drones.figure_6, drones.figure_7, drones.figure_8, other_robots.figure_9,
+            drones.paper_figure_5, drones.paper_figure_6, drones.paper_figure_7, drones.paper_figure_8,
+            other_robots.paper_figure_9,
         ):  # fmt: skip
             evaluation.say(f"{figure.__name__.replace('_', ' ')}, {new_tokens} new tokens ...")
             figure(report, label, new_tokens)
     for part in (
-        other_robots.figure_10, other_robots.tables_4_and_5, ours.compare_paper_systems, ours.ablation, ours.bounds,
+        other_robots.paper_figure_10, other_robots.paper_tables_4_and_5, ours.compare_paper_systems,
+        ours.paper_ablation,
+        ours.paper_bounds,
     ):  # fmt: skip
         evaluation.say(f"{part.__name__.replace('_', ' ')} ...")
         part(report)

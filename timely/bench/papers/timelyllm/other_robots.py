@@ -31,7 +31,7 @@ LONGER = (1.0, 1.5)
 """How many times as long stories are; the paper does not state their length."""
 
 
-def table_1(report: Report) -> None:
+def paper_table_1(report: Report) -> None:
     """Table 1: what one request of 2884 tokens costs, on our profile of the same card."""
     alone = Alone(load_step_profile(PROFILE))
     one = PlannedTask(job=0, arrival_s=0.0, plan=(PlannedSegment("", 1, 0.0),), prompt_tokens=2884)
@@ -45,7 +45,7 @@ def table_1(report: Report) -> None:
     report.claim("table1-token", "Table 1: each further token", 21.93, token_ms, "ms", CONTEXT, note)
 
 
-def figure_9(report: Report, label: str, new_tokens: int) -> None:
+def paper_figure_9(report: Report, label: str, new_tokens: int) -> None:
     """Figure 9: robot arms, WID 3, on our profile and with Table 1's constants."""
     for profile in (PROFILE, MODELS["Llama3"]):
         outcomes = {
@@ -96,7 +96,7 @@ CHATS = (
 )
 
 
-def figure_10(report: Report) -> None:
+def paper_figure_10(report: Report) -> None:
     """Figure 10: chatbots, by sentences and by paragraphs, on both of the paper's models."""
     utility: dict[tuple[str, str], list[float]] = {}
     waiting: dict[tuple[str, str], list[float]] = {}
@@ -158,7 +158,7 @@ def _longer_stories(report: Report) -> str:
     return ", ".join(texts)
 
 
-def tables_4_and_5(report: Report) -> None:
+def paper_tables_4_and_5(report: Report) -> None:
     """Table 4 needs the live engine; Table 5 is a scheduling point, measured on this machine."""
     report.claim(
         "table4", "Table 4: overhead of segmenting", 0.041, None, "share", NOT_EXERCISED,

@@ -90,7 +90,7 @@ def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> No
     )  # fmt: skip
 
 
-def ablation(report: Report) -> None:
+def paper_ablation(report: Report) -> None:
     """Ideas of ``timely`` added one by one, and each alone, WID 2."""
     for new_tokens in (NEW_TOKENS, HEAVY_NEW_TOKENS):
         values: dict[str, list[Interval | None]] = {}
@@ -114,7 +114,7 @@ def ablation(report: Report) -> None:
             )  # fmt: skip
 
 
-def bounds(report: Report) -> None:
+def paper_bounds(report: Report) -> None:
     """How far ``timely`` is from what no schedule can exceed."""
     for new_tokens in (NEW_TOKENS, HEAVY_NEW_TOKENS):
         outcomes = report.runs.outcomes(TIMELY, "wid2", report.seeds, new_tokens=new_tokens)

@@ -179,7 +179,7 @@ def _share(records: Sequence[JobRecord], end_s: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def workload(
+def paper_workload(
     name: str, seed: int, new_tokens: int, unit: str = "", longer: float = 1.0
 ) -> tuple[tuple[PlannedTask, ...], tuple[int, ...]]:
     """A workload of Table 3 (or ``chat``) as tasks, and their trace ids; plans ``longer`` times as long."""
@@ -190,11 +190,13 @@ def workload(
             name, seed, prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS
         )
     jobs = list(composed.jobs)
-    tasks = tuple(lengthened(replay_task_from_job(job, composed.header.network_s), longer) for job in jobs)
+    tasks = tuple(
+        lengthened_paper_trace(replay_task_from_job(job, composed.header.network_s), longer) for job in jobs
+    )
     return tasks, tuple(int(job.extra.get("trace_id", 0)) for job in jobs)
 
 
-def lengthened(task: PlannedTask, factor: float) -> PlannedTask:
+def lengthened_paper_trace(task: PlannedTask, factor: float) -> PlannedTask:
     """The task with its segments repeated until the plan has ``factor`` times its segments (rounded)."""
     count = max(1, round(factor * len(task.plan)))
     if count == len(task.plan):
@@ -214,7 +216,7 @@ def paper_run_records(
     longer: float = 1.0,
 ) -> tuple[list[JobRecord], tuple[int, ...], float]:
     """One system on one workload: records, the trace id of each, and the end of the run, seconds."""
-    tasks, ids = workload(name, seed, new_tokens, unit, longer)
+    tasks, ids = paper_workload(name, seed, new_tokens, unit, longer)
     run = _simulate(system, tasks, profile, max_batch)
     return run.records, ids, run.end_s
 
@@ -282,13 +284,13 @@ class Runs:
 
 def _alone(seed: int, new_tokens: int) -> float:
     alone = Alone(load_step_profile(PROFILE))
-    return _mean(alone.utility(task) for task in workload("wid2", seed, new_tokens)[0])
+    return _mean(alone.utility(task) for task in paper_workload("wid2", seed, new_tokens)[0])
 
 
 def _measure_bursts(seed: int, new_tokens: int) -> list[float]:
     profile = load_step_profile(PROFILE)
     total = [0.0, 0.0, 0.0]
-    for burst in _bursts(workload("wid2", seed, new_tokens)[0]):
+    for burst in _bursts(paper_workload("wid2", seed, new_tokens)[0]):
         total[0] += clairvoyant_utility(burst, profile)
         total[1] += _burst_utility(TIMELY, burst)
         total[2] += _burst_utility(PUD, burst)
@@ -334,7 +336,7 @@ def paper_ratio_interval(
     return (float(top.mean() / bottom.mean()), float(low), float(high))
 
 
-def crossing(x: Sequence[float], y: Sequence[float], level: float) -> float:
+def paper_crossing(x: Sequence[float], y: Sequence[float], level: float) -> float:
     """Where a curve first passes a level, falling or rising; nan where it does not."""
     for i in range(len(x) - 1):
         a, b = y[i], y[i + 1]
