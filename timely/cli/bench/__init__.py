@@ -27,6 +27,7 @@ BENCHMARKS = (
     "accuracy",
     "live",
     "cross",
+    "capacity",
     "disciplines-live",
     "injection",
     "paper",

@@ -1,0 +1,119 @@
+"""One point of a capacity measurement: a system serves a workload at a load in the simulator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from timely.bench.capacity.workloads import capacity_tasks
+from timely.core.errors import UnknownName
+from timely.disciplines.registry import create_discipline
+from timely.engines.base import Mode
+from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.profile import load_step_profile
+
+Point = dict[str, Any]
+"""``tasks`` counts them. ``urgent`` and ``all`` are shares in time, null without such tasks. ``utility_urgent`` and
+``utility_all`` are the robots' shares of the maximum. ``served`` is the share with a complete answer. ``waiting_s`` is
+the robots' mean waiting time."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A discipline with a serving mode.
+
+    Attributes:
+        prioritised: requests bring vLLM's ``priority``: 0 for urgent tasks, 1 for others, 2 for chats.
+    """
+
+    discipline: str
+    mode: Mode
+    prioritised: bool = False
+
+
+CAPACITY_SYSTEMS: dict[str, System] = {
+    "timely": System("timely", "segmented"),
+    "vllm": System("fcfs", "whole"),
+    "vllm-stream": System("fcfs", "stream"),
+    "vllm-priority": System("vllm-priority", "stream", prioritised=True),
+    "vllm-priority-preempt": System("priority", "stream", prioritised=True),
+    "edf": System("edf", "segmented"),
+    "pud": System("pud", "segmented"),
+    "qoserve": System("qoserve", "stream"),
+    "jitserve": System("jitserve", "stream"),
+    "slos-serve": System("slos-serve", "stream"),
+    "inferential": System("inferential", "segmented"),
+}
+"""By name. Systems of other papers stream, as theirs do, unless their paper parks."""
+
+
+def find_capacity_system(name: str) -> System:
+    """The system of that name.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    try:
+        return CAPACITY_SYSTEMS[name]
+    except KeyError:
+        raise UnknownName("system", name, CAPACITY_SYSTEMS, where="--systems") from None
+
+
+def measure_capacity_point(
+    workload: str, system: str, token_budget: int, seed: int, load: float, profile: str, quick: int, data: str
+) -> Point:
+    """Serve a workload at a load, with a step of so many tokens at most, and count the tasks in time."""
+    chosen = find_capacity_system(system)
+    tasks = capacity_tasks(workload, load, seed, quick=bool(quick), data=data)
+    if chosen.prioritised:
+        tasks = [_with_priority(task) for task in tasks]
+    options = ReplayOptions(
+        mode=chosen.mode, journal=False, warm_prefixes=True, seed=seed, token_budget=token_budget
+    )
+    discipline = create_discipline(chosen.discipline)
+    run = Simulator(options, load_step_profile(profile), discipline=discipline).run(tasks)
+    return capacity_point(run.records, run.end_s)
+
+
+def _with_priority(task: PlannedTask) -> PlannedTask:
+    priority = 2.0 if task.plain else 0.0 if task.hints.utility.urgent else 1.0
+    return replace(task, hints=replace(task.hints, priority=priority))
+
+
+def capacity_point(records: Sequence[JobRecord], end_s: float) -> Point:
+    """The shares in time and what stands beside them."""
+    robots = [record for record in records if not record.task.plain]
+    urgent = [record for record in robots if record.task.hints.utility.urgent]
+    waiting_s = [record.waiting_time_s for record in robots if math.isfinite(record.waiting_time_s)]
+    return {
+        "tasks": len(records),
+        "urgent": _mean(map(is_in_time, urgent)),
+        "all": _mean(map(is_in_time, records)),
+        "utility_urgent": _utility_share(urgent, end_s),
+        "utility_all": _utility_share(robots, end_s),
+        "served": _mean(record.outcome == "complete" for record in records),
+        "waiting_s": _mean(waiting_s),
+    }
+
+
+def is_in_time(record: JobRecord) -> bool:
+    """The first action, or a chat's first token, came within the expected response time."""
+    task = record.task
+    response_s = record.first_token_s - record.arrived_s if task.plain else record.response_time_s
+    return response_s <= task.hints.utility.ert_s  # false for nan: it never came
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    """Null of nothing; of truth values it is the share that is true."""
+    numbers = list(values)
+    return round(math.fsum(numbers) / len(numbers), 9) if numbers else None
+
+
+def _utility_share(records: Sequence[JobRecord], end_s: float) -> float | None:
+    if not records:
+        return None
+    maximum = sum(record.task.hints.utility.beta for record in records)
+    return round(sum(record.utility(end_s) for record in records) / maximum, 9)

@@ -1,0 +1,111 @@
+"""The result of a capacity measurement: loads with intervals, robots a machine, a comparison at one load, pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from timely.bench.capacity.search import TARGETS, CapacityRun, Key
+from timely.bench.capacity.workloads import find_capacity_workload
+from timely.bench.papers import plots
+from timely.bench.papers.seed_statistics import Interval, interval
+
+HEADLINE_TARGET = 0.99
+
+BESIDE = ("urgent", "all", "utility_urgent", "utility_all", "served", "waiting_s")
+"""Measures of a point that are reported at the common load."""
+
+Result = dict[str, Any]
+
+
+def measure_capacity(
+    workloads: Sequence[str], run: Callable[[str], CapacityRun], say: Callable[[str], None]
+) -> dict[str, dict[str, Result]]:
+    """The capacity of each system on each workload, by workload and system.
+
+    ``load_90`` and ``load_99`` are the highest loads with that share of the urgent tasks in time, means over the seeds.
+    Where the workload has no urgent tasks, all tasks count. ``all_90`` and ``all_99`` are those of all tasks.
+    ``interval_99`` is the 95% interval of ``load_99``, and ``robots_99`` its load in robots. ``beside`` holds the
+    measures at ``common_load``, the highest load of the grid that the best system bears. ``token_budget`` was chosen
+    for each system and workload (``CapacityRun.tune``).
+
+    Raises:
+        OutOfTime: the budget of the checkpoints is used up.
+    """
+    results: dict[str, dict[str, Result]] = {}
+    for name in workloads:
+        search = run(name)
+        budgets = search.tune()
+        loads = search.search(budgets)
+        rows = {system: _row(name, by_key) for system, by_key in loads.items()}
+        _add_common_load(search, rows, budgets)
+        results[name] = rows
+        best = max(rows, key=lambda system: float(rows[system]["load_99"]))
+        say(f"{name}: {best} carries {rows[best]['robots_99']:.0f} robots")
+    return results
+
+
+def _row(workload: str, loads: Mapping[Key, Sequence[float]]) -> Result:
+    robots = find_capacity_workload(workload).robots
+    kind = "urgent" if any(key == "urgent" for key, _ in loads) else "all"
+    row: Result = {"of": kind}
+    for target in TARGETS:
+        row[f"load_{target * 100:.0f}"] = _rounded(interval(loads[kind, target])[0])
+        row[f"all_{target * 100:.0f}"] = _rounded(interval(loads["all", target])[0])
+    mean, low, high = interval(loads[kind, HEADLINE_TARGET])
+    row["interval_99"] = [_rounded(max(0.0, low)), _rounded(high)]
+    row["robots_99"] = round(mean * robots, 1)
+    row["by_seed_99"] = [_rounded(load) for load in loads[kind, HEADLINE_TARGET]]
+    return row
+
+
+def _add_common_load(search: CapacityRun, rows: Mapping[str, Result], budgets: Mapping[str, int]) -> None:
+    grid = search.grid
+    best = max(float(row["load_99"]) for row in rows.values())
+    place = grid.lowest
+    if best > 0.0:
+        place = max(grid.lowest, min(grid.highest, math.floor(grid.steps * math.log2(best) + 1e-9)))
+    for system, row in rows.items():
+        points = search.points([(system, seed, place) for seed in search.seeds], budgets)
+        row["token_budget"] = budgets[system]
+        row["common_load"] = grid.load(place)
+        row["beside"] = {
+            name: _rounded(sum(point[name] for point in points) / len(points))
+            for name in BESIDE
+            if all(point[name] is not None for point in points)
+        }
+
+
+def _rounded(value: float) -> float:
+    return round(value, 4)
+
+
+def best_rival_ratio(rows: Mapping[str, Result], ours: str = "timely") -> tuple[float, str] | None:
+    """``load_99`` of ``ours`` over that of the best other system, and its name; None if no other carries any."""
+    others = {name: float(row["load_99"]) for name, row in rows.items() if name != ours}
+    if ours not in rows or not others:
+        return None
+    rival = max(others, key=lambda name: others[name])
+    return (float(rows[ours]["load_99"]) / others[rival], rival) if others[rival] > 0.0 else None
+
+
+def plot_capacity(results: Mapping[str, Mapping[str, Result]], folder: Path) -> None:
+    """``capacity.png``: the robots that each system carries on each workload."""
+    folder.mkdir(parents=True, exist_ok=True)
+    systems = list(dict.fromkeys(system for rows in results.values() for system in rows))
+    bars: dict[str, list[Interval | None]] = {system: [] for system in systems}
+    for name, rows in results.items():
+        robots = find_capacity_workload(name).robots
+        for system in systems:
+            row = rows.get(system)
+            if row is None:
+                bars[system].append(None)
+                continue
+            low, high = row["interval_99"]
+            bars[system].append((row["load_99"] * robots, low * robots, high * robots))
+    plots.bars(
+        folder / "capacity.png", "Robots a machine with 99% of the urgent tasks in time", list(results), bars,
+        "robots",
+    )  # fmt: skip

@@ -1,0 +1,180 @@
+"""The highest load at which enough tasks are in time, found by bisection on a geometric grid of loads."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+from timely.bench.capacity.measure import Point, measure_capacity_point
+from timely.bench.checkpoints import Checkpoints
+
+TARGETS = (0.90, 0.99)
+"""Shares in time that a load must keep."""
+
+CLASSES = ("urgent", "all")
+"""Shares of a point that are searched; a workload without urgent tasks has the second alone."""
+
+HALVINGS, DOUBLINGS = 4, 6
+"""Of the published load: the lowest and the highest load that are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Loads ``2 ** (place / steps)``; ``steps`` of them double the load."""
+
+    steps: int
+
+    def load(self, place: int) -> float:
+        """The load at a place."""
+        return round(2.0 ** (place / self.steps), 6)
+
+    @property
+    def lowest(self) -> int:
+        """Place of the lowest load that is tried."""
+        return -HALVINGS * self.steps
+
+    @property
+    def highest(self) -> int:
+        """Place of the highest load that is tried."""
+        return DOUBLINGS * self.steps
+
+
+FINE, COARSE = Grid(8), Grid(3)
+"""Loads 9% apart, and 26% apart for a quick look; between two of them the share is interpolated."""
+
+TOKEN_BUDGETS = (256, 512, 2048)
+"""Most tokens of a step: each system gets the one with which it has most tasks in time on the workload."""
+
+TUNING_LOAD = 4.0
+TUNING_SEEDS = (1001, 1002)
+"""Load and seeds by which the token budget is chosen; the measurement has other seeds."""
+
+Key = tuple[str, float]
+"""A class and a target."""
+
+
+def search_loads(grid: Grid) -> Generator[int, Point, dict[Key, float]]:
+    """Ask for points by their place and return the load of each class and target.
+
+    The load is 0 if even the lowest one is too much, and the highest if that is not.
+    """
+    points: dict[int, Point] = {}
+    loads: dict[Key, float] = {}
+    points[0] = yield 0
+    for kind in CLASSES:
+        if points[0][kind] is None:
+            continue
+        for target in TARGETS:
+            good, bad = grid.lowest - 1, grid.highest + 1
+            place, stride = 0, grid.steps
+            while bad - good > 1:
+                if place not in points:
+                    points[place] = yield place
+                if points[place][kind] >= target:
+                    good = place
+                else:
+                    bad = place
+                place = _next_place(good, bad, stride, grid)
+            loads[kind, target] = _interpolated(grid, points, kind, target, good, bad)
+    return loads
+
+
+def _next_place(good: int, bad: int, stride: int, grid: Grid) -> int:
+    """Double or halve the load until the crossing is between two places, then halve what is between them."""
+    if bad > grid.highest:
+        return min(good + stride, grid.highest)
+    if good < grid.lowest:
+        return max(bad - stride, grid.lowest)
+    return (good + bad) // 2
+
+
+def _interpolated(
+    grid: Grid, points: Mapping[int, Point], kind: str, target: float, good: int, bad: int
+) -> float:
+    if good < grid.lowest:
+        return 0.0
+    if bad > grid.highest:
+        return grid.load(grid.highest)
+    above, below = points[good][kind], points[bad][kind]
+    share = (above - target) / (above - below)
+    return grid.load(good) + share * (grid.load(bad) - grid.load(good))
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRun:
+    """A search for each system and seed on one workload.
+
+    Attributes:
+        quick: a coarse grid and shorter points.
+        data: folder of real traces, or empty.
+    """
+
+    workload: str
+    systems: Sequence[str]
+    seeds: Sequence[int]
+    profile: str
+    checkpoints: Checkpoints
+    quick: bool = False
+    data: str = ""
+
+    @property
+    def grid(self) -> Grid:
+        """The loads."""
+        return COARSE if self.quick else FINE
+
+    def tune(self) -> dict[str, int]:
+        """The token budget of each system.
+
+        Raises:
+            OutOfTime: the budget of the checkpoints is used up.
+        """
+        variants = [(system, budget) for system in self.systems for budget in TOKEN_BUDGETS]
+        arguments = [
+            (system, budget, seed, TUNING_LOAD) for system, budget in variants for seed in TUNING_SEEDS
+        ]
+        points = self._measure(arguments)
+        best: dict[str, tuple[float, float, int]] = {}
+        for number, (system, budget) in enumerate(variants):
+            own = points[number * len(TUNING_SEEDS) :][: len(TUNING_SEEDS)]
+            urgent, every = (sum(point[kind] or 0.0 for point in own) for kind in CLASSES)
+            best[system] = max(best.get(system, (-1.0, -1.0, 0)), (urgent, every, budget))
+        return {system: budget for system, (_, _, budget) in best.items()}
+
+    def search(self, budgets: Mapping[str, int]) -> dict[str, dict[Key, list[float]]]:
+        """Loads by system, class and target: one a seed.
+
+        Args:
+            budgets: the token budget of each system.
+
+        Raises:
+            OutOfTime: the budget of the checkpoints is used up.
+        """
+        searches = {(system, seed): search_loads(self.grid) for seed in self.seeds for system in self.systems}
+        places = {key: next(search) for key, search in searches.items()}
+        loads: dict[tuple[str, int], dict[Key, float]] = {}
+        while places:
+            points = self.points([(*key, place) for key, place in places.items()], budgets)
+            for key, point in zip(list(places), points, strict=True):
+                try:
+                    places[key] = searches[key].send(point)
+                except StopIteration as end:
+                    loads[key] = end.value
+                    del places[key]
+        keys = loads[self.systems[0], self.seeds[0]]
+        return {
+            system: {key: [loads[system, seed][key] for seed in self.seeds] for key in keys}
+            for system in self.systems
+        }
+
+    def points(self, places: Sequence[tuple[str, int, int]], budgets: Mapping[str, int]) -> list[Point]:
+        """The points of some systems, seeds and places of the grid."""
+        return self._measure(
+            [(system, budgets[system], seed, self.grid.load(place)) for system, seed, place in places]
+        )
+
+    def _measure(self, arguments: Sequence[tuple[str, int, int, float]]) -> list[Point]:
+        """Points by system, token budget, seed and load."""
+        pieces = [
+            (self.workload, *argument, self.profile, int(self.quick), self.data) for argument in arguments
+        ]
+        return self.checkpoints.map("capacity", measure_capacity_point, pieces)

@@ -1,0 +1,236 @@
+"""Workloads whose load can be scaled: more robots, each with as many tasks as before.
+
+Load 1 is the published workload. At load 2 there are twice the robots and twice the events, each as large as before.
+A high load is served for a shorter time, so that every point has about as many tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from lrtrace.compose.composition import compose
+from lrtrace.compose.workload import WORKLOADS as COMPOSED
+from lrtrace.importers.public_traces import Import
+from timely.core.errors import InvalidInput, UnknownName
+from timely.engines.replay_types import PlannedSegment, PlannedTask
+from timely.replay.trace import replay_task_from_job
+
+POINT_TASKS, QUICK_POINT_TASKS = 1200, 500
+"""Robot tasks of a point, about; loads below the published one have fewer."""
+
+MIN_S, QUICK_MIN_S = 60.0, 30.0
+"""Shortest duration of a point, seconds: several times as long as a robot is busy with a task."""
+
+FLEET_SHARE = 1 / 3
+"""Share of the robots and events of WID 2, WID 3 and the readers in the mixed fleet."""
+
+SURGE_S, SURGE_PERIOD_S, SURGE_FACTOR = 10.0, 60.0, 4.0
+"""A surge lasts so long, comes so often, and multiplies the events."""
+
+CHAT_PROMPT_TOKENS_PER_S = 2000.0
+"""Prompt tokens of the chats beside the robots, a second. Robots are scaled, chats are not."""
+
+CHAT_PROMPT = (760.0, 0.985)
+CHAT_ANSWER = (151.0, 0.859)
+"""Median and sigma of log-normal lengths, tokens: fitted to the logarithms of Azure's conversation trace of 2023."""
+
+MAX_PROMPT_TOKENS, MAX_ANSWER_TOKENS = 8192, 1000
+"""Longer prompts are left out, as a server with this context length does; longer answers are cut."""
+
+PUBLIC_TRACES = {
+    "robots-and-azure": ("azure", "azure2023/AzureLLMInferenceTrace_conv.csv"),
+    "robots-and-mooncake": ("mooncake", "mooncake/conversation_trace.jsonl"),
+}
+"""Workload -> format and file of its chats, within the folder of real traces."""
+
+Requests = Sequence[tuple[float, int, int]]
+"""Arrival in seconds, prompt tokens and answer tokens of each request."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityWorkload:
+    """A workload at load 1.
+
+    Attributes:
+        robots: of all kinds together.
+        tasks_per_s: of robots, on average.
+        duration_s: as published.
+        make: robot tasks at a load, a seed and a duration.
+        chats: whether ordinary requests are served beside the robots.
+    """
+
+    name: str
+    summary: str
+    robots: int
+    tasks_per_s: float
+    duration_s: float
+    make: Callable[[float, int, float], list[PlannedTask]]
+    chats: bool = False
+
+    def seconds(self, load: float, *, quick: bool) -> float:
+        """Duration of a point, seconds."""
+        tasks, least_s = (QUICK_POINT_TASKS, QUICK_MIN_S) if quick else (POINT_TASKS, MIN_S)
+        return max(least_s, min(self.duration_s, tasks / (self.tasks_per_s * load)))
+
+
+def find_capacity_workload(name: str) -> CapacityWorkload:
+    """The workload of that name.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    try:
+        return CAPACITY_WORKLOADS[name]
+    except KeyError:
+        raise UnknownName("workload", name, CAPACITY_WORKLOADS, where="--workloads") from None
+
+
+def capacity_tasks(
+    name: str, load: float, seed: int, *, quick: bool = False, data: str = ""
+) -> list[PlannedTask]:
+    """The tasks of a workload at a load, in order of arrival.
+
+    Args:
+        data: folder of real traces, for the workloads that use them.
+
+    Raises:
+        UnknownName: no such workload. InvalidInput: it uses a real trace, and there is no folder.
+    """
+    workload = find_capacity_workload(name)
+    seconds = workload.seconds(load, quick=quick)
+    tasks = workload.make(load, seed, seconds)
+    if workload.chats:
+        if name in PUBLIC_TRACES:
+            requests = _public_requests(name, data, seed, seconds)
+        else:
+            requests = made_up_requests(seed, seconds)
+        tasks += [_chat_task(number, request) for number, request in enumerate(requests)]
+    return sorted(tasks, key=lambda task: task.arrival_s)
+
+
+def _composed(name: str, share: float = 1.0) -> Callable[[float, int, float], list[PlannedTask]]:
+    def make(load: float, seed: int, seconds: float) -> list[PlannedTask]:
+        base = COMPOSED[name]
+        scale = share * load
+        trace = compose(
+            name, seed, eps=base.eps * scale, agents=math.ceil(base.agents * scale), duration_s=seconds
+        )
+        return [replay_task_from_job(job, trace.header.network_s) for job in trace.jobs]
+
+    return make
+
+
+def _mixed_fleet(load: float, seed: int, seconds: float) -> list[PlannedTask]:
+    return [
+        replace(task, job=f"{name}-{task.job}")
+        for name in ("wid2", "wid3", "chat")
+        for task in _composed(name, FLEET_SHARE)(load, seed, seconds)
+    ]
+
+
+def _surges(load: float, seed: int, seconds: float) -> list[PlannedTask]:
+    """WID 2 whose events come ``SURGE_FACTOR`` times as often now and then, with as many on average."""
+    base = COMPOSED["wid2"]
+    calm = base.eps * load / (1.0 + (SURGE_FACTOR - 1.0) * SURGE_S / SURGE_PERIOD_S)
+    arrivals = list(_surging_arrivals(np.random.default_rng(seed), calm, seconds))
+    trace = compose("wid2", seed, arrivals=arrivals, agents=math.ceil(base.agents * load), duration_s=seconds)
+    return [replay_task_from_job(job, trace.header.network_s) for job in trace.jobs]
+
+
+def _surging_arrivals(draw: np.random.Generator, calm: float, seconds: float) -> Iterator[float]:
+    """A Poisson process by thinning; a surge is in the middle of each period."""
+    time_s = 0.0
+    while (time_s := time_s + draw.exponential(1.0 / (calm * SURGE_FACTOR))) < seconds:
+        begin_s = (SURGE_PERIOD_S - SURGE_S) / 2.0
+        surge = begin_s <= time_s % SURGE_PERIOD_S < begin_s + SURGE_S
+        if surge or draw.random() < 1.0 / SURGE_FACTOR:
+            yield round(time_s, 6)
+
+
+def made_up_requests(seed: int, seconds: float) -> Requests:
+    """Poisson arrivals with lengths like those of a public trace, which is not shipped."""
+    draw = np.random.default_rng([seed, 1])
+    median, sigma = CHAT_PROMPT
+    rate = CHAT_PROMPT_TOKENS_PER_S / (median * math.exp(sigma**2 / 2.0))
+    requests = []
+    time_s = 0.0
+    while (time_s := time_s + draw.exponential(1.0 / rate)) < seconds:
+        prompt, answer = (
+            int(middle * math.exp(spread * draw.standard_normal()))
+            for middle, spread in (CHAT_PROMPT, CHAT_ANSWER)
+        )
+        requests.append(_limited(time_s, prompt, answer))
+    return requests
+
+
+def _public_requests(name: str, data: str, seed: int, seconds: float) -> Requests:
+    """A part of a public trace; its arrivals are scaled to the rate of the chats and keep their bursts."""
+    source, file = PUBLIC_TRACES[name]
+    if not data:
+        raise InvalidInput(f"{name} needs the folder of real traces: --data FOLDER", where="--workloads")
+    rows = _public_rows(source, str(Path(data) / file))
+    span_s, prompt_tokens = rows[-1][0], sum(prompt for _, prompt, _ in rows)
+    speed = CHAT_PROMPT_TOKENS_PER_S / (prompt_tokens / span_s)
+    skip_s = (seed * 997.0) % max(1.0, span_s / speed - seconds)
+    scaled = ((time_s / speed - skip_s, prompt, answer) for time_s, prompt, answer in rows)
+    return [_limited(*request) for request in scaled if 0.0 <= request[0] < seconds]
+
+
+@cache
+def _public_rows(source: str, path: str) -> Requests:
+    return [
+        (job.arrival_s, job.prompt_tokens, job.plan[0].tokens)
+        for job in Import(source, path).jobs
+        if job.prompt_tokens <= MAX_PROMPT_TOKENS
+    ]
+
+
+def _limited(time_s: float, prompt: int, answer: int) -> tuple[float, int, int]:
+    return round(time_s, 6), min(MAX_PROMPT_TOKENS, max(1, prompt)), min(MAX_ANSWER_TOKENS, max(1, answer))
+
+
+def _chat_task(number: int, request: tuple[float, int, int]) -> PlannedTask:
+    arrival_s, prompt, answer = request
+    plan = (PlannedSegment("", answer, 0.0),)
+    return PlannedTask(f"chat-{number}", arrival_s, plan, prompt, plain=True, max_tokens=MAX_ANSWER_TOKENS)
+
+
+def _of(name: str) -> CapacityWorkload:
+    base = COMPOSED[name]
+    return CapacityWorkload(
+        name, base.summary, base.agents, base.eps * (1 + base.max_tpe) / 2, base.duration_s, _composed(name)
+    )
+
+
+_WID2 = _of("wid2")
+_FLEET = [_of(name) for name in ("wid2", "wid3", "chat")]
+
+CAPACITY_WORKLOADS: Mapping[str, CapacityWorkload] = {
+    workload.name: workload
+    for workload in (
+        _of("wid1"),
+        _WID2,
+        _of("wid3"),
+        CapacityWorkload(
+            "mixed-fleet",
+            "drones, arms and readers, a third of WID 2, of WID 3 and of the readers each",
+            sum(math.ceil(kind.robots * FLEET_SHARE) for kind in _FLEET),
+            sum(kind.tasks_per_s for kind in _FLEET) * FLEET_SHARE,
+            300.0,
+            _mixed_fleet,
+        ),
+        replace(_WID2, name="surges", summary="WID 2 whose events come in surges", make=_surges),
+        replace(_WID2, name="robots-and-chat", summary="WID 2 beside made-up chats", chats=True),
+        *(
+            replace(_WID2, name=name, summary=f"WID 2 beside chats of a public trace ({source})", chats=True)
+            for name, (source, _) in PUBLIC_TRACES.items()
+        ),
+    )
+}
+"""By name."""
