@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class Grid:
 
     def load(self, place: int) -> float:
         """The load at a place."""
-        return round(2.0 ** (place / self.steps), 6)
+        return round(math.pow(2.0, place / self.steps), 6)
 
     @property
     def lowest(self) -> int:
@@ -95,7 +96,7 @@ def _interpolated(
         return 0.0
     if bad > grid.highest:
         return grid.load(grid.highest)
-    above, below = points[good][kind], points[bad][kind]
+    above, below = float(points[good][kind]), float(points[bad][kind])
     share = (above - target) / (above - below)
     return grid.load(good) + share * (grid.load(bad) - grid.load(good))
 
