@@ -7,7 +7,9 @@ uses the events ``opened`` (start of a server run; a file may hold several), ``t
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +20,12 @@ from lrtrace.importers.recorded_tasks import RecordedSegment, RecordedTask
 from lrtrace.job import NORMAL, Tuf
 from lrtrace.jsonl import decode_jsonl, open_trace_input, raw_trace_lines
 
+messages = logging.getLogger(__name__)
+
 VERSION = 1
+OPENED = re.compile(rb'\{"t_s": ?[0-9.]+, ?"event": ?"opened"')
+"""The first line of a server run. Inside a text its quotation marks would be escaped."""
+
 RESTART_GAP_S = 1.0
 """Gap between two server runs of one file, whose clocks are unrelated."""
 
@@ -42,17 +49,37 @@ def read_event_log(path: str | Path) -> list[RecordedTask]:
         BadInput: no event log, another version, or a broken line; the message names file, line and field.
     """
     log = _Log(Path(path))
+    torn: BadInput | None = None
     with open_trace_input(log.path) as file:
         for number, _, line in raw_trace_lines(log.path, file):
+            whole, restarted = _after_tear(line)
+            if torn is not None and not restarted:
+                raise torn
+            torn = None
+            if restarted and whole != line:
+                messages.warning("%s:%d: torn by the end of a server; it is left out", path, number)
             try:
-                _event(log, number, decode_jsonl(log.path, number, line))
+                raw = decode_jsonl(log.path, number, whole)
             except BadInput as error:
-                if not line.endswith(b"\n"):
-                    break  # a killed server leaves its last line incomplete
+                # A killed server leaves its last line incomplete. The next one begins with 'opened'.
+                messages.warning("%s; it is left out", error)
+                torn = error
+                continue
+            try:
+                _event(log, number, raw)
+            except BadInput as error:
                 raise BadInput(error.message, where=error.where or f"{path}:{number}") from error
+    if torn is not None and line.endswith(b"\n"):
+        raise torn
     if not log.opened:
         raise BadInput("empty: an event log starts with the event 'opened'", where=f"{path}:1")
     return log.tasks
+
+
+def _after_tear(line: bytes) -> tuple[bytes, bool]:
+    """A line without the torn one that it was appended to, and whether a server's start wrote it."""
+    match = OPENED.search(line)
+    return (line, False) if match is None else (line[match.start() :], True)
 
 
 def _event(log: _Log, number: int, raw: dict[str, Any]) -> None:

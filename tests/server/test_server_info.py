@@ -16,10 +16,12 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from lrtrace.importers.event_log import read_event_log
+from timely.core.clock import ManualClock
 from timely.core.errors import EngineFailed
 from timely.disciplines.base import Discipline
 from timely.engines import scheduler_core
 from timely.server.problems import PROBLEMS
+from timely.server.telemetry.event_log import EventLog
 
 
 def samples(served: Fleet) -> dict[tuple[str, str], float]:
@@ -285,3 +287,12 @@ def test_the_document_names_every_route_and_every_code(served: Fleet) -> None:
     schema = routes["/v1/tasks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     for field in schema["properties"]:
         assert f"`{field}`" in document, field
+
+
+def test_an_event_log_goes_on_in_a_new_line_after_a_tear(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"t_s": 1.0, "event": "segm')
+    EventLog(path, ManualClock()).close()
+    torn, closed = path.read_text().splitlines()
+    assert torn.endswith("segm")
+    assert json.loads(closed)["event"] == "closed"

@@ -67,8 +67,14 @@ SslCaCerts = Annotated[
 StateDir = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of the latched stop; by default server-PORT in $TIMELY_STATE_DIR or ~/.local/state/timely,"
+        help="Folder of the latched stop and the tasks; by default server-PORT in $TIMELY_STATE_DIR or ~/.local/state/timely,"
         " none with port 0."
+    ),
+]
+FlushSegments = Annotated[
+    bool,
+    typer.Option(
+        "--flush-segments", help="Send a segment when it is on the disk, so that a power failure loses none."
     ),
 ]
 AuditLog = Annotated[Path | None, typer.Option(help="Append every action of a principal as a JSON line.")]

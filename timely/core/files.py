@@ -63,3 +63,12 @@ def core_write_file(path: Path, content: str | bytes) -> None:
         return
     with replaced_file(path) as temporary:
         temporary.write_bytes(data)
+
+
+def ends_torn(path: Path) -> bool:
+    """Whether the last line of a file lacks its end, as a killed program leaves it; false for pipes and devices."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

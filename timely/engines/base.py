@@ -82,6 +82,32 @@ class ForcedPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PastReport:
+    """A report that an earlier life of the server took at ``at_s``, seconds on the engine's clock."""
+
+    report: ExecutionReport
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHistory:
+    """What happened to a plan before the server was restarted.
+
+    Attributes:
+        arrival_s: when the task arrived, seconds on the engine's clock.
+        events: segments that were sent and reports on them, in order.
+    """
+
+    arrival_s: float
+    events: tuple[SegmentReady | PastReport, ...] = ()
+
+    @property
+    def segments(self) -> list[SegmentReady]:
+        """The segments that were sent."""
+        return [event for event in self.events if isinstance(event, SegmentReady)]
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One plan to generate.
 
@@ -95,6 +121,7 @@ class GenerationRequest:
         task: what is asked, in the words that predictors read; empty: the prompt.
         hints: what the scheduler may go by.
         forced: for replays: what is generated, exactly.
+        history: a plan of an earlier life of the server, which goes on behind its segments.
     """
 
     task_id: str
@@ -109,6 +136,7 @@ class GenerationRequest:
     seed: int | None = None
     constrained: bool = True
     forced: ForcedPlan | None = None
+    history: PlanHistory | None = None
 
     @property
     def words(self) -> str:
@@ -227,6 +255,13 @@ class Engine(ABC):
     name: str
     planner_skill_sets: frozenset[str] = frozenset()
     """Skill sets that the loaded model was trained to plan for: their prompts need no examples."""
+    resumes: bool = False
+    """``generate`` takes requests with a history."""
+
+    @property
+    def identity(self) -> str:
+        """What generates: a plan goes on only where it is equal."""
+        return self.name
 
     @abstractmethod
     async def start(self) -> None:
@@ -244,11 +279,14 @@ class Engine(ABC):
     def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
         """Generate: ``SegmentReady`` in order, each once, then one ``GenerationDone``.
 
+        A request with a history goes on with the segment after its last one; earlier ones do not come again.
+
         Closing the iterator early cancels the generation and frees its KV cache. A reader that does not read
         delays nobody else.
 
         Raises:
             InvalidInput: at the first ``anext``: the request cannot be served (prompt too long, unknown names).
+            Conflict: it would have written another plan than the request's history.
             EngineFailed: the engine died.
         """
 

@@ -7,9 +7,10 @@ from the same code, and a test can compare them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, Rows, Speed, StepLimits, StepPlan
 from timely.disciplines.registry import create_discipline
 from timely.disciplines.requirements import check_discipline_urgency
+from timely.engines.base import PastReport, SegmentReady
 from timely.engines.decision_log import scheduling_choice
 from timely.engines.robot_pace import Paces
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
@@ -92,8 +94,14 @@ class Controller:
 
     # ------------------------------------------------------------------ what happened
 
-    def arrive(self, spec: JobSpec) -> Job:
+    def arrive(
+        self, spec: JobSpec, past: Sequence[SegmentReady | PastReport] = (), now: float | None = None
+    ) -> Job:
         """A generation joins.
+
+        Args:
+            past: what happened to it before a restart. Its whole context is to be computed.
+            now: the time, if it is not that of the arrival.
 
         Raises:
             Conflict: a live job has that id.
@@ -105,12 +113,54 @@ class Controller:
         job = self.table.add(spec)
         track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.hints.network_s)
         job.segments = track.segments
-        self.discipline.arrived(job, spec.arrival_s)
+        if past:
+            self._resume(job, past)
+        self.discipline.arrived(job, spec.arrival_s if now is None else now)
+        if job.parked:
+            # How early it becomes runnable may follow from what the discipline has just noted.
+            self._park(job)
+            self.discipline.due_changed(job, spec.arrival_s if now is None else now)
         if self.journal:
             hints = {name: getattr(spec.hints, name) for name in JOURNAL_HINTS}
             entries = {name: value for name, value in hints.items() if value is not None}
             self._note("arrive", spec.arrival_s, spec.job_id, segmented=spec.segmented, **entries)
         return job
+
+    def _resume(self, job: Job, past: Iterable[SegmentReady | PastReport]) -> None:
+        """Bring a new job to where it was before a restart; nothing is counted again."""
+        table, row, track = job.table, job.row, self._tracks[job.job_id]
+        for event in past:
+            if isinstance(event, PastReport):
+                self._repeat(job, track, event)
+                continue
+            table.output_tokens[row] += event.tokens
+            table.prefill_left[row] += event.tokens
+            table.segment[row] += 1
+            track.release(
+                Segment(
+                    index=event.index,
+                    text=event.text,
+                    tokens=event.tokens,
+                    ready_s=event.ready_s,
+                    execution_s=event.execution_s,
+                    blocking=event.blocking,
+                    pace=event.pace,
+                )
+            )
+            job.parked = job.spec.segmented
+            if job.parked and event.blocking and job.awaiting is None:
+                job.awaiting = event.index
+        self._moved(job)
+        if job.parked:
+            self._park(job)
+
+    @staticmethod
+    def _repeat(job: Job, track: ExecutionTrack, past: PastReport) -> None:
+        """Take a report of the past; one that was refused then is refused again."""
+        with contextlib.suppress(Conflict):
+            track.report(past.report, past.at_s)
+            if past.report.kind == "value" and job.awaiting == past.report.segment:
+                job.awaiting = None
 
     def _note(self, event: str, now: float, job: JobId, **entries: Any) -> None:
         if self.journal:

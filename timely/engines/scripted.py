@@ -33,6 +33,7 @@ from timely.engines.base import (
     JobState,
     JobView,
     Mode,
+    PlanHistory,
     SegmentReady,
     job_spec,
 )
@@ -92,6 +93,7 @@ class ScriptedEngine(Engine):
     """
 
     name = "scripted"
+    resumes = True
 
     def __init__(
         self,
@@ -259,11 +261,16 @@ class ScriptedEngine(Engine):
         whole = system + prompt + sum(segment.length for segment in script) + 1
         if math.ceil(whole / self._block_tokens) > self._kv_blocks:
             raise TooLarge(f"{whole} tokens do not fit into the KV cache", where="prompt")
-        live = _Live(request, script, system + prompt, system if request.system in self._prefixes else 0)
+        cached_tokens = system if request.system in self._prefixes else 0
+        live = _Live(request, script, system + prompt, cached_tokens)
+        history, now = request.history or PlanHistory(self.clock.now()), self.clock.now()
+        sent = history.segments
+        if [part.text for part in script[: len(sent)]] != [segment.text for segment in sent]:
+            raise Conflict("the script of this task is another one now", where="history")
         self._controller.arrive(
             job_spec(
                 request.task_id,
-                self.clock.now(),
+                min(now, history.arrival_s),
                 request.hints,
                 self._mode,
                 prompt_tokens=live.prompt_tokens,
@@ -271,9 +278,14 @@ class ScriptedEngine(Engine):
                 max_tokens=request.max_tokens,
                 segment_tokens=longest,
                 text=request.words,
-            )
+            ),
+            history.events,
+            now,
         )
         self._live[request.task_id] = live
+        live.closed = live.suspensions = len(sent)
+        if live.closed == len(script):
+            self._finish(request.task_id, "complete")
         self._wake.set()
         return live
 

@@ -41,6 +41,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     # Further outcomes of a task; only in an ``error`` event, where the status is informative.
     "expired": (504, "The task was not finished in time"),
     "execution_failed": (409, "The robot reported a failed segment"),
+    "interrupted": (502, "The server was restarted and cannot go on with the plan"),
     "truncated": (422, "The plan was cut off at its token limit"),
 }
 """code -> (HTTP status, title)."""

@@ -41,7 +41,11 @@ class ServerSettings:
         idle_timeout_s: how long a connection stays open between two requests, seconds.
         max_readers: most event streams of one task.
         max_stop_deadline_s: longest wait of ``POST /v1/stop`` for acknowledgements, seconds.
-        state_dir: folder of the latched stop, so that it holds over a restart; None keeps it in memory.
+        state_dir: folder of the latched stop and of the tasks, so that both hold over a restart; None keeps them in
+            memory.
+        flush_segments: a segment is on the disk before it is sent. Without, it is with the operating system, so that
+            only the end of the whole machine can lose it.
+        recovery_grace_s: as ``grace_s``, for generations of an earlier life of the server, seconds.
         audit_log: file to append one JSON line to for each action of a principal, or None.
         event_log: file to append one JSON line an event to, or None. Schema: ``timely.server.telemetry.event_log``.
     """
@@ -77,5 +81,7 @@ class ServerSettings:
     max_readers: int = 8
     max_stop_deadline_s: float = 30.0
     state_dir: Path | None = None
+    flush_segments: bool = False
+    recovery_grace_s: float = 30.0
     audit_log: Path | None = None
     event_log: Path | None = None

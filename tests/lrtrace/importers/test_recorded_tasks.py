@@ -204,6 +204,16 @@ def test_a_killed_server_leaves_a_readable_log(tmp_path: Path) -> None:
     assert [len(tasks.segments) for tasks in read_event_log(path)] == [1]
 
 
+@pytest.mark.parametrize("joint", ["\n", ""])
+def test_a_log_that_goes_on_after_a_tear_is_readable(
+    tmp_path: Path, joint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, LOG[:5], end='\n{"t_s": 9.0, "event": "segm' + joint)
+    path.write_text(path.read_text() + "\n".join(map(json.dumps, LOG[:5])) + "\n")
+    assert [len(tasks.segments) for tasks in read_event_log(path)] == [1, 1]
+    assert f"{path}:6" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("events", "line", "reason"),
     [

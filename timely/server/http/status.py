@@ -39,6 +39,8 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
             "arrived": service.recorder.arrived,
             "generating": len(service.tasks.generating()),
             "max_live_tasks": service.settings.max_live_tasks,
+            "log_ms": service.log.segment_cost_ms,
+            "log_problem": service.log.problem,
         },
         "stop": service.fleet_stop.latch.view(),
         "principal": {"name": principal.name, "roles": sorted(principal.roles)},

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
+from typing import Any
 
 from timely.core.clock import AsyncClock
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.disciplines.predictors.request_annotator import Arrival
-from timely.engines.base import GenerationRequest
-from timely.plans.prompt import build_prompt
+from timely.engines.base import GenerationRequest, PlanHistory
+from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
+from timely.server.access.principals import principal_token_digest
 from timely.server.catalogue import Catalogue, look_up_catalogue_entry
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
@@ -56,13 +59,7 @@ class Admission:
             InvalidInput: unknown names, or a robot without any of the skills. TooLarge: the prompt is too long.
         """
         skill_set, profile = await self._robot(request)
-        prompt = build_prompt(
-            skill_set,
-            request.task,
-            request.scene,
-            examples=self._settings.prompt_examples and skill_set.name not in self._engine.planner_skill_sets,
-            history=request.history,
-        )
+        prompt = self._prompt(request, skill_set)
         await self._engine.check_length(prompt.system + prompt.user)
         network_s = request.network_s
         if network_s is None:
@@ -71,40 +68,91 @@ class Admission:
         annotation = await self._predictions.annotate(
             Arrival(task_id, request.task, request.urgency, request.expected_tokens, hurry=request.tuf.urgent)
         )
-        max_tokens = min(request.max_tokens or skill_set.max_tokens, MAX_TOKENS)
-        task = Task(
+        token = request.report_token or secrets.token_urlsafe(24)
+        task = self._task(
+            request,
+            skill_set,
+            profile,
+            prompt,
             task_id=task_id,
-            token=request.report_token or secrets.token_urlsafe(24),
+            token=token,
+            token_digest=principal_token_digest(token),
+            annotation=annotation,
+            arrival_s=arrival_s,
+            network_s=network_s,
+        )
+        return task, self.generation(task)
+
+    async def restore(self, request: TaskRequest, **fields: Any) -> Task:
+        """A task of an earlier life of the server, as it was admitted.
+
+        Args:
+            fields: of ``Task``, beside those that follow from the request.
+
+        Raises:
+            InvalidInput: its skill set or robot is no longer there.
+        """
+        skill_set, profile = await self._robot(request)
+        return self._task(request, skill_set, profile, self._prompt(request, skill_set), **fields)
+
+    def _prompt(self, request: TaskRequest, skill_set: SkillSet) -> Prompt:
+        return build_prompt(
+            skill_set,
+            request.task,
+            request.scene,
+            examples=self._settings.prompt_examples and skill_set.name not in self._engine.planner_skill_sets,
+            history=request.history,
+        )
+
+    def _task(
+        self, request: TaskRequest, skill_set: SkillSet, profile: RobotProfile, prompt: Prompt, **fields: Any
+    ) -> Task:
+        plan_source = (
+            self._engine.engine.identity,
+            prompt.system,
+            prompt.user,
+            skill_set.model_dump_json(),
+            profile.model_dump_json(),
+        )
+        return Task(
             request=request,
             skill_set=skill_set,
             profile=profile,
-            arrival_s=arrival_s,
-            annotation=annotation,
-            network_s=network_s,
-            events=TaskEvents(max_tokens + EXTRA_EVENTS),
+            prompt=prompt,
+            events=TaskEvents(self._max_tokens(request, skill_set) + EXTRA_EVENTS),
+            fingerprint=hashlib.sha256("\0".join(plan_source).encode()).hexdigest(),
+            **fields,
         )
-        generation = GenerationRequest(
-            task_id=task_id,
+
+    @staticmethod
+    def _max_tokens(request: TaskRequest, skill_set: SkillSet) -> int:
+        return min(request.max_tokens or skill_set.max_tokens, MAX_TOKENS)
+
+    def generation(self, task: Task, history: PlanHistory | None = None) -> GenerationRequest:
+        """What the engine is asked for; with a history, the rest of a plan."""
+        request, annotation, prompt = task.request, task.annotation, task.prompt
+        return GenerationRequest(
+            task_id=task.task_id,
             prompt=prompt.user,
             system=prompt.system,
             task=request.task,
-            skill_set=skill_set.name,
-            robot=profile.name,
+            skill_set=task.skill_set.name,
+            robot=task.profile.name,
             hints=RequestHints(
                 utility=request.tuf,
-                urgency=annotation.urgency.level,
+                urgency=annotation.urgency.level if annotation is not None else request.urgency,
                 app=request.app,
                 app_requests=request.app_requests,
-                expected_tokens=annotation.expected_tokens,
+                expected_tokens=annotation.expected_tokens if annotation is not None else None,
                 priority=request.priority,
-                network_s=network_s,
+                network_s=task.network_s,
                 agent=request.agent,
             ),
-            max_tokens=max_tokens,
+            max_tokens=self._max_tokens(request, task.skill_set),
             temperature=request.temperature,
             seed=request.seed,
+            history=history,
         )
-        return task, generation
 
     async def _robot(self, request: TaskRequest) -> tuple[SkillSet, RobotProfile]:
         skill_set = await look_up_catalogue_entry(self._catalogue.skill_set(request.skill_set), "skill_set")

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 from timely.core.clock import AsyncClock, clock_timeout, wait_on_clock
-from timely.core.errors import EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
+from timely.core.errors import Conflict, EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
 from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, SegmentReady
@@ -23,6 +24,7 @@ from timely.server.tasks.engine_client import EngineClient
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.task import Ending, Task, task_call_data
 from timely.server.tasks.task_events import TaskEvents
+from timely.server.tasks.task_log import TaskLog
 from timely.server.tasks.task_table import TaskTable
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class TaskLifecycle:
         engine: generates the plans.
         table: the tasks by id.
         recorder: receives every change.
+        log: keeps what a later life of the server needs.
         settings: limits and times.
         clock: the engine's axis; grace, retention and expiry are measured on it.
     """
@@ -44,6 +47,7 @@ class TaskLifecycle:
         engine: EngineClient,
         table: TaskTable,
         recorder: TaskRecorder,
+        log: TaskLog,
         settings: ServerSettings,
         clock: AsyncClock,
     ) -> None:
@@ -51,6 +55,7 @@ class TaskLifecycle:
         self._engine = engine
         self._table = table
         self._recorder = recorder
+        self._log = log
         self._settings = settings
         self._clock = clock
         self._releasing = asyncio.Lock()
@@ -66,7 +71,7 @@ class TaskLifecycle:
         task.pump = asyncio.create_task(self._generate(task, generation), name=f"generate {task.task_id}")
         task.runner = asyncio.create_task(self._run(task), name=f"task {task.task_id}")
         # The client has no open event stream yet, and may never have one.
-        task.grace = asyncio.create_task(self._expect_reader(task))
+        task.grace = asyncio.create_task(self._expect_reader(task, self._settings.grace_s))
         self._count_live()
         async with clock_timeout(self._settings.admission_wait_s):
             await task.answered.wait()
@@ -74,6 +79,25 @@ class TaskLifecycle:
             self.settle(task)
             self._forget(task)
             raise task.refusal
+
+    def adopt(self, task: Task, generation: GenerationRequest | None) -> None:
+        """Go on with a task of an earlier life of the server.
+
+        Args:
+            generation: the rest of its plan; None if it has ended, or ends now as ``task.ending`` says.
+        """
+        task.recovered_s = self._clock.now()
+        self._table.add(task)
+        if generation is not None:
+            task.pump = asyncio.create_task(self._generate(task, generation), name=f"generate {task.task_id}")
+            task.grace = asyncio.create_task(self._expect_reader(task, self._settings.recovery_grace_s))
+        else:
+            task.answered.set()
+            task.over.set()
+        if task.state == "ended":
+            self._table.settle(task)
+        task.runner = asyncio.create_task(self._run(task), name=f"task {task.task_id}")
+        self._count_live()
 
     @asynccontextmanager
     async def reading(self, task: Task) -> AsyncIterator[TaskEvents]:
@@ -95,7 +119,7 @@ class TaskLifecycle:
             task.readers -= 1
             self._recorder.metrics.readers.dec()
             if task.readers == 0 and task.state == "generating" and not self.draining:
-                task.grace = asyncio.create_task(self._expect_reader(task))
+                task.grace = asyncio.create_task(self._expect_reader(task, self._settings.grace_s))
 
     async def report(self, task: Task, report: ExecutionReport, now: float) -> bool:
         """Apply a robot's report; False if it changed nothing.
@@ -104,16 +128,20 @@ class TaskLifecycle:
             Conflict: the segment was not released, or another value was reported for it.
         """
         task.track.check(report)
-        if report.kind == "value" and report.segment in task.track.values:
-            return False
+        if report.kind == "value":
+            if report.segment in task.track.values:
+                return False
+            # The plan goes on with the value, so that it must be kept before.
+            self._log.report(task, report, now)
         if task.state == "generating" and task.ending is None:
             await self._engine.report(task.task_id, report)
         if not task.track.report(report, now):
             return False
+        if report.kind != "value":
+            self._log.report(task, report, now)
         self._recorder.report_news(task, report)
         if report.kind == "failed":
-            reason = report.reason or "no reason given"
-            ending = Ending("failed", "execution_failed", f"segment {report.segment}: {reason}", "segment")
+            ending = execution_failure(report)
             if task.state == "executing":
                 task.ending = ending
             await self.end(task, ending)
@@ -177,15 +205,16 @@ class TaskLifecycle:
             await self.end(task, Ending("expired", "expired", f"no complete plan within {limit_s:g} s"))
             await task.over.wait()
         self._generated(task)
-        while task.outcome == "complete" and not task.track.all_done:
+        while task.state == "executing" and task.outcome == "complete" and not task.track.all_done:
             task.reported.clear()
             # A robot that has reported before will report the end too, however late.
             settings = self._settings
             patience_s = settings.settle_reporting_s if task.track.measured else settings.settle_s
-            if not await wait_on_clock(task.reported, self._clock, task.track.end_s + patience_s):
+            end_s = max(task.track.end_s, task.recovered_s)
+            if not await wait_on_clock(task.reported, self._clock, end_s + patience_s):
                 break
         self.settle(task)
-        await self._clock.sleep(self._settings.retention_s)
+        await self._clock.sleep(task.settled_s + self._settings.retention_s - self._clock.now())
         self._forget(task)
 
     async def _generate(self, task: Task, generation: GenerationRequest) -> None:
@@ -207,7 +236,9 @@ class TaskLifecycle:
         except TimelyError as error:
             if not task.answered.is_set():
                 task.refusal = error
-            if not task.track.segments and isinstance(error, (InvalidInput, Overloaded, NotAllowed)):
+            if generation.history is not None and isinstance(error, (Conflict, InvalidInput)):
+                ending = Ending("failed", "interrupted", error.message, error.where)
+            elif not task.track.segments and isinstance(error, (InvalidInput, Overloaded, NotAllowed)):
                 ending = Ending("refused", error.code, error.message, error.where)
             else:
                 ending = Ending("engine_failed", "engine_failed", error.message, error.where)
@@ -228,14 +259,37 @@ class TaskLifecycle:
         """
         async with self._releasing:
             segment = self._check(task, event)
-            try:
-                await asyncio.sleep(0)
-            finally:
-                if segment is not None:
-                    self._recorder.released(task, segment)
+            if segment is None:
+                return
+            data = task.segment(segment)
+            began_s = time.perf_counter()
+            self._log.segment(task, segment, data)
+            if not self._log.flushes_segments:
+                self._log.segment_costs_s.append(time.perf_counter() - began_s)
+                await self._send(task, segment, data)
+                return
+        # Segments of other tasks go to the disk with this one.
+        try:
+            await self._log.durable()
+        except asyncio.CancelledError:
+            task.withdraw(segment)
+            raise
+        self._log.segment_costs_s.append(time.perf_counter() - began_s)
+        if task.ending is not None:
+            task.withdraw(segment)
+            return
+        await self._send(task, segment, data)
+
+    async def _send(self, task: Task, segment: Segment, data: dict[str, Any]) -> None:
+        """Append a segment to the events of its task."""
+        task.events.append("segment", data)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._recorder.released(task, segment)
 
     def _check(self, task: Task, event: SegmentReady) -> Segment | None:
-        """Check a segment and append it to the task's events; None, and the end of the task, if the check fails.
+        """Check a segment and add it to the robot's work; None, and the end of the task, if the check fails.
 
         Raises:
             EngineFailed: its times are not finite. Conflict: it is not the next one.
@@ -263,7 +317,6 @@ class TaskLifecycle:
             )
         )
         task.calls.append(calls)
-        task.events.append("segment", task.segment(segment))
         return segment
 
     def _generated(self, task: Task) -> None:
@@ -278,10 +331,11 @@ class TaskLifecycle:
             task.grace.cancel()
             task.grace = None
         result = task.result(task.generated_s)
+        name, data = "result", result
         if task.ending.is_error:
-            task.events.append("error", {**task.ending.problem(), **result}, last=True)
-        else:
-            task.events.append("result", result, last=True)
+            name, data = "error", {**task.ending.problem(), **result}
+        self._log.generated(task, name, data)
+        task.events.append(name, data, last=True)
         self._count_live()
         self._recorder.generated(task)
 
@@ -292,6 +346,7 @@ class TaskLifecycle:
         self._generated(task)
         task.state = "ended"
         task.settled_s = self._clock.now()
+        self._log.settled(task)
         self._recorder.settled(task, task.settled_s)
         oldest = self._table.settle(task)
         if oldest is not None:
@@ -299,20 +354,27 @@ class TaskLifecycle:
 
     def _forget(self, task: Task) -> None:
         self._table.remove(task)
+        self._log.forget(task.task_id)
         runner = task.runner
         if runner is not None and runner is not asyncio.current_task() and task.state == "ended":
             runner.cancel()
 
-    async def _expect_reader(self, task: Task) -> None:
+    async def _expect_reader(self, task: Task, grace_s: float) -> None:
         """Cancel a generation whose events have no reader for a while."""
-        await self._clock.sleep(self._settings.grace_s)
+        await self._clock.sleep(grace_s)
         task.grace = None
         if task.readers == 0:
-            detail = f"its events had no reader for {self._settings.grace_s:g} s"
+            detail = f"its events had no reader for {grace_s:g} s"
             await self.end(task, Ending("cancelled", "", detail))
 
     def _count_live(self) -> None:
         self._recorder.metrics.live.set(len(self._table.generating()))
+
+
+def execution_failure(report: ExecutionReport) -> Ending:
+    """How a plan ends whose robot reports a failure."""
+    reason = report.reason or "no reason given"
+    return Ending("failed", "execution_failed", f"segment {report.segment}: {reason}", "segment")
 
 
 def _ending_of(done: GenerationDone | None) -> Ending:

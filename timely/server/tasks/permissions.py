@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Sequence
 
 from timely.core.errors import NotAllowed
-from timely.server.access.principals import Principal
+from timely.server.access.principals import Principal, principal_token_digest
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Task
 
@@ -75,7 +75,7 @@ def check_owner(
     check_visible(task, principal)
     if token is None:
         raise NotAllowed("send the report_token of the task's first event", where="Timely-Task-Token")
-    if not hmac.compare_digest(token.encode(), task.token.encode()):
+    if not hmac.compare_digest(principal_token_digest(token), task.token_digest):
         raise NotAllowed("the token is not that of this task", where="Timely-Task-Token")
     if any(agent is not None and agent != task.request.agent for agent in agents):
         raise NotAllowed("the task is another robot's", where="agent")

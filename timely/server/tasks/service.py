@@ -23,11 +23,13 @@ from timely.server.tasks.fleet_stop import FleetStop
 from timely.server.tasks.lifecycle import TaskLifecycle
 from timely.server.tasks.permissions import check_owner, check_submitter, check_visible, within_claims
 from timely.server.tasks.recorder import TaskRecorder
+from timely.server.tasks.recovery import Recovery
 from timely.server.tasks.replanning import replan_request, task_executed_segments
 from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest
 from timely.server.tasks.stop_file import StopFile
 from timely.server.tasks.stop_service import StopService
 from timely.server.tasks.task import Ending, Task
+from timely.server.tasks.task_log import FOLDER, TaskLog
 from timely.server.tasks.task_table import TaskTable
 
 SHUTTING_DOWN = Ending("cancelled", "shutting_down", "the server is shutting down")
@@ -61,7 +63,9 @@ class TaskService:
             RequestAnnotator(predictors, self.recorder.predicted), settings, clock
         )
         self.tasks = TaskTable(settings)
-        self.lifecycle = TaskLifecycle(self.engine, self.tasks, self.recorder, settings, clock)
+        folder = settings.state_dir / FOLDER if settings.state_dir is not None else None
+        self.log = TaskLog(folder, clock, flush_segments=settings.flush_segments)
+        self.lifecycle = TaskLifecycle(self.engine, self.tasks, self.recorder, self.log, settings, clock)
         self.fleet_stop = StopService(
             FleetStop(clock, StopFile(settings.state_dir)),
             self.tasks,
@@ -89,15 +93,24 @@ class TaskService:
             await asyncio.to_thread(self.recorder.open, settings.event_log, settings.audit_log, self.clock)
             await self.fleet_stop.latch.load()
             try:
+                records = await self.log.open()
                 await self.engine.start()
                 stats = await self.engine.stats()
                 self.predictions.serve(await self.engine.reads(stats.discipline))
             except BaseException:
                 # A signal may come during the half minute in which a model loads.
                 await self.engine.stop()
+                await self.log.close()
                 await asyncio.to_thread(self.recorder.close)
                 raise
             self.recorder.started(stats)
+            recovery = Recovery(self._admission, self.lifecycle, self.tasks, self.log, self.settings)
+            await recovery.restore(
+                records,
+                self.clock.now(),
+                resumes=self.engine.engine.resumes,
+                stopped=self.fleet_stop.latch.latched,
+            )
             self._started, self._started_s = True, self.clock.now()
 
     async def stop(self) -> None:
@@ -110,6 +123,7 @@ class TaskService:
             await self.lifecycle.stop()
             await self.predictions.stop()
             await self.engine.stop()
+            await self.log.close()
             await asyncio.to_thread(self.recorder.close)
 
     async def drain(self) -> None:
@@ -161,16 +175,19 @@ class TaskService:
             with self.tasks.reserved(request.id) as task_id:
                 task, generation = await self._admission.prepare(task_id, request)
                 self._check_open()  # a stop may have come meanwhile
+                task.owner, task.executed_before = principal.name, executed
+                task.replans = replaced.task_id if replaced is not None else None
+                self.log.task(task)
+                if self.log.problem:
+                    raise Overloaded(f"tasks cannot be kept: {self.log.problem}", where="state")
                 self.tasks.add(task)
-                task.owner = principal.name
         except TimelyError as error:
             self.recorder.refused(request, error)
             raise
-        task.replans = replaced.task_id if replaced is not None else None
-        task.executed_before = executed
         self.recorder.admitted(task)
         task.events.append("accepted", task.accepted())
         await self.lifecycle.begin(task, generation)
+        await self.log.durable()
         return task
 
     def _check_open(self) -> None:
@@ -245,6 +262,7 @@ class TaskService:
             news = await self.lifecycle.report(task, report, now)
             self.recorder.report(report, news=news)
             total += news
+        await self.log.durable()
         return task, total
 
     def visible(self, task_id: str, principal: Principal) -> Task:
@@ -299,6 +317,7 @@ class TaskService:
         before = self.predictions.override(name, urgency, operator=operator, reason=reason)
         if task is not None and task.annotation is not None:
             task.annotation = replace(task.annotation, urgency=Assignment(urgency, "operator"))
+            self.log.urgency(task, urgency)
         return {
             "id": name,
             "urgency": urgency,

@@ -14,6 +14,7 @@ from timely.disciplines.predictors.request_annotator import Annotation
 from timely.engines.base import GenerationDone
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import Call, Operation, Value, Variable
+from timely.plans.prompt import Prompt
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.plans.validation import check_segment
@@ -50,12 +51,17 @@ class Task:
 
     task_id: str
     token: str
+    """Of its reports; empty for a task of an earlier life of the server, which keeps digests only."""
+    token_digest: str
     request: TaskRequest
     skill_set: SkillSet
     profile: RobotProfile
+    prompt: Prompt
     arrival_s: float
     network_s: float
     events: TaskEvents
+    fingerprint: str = ""
+    """Of what its plan follows from: prompt, skill set, robot and model."""
     track: ExecutionTrack = field(init=False)
     annotation: Annotation | None = None
     """Its urgency level with the source of it, and its predicted length."""
@@ -75,6 +81,8 @@ class Task:
     """The engine's first answer was an error: the client gets it in place of a stream."""
     generated_s: float = math.nan
     settled_s: float = math.nan
+    recovered_s: float = -math.inf
+    """When a later life of the server took it up."""
     stopping: bool = False
     """The generation is being ended early."""
     replanned_as: str | None = None
@@ -102,6 +110,12 @@ class Task:
             UnsafeSegment: the segment must not reach the robot.
         """
         return check_segment(text, self.skill_set, self.profile, parser_state=self.parser)
+
+    def withdraw(self, segment: Segment) -> None:
+        """Take the last segment back, which has not been sent."""
+        if self.track.segments and self.track.segments[-1] is segment:
+            self.track.segments.pop()
+            self.calls.pop()
 
     @property
     def kind(self) -> str:

@@ -41,6 +41,7 @@ from typing import Any
 
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
+from timely.core.files import ends_torn
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,9 @@ class EventLog:
             return
         try:
             self._file = path.open("a", encoding="utf-8")
+            if ends_torn(path):
+                self._file.write("\n")
+                log.warning("%s: its last line was torn by the end of a server", path)
         except OSError as error:
             raise InvalidInput(f"cannot open the event log: {error.strerror}", where=str(path)) from error
         self._thread = threading.Thread(target=self._write, name="event-log", daemon=True)

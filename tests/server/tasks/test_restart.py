@@ -1,0 +1,256 @@
+"""A server that was killed goes on with its tasks: streams, reports, tokens and plans.
+
+A killed server is one whose state folder is copied while it runs: the copy is what a kill leaves.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet import OWNER, TOKEN, Fleet, Reader, body, fleet
+
+from timely.core.clock import ManualClock
+from timely.core.errors import EngineFailed
+from timely.core.record_log import record_line
+from timely.engines.scripted import ScriptedEngine
+from timely.engines.scripts import Script, ScriptedSegment
+from timely.server.tasks import task_log
+
+Events = list[tuple[int, str, dict[str, Any]]]
+
+
+@contextmanager
+def server(folder: Path, now: float = 100.0, plans: dict[str, Script] | None = None) -> Iterator[Fleet]:
+    with fleet(plans, clock=ManualClock(now), state_dir=folder) as served:
+        yield served
+
+
+def report(served: Fleet, segment: int, kind: str, **fields: Any) -> dict[str, Any]:
+    response = served.http.post("/v1/tasks/one/reports", json={"segment": segment, "kind": kind, **fields})
+    assert response.status_code == 200, response.text
+    data: dict[str, Any] = response.json()
+    return data
+
+
+def cut(tmp_path: Path, task: str, *, seconds: float, **reports: str) -> tuple[Path, Events]:
+    """The state of a server that was killed after ``seconds`` of a task, and the events that its client has."""
+    with (
+        server(tmp_path / "first") as served,
+        served.http.stream("POST", "/v1/tasks", json=body(task, id="one")) as stream,
+    ):
+        reader = Reader(stream)
+        events = [reader.next()]
+        served.run_for(seconds)
+        for index, kind in reports.items():
+            report(served, int(index[1:]), kind, value="True" if kind == "value" else None)
+        sent = len(served.service.tasks.get("one").events)
+        events += [reader.next() for _ in range(sent - 1)]
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    return tmp_path / "killed", events
+
+
+def rest(served: Fleet, after: int, seconds: float = 60.0) -> Events:
+    """The events after ``after``; the robot never reports."""
+    headers = {"Last-Event-ID": str(after)}
+    with served.http.stream("GET", "/v1/tasks/one/events", headers=headers) as stream:
+        served.run_for(seconds)
+        return Reader(stream).rest()
+
+
+def whole(tmp_path: Path, task: str) -> list[str]:
+    """The segments of an undisturbed task."""
+    with (
+        server(tmp_path / "undisturbed") as served,
+        served.http.stream("POST", "/v1/tasks", json=body(task, id="one")) as stream,
+    ):
+        served.run_for(60.0)
+        return [data["text"] for _, name, data in Reader(stream).rest() if name == "segment"]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 1.5, 5.0])
+def test_a_plan_goes_on_behind_the_segments_that_were_sent(tmp_path: Path, seconds: float) -> None:
+    state, before = cut(tmp_path, "long", seconds=seconds)
+    with server(state, now=100.0 + seconds + 3.0) as served:
+        after = rest(served, before[-1][0])
+    ids = [number for number, _, _ in before + after]
+    assert ids == list(range(1, len(ids) + 1))
+    assert [data["text"] for _, name, data in before + after if name == "segment"] == whole(tmp_path, "long")
+    assert (after[-1][1], after[-1][2]["outcome"]) == ("result", "complete")
+
+
+def test_earlier_events_are_the_same_for_a_late_reader(tmp_path: Path) -> None:
+    state, before = cut(tmp_path, "long", seconds=3.0, s0="done")
+    with server(state, now=104.0) as served:
+        again = rest(served, 0)
+    before[0][2].pop("report_token")
+    assert again[: len(before)] == before
+
+
+def test_a_value_is_not_asked_for_again(tmp_path: Path) -> None:
+    state, before = cut(tmp_path, "ask", seconds=1.0, s0="value")
+    assert [name for _, name, _ in before] == ["accepted", "segment"]
+    with server(state, now=102.0) as served:
+        assert report(served, 0, "value", value="True")["news"] == 0
+        assert [name for _, name, _ in rest(served, 2)] == ["segment", "result"]
+
+
+def test_a_plan_that_awaits_a_value_still_does(tmp_path: Path) -> None:
+    state, _ = cut(tmp_path, "ask", seconds=1.0)
+    with server(state, now=102.0) as served:
+        headers = {"Last-Event-ID": "2"}
+        with served.http.stream("GET", "/v1/tasks/one/events", headers=headers) as stream:
+            served.run_for(5.0)
+            assert served.stats().blocked == 1
+            report(served, 0, "value", value="True")
+            served.run_for(5.0)
+            assert [name for _, name, _ in Reader(stream).rest()] == ["segment", "result"]
+
+
+def test_the_token_holds_and_is_on_no_disk(tmp_path: Path) -> None:
+    state, _ = cut(tmp_path, "long", seconds=1.0)
+    assert all(TOKEN.encode() not in file.read_bytes() for file in state.rglob("*") if file.is_file())
+    with server(state, now=102.0) as served:
+        wrong = served.http.delete("/v1/tasks/one", headers={"Timely-Task-Token": "another-token-of-a-task"})
+        assert wrong.status_code == 403
+        assert served.http.delete("/v1/tasks/one", headers=OWNER).json()["outcome"] == "cancelled"
+
+
+def test_a_restored_task_counts_as_live_and_its_id_is_in_use(tmp_path: Path) -> None:
+    state, _ = cut(tmp_path, "long", seconds=1.0)
+    with server(state, now=102.0) as served:
+        assert len(served.service.tasks.generating()) == 1
+        assert served.http.post("/v1/tasks", json=body("long", id="one")).json()["code"] == "conflict"
+
+
+def test_a_failure_that_was_reported_ends_the_plan(tmp_path: Path) -> None:
+    state, _ = cut(tmp_path, "long", seconds=2.0)
+    line = {"kind": "report", "task": "one", "report": {"segment": 0, "kind": "failed"}, "at_s": 101.0}
+    with (state / "tasks" / "00000001.log").open("ab") as file:
+        file.write(record_line(line))
+    with server(state, now=103.0) as served:
+        assert rest(served, 0)[-1][2]["code"] == "execution_failed"
+
+
+def test_an_ended_task_is_readable_until_its_retention_is_over(tmp_path: Path) -> None:
+    state, before = cut(tmp_path, "short", seconds=30.0)
+    assert before[-1][1] == "result"
+    with server(state, now=140.0) as served:
+        assert rest(served, len(before) - 1, seconds=0.0) == before[-1:]
+        assert len(served.service.tasks.generating()) == 0
+        assert served.http.get("/v1/tasks/one").json()["state"] == "ended"
+        served.run_for(400.0)
+        assert served.http.get("/v1/tasks/one").status_code == 404
+    with server(state, now=140.0) as served:
+        assert served.http.get("/v1/tasks/one").status_code == 404
+
+
+def test_a_plan_of_another_script_ends_typed_and_can_be_replanned(tmp_path: Path) -> None:
+    state, before = cut(tmp_path, "long", seconds=3.0, s0="done")
+    other: dict[str, Script] = {"long": [ScriptedSegment("mu(20);", 1.0, 4)]}
+    with server(state, now=105.0, plans=other) as served:
+        *_, (_, name, error) = rest(served, len(before), seconds=1.0)
+        assert (name, error["code"], error["outcome"]) == ("error", "interrupted", "failed")
+        with served.http.stream("POST", "/v1/tasks/one/replan", json={"id": "two"}) as stream:
+            served.run_for(10.0)
+            assert Reader(stream).rest()[-1][2]["outcome"] == "complete"
+        assert "tc(10);" in served.http.get("/v1/tasks/two").json()["history"]
+
+
+@pytest.mark.parametrize("change", ["identity", "resumes"])
+def test_a_plan_of_another_model_ends_typed(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, _ = cut(tmp_path, "long", seconds=1.0)
+    monkeypatch.setattr(ScriptedEngine, change, "other" if change == "identity" else False)
+    with server(state, now=102.0) as served:
+        assert rest(served, 0, seconds=0.0)[-1][2]["code"] == "interrupted"
+
+
+def test_a_refused_task_does_not_come_back(tmp_path: Path) -> None:
+    with server(tmp_path) as served:
+        served.engine._max_prompt_tokens = 20
+        assert served.http.post("/v1/tasks", json=body("long", id="one")).status_code == 413
+        shutil.copytree(tmp_path, tmp_path.with_name("killed"))
+    with server(tmp_path.with_name("killed")) as served:
+        assert served.service.tasks.all_tasks() == []
+
+
+def test_a_recovered_plan_that_nobody_reads_is_cancelled(tmp_path: Path) -> None:
+    state, _ = cut(tmp_path, "ask", seconds=1.0)
+    with server(state, now=102.0) as served:
+        served.run_for(29.0)
+        assert served.http.get("/v1/tasks/one").json()["state"] == "generating"
+        served.run_for(2.0)
+        assert served.http.get("/v1/tasks/one").json()["outcome"] == "cancelled"
+
+
+def test_a_torn_record_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state, _ = cut(tmp_path, "long", seconds=3.0)
+    file = state / "tasks" / "00000001.log"
+    file.write_bytes(file.read_bytes()[:-20])
+    with server(state, now=105.0) as served:
+        texts = [data["text"] for _, name, data in rest(served, 0) if name == "segment"]
+    assert texts == whole(tmp_path, "long")
+    assert "torn" in caplog.text
+
+
+def test_a_log_of_another_version_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "00000001.log").write_bytes(record_line({"timely_tasks": 2}))
+    message = r"00000001\.log: format version 2, this server reads 1"
+    with pytest.raises(EngineFailed, match=message), server(tmp_path):
+        pass
+
+
+def test_a_second_server_is_refused(tmp_path: Path) -> None:
+    with server(tmp_path), pytest.raises(EngineFailed, match="another server uses it"), server(tmp_path):
+        pass
+
+
+def test_files_without_live_tasks_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_log, "FILE_BYTES", 1000)
+    with server(tmp_path) as served:
+        for number in range(5):
+            with served.http.stream("POST", "/v1/tasks", json=body("short", id=f"t{number}")) as stream:
+                served.run_for(30.0)
+                Reader(stream).rest()
+        assert len(list(tmp_path.glob("tasks/*.log"))) > 3
+        served.run_for(400.0)
+        assert len(list(tmp_path.glob("tasks/*.log"))) <= 2
+
+
+def test_an_answer_leaves_when_its_record_is_on_the_disk(tmp_path: Path) -> None:
+    with fleet(state_dir=tmp_path, flush_segments=True) as served:
+        log = served.service.log
+        with served.http.stream("POST", "/v1/tasks", json=body("short", id="one")) as stream:
+            reader = Reader(stream)
+            assert reader.next()[1] == "accepted"
+            assert log._on_disk >= 1
+            served.run_for(0.5)
+            assert reader.next()[1] == "segment"
+            assert log._on_disk >= 2
+            report(served, 0, "started")
+            assert log._on_disk >= 3
+        assert len(log.segment_costs_s) >= 1
+
+
+def test_a_full_disk_is_said_once_and_admits_no_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with server(tmp_path) as served:
+        monkeypatch.setattr(task_log.RecordFile, "append", full)
+        for _ in range(2):
+            refused = served.http.post("/v1/tasks", json=body("short"))
+            assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+        monkeypatch.undo()
+        with served.http.stream("POST", "/v1/tasks", json=body("short")) as stream:
+            assert Reader(stream).next()[1] == "accepted"
+    assert caplog.text.count("tasks are not kept") == 1

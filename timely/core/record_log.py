@@ -1,0 +1,93 @@
+"""An append-only file of checksummed records, which a killed process leaves readable.
+
+A line is the CRC-32 of its record in eight hexadecimal digits, a space, the record as JSON, and a line feed.
+
+A record with ``fdatasync`` took 0.2 to 0.3 ms at the median of 500 in a row, on ext4 on a virtual disk. SQLite in WAL
+mode with ``synchronous=FULL`` took 0.4 to 0.6 ms. After a pause of 1 ms a flush took about 2.9 ms. So records must be
+handed over first and flushed together later. SQLite has no call for that but a checkpoint, and a file has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from timely.core.errors import InvalidInput
+
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+def record_line(record: Mapping[str, Any]) -> bytes:
+    """The line of a record."""
+    data = _encode(record).encode()
+    return b"%08x %b\n" % (zlib.crc32(data), data)
+
+
+def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The records of a file in order, and how many lines were torn and left out.
+
+    Raises:
+        InvalidInput: the file cannot be read.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    records, torn = [], 0
+    for line in lines:
+        if not line:
+            continue
+        checksum, _, data = line.partition(b" ")
+        if checksum == b"%08x" % zlib.crc32(data):
+            records.append(json.loads(data))
+        else:
+            torn += 1
+    return records, torn
+
+
+class RecordFile:
+    """A new file of records, open for appending.
+
+    Args:
+        path: must not exist.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bytes = 0
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Hand a record to the operating system: it survives the end of this process, not that of the machine.
+
+        Raises:
+            OSError: the disk refuses; the file is as before.
+        """
+        line = record_line(record)
+        try:
+            if os.write(self._file, line) != len(line):
+                raise OSError("the disk took a part of the record only")
+        except OSError:
+            # Half a record would spoil the next one.
+            os.ftruncate(self._file, self.bytes)
+            raise
+        self.bytes += len(line)
+
+    def flush(self) -> None:
+        """Bring all records to the disk; blocks.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)

@@ -1,0 +1,217 @@
+"""Goes on with the tasks of an earlier life of the server, from the records that it left.
+
+Segments that were sent keep their event ids and are not sent again. A plan in generation goes on behind them, if the
+engine can do so and prompt, skill set, robot and model are the same. Otherwise it ends with the code ``interrupted``,
+and its client may re-plan from what was executed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from timely.core.errors import Conflict, TimelyError
+from timely.core.job import Segment
+from timely.core.reports import ExecutionReport
+from timely.disciplines.predictors.request_annotator import Annotation
+from timely.disciplines.predictors.urgency import Assignment
+from timely.engines.base import GenerationDone, PastReport, PlanHistory, SegmentReady
+from timely.server.settings import ServerSettings
+from timely.server.tasks.admission import Admission
+from timely.server.tasks.lifecycle import TaskLifecycle, execution_failure
+from timely.server.tasks.request import TaskRequest
+from timely.server.tasks.task import Ending, Task
+from timely.server.tasks.task_log import Record, TaskLog
+from timely.server.tasks.task_table import TaskTable
+
+log = logging.getLogger(__name__)
+
+STOPPED = Ending("cancelled", "", "the fleet was stopped")
+OTHER_PLAN = Ending(
+    "failed",
+    "interrupted",
+    "the server was restarted with another model, skill set or robot profile",
+    "server",
+)
+NO_RESUMING = Ending("failed", "interrupted", "the server was restarted during the generation", "server")
+
+
+class Recovery:
+    """Makes tasks of records.
+
+    Args:
+        admission: builds tasks.
+        lifecycle: goes on with them.
+        table: receives them.
+        task_log: forgets those that are over.
+        settings: how long ended tasks are kept.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        lifecycle: TaskLifecycle,
+        table: TaskTable,
+        task_log: TaskLog,
+        settings: ServerSettings,
+    ) -> None:
+        self._admission = admission
+        self._lifecycle = lifecycle
+        self._table = table
+        self._log = task_log
+        self._settings = settings
+
+    async def restore(self, records: Iterable[Record], now: float, *, resumes: bool, stopped: bool) -> None:
+        """Bring back all tasks that are not over for longer than their retention.
+
+        Args:
+            resumes: the engine goes on with plans. stopped: the fleet is stopped, so that no plan goes on.
+        """
+        states = {"generating": 0, "executing": 0, "ended": 0}
+        for task_id, own in _by_task(records).items():
+            try:
+                task, fingerprint, events = await self._task(task_id, own)
+            except (TimelyError, ValueError, KeyError, TypeError) as error:
+                log.error("task %s of an earlier start cannot be restored: %s", task_id, error)
+                self._log.forget(task_id)
+                continue
+            if task.state == "ended" and task.settled_s + self._settings.retention_s <= now:
+                self._log.forget(task_id)
+                continue
+            states[task.state] += 1
+            generation = None
+            if task.state == "generating":
+                same = fingerprint == task.fingerprint
+                task.ending = task.ending or _ending(same=same, resumes=resumes, stopped=stopped)
+                if task.ending is None:
+                    history = PlanHistory(task.arrival_s, tuple(events))
+                    generation = self._admission.generation(task, history)
+            self._lifecycle.adopt(task, generation)
+            if task.replans is not None and (old := self._table.find(task.replans)) is not None:
+                old.replanned_as = task_id
+        if any(states.values()):
+            log.warning(
+                "tasks of an earlier start: %s", ", ".join(f"{n} {name}" for name, n in states.items())
+            )
+
+    async def _task(
+        self, task_id: str, records: list[Record]
+    ) -> tuple[Task, str, list[SegmentReady | PastReport]]:
+        """A task, the fingerprint of its plan's source, and what happened to the plan."""
+        first = records[0]
+        request = TaskRequest.model_validate(first["request"])
+        annotation = None
+        if first["annotation"] is not None:
+            level, source, confidence, expected_tokens = first["annotation"]
+            annotation = Annotation(Assignment(level, source, confidence), expected_tokens)
+        task = await self._admission.restore(
+            request,
+            task_id=task_id,
+            token="",
+            token_digest=first["token"],
+            annotation=annotation,
+            arrival_s=first["arrival_s"] + first["shift_s"],
+            network_s=first["network_s"],
+        )
+        task.owner, task.replans, task.executed_before = first["owner"], first["replans"], first["executed"]
+        task.events.append("accepted", task.accepted())
+        sent = next((record["segments"] for record in records if record["kind"] == "generated"), None)
+        events: list[SegmentReady | PastReport] = []
+        for record in records[1:]:
+            shift_s = record["shift_s"]
+            if record["kind"] == "segment":
+                # A plan that ended early may have a last segment that was kept and not sent.
+                if sent is None or record["data"]["index"] < sent:
+                    events.append(_segment(task, record, shift_s))
+            elif record["kind"] == "report":
+                report = ExecutionReport(**record["report"])
+                events.append(_report(task, report, record["at_s"] + shift_s))
+            elif record["kind"] == "urgency" and task.annotation is not None:
+                task.annotation = replace(task.annotation, urgency=Assignment(record["level"], "operator"))
+            elif record["kind"] == "generated":
+                _generated(task, record, shift_s)
+            elif record["kind"] == "settled":
+                task.state, task.settled_s = "ended", record["at_s"] + shift_s
+        if task.state == "generating" and task.track.failed is not None:
+            task.ending = _failure(task, events)
+        return task, first["fingerprint"], events
+
+
+def _by_task(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The records of each task that is not forgotten, from its admission on."""
+    tasks: dict[str, list[Record]] = {}
+    for record in records:
+        task_id = record["task"]
+        if record["kind"] == "task":
+            tasks[task_id] = [record]
+        elif record["kind"] == "forgotten":
+            tasks.pop(task_id, None)
+        elif task_id in tasks:
+            tasks[task_id].append(record)
+    return tasks
+
+
+def _ending(*, same: bool, resumes: bool, stopped: bool) -> Ending | None:
+    """Why a plan does not go on, or None."""
+    if stopped:
+        return STOPPED
+    if not same:
+        return OTHER_PLAN
+    return None if resumes else NO_RESUMING
+
+
+def _segment(task: Task, record: Record, shift_s: float) -> SegmentReady:
+    data: dict[str, Any] = record["data"]
+    segment = Segment(
+        index=data["index"],
+        text=data["text"],
+        tokens=data["tokens"],
+        ready_s=record["ready_s"] + shift_s,
+        execution_s=record["execution_s"],
+        blocking=data["blocking"],
+        pace=record["pace"],
+    )
+    if task.parser is not None:
+        # Later segments are parsed inside the blocks that this one leaves open.
+        task.parser.feed(segment.text)
+    task.track.release(segment)
+    task.calls.append(data["calls"])
+    task.events.append("segment", data)
+    return SegmentReady(
+        task_id=task.task_id,
+        index=segment.index,
+        text=segment.text,
+        tokens=segment.tokens,
+        ready_s=segment.ready_s,
+        execution_s=segment.execution_s,
+        due_s=segment.end_s,
+        blocking=segment.blocking,
+        pace=segment.pace,
+    )
+
+
+def _report(task: Task, report: ExecutionReport, at_s: float) -> PastReport:
+    try:
+        task.track.report(report, at_s)
+    except Conflict:
+        log.debug("task %s: a report of an earlier start is refused again", task.task_id)
+    return PastReport(report, at_s)
+
+
+def _failure(task: Task, events: Iterable[SegmentReady | PastReport]) -> Ending:
+    """The ending of a plan whose robot had reported a failure."""
+    reports = [event.report for event in events if isinstance(event, PastReport)]
+    return execution_failure(next(report for report in reports if report.kind == "failed"))
+
+
+def _generated(task: Task, record: Record, shift_s: float) -> None:
+    done: dict[str, Any] | None = record["done"]
+    if done is not None:
+        for name in ("first_token_s", "last_token_s"):
+            done[name] = None if done[name] is None else done[name] + shift_s
+        task.done = GenerationDone(**done)
+    task.ending = Ending(*record["ending"])
+    task.state, task.generated_s = "executing", record["at_s"] + shift_s
+    task.events.append(record["name"], record["data"], last=True)

@@ -1,0 +1,339 @@
+"""The write-ahead log of all tasks, from which a server that was killed goes on.
+
+The log is a folder of record files (``timely.core.record_log``). The first record of a file names the format version
+and relates the server's clock to the wall clock. Every other record has a ``kind`` and a ``task``:
+
+- ``task``, before the generation starts: ``request`` without its token, ``token`` (SHA-256), ``owner``, ``replans``,
+  ``executed``, ``arrival_s``, ``network_s``, ``annotation``, ``fingerprint``.
+- ``segment``, written before it is sent: ``data`` of its event, ``ready_s``, ``execution_s``, ``pace``.
+- ``report``, before it is answered: ``report``, ``at_s``.
+- ``urgency``, by an operator: ``level``.
+- ``generated``: ``ending``, ``done``, ``segments``, ``at_s``, and ``name`` and ``data`` of the last event.
+- ``settled``: ``at_s``. ``forgotten``: the id may be used again.
+
+An accepted task and a report are on the disk before they are answered. A segment is with the operating system before
+it is sent, and on the disk a few milliseconds later, unless ``flush_segments`` is set. Then only a failure of the whole
+machine can lose its record. The plan would go on with a segment of the same id, which clients and drivers drop.
+
+A file is closed at ``FILE_BYTES`` and deleted when all its tasks are forgotten, so the log is bounded by the tasks of
+the last minutes. One server at a time may use a folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import asdict, astuple
+from pathlib import Path
+from statistics import median
+from typing import IO, Any
+
+from timely.core.clock import Clock
+from timely.core.errors import InvalidInput
+from timely.core.job import Segment
+from timely.core.record_log import RecordFile, read_records
+from timely.core.reports import ExecutionReport
+from timely.server.tasks.request import task_utility_to_wire
+from timely.server.tasks.task import Task
+
+log = logging.getLogger(__name__)
+
+FOLDER = "tasks"
+"""In the server's state folder."""
+
+VERSION = 1
+FILE_BYTES = 4 * 1024 * 1024
+MEASURED_SEGMENTS = 1000
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Equal as long as the monotonic clock goes on."""
+
+Record = dict[str, Any]
+
+
+class TaskLog:
+    """Keeps what happens to tasks. Without a folder it keeps nothing, and no call waits.
+
+    A record is with the operating system when ``write`` returns, so it survives the end of the process. A thread
+    brings records to the disk, several at once. ``durable`` waits for it.
+
+    Args:
+        folder: of the log; None keeps nothing.
+        clock: the server's.
+        flush_segments: a segment is on the disk before it is sent.
+
+    Attributes:
+        segment_costs_s: by how much the log has delayed the latest segments, seconds.
+        problem: why the last record could not be kept; empty if it could.
+    """
+
+    def __init__(self, folder: Path | None, clock: Clock, *, flush_segments: bool = False) -> None:
+        self.segment_costs_s: deque[float] = deque(maxlen=MEASURED_SEGMENTS)
+        self.problem = ""
+        self._folder = folder
+        self._clock = clock
+        self._flush_segments = flush_segments
+        self._lock: IO[bytes] | None = None
+        self._file: RecordFile | None = None
+        self._full: list[RecordFile] = []
+        self._tasks_of: dict[Path, set[str]] = {}
+        """File -> tasks with a record in it that are not forgotten."""
+        self._swapping = threading.Lock()
+        self._written = self._on_disk = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def flushes_segments(self) -> bool:
+        """A segment has to be on the disk before it is sent."""
+        return self._file is not None and self._flush_segments
+
+    @property
+    def segment_cost_ms(self) -> float | None:
+        """Median delay of the latest segments by the log, ms; None without any."""
+        return round(1e3 * median(self.segment_costs_s), 4) if self.segment_costs_s else None
+
+    # ------------------------------------------------------------------ opening and closing
+
+    async def open(self) -> list[Record]:
+        """Open the log; returns the records that earlier servers left, in order.
+
+        Each has ``shift_s``: what turns its times into times of this server's clock.
+
+        Raises:
+            InvalidInput: the folder cannot be used, another server uses it, or a file is of another version.
+        """
+        if self._folder is None:
+            return []
+        self._loop = asyncio.get_running_loop()
+        records = await asyncio.to_thread(self._open, self._folder)
+        self._thread = threading.Thread(target=self._flush_records, name="task-log", daemon=True)
+        self._thread.start()
+        return records
+
+    def _open(self, folder: Path) -> list[Record]:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = (folder / "lock").open("wb")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            reason = "another server uses it" if isinstance(error, BlockingIOError) else error.strerror
+            raise InvalidInput(f"cannot be used: {reason}", where=str(folder)) from error
+        records: list[Record] = []
+        number = 0
+        for path in sorted(folder.glob("*.log")):
+            number = int(path.stem)
+            self._tasks_of[path] = set()
+            for record in self._read(path):
+                records.append(record)
+                if record["kind"] == "forgotten":
+                    self._release(record["task"], path)
+                else:
+                    self._tasks_of[path].add(record["task"])
+        self._new_file(folder / f"{number + 1:08d}.log")
+        return records
+
+    def _read(self, path: Path) -> list[Record]:
+        records, torn = read_records(path)
+        if torn:
+            log.warning("%s: %d torn lines, as a killed server leaves them, are left out", path, torn)
+        header = records[0] if records else {}
+        version = header.get("timely_tasks")
+        if records and version != VERSION:
+            raise InvalidInput(
+                f"format version {version!r}, this server reads {VERSION}; move the file away to start without it",
+                where=str(path),
+            )
+        shift_s = self._shift_s(header) if records else 0.0
+        return [{**record, "shift_s": shift_s} for record in records[1:]]
+
+    def _shift_s(self, header: Record) -> float:
+        """What turns times of a file into times of this server's clock, seconds."""
+        if header["boot"] and header["boot"] == _boot_id():
+            return 0.0
+        away_s = max(0.0, time.time() - float(header["wall_s"]))
+        return self._clock.now() - away_s - float(header["now_s"])
+
+    def _new_file(self, path: Path) -> None:
+        try:
+            file = RecordFile(path)
+            header = {"timely_tasks": VERSION, "boot": _boot_id(), "wall_s": time.time()}
+            file.append({**header, "now_s": self._clock.now()})
+        except OSError as error:
+            raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+        self._tasks_of[path] = set()
+        with self._swapping:
+            if self._file is not None:
+                self._full.append(self._file)
+            self._file = file
+
+    async def close(self) -> None:
+        """Bring the last records to the disk and give the folder up. Safe to call twice."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._closing = True
+            self._wake.set()
+            await asyncio.to_thread(thread.join)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    # ------------------------------------------------------------------ records
+
+    def write(self, kind: str, task_id: str, **fields: Any) -> None:
+        """Keep a record; one that the disk refuses is an error in the server's log."""
+        file = self._file
+        if file is None:
+            return
+        try:
+            file.append({"kind": kind, "task": task_id, **fields})
+            self._tasks_of[file.path].add(task_id)
+            if file.bytes > FILE_BYTES:
+                self._new_file(file.path.with_name(f"{int(file.path.stem) + 1:08d}.log"))
+        except (OSError, InvalidInput) as error:
+            if not self.problem:
+                log.error("tasks are not kept any more, a restart would lose them: %s", error)
+            self.problem = str(error)
+            return
+        self.problem = ""
+        self._written += 1
+        self._wake.set()
+
+    def task(self, task: Task) -> None:
+        """A task was admitted."""
+        annotation = task.annotation
+        urgency = annotation.urgency if annotation is not None else None
+        self.write(
+            "task",
+            task.task_id,
+            request={
+                **task.request.model_dump(mode="json", exclude={"report_token", "tuf"}),
+                "tuf": task_utility_to_wire(task.request.tuf),
+            },
+            token=task.token_digest,
+            owner=task.owner,
+            replans=task.replans,
+            executed=task.executed_before,
+            arrival_s=task.arrival_s,
+            network_s=task.network_s,
+            annotation=None
+            if annotation is None or urgency is None
+            else [urgency.level, urgency.source, urgency.confidence, annotation.expected_tokens],
+            fingerprint=task.fingerprint,
+        )
+
+    def segment(self, task: Task, segment: Segment, data: dict[str, Any]) -> None:
+        """A segment is about to be sent; ``data`` is that of its event."""
+        self.write(
+            "segment",
+            task.task_id,
+            data=data,
+            ready_s=segment.ready_s,
+            execution_s=segment.execution_s,
+            pace=segment.pace,
+        )
+
+    def report(self, task: Task, report: ExecutionReport, now: float) -> None:
+        """A robot reported."""
+        self.write("report", task.task_id, report=report.to_dict(), at_s=now)
+
+    def urgency(self, task: Task, level: int) -> None:
+        """An operator set the urgency of a task."""
+        self.write("urgency", task.task_id, level=level)
+
+    def generated(self, task: Task, name: str, data: dict[str, Any]) -> None:
+        """The generation is over; ``name`` and ``data`` are those of the last event."""
+        self.write(
+            "generated",
+            task.task_id,
+            ending=astuple(task.ending) if task.ending is not None else None,
+            done=asdict(task.done) if task.done is not None else None,
+            segments=len(task.track.segments),
+            at_s=task.generated_s,
+            name=name,
+            data=data,
+        )
+
+    def settled(self, task: Task) -> None:
+        """Nothing more is expected of a task."""
+        self.write("settled", task.task_id, at_s=task.settled_s)
+
+    async def durable(self) -> None:
+        """Return when all records so far are on the disk."""
+        loop = self._loop
+        if self._file is None or loop is None or self._on_disk >= self._written:
+            return
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((self._written, future))
+        self._wake.set()
+        await future
+
+    def forget(self, task_id: str) -> None:
+        """A task is over for good; files without other tasks are deleted."""
+        if self._file is None:
+            return
+        self.write("forgotten", task_id)
+        self._release(task_id, self._file.path)
+
+    def _release(self, task_id: str, current: Path) -> None:
+        for path, tasks in list(self._tasks_of.items()):
+            tasks.discard(task_id)
+            if not tasks and path != current:
+                del self._tasks_of[path]
+                path.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------------ the thread
+
+    def _flush_records(self) -> None:
+        closing = False
+        while not closing:
+            self._wake.wait()
+            self._wake.clear()
+            closing = self._closing
+            with self._swapping:
+                file, full, self._full = self._file, self._full, []
+                written = self._written
+            try:
+                for old in full:
+                    old.flush()
+                    old.close()
+                if file is not None:
+                    file.flush()
+                    if full or not self._on_disk:
+                        _flush_folder(file.path.parent)
+            except OSError as error:
+                log.error("tasks may be lost when this machine fails: %s", error)
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._reached, written)
+
+    def _reached(self, written: int) -> None:
+        self._on_disk = max(self._on_disk, written)
+        while self._waiting and self._waiting[0][0] <= written:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+
+
+def _boot_id() -> str:
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _flush_folder(folder: Path) -> None:
+    """Bring the names of new files to the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
