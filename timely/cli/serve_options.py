@@ -67,8 +67,8 @@ SslCaCerts = Annotated[
 StateDir = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of the latched stop and the tasks; by default server-PORT in $TIMELY_STATE_DIR or ~/.local/state/timely,"
-        " none with port 0."
+        help="Folder of the latched stop and the tasks; by default server-PORT in $TIMELY_STATE_DIR or"
+        " ~/.local/state/timely, none with port 0."
     ),
 ]
 FlushSegments = Annotated[
