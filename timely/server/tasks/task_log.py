@@ -15,8 +15,8 @@ An accepted task and a report are on the disk before they are answered. A segmen
 it is sent, and on the disk a few milliseconds later, unless ``flush_segments`` is set. Then only a failure of the whole
 machine can lose its record. The plan would go on with a segment of the same id, which clients and drivers drop.
 
-A file is closed at ``FILE_BYTES`` and deleted when all its tasks are forgotten, so the log is bounded by the tasks of
-the last minutes. One server at a time may use a folder.
+A file is closed at ``FILE_BYTES`` and deleted when all its tasks are forgotten. So the log is bounded by the tasks of
+the last minutes. One server at a time may use a folder. A server whose folder cannot be used keeps no tasks.
 """
 
 from __future__ import annotations
@@ -108,12 +108,14 @@ class TaskLog:
         Each has ``shift_s``: what turns its times into times of this server's clock.
 
         Raises:
-            InvalidInput: the folder cannot be used, another server uses it, or a file is of another version.
+            InvalidInput: another server uses the folder, or a file is of another version or cannot be read.
         """
         if self._folder is None:
             return []
         self._loop = asyncio.get_running_loop()
         records = await asyncio.to_thread(self._open, self._folder)
+        if self._file is None:
+            return []
         self._thread = threading.Thread(target=self._flush_records, name="task-log", daemon=True)
         self._thread.start()
         return records
@@ -124,8 +126,10 @@ class TaskLog:
             self._lock = (folder / "lock").open("wb")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            reason = "another server uses it" if isinstance(error, BlockingIOError) else error.strerror
-            raise InvalidInput(f"cannot be used: {reason}", where=str(folder)) from error
+            if isinstance(error, BlockingIOError):
+                raise InvalidInput("another server uses it", where=str(folder)) from error
+            log.error("tasks are not kept, a restart would lose them: %s", error)
+            return []
         records: list[Record] = []
         number = 0
         for path in sorted(folder.glob("*.log")):
