@@ -63,6 +63,7 @@ def command(
     ssl_certfile: options.SslCertfile = None,
     ssl_keyfile: options.SslKeyfile = None,
     ssl_ca_certs: options.SslCaCerts = None,
+    objective: options.Objective = None,
     state_dir: options.StateDir = None,
     flush_segments: options.FlushSegments = False,
     audit_log: options.AuditLog = None,
@@ -86,6 +87,7 @@ def command(
         audit_log=audit_log,
         state_dir=state_dir or _state_folder(port),
         flush_segments=flush_segments,
+        objectives=dict(_objective(text) for text in objective or ()),
         prediction_batching=cast(Batching, predict),
         prediction_batch=predict_batch,
         prediction_max_wait_s=predict_wait,
@@ -126,6 +128,14 @@ class Access:
     insecure: bool
     tls: TlsFiles | None
     names: list[str]
+
+
+def _objective(text: str) -> tuple[str, int]:
+    """``NAME=PRIORITY``."""
+    name, _, priority = text.partition("=")
+    if not name or not priority.removeprefix("-").isdecimal():
+        raise InvalidInput(f"write NAME=PRIORITY, not {text!r}", where="--objective")
+    return name, int(priority)
 
 
 def _state_folder(port: int) -> Path | None:

@@ -64,6 +64,13 @@ SslKeyfile = Annotated[Path | None, typer.Option(help="Its private key, PEM.")]
 SslCaCerts = Annotated[
     Path | None, typer.Option(help="Certificate authority of the clients: each must show a certificate.")
 ]
+Objective = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=PRIORITY",
+        help="Priority of chat requests whose gateway names this objective; larger is more important. Repeatable.",
+    ),
+]
 StateDir = Annotated[
     Path | None,
     typer.Option(

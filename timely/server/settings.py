@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -39,6 +40,7 @@ class ServerSettings:
         max_client_connections: open connections of one address; further ones get 503.
         max_header_bytes: of a request; header_timeout_s: how long a connection may take to send it, seconds.
         idle_timeout_s: how long a connection stays open between two requests, seconds.
+        objectives: priority of a chat request by the objective that its gateway names; larger is more important.
         max_readers: most event streams of one task.
         max_stop_deadline_s: longest wait of ``POST /v1/stop`` for acknowledgements, seconds.
         state_dir: folder of the latched stop and of the tasks, so that both hold over a restart; None keeps them in
@@ -78,6 +80,7 @@ class ServerSettings:
     max_header_bytes: int = 32 * 1024
     header_timeout_s: float = 10.0
     idle_timeout_s: float = 30.0
+    objectives: Mapping[str, int] = field(default_factory=dict)
     max_readers: int = 8
     max_stop_deadline_s: float = 30.0
     state_dir: Path | None = None

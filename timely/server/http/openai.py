@@ -21,6 +21,7 @@ from timely.disciplines.predictors.request_annotator import Arrival
 from timely.server.access.principals import Principal
 from timely.server.http.access_control import http_scope_principal
 from timely.server.http.bodies import decode_body
+from timely.server.http.foreign_hints import foreign_http_hints
 from timely.server.http.openai_request import (
     KEY,
     MAX_TEXT_CHARS,
@@ -71,7 +72,9 @@ class OpenAIEndpoints:
             del body, message
             principal = http_scope_principal(scope)
             choices = self._checked(data, principal)
-            header = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+            names = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+            self._add_foreign_hints(data, names)
+            header = names.get("x-request-id", "")
             request_id = header if REQUEST_ID.fullmatch(header) else secrets.token_hex(16)
             name = f"{PREFIXES[scope['path']]}-{request_id}"
             with self._service.admitted_request(name, choices):
@@ -109,6 +112,14 @@ class OpenAIEndpoints:
         if isinstance(priority, int | float):
             data["priority"] = int(principal.claims.priority(priority))
         return check_openai_http_fields(data)
+
+    def _add_foreign_hints(self, data: dict[str, Any], headers: dict[str, str]) -> None:
+        own = data.get(KEY, {})
+        if isinstance(own, dict):
+            foreign = foreign_http_hints(headers, data, self._service.settings.objectives)
+            if data.get("priority") is not None:
+                foreign.pop("priority", None)
+            data[KEY] = {**foreign, **own}
 
     async def _annotated(self, data: dict[str, Any], name: str, principal: Principal) -> dict[str, Any]:
         """The hints of a request, with its id, text and predictions."""
