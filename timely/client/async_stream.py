@@ -11,7 +11,7 @@ import httpx
 from timely.client.async_connection import AsyncConnection, AsyncEventResponse, Headers
 from timely.client.events import PlanState, Segment, ServerEvent, TaskResult
 from timely.client.protocol import Backoff, make_report_body, replan_body, reports_body, v1_url_path
-from timely.core.errors import Conflict, EngineFailed
+from timely.core.errors import Conflict, EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
 
 
@@ -127,7 +127,7 @@ class AsyncTaskStream:
         await self._pause(cause)
         try:
             await self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
-        except httpx.TransportError:
+        except (httpx.TransportError, Overloaded):
             return  # The next attempt waits longer.
         except BaseException:
             await self.close()

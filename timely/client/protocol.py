@@ -13,7 +13,8 @@ from timely.core.reports import ExecutionReport, ReportKind
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
 Utility = TimeUtility | Literal["normal", "urgent"]
-LONGEST_RECONNECT_S = 2.0
+LONGEST_RECONNECT_S = 0.5
+"""Longest wait between two attempts: by so much a server that is back is found late, seconds."""
 
 
 class Backoff:

@@ -12,7 +12,7 @@ import httpx
 from timely.client.events import PlanState, Segment, ServerEvent, TaskResult
 from timely.client.protocol import Backoff, make_report_body, replan_body, reports_body, v1_url_path
 from timely.client.sync_connection import Connection, EventResponse, Headers
-from timely.core.errors import Conflict, EngineFailed
+from timely.core.errors import Conflict, EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
 
 
@@ -128,7 +128,7 @@ class TaskStream:
         self._pause(cause)
         try:
             self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
-        except httpx.TransportError:
+        except (httpx.TransportError, Overloaded):
             return  # The next attempt waits longer.
         except BaseException:
             self.close()

@@ -30,6 +30,7 @@ BENCHMARKS = (
     "capacity",
     "disciplines-live",
     "injection",
+    "restart",
     "paper",
     "drafts",
 )

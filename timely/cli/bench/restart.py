@@ -1,0 +1,41 @@
+"""``timely bench restart``: what a killed server loses."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timely.cli.bench.options import print_cli_progress
+from timely.cli.bench.tables import make_console, show_table
+from timely.cli.output import JsonFile, write_cli_json
+
+
+def command(
+    points: Annotated[int, typer.Option(min=1, help="How often the server is killed.")] = 20,
+    seed: Annotated[
+        int, typer.Option(help="Of the moments of the kills and the robots' execution times.")
+    ] = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Kill a server with robots at random points (SIGKILL), start it again, and compare what the robots received."""
+    from timely.bench.restart import measure_restarts
+
+    with tempfile.TemporaryDirectory() as folder:
+        result = asyncio.run(measure_restarts(Path(folder), points, seed, print_cli_progress))
+    write_cli_json(json_file, result)
+    waits = result["next_segment_s"]
+    rows = [
+        ("plans, segments", f"{result['plans']}, {result['segments']}"),
+        ("lost, repeated", f"{result['lost']}, {result['repeated']}"),
+        ("next segment, p50 and p99, s", f"{waits['p50']:.2f}, {waits['p99']:.2f}"),
+        ("delay of a segment by the log, ms", f"{result['durability_ms']:.3f}"),
+    ]
+    show_table(make_console(json_file), (f"{points} kills", ""), rows)
+    if result["lost"] or result["repeated"]:
+        for line in result["wrong"]:
+            typer.echo(line, err=True)
+        raise typer.Exit(1)
