@@ -28,6 +28,7 @@ BENCHMARKS = (
     "live",
     "cross",
     "capacity",
+    "gpu",
     "disciplines-live",
     "injection",
     "restart",

@@ -1,0 +1,100 @@
+"""WID 2 at several loads as a live comparison: the runs, the folder and the prediction of ``timely bench live``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from timely.bench.capacity.workloads import find_capacity_workload
+from timely.bench.live.prediction import Predictor
+from timely.bench.live.report import MEASURES
+from timely.bench.live.runs import LiveRuns
+from timely.bench.live.settings import MIN_BOUND_TOKENS, Settings
+from timely.engines.replay_types import PlannedTask
+from timely.replay.results import Result
+
+GPU_SYSTEMS = ("timely", "vllm-stream", "vllm")
+
+
+def load_point(load: float) -> str:
+    """Name of WID 2 at a load, as a workload of the live comparison."""
+    return f"wid2@{load:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class PointSettings(Settings):
+    """Settings whose workloads are loads of WID 2, such as ``wid2@4``."""
+
+    def tasks(self, workload: str, repetition: int = 0) -> list[PlannedTask]:
+        name, _, load = workload.partition("@")
+        made = find_capacity_workload(name).make(
+            float(load), self.seed + repetition, self.workloads[workload]
+        )
+        bound = max([MIN_BOUND_TOKENS, *(segment.tokens for task in made for segment in task.plan)])
+        tasks = [
+            replace(
+                task,
+                segment_bound=bound,
+                prompt_tokens=self.prompt_tokens,
+                shared_prefix_tokens=self.shared_prefix_tokens,
+            )
+            for task in made
+        ]
+        return sorted(tasks, key=lambda task: task.arrival_s)
+
+
+def point_settings(
+    loads: Sequence[float], seconds: float, model: str, arguments: Sequence[str], prompt: tuple[int, int]
+) -> PointSettings:
+    """All systems at all loads; ``prompt`` is its length and the part that is shared, tokens."""
+    workloads = {load_point(load): seconds for load in loads}
+    return PointSettings(
+        workloads, GPU_SYSTEMS, prompt_tokens=prompt[0], shared_prefix_tokens=prompt[1], model=model,
+        arguments=tuple(arguments),
+    )  # fmt: skip
+
+
+def predict_points(runs: LiveRuns, profile: str) -> dict[str, dict[str, dict[str, float]]]:
+    """The simulator's prediction of each point, by workload and system, from a profile alone: no run is read."""
+    predictor = Predictor(runs, profile)
+    return {
+        workload: {
+            system: _mean_values(predictor.predict(system, workload, 0, {}))
+            for system in runs.settings.systems
+        }
+        for workload in runs.settings.workloads
+    }
+
+
+def _mean_values(summaries: Sequence[Result]) -> dict[str, float]:
+    values = [_summary_values(summary) for summary in summaries]
+    return {name: sum(value[name] for value in values) / len(values) for name in values[0]}
+
+
+def _summary_values(summary: Mapping[str, Any]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for name, path in MEASURES.items():
+        node: Any = summary
+        for key in path:
+            node = node[key]
+        if node is not None:
+            values[name] = float(node)
+    return values
+
+
+def measured_points(runs: LiveRuns) -> dict[str, dict[str, dict[str, float]]]:
+    """The measured values of each point, and the shares in time, by workload and system."""
+    points: dict[str, dict[str, dict[str, float]]] = {}
+    for workload in runs.settings.workloads:
+        for system, by_repetition in runs.comparable(workload).items():
+            run = by_repetition[min(by_repetition)]
+            values = _summary_values(run["summary"])
+            for kind in ("urgent", "all"):
+                chosen = [job for job in run["jobs"] if kind in ("all", job["class"])]
+                late = [job for job in chosen if not (job["response_time_s"] or 1e9) <= job["ert_s"]]
+                if chosen:
+                    values[f"in time, {kind}"] = 1.0 - len(late) / len(chosen)
+            values["served"] = float(run["summary"]["share_served"])
+            points.setdefault(workload, {})[system] = values
+    return points

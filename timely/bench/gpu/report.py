@@ -1,0 +1,160 @@
+"""The page of the benchmark on a GPU: what was measured, beside what was predicted, with two pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from timely.bench.gpu.live_points import GPU_SYSTEMS, load_point
+from timely.bench.papers import plots
+from timely.bench.papers.seed_statistics import Interval
+from timely.core.files import core_write_file
+
+FIRST_ACTION_REACH = 3.0
+"""Mean response of whole answers over ours that is aimed at, at the published load."""
+
+COMPARED = ("response p50", "response p90", "waiting mean")
+"""Measures that stand beside their prediction."""
+
+IN_TIME = "in time, urgent"
+
+Value = Mapping[str, Any]
+
+
+def first_action_ratio(points: Value, load: float) -> float | None:
+    """Mean response of ``vllm``, which gives whole answers, over that of ``timely`` at a load; None without both."""
+    systems = points.get(load_point(load), {})
+    if not {"timely", "vllm"} <= systems.keys():
+        return None
+    return float(systems["vllm"]["response mean"] / systems["timely"]["response mean"])
+
+
+def prediction_error(measured: Value, predicted: Value) -> float | None:
+    """Mean relative error of the compared measures over all points; None without any."""
+    errors = [
+        abs(predicted[workload][system][name] / values[name] - 1.0)
+        for workload, systems in measured.items()
+        for system, values in systems.items()
+        for name in COMPARED
+        if values.get(name) and name in predicted.get(workload, {}).get(system, {})
+    ]
+    return sum(errors) / len(errors) if errors else None
+
+
+def write_gpu_page(
+    page: Path, machine: Value, settings: Value, results: Mapping[str, Value], command: str
+) -> None:
+    """Write the page, and its pictures into the folder ``images`` beside it."""
+    measured, predicted = (results.get(stage, {}).get("points", {}) for stage in ("live", "predict"))
+    lines = [
+        f"# Measured on {machine['name']}",
+        "",
+        f"vLLM {machine['vllm']}, torch {machine['torch']}, {machine['processors']} processors.",
+        f"The model is a Llama of the size `{settings['size']}` with made-up weights.",
+        "",
+        "```bash",
+        command,
+        "```",
+        "",
+        "| stage | wall time, s |",
+        "|---|---|",
+        *(f"| {stage} | {value['wall_s']:.0f} |" for stage, value in results.items()),
+        "",
+        *_engine_lines(results),
+    ]
+    if measured:
+        lines += _live_lines(measured, predicted, settings["loads"])
+        _draw(page, measured, predicted, settings["loads"])
+    page.parent.mkdir(parents=True, exist_ok=True)
+    core_write_file(page, "\n".join(lines).rstrip() + "\n")
+
+
+def _engine_lines(results: Mapping[str, Value]) -> list[str]:
+    lines = []
+    if "calibrate" in results:
+        errors = results["calibrate"]["profile"]["fit_error"]
+        text = ", ".join(
+            f"{name} {value:.1%}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in errors.items()
+        )
+        lines += ["## The engine", "", f"Calibrated step times, errors of the fit: {text}."]
+    if "overhead" in results:
+        cost = results["overhead"]["segmented_over_unsegmented"]
+        lines.append(
+            f"Segmented over unsegmented: median {cost['median']:.3f} of {cost['pairs']} pairs"
+            f" (p10 {cost['p10']:.3f}, p90 {cost['p90']:.3f})."
+        )
+    if "plain" in results:
+        plain = results["plain"]["throughput_ratio"]
+        lines.append(
+            f"Throughput of ordinary requests over stock `vllm serve`: {plain['plugged']:.3f} with our scheduler,"
+            f" {plain['served']:.3f} through `timely serve`."
+        )
+    return [*lines, ""] if lines else []
+
+
+def _live_lines(measured: Value, predicted: Value, loads: Sequence[float]) -> list[str]:
+    lines = [
+        "## WID 2 at several loads",
+        "",
+        "The prediction was registered before the runs. Response and waiting: measured / predicted, seconds.",
+        "",
+        "| load | system | urgent in time | all in time | utility, urgent | served | "
+        + " | ".join(COMPARED)
+        + " |",
+        "|---" * (6 + len(COMPARED)) + "|",
+    ]
+    for load in loads:
+        for system, values in measured.get(load_point(load), {}).items():
+            expected = predicted.get(load_point(load), {}).get(system, {})
+            pairs = [f"{values[name]:.3f} / {expected.get(name, float('nan')):.3f}" for name in COMPARED]
+            shares = [
+                f"{values[name]:.3f}" if name in values else ""
+                for name in (IN_TIME, "in time, all", "utility, urgent", "served")
+            ]
+            lines.append(f"| {load:g} | `{system}` | {' | '.join([*shares, *pairs])} |")
+    lines.append("")
+    error = prediction_error(measured, predicted)
+    if error is not None:
+        lines.append(f"Mean error of the prediction: {error:.1%}.")
+    ratio = first_action_ratio(measured, 1.0)
+    if ratio is not None:
+        verdict = "met" if ratio >= FIRST_ACTION_REACH else "not met"
+        lines.append(
+            f"First action at the published load: whole answers take {ratio:.2f} times as long as ours"
+            f" (aim: {FIRST_ACTION_REACH:g}, {verdict})."
+        )
+    return [
+        *lines,
+        "",
+        "![Urgent tasks in time](images/gpu-in-time.png)",
+        "",
+        "![Prediction](images/gpu-predicted.png)",
+    ]
+
+
+def _draw(page: Path, measured: Value, predicted: Value, loads: Sequence[float]) -> None:
+    folder = page.parent / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    shares: dict[str, list[Interval]] = {}
+    for system in GPU_SYSTEMS:
+        values = [measured.get(load_point(load), {}).get(system, {}).get(IN_TIME) for load in loads]
+        if None not in values:
+            shares[system] = [(float(value), float(value), float(value)) for value in values]
+    plots.lines(
+        folder / "gpu-in-time.png", "Urgent tasks in time, WID 2", loads, shares, "load", "share", floor=0.0
+    )
+    bars: dict[str, list[Interval | None]] = {"measured": [], "predicted": []}
+    groups = []
+    for load in loads:
+        for system, values in measured.get(load_point(load), {}).items():
+            expected = predicted.get(load_point(load), {}).get(system)
+            if expected is None:
+                continue
+            groups.append(f"{system}\n{load:g}")
+            for name, source in (("measured", values), ("predicted", expected)):
+                value = source["response mean"]
+                bars[name].append((value, value, value))
+    if groups:
+        plots.bars(folder / "gpu-predicted.png", "Mean response, measured and predicted", groups, bars, "s")

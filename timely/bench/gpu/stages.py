@@ -1,0 +1,301 @@
+"""The stages of the benchmark on a GPU: each writes its result into the folder, and a later call skips it.
+
+Each stage that starts an engine runs in a process of its own, so that its memory on the accelerator is free afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from timely.bench.gpu.live_points import measured_points, point_settings, predict_points
+from timely.bench.gpu.model_folder import MODEL_SIZES, write_model_folder
+from timely.bench.live.runs import LiveRuns
+from timely.core.errors import InvalidInput, UnknownName
+from timely.core.files import core_write_file
+
+SETTINGS_FILE = "gpu.json"
+
+MEMORY_SHARE = 0.6
+"""The weights may take so much of the accelerator's memory; the rest is KV cache and activations."""
+
+CPU_ARGUMENTS = ("--enforce-eager", "--max-model-len", "4096", "--block-size", "32", "--max-num-seqs", "64")
+GPU_ARGUMENTS = ("--max-model-len", "4096", "--max-num-seqs", "256")
+
+Value = dict[str, Any]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSettings:
+    """What all stages share.
+
+    Attributes:
+        size: a name in ``MODEL_SIZES``.
+        loads: of WID 2 in the live comparison.
+        seconds: of WID 2 at each load.
+        rounds: of the calibration; pairs: of the overhead.
+        gpu: whether there is an accelerator; without one the defaults are those of processors.
+    """
+
+    size: str
+    loads: tuple[float, ...]
+    seconds: float
+    rounds: int
+    pairs: int
+    gpu: bool
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Of vLLM, the same in all stages."""
+        return GPU_ARGUMENTS if self.gpu else CPU_ARGUMENTS
+
+    @property
+    def prompt(self) -> tuple[int, int]:
+        """Tokens of a prompt, and of the part that is cached."""
+        return (1300, 1200) if self.gpu else (600, 480)
+
+
+def default_gpu_settings(
+    machine: Mapping[str, Any], size: str | None, loads: tuple[float, ...]
+) -> GpuSettings:
+    """Settings for a machine: the largest model that fits, or the tiny one without an accelerator.
+
+    Raises:
+        UnknownName: no such size. InvalidInput: the model does not fit.
+    """
+    gpu = machine["memory_bytes"] > 0
+    if size is not None and size not in MODEL_SIZES:
+        raise UnknownName("size", size, MODEL_SIZES, where="--size")
+    fitting = [
+        name
+        for name, model in MODEL_SIZES.items()
+        if model.weight_bytes <= MEMORY_SHARE * machine["memory_bytes"] or (name == "tiny" and not gpu)
+    ]
+    chosen = size or ("8b" if "8b" in fitting else "tiny")
+    if gpu and chosen not in fitting:
+        raise InvalidInput(f"the model {chosen} does not fit into {machine['name']}", where="--size")
+    if not gpu and chosen != "tiny":
+        raise InvalidInput("without an accelerator only the model tiny is measured", where="--size")
+    return GpuSettings(
+        chosen, loads or ((1.0, 4.0, 8.0) if gpu else (0.25, 0.5, 1.0)), 30.0 if gpu else 10.0,
+        rounds=2 if gpu else 1, pairs=9 if gpu else 3, gpu=gpu,
+    )  # fmt: skip
+
+
+def check_gpu_machine() -> Value:
+    """Name and memory of the accelerator, and versions; memory 0 without one. It leaves the accelerator untouched."""
+    import os
+    from importlib.metadata import version
+
+    import torch
+
+    gpu = torch.cuda.is_available()
+    properties = torch.cuda.get_device_properties(0) if gpu else None
+    return {
+        "name": properties.name if properties else "no accelerator",
+        "memory_bytes": int(properties.total_memory) if properties else 0,
+        "processors": os.cpu_count(),
+        "torch": torch.__version__,
+        "vllm": version("vllm"),
+    }
+
+
+class GpuBench:
+    """The stages in a folder.
+
+    Raises:
+        InvalidInput: the folder holds stages of other settings.
+    """
+
+    def __init__(self, folder: Path, settings: GpuSettings, say: Say) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.say = say
+        folder.mkdir(parents=True, exist_ok=True)
+        file, data = folder / SETTINGS_FILE, json.loads(json.dumps(asdict(settings)))
+        if not file.exists():
+            core_write_file(file, json.dumps(data, indent=1) + "\n")
+        elif json.loads(file.read_text(encoding="utf-8")) != data:
+            raise InvalidInput("holds stages of other settings; give another folder", where=str(folder))
+
+    @property
+    def model(self) -> Path:
+        """The folder of the model."""
+        return self.folder / f"made-up-{self.settings.size}"
+
+    @property
+    def profile(self) -> Path:
+        """The calibrated step-time profile."""
+        return self.folder / "profile.yaml"
+
+    def result(self, stage: str) -> Value | None:
+        """The result of a stage, or None if it is not done."""
+        file = self.folder / f"{stage}.json"
+        if not file.exists():
+            return None
+        value: Value = json.loads(file.read_text(encoding="utf-8"))
+        return value
+
+    def results(self) -> dict[str, Value]:
+        """The results of the stages that are done."""
+        return {stage: value for stage in STAGES if (value := self.result(stage)) is not None}
+
+    def runs(self) -> LiveRuns:
+        """The live comparison's folder."""
+        settings = self.settings
+        return LiveRuns(
+            self.folder / "live",
+            point_settings(
+                settings.loads, settings.seconds, str(self.model), settings.arguments, settings.prompt
+            ),
+        )
+
+    def run(self, budget_s: float, stages: Mapping[str, Stage] | None = None) -> list[str]:
+        """Run the stages that are not done, in order; returns those that are left.
+
+        No stage begins that is expected to end after the budget, but the first one always does.
+        """
+        begin_s = time.monotonic()
+        chosen = STAGES if stages is None else stages
+        todo = [name for name in chosen if self.result(name) is None]
+        for number, name in enumerate(todo):
+            left_s = budget_s - (time.monotonic() - begin_s)
+            if number and left_s < chosen[name].expected_s:
+                return todo[number:]
+            self.say(f"{name} ...")
+            stage_begin_s = time.monotonic()
+            value = chosen[name].run(self, left_s)
+            if value is None:
+                return todo[number:]
+            value["wall_s"] = round(time.monotonic() - stage_begin_s, 1)
+            core_write_file(self.folder / f"{name}.json", json.dumps(value, indent=1) + "\n")
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of the benchmark.
+
+    Attributes:
+        run: with the seconds left of the budget; None if it stopped before its end.
+        expected_s: how long it takes on a GPU, about, seconds.
+    """
+
+    run: Callable[[GpuBench, float], Value | None]
+    expected_s: float
+
+
+def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """``function(*arguments)`` in a new process, whose memory is free afterwards."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+# ---------------------------------------------------------------- the stages
+
+
+def _write_model(bench: GpuBench, left_s: float) -> Value:
+    from timely.engines.vllm.model import NO_PLANNER, resolve_model
+
+    size = MODEL_SIZES[bench.settings.size]
+    tokenizer = Path(resolve_model(None, planner=NO_PLANNER, progress=bench.say))
+    write_model_folder(bench.model, size, tokenizer)
+    return {"folder": str(bench.model), "weight_bytes": size.weight_bytes}
+
+
+def _calibrate(bench: GpuBench, left_s: float) -> Value:
+    profile = in_fresh_process(
+        calibrate_in_process,
+        str(bench.model),
+        bench.settings.arguments,
+        bench.settings.rounds,
+        str(bench.profile),
+    )
+    return {"profile": profile}
+
+
+def calibrate_in_process(model: str, arguments: tuple[str, ...], rounds: int, target: str) -> Value:
+    """Measure step times and write them as a profile; returns the profile."""
+    from timely.engines.step_time.fit import measured_profile, save_profile
+    from timely.engines.vllm.calibrate import time_vllm_steps
+
+    measured = time_vllm_steps(model, arguments, rounds)
+    profile = measured_profile(
+        Path(target).stem, measured.source, measured.steps, asdict(measured.sizes), measured.launches
+    )
+    save_profile(Path(target), profile)
+    result: Value = profile.model_dump(mode="json")
+    return result
+
+
+def _predict(bench: GpuBench, left_s: float) -> Value:
+    runs = bench.runs()
+    every = [
+        (workload, system, 0) for workload in runs.settings.workloads for system in runs.settings.systems
+    ]
+    if any(runs.path(run).exists() for run in every):
+        raise InvalidInput("a prediction must come before the runs it predicts", where=str(runs.folder))
+    return {"points": predict_points(runs, str(bench.profile)), "registered_s": round(time.time(), 1)}
+
+
+def _overhead(bench: GpuBench, left_s: float) -> Value:
+    from timely.engines.vllm.overhead import vllm_segmentation_cost
+
+    cost = in_fresh_process(vllm_segmentation_cost, bench.settings.pairs, 1, str(bench.model))
+    return {"segmented_over_unsegmented": cost}
+
+
+def _plain(bench: GpuBench, left_s: float) -> Value:
+    from timely.bench.plain import QUICK_PROMPTS, VllmBench, benchmark_plain_throughput
+
+    folder = bench.folder / "plain"
+    folder.mkdir(exist_ok=True)
+    servers = VllmBench(folder, str(bench.model), bench.settings.arguments, "timely", QUICK_PROMPTS)
+    try:
+        return benchmark_plain_throughput(servers, 1, bench.say)
+    finally:
+        servers.close()
+
+
+def _live(bench: GpuBench, left_s: float) -> Value | None:
+    runs = bench.runs()
+    if list(runs.pending(1)) and in_fresh_process(
+        measure_live_in_process, bench.folder, bench.settings, left_s
+    ):
+        return None
+    return {"points": measured_points(runs)}
+
+
+def measure_live_in_process(folder: Path, settings: GpuSettings, left_s: float) -> int:
+    """Measure the runs that are not done, none of which begins after the budget; returns how many are left."""
+    from timely.bench.live.engine import VllmLive
+
+    runs = GpuBench(folder, settings, lambda line: None).runs()
+    engine = VllmLive(runs.folder, runs.settings)
+    # The last run to begin takes its own time and that of the answers still to come.
+    budget_s = max(0.0, left_s - 2.0 * settings.seconds)
+    return asyncio.run(runs.measure(engine, 1, budget_s=budget_s, say=_print_progress))
+
+
+def _print_progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+STAGES: dict[str, Stage] = {
+    "model": Stage(_write_model, 90.0),
+    "calibrate": Stage(_calibrate, 180.0),
+    "predict": Stage(_predict, 60.0),
+    "overhead": Stage(_overhead, 120.0),
+    "live": Stage(_live, 300.0),
+    "plain": Stage(_plain, 420.0),
+}
+"""In order: the prediction is registered before the runs that it predicts."""

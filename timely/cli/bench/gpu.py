@@ -1,0 +1,88 @@
+"""``timely bench gpu``: every claim about an engine, measured on this machine and written as a page."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timely.cli.bench.options import TRY_AGAIN, print_cli_progress, require_cli_package, split_cli_names
+from timely.cli.output import JsonFile, write_cli_json
+from timely.core.errors import InvalidInput
+from timely.core.files import core_write_file
+
+RUN_S = 540.0
+"""Default length of a call: below ten minutes."""
+
+
+def command(
+    out: Annotated[Path, typer.Option(help="Folder of the stages; a later call goes on in it.")] = Path(
+        "out/gpu"
+    ),
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="tiny|8b|24b", help="Of the model; what the machine takes unless given."),
+    ] = None,
+    loads: Annotated[str, typer.Option(help="Of WID 2, comma-separated; by the machine unless given.")] = "",
+    budget: Annotated[
+        float,
+        typer.Option(min=1, metavar="SECONDS", help="Stop after so long; exit code 75, to be run again."),
+    ] = RUN_S,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE.md", help="The page; FOLDER/results-gpu.md unless given.")
+    ] = None,
+    dry: Annotated[bool, typer.Option("--dry", help="Check the machine and say what would run.")] = False,
+    json_file: JsonFile = None,
+) -> int:
+    """Step times, overhead, throughput against stock vLLM and robots in time, on this machine: one page.
+
+    A model with made-up weights is written first. Each stage is kept, and no call takes longer than the budget.
+    """
+    require_cli_package("vllm")
+    from timely.bench.gpu.report import write_gpu_page
+    from timely.bench.gpu.stages import (
+        STAGES,
+        GpuBench,
+        check_gpu_machine,
+        default_gpu_settings,
+        in_fresh_process,
+    )
+
+    machine_file = out / "machine.json"
+    if machine_file.exists():
+        machine = json.loads(machine_file.read_text(encoding="utf-8"))
+    else:
+        machine = in_fresh_process(check_gpu_machine)
+    settings = default_gpu_settings(machine, size, _parse_loads(loads))
+    if dry:
+        stages = {name: stage.expected_s for name, stage in STAGES.items()}
+        write_cli_json(json_file, {"machine": machine, "settings": asdict(settings), "expected_s": stages})
+        print_cli_progress(f"{machine['name']}: model {settings.size}, {sum(stages.values()):.0f} s in all")
+        return 0
+    bench = GpuBench(out, settings, print_cli_progress)
+    core_write_file(machine_file, json.dumps(machine, indent=1) + "\n")
+    left = bench.run(budget)
+    results = bench.results()
+    write_gpu_page(
+        page or out / "results-gpu.md", machine, asdict(settings), results,
+        f".venv/bin/timely bench gpu --size {settings.size}",
+    )  # fmt: skip
+    write_cli_json(
+        json_file, {"machine": machine, "settings": asdict(settings), "stages": results, "left": left}
+    )
+    if left:
+        print_cli_progress(f"timely: left are {', '.join(left)}; the same command goes on.")
+    return TRY_AGAIN if left else 0
+
+
+def _parse_loads(text: str) -> tuple[float, ...]:
+    try:
+        loads = tuple(float(part) for part in split_cli_names(text))
+    except ValueError:
+        raise InvalidInput(f"{text!r} are no numbers", where="--loads") from None
+    if any(not 0.01 <= load <= 100.0 for load in loads):
+        raise InvalidInput("each must be 0.01 to 100", where="--loads")
+    return loads
