@@ -1,0 +1,191 @@
+"""The benchmark on a GPU, without one: stages resume, the model folder is a model, the page has what was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from timely.bench.gpu import model_folder
+from timely.bench.gpu.live_points import load_point, measured_points, point_settings, predict_points
+from timely.bench.gpu.model_folder import MODEL_SIZES, ModelSize, model_tensors, write_model_folder
+from timely.bench.gpu.report import first_action_ratio, prediction_error, write_gpu_page
+from timely.bench.gpu.stages import STAGES, GpuBench, GpuSettings, Stage, default_gpu_settings
+from timely.bench.live.runs import LiveRuns
+from timely.bench.papers import plots
+from timely.cli.main import run_timely_command
+from timely.core.errors import InvalidInput, UnknownName
+from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+
+CPU = {"name": "no accelerator", "memory_bytes": 0, "processors": 2, "torch": "1", "vllm": "2"}
+GPU = {**CPU, "name": "a big one", "memory_bytes": 80 << 30}
+SMALL = ModelSize(8, 1, 2, 1, 4, 16, 32)
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def test_the_machine_decides_the_model() -> None:
+    assert default_gpu_settings(CPU, None, ()).size == "tiny"
+    assert default_gpu_settings(GPU, None, ()).size == "8b"
+    assert default_gpu_settings(GPU, "24b", (2.0,)).loads == (2.0,)
+    assert not default_gpu_settings(CPU, None, ()).gpu
+    with pytest.raises(InvalidInput, match="only the model tiny"):
+        default_gpu_settings(CPU, "8b", ())
+    with pytest.raises(InvalidInput, match="does not fit"):
+        default_gpu_settings({**GPU, "memory_bytes": 24 << 30}, "24b", ())
+    with pytest.raises(UnknownName, match="unknown size '70b'"):
+        default_gpu_settings(GPU, "70b", ())
+
+
+def test_the_sizes_are_those_of_the_models() -> None:
+    billions = {name: size.weight_bytes / 2e9 for name, size in MODEL_SIZES.items()}
+    assert billions["8b"] == pytest.approx(8.03, abs=0.01)
+    assert billions["24b"] == pytest.approx(23.6, abs=0.1)
+    assert billions["tiny"] < 0.05
+
+
+def test_a_model_folder_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_folder, "BLOCK_NUMBERS", 100)
+    monkeypatch.setattr(model_folder, "SHARD_BYTES", 500)
+    tokenizer = tmp_path / "tokenizer"
+    tokenizer.mkdir()
+    (tokenizer / "tokenizer.json").write_text("{}")
+    (tokenizer / "config.json").write_text("{}")
+    folder = write_model_folder(tmp_path / "model", SMALL, tokenizer)
+    assert json.loads((folder / "config.json").read_text())["hidden_size"] == 8
+    assert (folder / "tokenizer.json").exists()
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == SMALL.weight_bytes
+    assert len(set(index["weight_map"].values())) > 1
+    safetensors = pytest.importorskip("safetensors")
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in sorted(set(index["weight_map"].values())):
+        with safetensors.safe_open(folder / file, "np") as weights:
+            shapes |= {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+    assert shapes == dict(model_tensors(SMALL))
+    # The last file ends with the norm, whose weights are 1, and the head, whose weights are random.
+    numbers = np.fromfile(folder / file, np.uint16)[-8 - 32 * 8 :]
+    values = (numbers.astype(np.uint32) << 16).view(np.float32)
+    assert set(values[:8]) == {1.0}
+    assert 0.0 < values[8:].std() < 0.1
+    (folder / "tokenizer.json").unlink()
+    write_model_folder(folder, SMALL, tokenizer)
+    assert not (folder / "tokenizer.json").exists(), "a whole folder was written again"
+
+
+# ---------------------------------------------------------------- stages
+
+
+def settings(**changes: Any) -> GpuSettings:
+    return replace(default_gpu_settings(CPU, None, (0.5, 1.0)), seconds=6.0, **changes)
+
+
+def test_stages_resume_and_respect_the_budget(tmp_path: Path) -> None:
+    ran: list[str] = []
+    stopped = {"second": 1}
+
+    def stage(name: str, expected_s: float = 0.0) -> Stage:
+        def run(bench: GpuBench, left_s: float) -> dict[str, Any] | None:
+            ran.append(name)
+            if stopped.get(name):
+                stopped[name] -= 1
+                return None
+            return {"name": name}
+
+        return Stage(run, expected_s)
+
+    stages = {"model": stage("first"), "calibrate": stage("second"), "live": stage("third", 1e6)}
+    assert GpuBench(tmp_path, settings(), quiet).run(100.0, stages) == ["calibrate", "live"]
+    assert GpuBench(tmp_path, settings(), quiet).run(100.0, stages) == ["live"]
+    bench = GpuBench(tmp_path, settings(), quiet)
+    assert bench.run(100.0, stages) == [], "the first stage of a call always begins"
+    assert ran == ["first", "second", "second", "third"]
+    assert list(bench.results()) == ["model", "calibrate", "live"]
+    with pytest.raises(InvalidInput, match="other settings"):
+        GpuBench(tmp_path, settings(rounds=9), quiet)
+
+
+def test_the_prediction_is_registered_before_the_runs(tmp_path: Path) -> None:
+    names = list(STAGES)
+    assert names.index("predict") < names.index("live")
+    bench = GpuBench(tmp_path, settings(), quiet)
+    runs = bench.runs()
+    runs.path((load_point(0.5), "timely", 0)).write_text("{}")
+    with pytest.raises(InvalidInput, match="before the runs it predicts"):
+        STAGES["predict"].run(bench, 1.0)
+
+
+class Machine:
+    """The simulator in the place of the engine."""
+
+    async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
+        return Simulator(replace(options, profile="unit")).run(tasks)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def test_points_are_measured_beside_their_prediction_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "can_plot_papers", lambda: False)
+    runs = LiveRuns(tmp_path / "live", point_settings((1.0, 2.0), 8.0, "model", ("--flag",), (600, 480)))
+    predicted = predict_points(runs, "unit")
+    assert await runs.measure(Machine(), 1, say=quiet) == 0
+    measured = measured_points(runs)
+    assert set(measured) == {"wid2@1", "wid2@2"}
+    point = measured["wid2@1"]["timely"]
+    assert 0.0 <= point["in time, all"] <= 1.0
+    assert point["served"] == 1.0
+    # A warm engine has learned its step times, the other has not; both are the same machine.
+    assert prediction_error(measured, predicted) == pytest.approx(0.0, abs=0.1)
+    ratio = first_action_ratio(measured, 1.0)
+    assert ratio is not None
+    assert ratio > 1.5
+    assert first_action_ratio({}, 1.0) is None
+    page = tmp_path / "docs" / "results.md"
+    results = {
+        "predict": {"points": predicted, "wall_s": 1.0},
+        "live": {"points": measured, "wall_s": 2.0},
+        "overhead": {
+            "segmented_over_unsegmented": {"median": 1.01, "p10": 1.0, "p90": 1.1, "pairs": 3}, "wall_s": 3.0
+        },
+        "plain": {"throughput_ratio": {"plugged": 0.98, "served": 0.97}, "wall_s": 4.0},
+        "calibrate": {"profile": {"fit_error": {"decode_median": 0.01, "run": "one"}}, "wall_s": 5.0},
+    }  # fmt: skip
+    write_gpu_page(page, CPU, asdict(settings(loads=(1.0, 2.0))), results, ".venv/bin/timely bench gpu")
+    text = page.read_text()
+    for part in (
+        "no accelerator",
+        "| 2 | `vllm-stream` |",
+        "median 1.010",
+        "0.980 with our scheduler",
+        "times as long",
+    ):
+        assert part in text
+
+
+@pytest.mark.long
+@pytest.mark.engine
+@pytest.mark.process
+@pytest.mark.timeout(3000)
+def test_all_stages_on_processors(tmp_path: Path) -> None:
+    """A tiny model, short loads: the command ends in a page, in as many calls as its budget takes."""
+    folder = tmp_path / "gpu"
+    arguments = ["bench", "gpu", "--out", str(folder), "--loads", "0.25", "--budget", "300"]
+    for _ in range(len(STAGES) + 2):
+        status = run_timely_command(arguments)
+        if status == 0:
+            break
+        assert status == 75
+    bench = json.loads((folder / "live.json").read_text())
+    assert set(bench["points"]["wid2@0.25"]) == {"timely", "vllm-stream", "vllm"}
+    assert "Throughput of ordinary requests" in (folder / "results-gpu.md").read_text()
