@@ -67,6 +67,7 @@ def command(
     state_dir: options.StateDir = None,
     flush_segments: options.FlushSegments = False,
     audit_log: options.AuditLog = None,
+    otlp_endpoint: options.OtlpEndpoint = None,
     event_log: options.EventLog = None,
     journal: options.Journal = None,
     verbose: Verbose = False,
@@ -85,6 +86,7 @@ def command(
     settings = ServerSettings(
         event_log=event_log,
         audit_log=audit_log,
+        otlp_endpoint=otlp_endpoint,
         state_dir=state_dir or _state_folder(port),
         flush_segments=flush_segments,
         objectives=dict(_objective(text) for text in objective or ()),

@@ -71,6 +71,13 @@ Objective = Annotated[
         help="Priority of chat requests whose gateway names this objective; larger is more important. Repeatable.",
     ),
 ]
+OtlpEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Send OpenTelemetry traces there by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces.",
+    ),
+]
 StateDir = Annotated[
     Path | None,
     typer.Option(

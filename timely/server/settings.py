@@ -49,6 +49,7 @@ class ServerSettings:
             only the end of the whole machine can lose it.
         recovery_grace_s: as ``grace_s``, for generations of an earlier life of the server, seconds.
         audit_log: file to append one JSON line to for each action of a principal, or None.
+        otlp_endpoint: URL that receives OpenTelemetry traces by OTLP over HTTP, or None.
         event_log: file to append one JSON line an event to, or None. Schema: ``timely.server.telemetry.event_log``.
     """
 
@@ -86,5 +87,6 @@ class ServerSettings:
     state_dir: Path | None = None
     flush_segments: bool = False
     recovery_grace_s: float = 30.0
+    otlp_endpoint: str | None = None
     audit_log: Path | None = None
     event_log: Path | None = None

@@ -124,6 +124,7 @@ def test_a_task_comes_back_as_a_plan_that_was_executed(world: World) -> None:
         "skill_set": "drone",
         "agent": "drone1",
         "id": task_id,
+        "traceparent": f"00-{task_id[4:]}-{task_id[4:20]}-01",
     }
     eventually(lambda: [report.kind for report in reports].count(SegmentReport.DONE) == 3)
     elapsed = [report.fields["elapsed_s"] for report in world.server.reports if report.kind == "done"]

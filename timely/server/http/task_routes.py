@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
@@ -9,7 +11,13 @@ from timely.core.errors import InvalidInput
 from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body, read_http_reports
 from timely.server.http.sse import EVENTS, EventStream, sse_resume_point
-from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest, UrgencyBody
+from timely.server.tasks.request import (
+    TRACEPARENT_PATTERN,
+    ReplanRequest,
+    ReportBody,
+    TaskRequest,
+    UrgencyBody,
+)
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
 from timely.server.tasks.task_events import server_task_event_bytes
@@ -26,7 +34,8 @@ def task_router(service: TaskService) -> APIRouter:
     async def submit(request: Request) -> Response:
         """Request a plan. The response is a stream of server-sent events: ``accepted``, each ``segment``, then
         ``result`` or ``error``."""
-        task = await service.submit(await read_body(request, TaskRequest), http_request_principal(request))
+        plan = _with_trace(await read_body(request, TaskRequest), request.headers.get("traceparent", ""))
+        task = await service.submit(plan, http_request_principal(request))
         return _stream(service, task)
 
     @routes.get("/{task_id}")
@@ -95,6 +104,13 @@ def _stream(service: TaskService, task: Task) -> EventStream:
     """The response to a request for a plan; its first event has the task's token."""
     first = server_task_event_bytes(ACCEPTED_ID, "accepted", task.accepted(with_token=True))
     return EventStream(service, task, after=ACCEPTED_ID, first=first)
+
+
+def _with_trace(plan: TaskRequest, header: str) -> TaskRequest:
+    """The request with the trace context of the header, unless it has its own; other versions are ignored."""
+    if plan.traceparent is None and re.fullmatch(TRACEPARENT_PATTERN, header):
+        return plan.model_copy(update={"traceparent": header})
+    return plan
 
 
 def _task_token(request: Request) -> str | None:

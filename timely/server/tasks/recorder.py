@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from timely.core.clock import Clock
@@ -15,11 +15,13 @@ from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
 from timely.engines.base import EngineStats
 from timely.server.access.principals import Principal
+from timely.server.settings import ServerSettings
 from timely.server.tasks.request import TaskRequest, task_utility_to_wire
 from timely.server.tasks.task import Task
 from timely.server.telemetry.event_log import EventLog
 from timely.server.telemetry.metrics import ServerMetrics
 from timely.server.telemetry.totals import Totals
+from timely.server.telemetry.traces import TaskSpan, TaskTraces
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +40,17 @@ class TaskRecorder:
         self.totals: dict[str, Totals] = {"urgent": Totals(), "normal": Totals()}
         self._log: EventLog | None = None
         self._audit_log: EventLog | None = None
+        self._traces: TaskTraces | None = None
 
-    def open(self, event_log: Path | None, audit_log: Path | None, clock: Clock) -> None:
-        """Open the event log and the audit log; blocks on the disk.
+    def open(self, settings: ServerSettings, clock: Clock) -> None:
+        """Open the event log, the audit log and the export of traces; blocks on the disk.
 
         Raises:
-            InvalidInput: a file cannot be opened.
+            InvalidInput: a file cannot be opened. Unsupported: traces without OpenTelemetry.
         """
-        self._audit_log = EventLog(audit_log, clock)
-        self._log = EventLog(event_log, clock)
+        self._traces = TaskTraces(settings.otlp_endpoint, clock)
+        self._audit_log = EventLog(settings.audit_log, clock)
+        self._log = EventLog(settings.event_log, clock)
 
     def started(self, stats: EngineStats) -> None:
         """The engine runs."""
@@ -54,8 +58,8 @@ class TaskRecorder:
             self._log.opened(stats.engine, stats.discipline, stats.mode)
 
     def close(self) -> None:
-        """Close the logs; blocks on the disk."""
-        for file in (self._log, self._audit_log):
+        """Close the logs and the export; blocks on the disk and the network."""
+        for file in (self._log, self._audit_log, self._traces):
             if file is not None:
                 file.close()
 
@@ -168,9 +172,43 @@ class TaskRecorder:
             ],
         )  # fmt: skip
 
+        if self._traces is not None:
+            self._traces.export(_task_span(task, now), task.request.traceparent)
+
     def _count(self, outcome: str, kind: str, **measures: float) -> None:
         self.metrics.settled(outcome, kind, **measures)
         self.totals[kind].add(outcome, **measures)
 
     def _since(self, when_s: float | None) -> float | None:
         return self._log.since_s(when_s) if self._log is not None else None
+
+
+def _task_span(task: Task, now: float) -> TaskSpan:
+    """The span of a settled task: what was generated and executed, and when."""
+    ending, done = task.ending, task.done
+    children = []
+    begun_s = done.first_token_s if done and done.first_token_s is not None else task.arrival_s
+    for segment in task.track.segments:
+        number = {"timely.segment": segment.index, "gen_ai.usage.output_tokens": segment.tokens}
+        children.append(TaskSpan("generate", min(begun_s, segment.ready_s), segment.ready_s, number))
+        begun_s = segment.ready_s
+        if math.isfinite(segment.end_s - segment.start_s):
+            reported = {"timely.segment": segment.index, "timely.reported": segment.started}
+            children.append(TaskSpan("execute", segment.start_s, segment.end_s, reported))
+    return TaskSpan(
+        "task",
+        task.arrival_s,
+        now,
+        {
+            "timely.task_id": task.task_id,
+            "timely.agent": task.request.agent,
+            "timely.skill_set": task.skill_set.name,
+            "timely.class": task.kind,
+            "timely.outcome": task.outcome,
+            "timely.utility": task.utility(now),
+            "gen_ai.usage.input_tokens": done.prompt_tokens if done is not None else None,
+            "gen_ai.usage.output_tokens": done.tokens if done is not None else None,
+        },
+        f"{ending.code}: {ending.detail}" if ending is not None and ending.is_error else "",
+        tuple(children),
+    )

@@ -46,6 +46,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 LABEL_PATTERN = r"^[^\x00-\x1f\x7f]{0,128}$"
+TRACEPARENT_PATTERN = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 TOKEN_PATTERN = r"^[A-Za-z0-9_-]{16,128}$"
 
 VISIBLE_PATTERN = r"[^\s\x00-\x1f\x7f\x85]"
@@ -203,6 +204,10 @@ class TaskRequest(BaseModel):
     seed: Annotated[int | None, Field(ge=0, le=2**53 - 1), Integral] = None
     network_s: Annotated[Seconds | None, Field(description="one-way delay to the robot, seconds")] = None
     deadline_s: Deadline | None = None
+    traceparent: Annotated[
+        str | None,
+        Field(pattern=TRACEPARENT_PATTERN, description="W3C trace context; the header has the same name"),
+    ] = None
     id: TaskId | None = None
     report_token: Token | None = None
 

@@ -90,7 +90,7 @@ class TaskService:
             if self._started:
                 return
             settings = self.settings
-            await asyncio.to_thread(self.recorder.open, settings.event_log, settings.audit_log, self.clock)
+            await asyncio.to_thread(self.recorder.open, settings, self.clock)
             await self.fleet_stop.latch.load()
             try:
                 records = await self.log.open()

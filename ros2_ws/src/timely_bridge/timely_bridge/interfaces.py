@@ -44,6 +44,7 @@ class PlanClient(Protocol):
         deadline_s: float | None = None,
         id: str | None = None,
         report_token: str | None = None,
+        traceparent: str | None = None,
     ) -> Awaitable[Any]: ...
     def replan(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import secrets
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
 from timely_bridge.report_queue import ReportQueue
 from timely_bridge.robot_lock import Claim, RobotLock
 from timely_bridge.segment_run import SegmentRun
+
+GOAL_ID = re.compile(r"[0-9a-f]{32}")
+"""Of a ROS 2 goal, in a task's id."""
 
 log = logging.getLogger(__name__)
 
@@ -260,8 +264,14 @@ class PlanRun:
                 deadline_s=self.context.deadlines.task_s,
                 id=self.task_id,
                 report_token=self.token,
+                traceparent=self._trace(),
             )
         return stream
+
+    def _trace(self) -> str | None:
+        """The W3C trace context of the goal, whose id is the trace's; None for a task that has no goal."""
+        trace = self.task_id.removeprefix("ros-")
+        return f"00-{trace}-{trace[:16]}-01" if GOAL_ID.fullmatch(trace) else None
 
     async def _wait_for_plan(self, reading: asyncio.Task[TimelyError | None]) -> TimelyError | None:
         """The result of ``reading``; raises when an execution fails, or when an idle robot gets no segment in time."""

@@ -1,0 +1,97 @@
+"""Traces of tasks, as a collector of OpenTelemetry receives them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from fleet import Reader, body, fleet
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from timely.core.clock import ManualClock
+from timely.core.errors import Unsupported
+from timely.server.telemetry.traces import TaskTraces
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+@contextmanager
+def collector() -> Iterator[tuple[str, list[Any]]]:
+    """The URL of a collector, and the spans that it has received."""
+    spans: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            message = ExportTraceServiceRequest.FromString(
+                self.rfile.read(int(self.headers["Content-Length"]))
+            )
+            spans.extend(
+                span for of in message.resource_spans for scope in of.scope_spans for span in scope.spans
+            )
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/traces", spans
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def run_task(headers: dict[str, str]) -> list[Any]:
+    with (
+        collector() as (url, spans),
+        fleet(otlp_endpoint=url) as served,
+        served.http.stream("POST", "/v1/tasks", json=body(), headers=headers) as response,
+    ):
+        reader = Reader(response)
+        reader.next()
+        served.run_for(200.0)
+        reader.rest()
+    return spans
+
+
+def test_a_task_is_a_span_below_its_clients_with_its_segments_inside() -> None:
+    spans = run_task({"traceparent": f"00-{TRACE}-{PARENT}-01"})
+    assert {span.trace_id.hex() for span in spans} == {TRACE}
+    (task,) = [span for span in spans if span.name == "task"]
+    assert task.parent_span_id.hex() == PARENT
+    inside = [span for span in spans if span is not task]
+    assert sorted(span.name for span in inside) == ["execute", "execute", "generate", "generate"]
+    assert {span.parent_span_id for span in inside} == {task.span_id}
+    for span in inside:
+        assert task.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
+    values = {pair.key: pair.value for pair in task.attributes}
+    assert values["timely.agent"].string_value == "drone-1"
+    assert values["timely.outcome"].string_value == "complete"
+
+
+def test_a_task_without_a_trace_begins_one() -> None:
+    for headers in ({}, {"traceparent": "ff-nonsense"}):
+        spans = run_task(headers)
+        assert len({span.trace_id for span in spans}) == 1
+        assert [span.name for span in spans if not span.parent_span_id] == ["task"]
+
+
+def test_a_wrong_trace_context_in_a_body_is_named() -> None:
+    with fleet() as served:
+        answer = served.http.post("/v1/tasks", json=body(traceparent="00-1"))
+    assert (answer.status_code, answer.json()["where"]) == (422, "traceparent")
+
+
+def test_without_the_packages_the_server_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(Unsupported, match=r"timely-serving\[trace\]"):
+        TaskTraces("http://127.0.0.1:1/v1/traces", ManualClock())

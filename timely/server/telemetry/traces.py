@@ -1,0 +1,100 @@
+"""Traces in OpenTelemetry's form: one span a task, with a child for each generation and execution of a segment.
+
+The spans of a task are made when it is settled, so tracing costs nothing while it runs. A thread of the exporter sends
+them. Off unless an endpoint is set; the packages come with the extra ``trace``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from timely.core.clock import Clock
+from timely.core.errors import Unsupported
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+EXPORT_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpan:
+    """A span before it is exported; times are on the server's clock, seconds."""
+
+    name: str
+    start_s: float
+    end_s: float
+    attributes: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    error: str = ""
+    children: tuple[TaskSpan, ...] = ()
+
+
+class TaskTraces:
+    """Exports spans by OTLP over HTTP.
+
+    Args:
+        endpoint: URL of a collector, such as ``http://127.0.0.1:4318/v1/traces``; None exports nothing.
+        clock: the server's.
+
+    Raises:
+        Unsupported: OpenTelemetry is not installed.
+    """
+
+    def __init__(self, endpoint: str | None, clock: Clock) -> None:
+        self._epoch_s = time.time() - clock.now()
+        self._provider = None
+        if endpoint is None:
+            return
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        except ImportError as error:
+            raise Unsupported(
+                f"traces need the extra trace (pip install 'timely-serving[trace]'): {error}",
+                where="--otlp-endpoint",
+            ) from error
+        self._provider = TracerProvider(
+            resource=Resource.create({"service.name": "timely"}), shutdown_on_exit=False
+        )
+        exporter = OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+
+    def export(self, span: TaskSpan, traceparent: str | None) -> None:
+        """Export a span and its children, below the span that a W3C ``traceparent`` names."""
+        if self._provider is None:
+            return
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        parent = {"traceparent": traceparent} if traceparent else {}
+        self._export(span, TraceContextTextMapPropagator().extract(parent))
+
+    def _export(self, span: TaskSpan, context: Context) -> None:
+        from opentelemetry.trace import Status, StatusCode, set_span_in_context
+
+        assert self._provider is not None
+        made = self._provider.get_tracer("timely").start_span(
+            span.name,
+            context,
+            attributes={name: value for name, value in span.attributes.items() if value is not None},
+            start_time=self._unix_ns(span.start_s),
+        )
+        if span.error:
+            made.set_status(Status(StatusCode.ERROR, span.error))
+        inside = set_span_in_context(made, context)
+        for child in span.children:
+            self._export(child, inside)
+        made.end(self._unix_ns(span.end_s))
+
+    def close(self) -> None:
+        """Send what is left; blocks for ``EXPORT_TIMEOUT_S`` at most."""
+        if self._provider is not None:
+            self._provider.force_flush(int(EXPORT_TIMEOUT_S * 1000))
+            self._provider.shutdown()
+
+    def _unix_ns(self, when_s: float) -> int:
+        return int((self._epoch_s + when_s) * 1e9)
