@@ -44,21 +44,27 @@ class Worker:
 
 @dataclass
 class StubConnector:
-    """A KV connector whose loads take until ``finish`` names the request."""
+    """A KV connector; loads take until the worker reports them, or no time if they are synchronous."""
 
     external_tokens: Mapping[str, int] = field(default_factory=dict)
+    asynchronous: bool = True
+    undecided: int = 0
+    """So many look-ups are answered with "ask again"."""
     loading: set[str] = field(default_factory=set)
     looked_up: list[str] = field(default_factory=list)
 
     supports_divergent_local_hybrid_hits = False
 
-    def get_num_new_matched_tokens(self, request: Any, computed: int) -> tuple[int, bool]:
+    def get_num_new_matched_tokens(self, request: Any, computed: int) -> tuple[int | None, bool]:
         self.looked_up.append(request.request_id)
+        if self.undecided:
+            self.undecided -= 1
+            return None, False
         more = self.external_tokens.get(request.request_id, 0) - computed
-        return (more, True) if more > 0 else (0, False)
+        return (more, self.asynchronous) if more > 0 else (0, False)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, tokens: int) -> None:
-        if tokens:
+        if tokens and self.asynchronous:
             self.loading.add(request.request_id)
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
@@ -112,6 +118,7 @@ class Scene:
         policy: str = "fcfs",
         timely: Mapping[str, Any] | None = None,
         connector: StubConnector | None = None,
+        log_stats: bool = False,
         **options: Any,
     ) -> None:
         import torch
@@ -141,7 +148,7 @@ class Scene:
         )
         owner = AsyncScheduler if stock else TimelyScheduler
         self.scheduler: Any = owner(
-            config, cache_config, StructuredOutputManager(config), block_size=BLOCK_TOKENS, log_stats=False
+            config, cache_config, StructuredOutputManager(config), block_size=BLOCK_TOKENS, log_stats=log_stats
         )
         init_none_hash(sha256)
         self.hasher = get_request_block_hasher(BLOCK_TOKENS, sha256)
@@ -160,6 +167,8 @@ class Scene:
         self.outputs: dict[str, list[int]] = {}
         self.finished: dict[str, str] = {}
         self.accounts: dict[str, dict[str, Any]] = {}
+        self.stats: list[Any] = []
+        """vLLM's statistics of each step, with ``log_stats``."""
         self.arrivals = 0
 
     # ------------------------------------------------------------------ requests
@@ -210,9 +219,9 @@ class Scene:
 
     # ------------------------------------------------------------------ steps
 
-    def schedule(self) -> dict[str, int]:
+    def schedule(self, *, throttle_prefills: bool = False) -> dict[str, int]:
         """Compose one step and launch it."""
-        output = self.scheduler.schedule()
+        output = self.scheduler.schedule(throttle_prefills)
         scheduled = dict(output.num_scheduled_tokens)
         self.steps.append(scheduled)
         sampled: dict[str, list[int]] = {}
@@ -254,6 +263,8 @@ class Scene:
             kv_connector_output=KVConnectorOutput(finished_recving=received) if received else None,
         )
         for outputs in self.scheduler.update_from_output(output, result).values():
+            if outputs.scheduler_stats is not None:
+                self.stats.append(outputs.scheduler_stats)
             for one in outputs.outputs:
                 self.outputs[one.request_id].extend(one.new_token_ids)
                 if one.kv_transfer_params and "timely" in one.kv_transfer_params:

@@ -118,7 +118,9 @@ class StepBuilder:
         tokens = len(rows) * (1 + self.limits.draft_tokens)
         if len(rows) > self.slots or tokens > self.budget or self.limits.max_adapters is not None:
             return False
-        if not (self._gone.isdisjoint(rows) and self._members.isdisjoint(rows)):
+        if (self._gone or self._members) and not (
+            self._gone.isdisjoint(rows) and self._members.isdisjoint(rows)
+        ):
             return False
         needed = np.maximum(0, table.context_tokens[places] // block + 1 - table.blocks[places]).sum()
         if needed > self.free:

@@ -50,7 +50,7 @@ from timely.disciplines.output_length import COMPLETED
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
 from timely.disciplines.timely.segment_lengths import AnswerLengths, SegmentLengths
 from timely.disciplines.timely.step import Numbers, Step
-from timely.disciplines.timely.waiting_list import WaitingList
+from timely.disciplines.timely.waiting_list import ArrivalOrder, WaitingList
 
 FLAT_WEIGHT = 0.02
 """Weight of a job whose utility does not fall: it must not starve behind those that have lost everything."""
@@ -90,6 +90,9 @@ class Timely(KeyedDiscipline):
         self._segments = SegmentLengths()
         self._answers = AnswerLengths()
         self._waiting = WaitingList()
+        self._arrivals = ArrivalOrder()
+        self._utilities = 0
+        """Live jobs that are no ordinary requests."""
         self._steady_jobs: tuple[JobId, ...] = ()
         self._steady_rows: Rows = np.empty(0, dtype=np.int64)
         """Members of the last step, if all runnable jobs decoded together and nothing has happened since."""
@@ -98,6 +101,8 @@ class Timely(KeyedDiscipline):
 
     def arrived(self, job: Job, now: float) -> None:
         self._steady_jobs = ()
+        self._utilities += not _is_ordinary(job)
+        self._arrivals.add(job)
         self._waiting.add(job)
         self._expect(job)
 
@@ -113,10 +118,12 @@ class Timely(KeyedDiscipline):
 
     def evicted(self, job: Job, now: float) -> None:
         self._steady_jobs = ()
+        self._arrivals.put_back(job)
         self._waiting.add(job)
 
     def finished(self, job: Job, now: float) -> None:
         self._steady_jobs = ()
+        self._utilities -= not _is_ordinary(job)
         table, row = job.table, job.row
         if job.spec.plain:
             if job.outcome in COMPLETED:
@@ -223,6 +230,8 @@ class Timely(KeyedDiscipline):
             return StepPlan(wake_s=discipline_next_wake_s(table, now))
         if len(self._steady_jobs) == count and self._still_fit(table, limits):
             return StepPlan(tokens=dict.fromkeys(self._steady_jobs, 1), steady=True)
+        if not self._utilities and (first_come := self._compose_first_come(table, limits, runnable, count)):
+            return first_come
         rows = self._waiting.rows(table, runnable, now, lambda: self.keys(table, limits))
         numbers = self._numbers(table, limits, rows)
         ready = runnable if rows is None else runnable[rows]
@@ -245,11 +254,50 @@ class Timely(KeyedDiscipline):
             riders, short = self._riders(table, now, limits.free_blocks)
             if riders and step.in_time:
                 step.decode_early(riders, all_join=short)
+        self._settle(builder, all_join=all_join)
+        return plan
+
+    def _settle(self, builder: StepBuilder, *, all_join: bool) -> None:
+        plan = builder.plan
         plan.steady = all_join and builder.prefill_tokens == 0 and not plan.evict
         if plan.steady:
             self._steady_jobs, self._steady_rows = tuple(plan.tokens), np.array(builder.rows)
         else:
             self._steady_jobs = ()
+
+    def _compose_first_come(
+        self, table: JobTable, limits: StepLimits, runnable: np.ndarray, count: int
+    ) -> StepPlan | None:
+        """The step of ordinary requests alone, which needs no index: those with KV cache, then by arrival.
+
+        None: they do not all fit, or have priorities, so the step has to be composed in full.
+        """
+        if limits.max_adapters is not None or table.priority.any():
+            return None
+        builder = StepBuilder(table, limits)
+        resident = (runnable & table.resident).nonzero()[0]
+        resident = resident[np.argsort(table.sequence[resident])]
+        prompts = table.prefill_left[resident] > 0
+        if resident.size and not builder.add_decoding(resident[~prompts]):
+            return None
+        if prompts.any():
+            for row in resident[prompts].tolist():
+                left = int(table.prefill_left[row])
+                if builder.tokens_for(row) < min(left, limits.prefill_chunk) or not builder.add(row):
+                    return None
+        held = ""
+        for row in self._arrivals.first(table, runnable & ~table.resident, builder.slots):
+            if builder.full:
+                break
+            if not builder.add(row):
+                held = "memory"
+                break
+        plan = builder.plan
+        if not plan.tokens:
+            return None
+        if len(plan.tokens) < count:
+            plan.held = held or ("batch" if builder.slots <= 0 else "tokens")
+        self._settle(builder, all_join=len(plan.tokens) == count)
         return plan
 
     @staticmethod
@@ -307,3 +355,9 @@ class Timely(KeyedDiscipline):
         rows = able.nonzero()[0]
         result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
         return result, short
+
+
+def _is_ordinary(job: Job) -> bool:
+    """Whether it is a plain request that brings no utility of its own."""
+    utility = job.spec.hints.utility
+    return job.spec.plain and utility.alpha == NORMAL.alpha and utility.ert_s == NORMAL.ert_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import ClassVar
 
 import numpy as np
@@ -58,7 +59,8 @@ class AnswerLengths:
 
     def __init__(self) -> None:
         edges = {int(2.0 ** (step / 4.0)) for step in range(72)}
-        self._edges = np.array([0, *sorted(edges)])
+        self._places = [0, *sorted(edges)]
+        self._edges = np.array(self._places)
         self._counts = np.zeros(len(self._edges))
         self._sums = np.zeros(len(self._edges))
         self._totals = self._edges + self.PRIOR_TOKENS
@@ -69,7 +71,7 @@ class AnswerLengths:
         """A plain answer of so many tokens has finished."""
         self._counts *= self.MEMORY
         self._sums *= self.MEMORY
-        place = int(np.searchsorted(self._edges, tokens, side="right")) - 1
+        place = bisect_right(self._places, tokens) - 1
         self._counts[place] += 1.0
         self._sums[place] += tokens
         self._stale = True

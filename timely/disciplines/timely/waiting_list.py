@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -36,7 +37,8 @@ class WaitingList:
 
     def add(self, job: Job) -> None:
         """Consider the job at every step until the order is made anew."""
-        self._new[job] = None
+        if len(self._new) <= MAX_NEW:
+            self._new[job] = None
 
     def rows(
         self, table: JobTable, runnable: np.ndarray, now: float, index: Callable[[], Floats]
@@ -86,3 +88,51 @@ class WaitingList:
             return None
         new = [job.row for job in self._new if job.row >= 0]
         return np.concatenate((rows, np.array(new, dtype=np.int64)))
+
+
+class ArrivalOrder:
+    """Waiting jobs by arrival; a step takes from the front, so that its cost does not depend on their number."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Job] = deque()
+
+    def add(self, job: Job) -> None:
+        """The newest of all jobs waits."""
+        if len(self._jobs) > 2 * len(job.table) + ALL:
+            self._jobs = deque(other for other in self._jobs if other.row >= 0)
+        self._jobs.append(job)
+
+    def put_back(self, job: Job) -> None:
+        """The job has lost its KV cache and waits again: mostly before all others, since it has run."""
+        sequence = job.table.sequence
+        own = sequence[job.row]
+        later = (at for at, other in enumerate(self._jobs) if other.row >= 0 and sequence[other.row] > own)
+        self._jobs.insert(next(later, len(self._jobs)), job)
+
+    def first(self, table: JobTable, waiting: np.ndarray, most: int) -> list[int]:
+        """Rows of the first waiting jobs, at most so many.
+
+        Args:
+            waiting: runnable and without KV cache, by row.
+        """
+        most = min(most, int(np.count_nonzero(waiting)))
+        rows = self._take(waiting, most)
+        if len(rows) < most:
+            # A job has lost its KV cache outside a step.
+            places = np.flatnonzero(~table.resident)
+            order = places[np.argsort(table.sequence[places])]
+            self._jobs = deque(table.jobs[row] for row in order.tolist())
+            rows = self._take(waiting, most)
+        return rows
+
+    def _take(self, waiting: np.ndarray, most: int) -> list[int]:
+        jobs = self._jobs
+        while jobs and (jobs[0].row < 0 or jobs[0].table.resident[jobs[0].row]):
+            jobs.popleft()
+        rows: dict[int, None] = {}
+        for job in jobs:
+            if len(rows) >= most:
+                break
+            if job.row >= 0 and waiting[job.row]:
+                rows[job.row] = None
+        return list(rows)

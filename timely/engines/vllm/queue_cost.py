@@ -20,7 +20,7 @@ TOKEN_BUDGET = 2048
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 48
 WARM_UP_STEPS = 60
 """Steps before the measured ones: requests have come to different positions of their answers."""
-STEPS_A_TURN = 20
+STEPS_A_TURN = 4
 """The two schedulers take turns, so that a machine that drifts hurts both."""
 
 
@@ -28,8 +28,8 @@ def measure_vllm_steps(
     waiting: int,
     *,
     running: int = MAX_RUNNING,
-    turns: int = 5,
-    timer: Callable[[], float] = time.process_time,
+    turns: int = 50,
+    timer: Callable[[], float] = time.thread_time,
 ) -> dict[str, float]:
     """The cost of a step with a full batch and ``waiting`` queued requests, each finished one replaced.
 
