@@ -148,7 +148,11 @@ class Scene:
         )
         owner = AsyncScheduler if stock else TimelyScheduler
         self.scheduler: Any = owner(
-            config, cache_config, StructuredOutputManager(config), block_size=BLOCK_TOKENS, log_stats=log_stats
+            config,
+            cache_config,
+            StructuredOutputManager(config),
+            block_size=BLOCK_TOKENS,
+            log_stats=log_stats,
         )
         init_none_hash(sha256)
         self.hasher = get_request_block_hasher(BLOCK_TOKENS, sha256)

@@ -11,6 +11,7 @@ import contextlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,9 +42,12 @@ UNMOVED_S = 1e-6
 """A report that moves the end of a robot's work by less repeats what was expected; the rest is rounding."""
 
 
+_row_of = attrgetter("row")
+
+
 def rows_of(jobs: Sequence[Job]) -> Rows:
     """Rows of the jobs in the table; -1 for a job that has left it."""
-    return np.array([job.row for job in jobs], dtype=np.int64)
+    return np.fromiter(map(_row_of, jobs), dtype=np.int64, count=len(jobs))
 
 
 class LearningSpeed(Speed, Protocol):

@@ -66,13 +66,18 @@ class BlockManager:
         if short and self._any_cached:
             self._count_shared()
         waiting = self._scheduler.waiting.first(PREFIX_LOOK_UPS + LATER_LOOK_UPS)
+        get, holds = self._live.get, self._prefix.holds
         self._turn = (self._turn + 1) % 3
         for request in waiting[:PREFIX_LOOK_UPS] + waiting[PREFIX_LOOK_UPS + self._turn :: 3]:
-            state = self._live.get(request.request_id)
+            state = get(request.request_id)
             if state is None or not state.job.ready:
                 continue
-            row = state.job.row
-            cached = self._prefix.cached(request, state.cached_blocks)
+            row, cached = state.job.row, state.cached_blocks
+            if state.missing_block is None or holds(state.missing_block):
+                cached = self._prefix.cached(request, cached)
+                state.missing_block = self._prefix.missing_block(request, cached)
+            elif not self._any_cached:
+                continue
             if cached != state.cached_blocks:
                 state.cached_blocks = cached
                 self._any_cached = True
@@ -132,7 +137,7 @@ class BlockManager:
     def record_eviction(self, state: RequestState, now: float) -> None:
         """The request lost its blocks."""
         request = state.request
-        state.cached_blocks = self._prefix.cached(request)
+        state.cached_blocks, state.missing_block = self._prefix.cached(request), None
         state.shared_blocks = 0
         context_tokens = request.num_tokens - state.cached_blocks * self._block_tokens
         self._controller.evict(state.job, context_tokens, now)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
+
 
 class PrefixView:
     """Looks into a scheduler's KV cache without touching it.
@@ -39,6 +41,16 @@ class PrefixView:
         while count < most and self._pool.get_cached_block(hashes[count], [0]):
             count += 1
         return min(count, most)
+
+    def missing_block(self, request: Any, cached: int) -> bytes | None:
+        """Key of the block behind the ``cached`` ones; None without a further whole block."""
+        if not self._single_group or cached >= len(request.block_hashes):
+            return None
+        return bytes(make_block_hash_with_group_id(request.block_hashes[cached], 0))
+
+    def holds(self, block: bytes) -> bool:
+        """Whether the prefix cache holds the block of this key."""
+        return self._pool.cached_block_hash_to_block.get_one_block(block) is not None
 
     def held_by_others(self, request: Any, cached: int) -> int:
         """Of the ``cached`` blocks of a waiting request, those that running ones hold: they cost no free block."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ class RequestState:
     suspensions: int = 0
     cached_blocks: int = 0
     """While the request waits: leading blocks of its context that the prefix cache holds."""
+    missing_block: bytes | None = None
+    """Key of the first block that the prefix cache did not hold, if there is one."""
     shared_blocks: int = 0
     """While the request holds blocks: how many leading ones other requests held when last counted."""
     evicted_context_tokens: int = 0
@@ -95,6 +97,8 @@ class LiveRequests:
 
     def __init__(self) -> None:
         self._states: dict[str, RequestState] = {}
+        self.get: Callable[[str], RequestState | None] = self._states.get
+        """The state of a live request, or None."""
         self.with_boundaries: dict[str, RequestState] = {}
         """Those whose tokens are searched for segment boundaries, by request id."""
         self._by_task: dict[str, list[str]] = {}
@@ -111,10 +115,6 @@ class LiveRequests:
 
     def __getitem__(self, request_id: str) -> RequestState:
         return self._states[request_id]
-
-    def get(self, request_id: str) -> RequestState | None:
-        """The state of a live request, or None."""
-        return self._states.get(request_id)
 
     def select(self, request_ids: Iterable[str]) -> list[RequestState]:
         """States of those of the requests that are live, in this order."""

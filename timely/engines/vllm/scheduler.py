@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
@@ -51,6 +52,9 @@ logger = init_logger(__name__)
 
 PARKED_STEP = 1 << 62
 """``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
+
+
+_computed_of = attrgetter("num_computed_tokens")
 
 
 class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
@@ -267,11 +271,14 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self, states: list[RequestState], scheduled: Mapping[str, int], step: StepInFlight
     ) -> None:
         """All requests of a step at once, since a step has hundreds of them."""
-        table = self.controller.table
+        table, number = self.controller.table, len(states)
         jobs, requests = [state.job for state in states], [state.request for state in states]
         rows = rows_of(jobs)
-        computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
-        counts = [scheduled[request.request_id] for request in requests]
+        computed = np.fromiter(map(_computed_of, requests), dtype=np.int64, count=number)
+        if number == len(scheduled):
+            counts = list(scheduled.values())
+        else:
+            counts = [scheduled[request.request_id] for request in requests]
         chunks = [place for place, request in enumerate(requests) if request.is_prefill_chunk]
         for place in np.flatnonzero(~table.active[rows]).tolist():
             state = states[place]
@@ -377,12 +384,16 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
     ) -> dict[int, EngineCoreOutputs]:
         """vLLM appends the tokens; then segments are closed and generations parked."""
         self._freed = []
+        if not self.live.with_boundaries:
+            # No request needs our own way to append tokens, and a step has hundreds of them.
+            self.__dict__["_update_request_with_output"] = super()._update_request_with_output
         try:
             outputs: dict[int, EngineCoreOutputs] = super().update_from_output(
                 scheduler_output, model_runner_output
             )
         finally:
             freed, self._freed = self._freed, None
+            self.__dict__.pop("_update_request_with_output", None)
         now = self.clock()
         finished = dict(freed)
         produced = [output for client in outputs.values() for output in client.outputs]

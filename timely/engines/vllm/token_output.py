@@ -8,7 +8,6 @@ from typing import Any
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.request import Request
 
-from timely.core.job import Job
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.boundaries import ClosedText
 from timely.engines.vllm.name_constraint import PromptNames
@@ -66,23 +65,21 @@ class TokenOutput:
         Returns:
             Requests that ended a turn of their session.
         """
-        jobs: list[Job] = []
-        counts: list[int] = []
-        more: list[tuple[RequestState, EngineCoreOutput]] = []
-        for output in outputs:
-            state = self._live.get(output.request_id)
-            if state is None:
-                continue
-            if output.new_token_ids:
-                jobs.append(state.job)
-                counts.append(len(output.new_token_ids))
-                if state.first_token_s is None:
-                    state.first_token_s = now
-            if state.boundaries is not None or output.finish_reason is not None:
-                more.append((state, output))
+        get = self._live.get
+        pairs = [(state, output) for output in outputs if (state := get(output.request_id)) is not None]
+        counts = [len(output.new_token_ids) for _, output in pairs]
+        if 0 in counts:
+            jobs = [state.job for (state, _), count in zip(pairs, counts, strict=True) if count]
+            counts = [count for count in counts if count]
+        else:
+            jobs = [state.job for state, _ in pairs]
         self._controller().progress_together(jobs, counts, now)
         turns: list[str] = []
-        for state, output in more:
+        for state, output in pairs:
+            if state.first_token_s is None and output.new_token_ids:
+                state.first_token_s = now
+            if state.boundaries is None and output.finish_reason is None:
+                continue
             finished = output.finish_reason is not None and output.request_id in finished_ids
             self._process(state, output, now, finished=finished)
             if output.finish_reason is not None and not finished:
