@@ -280,11 +280,9 @@ class Timely(KeyedDiscipline):
         prompts = table.prefill_left[resident] > 0
         if resident.size and not builder.add_decoding(resident[~prompts]):
             return None
-        if prompts.any():
-            for row in resident[prompts].tolist():
-                left = int(table.prefill_left[row])
-                if builder.tokens_for(row) < min(left, limits.prefill_chunk) or not builder.add(row):
-                    return None
+        for row in resident[prompts].tolist():
+            if not builder.full and not builder.add(row):
+                return None
         held = ""
         for row in self._arrivals.first(table, runnable & ~table.resident, builder.slots):
             if builder.full:

@@ -30,7 +30,10 @@ class PlannedQueue(RequestQueue):  # type: ignore[misc]
 
     @contextmanager
     def showing(self, chosen: Iterable[Request]) -> Iterator[None]:
-        """Inside this context the queue holds only unplanned requests and ``chosen``, in that order."""
+        """Inside this context the queue yields only unplanned requests and ``chosen``, in that order.
+
+        Its length stays that of all: vLLM asks for it to tell whether prompts are left over.
+        """
         self._view = deque(self._unplanned)
         self._view.extend(chosen)
         try:
@@ -92,10 +95,10 @@ class PlannedQueue(RequestQueue):  # type: ignore[misc]
             self._unplanned.remove_request(request)
 
     def __bool__(self) -> bool:
-        return len(self) > 0
+        return len(self) > 0 if self._view is None else len(self._view) > 0
 
     def __len__(self) -> int:
-        return len(self._planned) + len(self._unplanned) if self._view is None else len(self._view)
+        return len(self._planned) + len(self._unplanned)
 
     def __iter__(self) -> Iterator[Request]:
         if self._view is not None:

@@ -165,7 +165,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         """Let the discipline compose the step, then vLLM schedule just that."""
         now = self.clock()
         self._readiness.refresh(now)
-        plan = self._plan = self._compose(now)
+        plan = self._plan = self._compose(now, throttle_prefills)
         for request_id in plan.evict:
             self.blocks.evict(self.live[str(request_id)], now)
         self._token_caps = cast("dict[str, int]", plan.tokens)
@@ -182,7 +182,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             self.blocks.stalled(set(self._token_caps), now)
         return output
 
-    def _compose(self, now: float) -> StepPlan:
+    def _compose(self, now: float, throttle_prefills: bool) -> StepPlan:
         if self._pause_state == PauseState.PAUSED_ALL:
             return StepPlan()
         started_s = time.perf_counter()
@@ -192,7 +192,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             token_budget=self.max_num_scheduled_tokens,
             max_batch=min(settings.max_batch or self.max_num_active_reqs, self.max_num_active_reqs),
             max_resident=self.max_num_active_reqs,
-            prefill_chunk=settings.prefill_chunk or self.max_num_scheduled_tokens,
+            prefill_chunk=self._longest_chunk(throttle_prefills),
             free_blocks=self.blocks.free_blocks,
             block_tokens=self.block_size,
             speed=self.controller.speed,
@@ -204,6 +204,19 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._idle_until_s = -math.inf if plan.tokens or plan.wake_s == NEVER else plan.wake_s
         self._decide_s += 0.1 * (time.perf_counter() - started_s - self._decide_s)
         return plan
+
+    def _longest_chunk(self, throttle_prefills: bool) -> int:
+        """Most prompt tokens of a request that vLLM will compute in this step: more must not be planned."""
+        if throttle_prefills and not self.prefill_capacity_bound and self.running:
+            return 1  # vLLM defers prompts beside decoding requests, but for a last token
+        chunk: int = self.settings.prefill_chunk or self.max_num_scheduled_tokens
+        longest = self.scheduler_config.long_prefill_token_threshold
+        requests = sum(self.get_request_counts())
+        if longest <= 0 or requests <= 1:
+            return chunk
+        if getattr(self, "adaptive_long_prefill_threshold", False):
+            longest = max(longest, self.scheduler_config.max_num_batched_tokens // requests)
+        return min(chunk, longest)
 
     def _order_running(self) -> list[Request]:
         """Chosen requests first, in plan order; vLLM's own eligibility check skips the others.
