@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
+from timely.bench import chat_and_first_segment
+from timely.bench.chat_and_first_segment import benchmark_first_segments
 from timely.bench.robots_and_chat import HttpLoad, LoadResult, benchmark_robots_and_chat
 from timely.core.errors import EngineFailed
 from timely.engines.scripted import ScriptedEngine
@@ -43,3 +47,15 @@ async def test_robots_are_served_over_http() -> None:
     assert result.urgent_response_s
     assert result.robot_tokens_per_s > 0.0
     assert result.chat_tokens_per_s == 0.0
+
+
+@pytest.mark.process
+async def test_first_segments_alone_and_beside_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An engine without a model serves no chat.
+    monkeypatch.setattr(chat_and_first_segment, "_streaming_chat", lambda url: nullcontext())
+    lines: list[str] = []
+    with ServerThread(create_app(ScriptedEngine(), ServerSettings())) as server:
+        result = await benchmark_first_segments(server.url, 1, lines.append)
+    assert result["first_segment_s"].keys() == {"alone", "beside_chat"}
+    assert result["first_segment_ratio"].keys() == {"normal", "urgent"}
+    assert len(lines) == 2

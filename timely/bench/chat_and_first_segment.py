@@ -7,7 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 from timely.client import AsyncTimelyClient
@@ -28,7 +28,7 @@ LOADS = ("alone", "beside_chat")
 UTILITIES: tuple[Literal["normal", "urgent"], ...] = ("normal", "urgent")
 
 
-async def compare_first_segments(
+async def benchmark_first_segments(
     url: str, repetitions: int, say: Callable[[str], None], seed: int = 1
 ) -> dict[str, Any]:
     """Both loads and utilities take turns in each repetition, after one that does not count.
@@ -112,8 +112,7 @@ async def _stream_chat(url: str, streaming: asyncio.Event) -> None:
         async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
             answer.raise_for_status()
             chunks = 0
-            async with aclosing(answer.aiter_lines()) as lines:
-                async for line in lines:
-                    chunks += line.startswith("data:")
-                    if chunks == CHAT_CHUNKS:
-                        streaming.set()
+            async for line in answer.aiter_lines():
+                chunks += line.startswith("data:")
+                if chunks == CHAT_CHUNKS:
+                    streaming.set()

@@ -14,6 +14,8 @@ from timely.cli.output import JsonFile, write_cli_json
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 START_S = 600.0
 QUICK_S = 20.0
+FIRST_SEGMENTS, QUICK_FIRST_SEGMENTS = 5, 2
+"""Tasks of each utility whose first segment is measured, alone and beside a chat."""
 
 
 def command(
@@ -32,9 +34,11 @@ def command(
 ) -> None:
     """Urgent response beside chat over that without, and the chat's share of the throughput that robots leave.
 
+    Before that, the time to a task's first segment beside one streaming chat over that alone.
     Other arguments go to vLLM.
     """
     require_cli_package("vllm")
+    from timely.bench.chat_and_first_segment import benchmark_first_segments
     from timely.bench.robots_and_chat import HttpLoad, benchmark_robots_and_chat
     from timely.cli.serve import make_cli_engine
     from timely.server import ServerSettings, ServerThread, create_app
@@ -42,7 +46,9 @@ def command(
     engine = make_cli_engine("vllm", model=model, discipline=discipline, arguments=tuple(context.args))
     with ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server:
         load = HttpLoad(server.url)
-        result = asyncio.run(
+        count = QUICK_FIRST_SEGMENTS if quick else FIRST_SEGMENTS
+        result = asyncio.run(benchmark_first_segments(server.url, count, print_cli_progress))
+        result |= asyncio.run(
             benchmark_robots_and_chat(
                 load,
                 robots=robots,
@@ -52,7 +58,10 @@ def command(
             )
         )
     write_cli_json(json_file, result)
-    make_console(json_file).print(
+    console = make_console(json_file)
+    console.print(
         f"urgent response {result['urgent_response_ratio']:.2f} times that without chat; "
         f"the chat has {result['chat_throughput_share']:.0%} of the throughput that the robots leave"
     )
+    for utility, ratio in result["first_segment_ratio"].items():
+        console.print(f"first segment beside a chat, {utility}: {ratio:.2f} times that alone")

@@ -216,7 +216,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             return chunk
         if getattr(self, "adaptive_long_prefill_threshold", False):
             longest = max(longest, self.scheduler_config.max_num_batched_tokens // requests)
-        return min(chunk, longest)
+        return int(min(chunk, longest))
 
     def _order_running(self) -> list[Request]:
         """Chosen requests first, in plan order; vLLM's own eligibility check skips the others.
