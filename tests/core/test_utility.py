@@ -84,3 +84,9 @@ def test_a_bad_value_is_refused_by_name(field: str, value: Any) -> None:
 def test_a_cutoff_before_the_deadline_is_refused(cutoff: float) -> None:
     with pytest.raises(InvalidInput, match=r"tuf\.cutoff_s"):
         TimeUtility.from_cutoff(1.0, cutoff, 1.0)
+
+
+def test_a_cutoff_right_after_the_expected_time_has_a_finite_slope() -> None:
+    tuf = TimeUtility.from_cutoff(0.0, 5e-324, 1.0)
+    assert math.isfinite(tuf.alpha)
+    assert tuf.cutoff_s == pytest.approx(0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,12 +43,12 @@ class TimeUtility:
 
     @classmethod
     def from_cutoff(cls, ert_s: float, cutoff_s: float, beta: float) -> TimeUtility:
-        """The utility that reaches zero at ``cutoff_s``: ``alpha = -beta / (cutoff_s - ert_s)``."""
+        """The utility that reaches zero at ``cutoff_s``: ``alpha = -beta / (cutoff_s - ert_s)``, but finite."""
         if not (math.isfinite(cutoff_s) and cutoff_s > ert_s):
             raise InvalidInput(
                 f"cutoff_s must be later than ert_s={ert_s}, got {cutoff_s}", where="tuf.cutoff_s"
             )
-        return cls(ert_s, -beta / (cutoff_s - ert_s), beta)
+        return cls(ert_s, max(-beta / (cutoff_s - ert_s), -sys.float_info.max), beta)
 
     @property
     def cutoff_s(self) -> float:

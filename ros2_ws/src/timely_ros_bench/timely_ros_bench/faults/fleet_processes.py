@@ -19,7 +19,7 @@ from timely_ros_bench.faults.rounds import faulty_robot_kind
 LOSS = DUPLICATES = 0.2
 RESERVE = 0.2
 """Share of its battery with which a drone lands."""
-SERVER = "timely_ros_bench.planned_server"
+EMULATOR, SERVER = "timely_ros_bench.emulated_robot", "timely_ros_bench.planned_server"
 
 
 class World:
@@ -101,7 +101,7 @@ class World:
                 "--seed",
                 str(self._seed + len(self.logs[name])),
             ]
-        self._begin(f"emulator of {name}", "timely.emulators.cli", arguments, python=self._python[name])
+        self._begin(f"emulator of {name}", EMULATOR, arguments, python=self._python[name])
 
     def start_driver(self, name: str) -> None:
         """The driver of a robot."""
