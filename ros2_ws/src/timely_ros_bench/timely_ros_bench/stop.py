@@ -142,7 +142,7 @@ class _StopTrials:
         observer = self._observer
         self._prepare()
         errands = [self._send(name) for _ in range(1 + QUEUED_TASKS) for name in self._names]
-        self._until(lambda: self._all(RobotState.EXECUTING), "the robots were never all busy")
+        self._until(lambda: self._busy(errands), "the robots were never all busy")
         time.sleep(rng.uniform(*BEFORE_STOP_S))
         with self._broken(broken, fault):
             called_s = time.monotonic()
@@ -162,6 +162,13 @@ class _StopTrials:
         tally.trials += 1
         observer.call(Trigger, RESET)
         self._until(lambda: self._all(RobotState.READY), "the robots are not ready after the reset")
+
+    def _busy(self, errands: list[Errand]) -> bool:
+        """All robots execute a task. A robot whose tasks have all ended gets another one."""
+        for name in self._names:
+            if all(errand.ended for errand in errands if errand.robot == name):
+                errands.append(self._send(name))
+        return self._all(RobotState.EXECUTING)
 
     def _prepare(self) -> None:
         for name in self._names:
