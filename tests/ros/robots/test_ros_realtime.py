@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from timely_robots.ros import realtime
 
 KERNEL = tuple(int(part) for part in platform.release().split(".")[:2] if part.isdigit())
 GRANTS = platform.system() == "Linux" and KERNEL >= (6, 12)
@@ -42,3 +43,20 @@ def test_all_threads_get_short_slices_those_to_come_too_and_keep_their_priority(
     assert len(slices) > 2
     assert set(slices) in ({"['100000']"}, {"[]"})  # a kernel without its debug files shows nothing
     assert int(nice) == 3
+
+
+def test_threads_of_ordinary_priority_are_raised_and_a_chosen_one_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised: list[int] = []
+    monkeypatch.setattr(realtime.os, "listdir", lambda folder: ["1", "2", "3"])
+    monkeypatch.setattr(realtime.os, "getpriority", lambda which, thread: 3 if thread == 2 else 0)
+
+    def set_priority(which: int, thread: int, niceness: int) -> None:
+        if thread == 3:
+            raise PermissionError
+        raised.append(thread)
+
+    monkeypatch.setattr(realtime.os, "setpriority", set_priority)
+    assert realtime.raise_ros_priority() == 1
+    assert raised == [1]
