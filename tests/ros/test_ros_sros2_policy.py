@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rclpy
+from timely_robots.ros.spinner import isolated_context
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
 
@@ -51,6 +54,18 @@ def allowed(attribute: str) -> dict[str, set[str]]:
         }
         for enclave in ET.parse(POLICY).getroot().iter("enclave")
     }
+
+
+def test_the_dds_of_the_wheels_has_no_security(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "enclaves/bridge").mkdir(parents=True)
+    for name, value in (("ENABLE", "true"), ("STRATEGY", "Enforce"), ("KEYSTORE", str(tmp_path))):
+        monkeypatch.setenv(f"ROS_SECURITY_{name}", value)
+    context = isolated_context(args=["--ros-args", "--enclave", "/bridge"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the half-made node
+        with pytest.raises(RuntimeError, match="doesn't have the security libraries"):
+            rclpy.create_node("secured", context=context)
+    context.try_shutdown()
 
 
 def test_the_policy_is_what_the_nodes_offer_and_use(domain_id: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from fleet import WAIT_S, Fleet, Reader, body, fleet
 from guarded import TOKENS, Guarded
 
+from timely.cli import serve
 from timely.client import StopOrder, TimelyClient
 from timely.core.errors import Conflict, NotAllowed
 from timely.engines.scripted import ScriptedEngine
@@ -187,3 +188,11 @@ def test_a_task_that_is_being_prepared_does_not_pass_a_stop(served: Fleet) -> No
         stopped.set()
         asking.join(WAIT_S)
     assert (answers[0].status_code, answers[0].json()["code"]) == (409, "conflict")
+
+
+def test_each_port_has_a_state_folder_and_a_free_port_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(serve.STATE_DIR_VARIABLE, str(tmp_path))
+    assert serve._state_folder(8000) == tmp_path / "server-8000"
+    assert serve._state_folder(0) is None

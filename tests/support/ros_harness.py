@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +35,17 @@ def eventually(
             return value
         assert time.monotonic() < deadline, message
         time.sleep(0.005)
+
+
+def principals(*entries: tuple[str, ...]) -> str:
+    """A file of principals: each entry is (name, role, token, patterns of robots ...)."""
+    return json.dumps(
+        [
+            {"name": name, "roles": [role], "token_sha256": [hashlib.sha256(token.encode()).hexdigest()]}
+            | ({"agents": patterns} if patterns else {})
+            for name, role, token, *patterns in entries
+        ]
+    )
 
 
 class Goal:

@@ -27,6 +27,7 @@ from timely_interfaces.action import ExecuteSegment, ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
 from timely_interfaces.msg import Task as TaskNews
 from timely_interfaces.msg import TimeUtility as Tuf
+from timely_interfaces.srv import ResetStop
 from timely_robots.ros.actions import send_goal
 
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName, UnsafeSegment
@@ -435,7 +436,7 @@ def test_the_fleet_stops_and_goes_on_after_a_reset(world: World) -> None:
         assert result.error_code in (ErrorCode.FLEET_STOPPED, ErrorCode.DRIVER_STOPPED)
         assert goal.ended_s - called_s < AT_ONCE_S
     assert world.task("arm1", "tidy").result().error_code == ErrorCode.FLEET_STOPPED
-    assert world.program.call(Trigger, "/timely_bridge/reset").success
+    assert world.program.call(ResetStop, "/timely_bridge/reset").success
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
 
 

@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ros_harness import LIMIT_S, eventually
+from ros_harness import LIMIT_S, eventually, principals
 from std_srvs.srv import Trigger
 from test_ros_bridge import SCRIPTS, World, a_fleet
 from timely_bridge.driver_processes import DriverProcesses
-from timely_bridge.fleet_stop import ANSWER_S
+from timely_bridge.fleet_stop import ANSWER_S, TOKEN_VARIABLE
 from timely_bridge.stop_latch import StopLatch
 from timely_bridge.testing import FakeServer
 from timely_interfaces.msg import ErrorCode, RobotState, Task
-from timely_interfaces.srv import StopFleet
+from timely_interfaces.srv import ResetStop, StopFleet
+from timely_robots.operators import PRINCIPALS_VARIABLE
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
@@ -43,7 +44,7 @@ def test_every_robot_acknowledges(world: World) -> None:
     assert list(response.robots) == ["drone1", "arm1"]
     assert set(response.states) <= {StopFleet.Response.HALTED, StopFleet.Response.AT_REST}
     assert goal.result().error_code in (ErrorCode.FLEET_STOPPED, ErrorCode.DRIVER_STOPPED)
-    assert world.program.call(Trigger, RESET).success
+    assert world.program.call(ResetStop, RESET).success
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
 
 
@@ -62,11 +63,37 @@ def test_a_hung_driver_is_unknown_and_is_stopped_when_it_is_back(domain_id: int,
             assert not response.success
             assert "drone1: unknown" in response.message
             assert "drone2: unknown" not in response.message
-            assert time.monotonic() - begin_s < ANSWER_S + 2.0
+            assert time.monotonic() - begin_s < LIMIT_S / 2, "it waited for the driver that hangs"
         finally:
             os.kill(processes.pid("drone1"), signal.SIGCONT)
         eventually(lambda: mode_of(states) == RobotState.STOPPED, "the latched stop was not sent again")
         eventually(lambda: here.program.call(Trigger, STOP).success)
+    finally:
+        here.close()
+
+
+def test_only_an_operator_resets_the_fleet(
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = "token-of-an-operator-of-all"
+    (tmp_path / "principals.yaml").write_text(principals(("ann", "operator", token)))
+    monkeypatch.setenv(PRINCIPALS_VARIABLE, str(tmp_path / "principals.yaml"))
+    here = World(domain_id, a_fleet(1, 0), FakeServer(SCRIPTS, ahead=0))
+    try:
+        assert here.program.call(Trigger, STOP).success
+        refused = here.program.call(ResetStop, RESET, ResetStop.Request(token="guess"))
+        assert not refused.success
+        assert "operator" in refused.message
+        assert here.task("drone1", "fly").result().error_code == ErrorCode.FLEET_STOPPED
+        assert here.program.call(ResetStop, RESET, ResetStop.Request(token=token)).success
+        eventually(lambda: here.task("drone1", "fly").result().outcome == "complete")
+        # A reset over HTTP was authorised by the server; the drivers want a token from the bridge all the same.
+        stopped = here.fleet.bridge.fleet_stop
+        stopped.stop(ANSWER_S)
+        assert list(stopped.reset()) == ["drone1"]
+        stopped.stop(ANSWER_S)
+        monkeypatch.setenv(TOKEN_VARIABLE, token)
+        assert stopped.reset() == {}
     finally:
         here.close()
 
@@ -82,7 +109,7 @@ def test_a_stop_without_robots_is_no_success(world: World) -> None:
         spinner.call_and_wait(getattr(bridge, f"trigger_{step}"), LIMIT_S)
     spinner.executor.wake()
     assert world.task("drone1", "fly").result().error_code == ErrorCode.FLEET_STOPPED
-    assert world.program.call(Trigger, RESET).success
+    assert world.program.call(ResetStop, RESET).success
 
 
 def test_a_driver_that_returns_is_stopped_again(world: World) -> None:
@@ -108,7 +135,7 @@ def test_the_latch_survives_deactivation_and_a_restart(world: World, domain_id: 
     again = World(domain_id, a_fleet(1, 0, state_folder=str(tmp_path)), FakeServer(SCRIPTS, ahead=0))
     try:
         assert again.task("drone1", "fly").result().error_code == ErrorCode.FLEET_STOPPED
-        assert again.program.call(Trigger, RESET).success
+        assert again.program.call(ResetStop, RESET).success
         eventually(lambda: again.task("drone1", "fly").result().outcome == "complete")
         assert not StopLatch(tmp_path).set
     finally:

@@ -19,6 +19,7 @@ from ros_harness import AT_ONCE_S, LIMIT_S, Goal, Program, eventually
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
+from timely_interfaces.srv import ResetStop
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot import Robot
 from timely_robots.ros.driver_node import DriverNode
@@ -125,7 +126,7 @@ class Bench:
         return self.program.call(Trigger, "/robot1/driver/stop")
 
     def reset(self) -> Any:
-        return self.program.call(Trigger, "/robot1/driver/reset")
+        return self.program.call(ResetStop, "/robot1/driver/reset")
 
     def close(self) -> None:
         self.program.close()

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from rclpy.lifecycle import TransitionCallbackReturn
-from ros_harness import AT_ONCE_S, LIMIT_S, Goal, Program, eventually
+from ros_harness import AT_ONCE_S, LIMIT_S, Goal, Program, eventually, principals
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import Lease, RobotState, Task
-from timely_interfaces.srv import AcquireLease, ConfirmSkill
+from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
 from timely_robots.error_codes import ErrorCode
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import TASKS
@@ -43,6 +43,9 @@ skills:
   - {name: home}
   - {name: open, confirm: true}
 """
+
+
+OPERATOR, PROGRAM = "token-of-an-operator-of-all", "token-of-a-program-of-none"
 
 
 class TestRobot(SimRobot):
@@ -132,7 +135,7 @@ def test_a_stop_answers_while_the_executor_is_held_up(domain_id: int, tmp_path: 
         bench.until(lambda s: s.mode == RobotState.EXECUTING)
         bench.program.call(Trigger, "/robot1/driver/stop")  # finds the service
         assert moving.result().error_code == ErrorCode.DRIVER_STOPPED
-        assert bench.call(Trigger, "reset").success
+        assert bench.call(ResetStop, "reset").success
         held = threading.Event()
         bench.spinner.call(lambda: held.wait(LIMIT_S))  # a parse or a vendor call on the executor
         begin_s = time.monotonic()
@@ -167,10 +170,29 @@ def test_a_stop_survives_deactivation_and_restart_until_a_reset(domain_id: int, 
         assert bench.until(lambda s: s.mode == RobotState.STOPPED).halted
         assert bench.robot.halts, "the new driver did not halt the robot"
         assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
-        assert bench.call(Trigger, "reset").success
+        assert bench.call(ResetStop, "reset").success
         assert bench.send("mf(20);", "t2").result().outcome == "done"
     with bench_of(domain_id, tmp_path) as bench:
         assert bench.until(lambda s: s.mode == RobotState.READY)
+
+
+def test_only_an_operator_resets_takes_over_and_confirms(domain_id: int, tmp_path: Path) -> None:
+    file = tmp_path / "principals.yaml"
+    file.write_text(principals(("ann", "operator", OPERATOR), ("arm", "robot", PROGRAM)))
+    with bench_of(domain_id, tmp_path / "state", principals=str(file)) as bench:
+        assert bench.call(Trigger, "stop").success, "a stop needs no token"
+        for token in ("", PROGRAM):
+            refused = bench.call(ResetStop, "reset", token=token)
+            assert not refused.success
+            assert "operator" in refused.message
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+        assert bench.call(ResetStop, "reset", token=OPERATOR).success
+        assert bench.call(AcquireLease, "acquire_lease", owner="bridge").granted
+        take_over = {"owner": "other", "take_over": True}
+        assert not bench.call(AcquireLease, "acquire_lease", **take_over, token=PROGRAM).granted
+        assert bench.call(AcquireLease, "acquire_lease", **take_over, token=OPERATOR).granted
+        assert "operator" in bench.call(ConfirmSkill, "confirm", allow=True, token=PROGRAM).message
+        assert "wait" in bench.call(ConfirmSkill, "confirm", allow=True, token=OPERATOR).message
 
 
 def test_a_stop_that_the_disk_refuses_holds_and_says_so(domain_id: int, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ It has a node, an executor and threads of its own, so that neither goals nor dri
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -20,13 +21,17 @@ from rclpy.context import Context
 from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState
-from timely_interfaces.srv import StopFleet
+from timely_interfaces.srv import ResetStop, StopFleet
+from timely_robots.operators import Operators
 from timely_robots.ros.rclpy_utils import LATCHED
 
+from timely.core.errors import NotAllowed
 from timely_bridge.goals import RobotEntry
 from timely_bridge.stop_latch import StopLatch
 
 HALTED, AT_REST, UNKNOWN = StopFleet.Response.HALTED, StopFleet.Response.AT_REST, StopFleet.Response.UNKNOWN
+TOKEN_VARIABLE = "TIMELY_OPERATOR_TOKEN"
+"""Environment variable: the token that releases the drivers after a reset over HTTP, which the server authorised."""
 ANSWER_S = 1.0
 """Deadline of ``~/stop`` and ``~/reset`` for the drivers' answers."""
 MAX_DEADLINE_S = 30.0
@@ -65,16 +70,19 @@ class _RobotStop:
 
 
 class FleetStop:
-    """Services ``~/stop``, ``~/reset`` (``std_srvs/Trigger``) and ``~/stop_fleet`` (``StopFleet``) of the bridge.
+    """Services ``~/stop`` (``std_srvs/Trigger``), ``~/reset`` (``ResetStop``) and ``~/stop_fleet`` of the bridge.
 
     Args:
         bridge: full name of the bridge's node, which the services belong to.
         on_stop: is called at each stop, on a thread of this object, after the drivers were called.
+        operators: may reset.
     """
 
-    def __init__(self, context: Context, bridge: str, on_stop: Callable[[], None]) -> None:
+    def __init__(
+        self, context: Context, bridge: str, on_stop: Callable[[], None], operators: Operators
+    ) -> None:
         self.latch = StopLatch()
-        self._on_stop_call = on_stop
+        self._on_stop_call, self._operators = on_stop, operators
         self._robots: dict[str, _RobotStop] = {}
         self._silence_s = 3.0
         self._closing = False
@@ -84,7 +92,7 @@ class FleetStop:
         self._node = rclpy.create_node(f"{name}_stop", namespace=namespace or "/", context=context)
         self._group = group
         self._node.create_service(Trigger, f"{bridge}/stop", self._on_stop, callback_group=group)
-        self._node.create_service(Trigger, f"{bridge}/reset", self._on_reset, callback_group=group)
+        self._node.create_service(ResetStop, f"{bridge}/reset", self._on_reset, callback_group=group)
         self._node.create_service(
             StopFleet, f"{bridge}/stop_fleet", self._on_stop_fleet, callback_group=group
         )
@@ -106,7 +114,7 @@ class FleetStop:
             driver = f"/{entry.name}/{entry.driver_node}"
             robots[entry.name] = _RobotStop(
                 stop=node.create_client(Trigger, f"{driver}/stop", callback_group=group),
-                reset=node.create_client(Trigger, f"{driver}/reset", callback_group=group),
+                reset=node.create_client(ResetStop, f"{driver}/reset", callback_group=group),
                 states=node.create_subscription(
                     RobotState,
                     f"/{entry.name}/state",
@@ -148,8 +156,13 @@ class FleetStop:
             )
         return {name: robot.outcome(self._silence_s) for name, robot in robots.items()}
 
-    def reset(self, deadline_s: float = ANSWER_S) -> dict[str, str]:
-        """Clear the latch and reset every driver; robot -> the driver's complaint, for those without success."""
+    def reset(self, token: str | None = None, deadline_s: float = ANSWER_S) -> dict[str, str]:
+        """Clear the latch and reset every driver; robot -> the driver's complaint, for those without success.
+
+        Args:
+            token: of the operator, for the drivers; None takes ``$TIMELY_OPERATOR_TOKEN``.
+        """
+        token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
         self.latch.put(False)
         robots = dict(self._robots)
         results: dict[str, str] = dict.fromkeys(robots, "no answer")
@@ -160,7 +173,7 @@ class FleetStop:
         for name, robot in robots.items():
             robot.acknowledged = False
             if robot.reset.service_is_ready():
-                robot.reset.call_async(Trigger.Request()).add_done_callback(
+                robot.reset.call_async(ResetStop.Request(token=token)).add_done_callback(
                     partial(self._on_reset_answer, results, name)
                 )
         with self._changed:
@@ -251,8 +264,14 @@ class FleetStop:
         response.success, response.message = _verdict(outcomes)
         return response
 
-    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        complaints = self.reset()
+    def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
+        try:
+            name = self._operators.identify(request.token, self._robots, "reset the stop of the fleet")
+        except NotAllowed as error:
+            response.message = str(error)
+            return response
+        self._node.get_logger().info(f"operator {name}: reset of the fleet")
+        complaints = self.reset(request.token)
         response.success = bool(self._robots) and not complaints
         response.message = _listed(complaints) or ("ready" if self._robots else "the bridge has no robots")
         return response

@@ -11,6 +11,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import ErrorCode, RobotState
+from timely_robots.operators import Operators
 from timely_robots.ros.lifecycle import ManagedNode
 
 from timely.client import AsyncTimelyClient
@@ -78,7 +79,12 @@ class BridgeNode(ManagedNode):
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
         declare_bridge_parameters(self)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self.fleet_stop = FleetStop(self.context, self.get_fully_qualified_name(), self._on_fleet_stop)
+        self.fleet_stop = FleetStop(
+            self.context,
+            self.get_fully_qualified_name(),
+            self._on_fleet_stop,
+            Operators(str(self.get_parameter("principals").value)),
+        )
         self.start_automatically()
 
     # --- Life cycle ---

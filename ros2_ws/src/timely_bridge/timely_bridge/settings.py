@@ -50,6 +50,14 @@ def declare_bridge_parameters(node: LifecycleNode) -> None:
         ),
     )
     declare(
+        "principals",
+        "",
+        describe_ros_parameter(
+            "file of principals: ~/reset needs an operator's token; empty: $TIMELY_PRINCIPALS, or none is needed",
+            **fixed,
+        ),
+    )
+    declare(
         "replan_attempts",
         2,
         describe_ros_parameter(

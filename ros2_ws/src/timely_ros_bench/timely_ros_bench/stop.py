@@ -18,9 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState
-from timely_interfaces.srv import StopFleet
+from timely_interfaces.srv import ResetStop, StopFleet
 
 from timely.core.child_process import ChildProcess
 from timely.core.errors import EngineFailed
@@ -40,6 +39,7 @@ QUEUED_TASKS = 5
 """Further tasks that wait for each robot."""
 BURNERS = 1
 """Processes that load the computer."""
+BURN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 LOW_BATTERY = 0.5
 """A drone with less gets a new battery before the next stop."""
 INSIST_S = 3.0
@@ -110,17 +110,19 @@ def measure_stop(
 
 
 def choose_stop_faults(names: Sequence[str], trial: int, rng: random.Random) -> tuple[str, list[str]]:
-    """The fault of a trial and the robots with broken drivers: none, all, and both halves of the fleet in turn."""
+    """The fault of a trial and the robots with broken drivers: none, all, and both halves of the fleet in turn.
+
+    Four trials have every kind of fault.
+    """
     half = len(names) // 2
     count = (0, len(names), half, len(names) - half)[trial % 4]
-    return (FAULTS[trial // 4 % len(FAULTS)] if count else ""), sorted(rng.sample(list(names), count))
+    fault = FAULTS[(trial % 4 + trial // 4) % len(FAULTS)] if count else ""
+    return fault, sorted(rng.sample(list(names), count))
 
 
 @contextmanager
 def _load() -> Iterator[None]:
-    burners = [
-        ChildProcess("load", [sys.executable, "-c", "while True: pass"]).start() for _ in range(BURNERS)
-    ]
+    burners = [ChildProcess("load", [sys.executable, "-c", BURN]).start() for _ in range(BURNERS)]
     try:
         yield
     finally:
@@ -135,7 +137,7 @@ class _StopTrials:
         self._world, self._observer, self._names = world, observer, names
         self._logs = {name: RobotLogReader(world.logs[name]) for name in names}
         observer.connect(StopFleet, STOP, WAIT_S)
-        observer.connect(Trigger, RESET, WAIT_S)
+        observer.connect(ResetStop, RESET, WAIT_S)
 
     def play(self, fault: str, broken: Sequence[str], rng: random.Random, tally: StopTally) -> None:
         """Make all robots busy, break some drivers, stop, repair, judge, reset."""
@@ -160,7 +162,7 @@ class _StopTrials:
             tally.false_success += 1
             tally.cases.append(f"success with {', '.join(broken)} {fault}")
         tally.trials += 1
-        observer.call(Trigger, RESET)
+        observer.call(ResetStop, RESET)
         self._until(lambda: self._all(RobotState.READY), "the robots are not ready after the reset")
 
     def _busy(self, errands: list[Errand]) -> bool:

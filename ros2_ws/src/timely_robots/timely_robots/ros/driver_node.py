@@ -21,6 +21,7 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import PlanRunner, SegmentExecutor
 from timely_robots.failsafe import Conditions, FailsafeMonitor
 from timely_robots.lease import Lease
+from timely_robots.operators import Operators
 from timely_robots.robot import Robot, RobotStatus
 from timely_robots.ros.driver_settings import declare_driver_parameters, driver_store
 from timely_robots.ros.lifecycle import ManagedNode
@@ -103,6 +104,7 @@ class DriverNode(ManagedNode):
             self,
             robot,
             self._safety,
+            Operators(str(self.value("principals"))),
             executor=lambda: self._segment_executor,
             connected=lambda: self._connected,
             changed=self.publish_state,

@@ -9,6 +9,7 @@ from typing import Any
 from rclpy.lifecycle import LifecycleNode
 
 from timely_robots.driver_store import DriverStore, robot_store_path
+from timely_robots.operators import PRINCIPALS_VARIABLE
 from timely_robots.robot import Robot
 from timely_robots.ros.rclpy_utils import describe_ros_parameter
 
@@ -36,6 +37,15 @@ def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
         describe_ros_parameter(
             f"folder of stop latch, begun tasks and lease epoch; empty: ${STATE_DIR_VARIABLE} or "
             f"{DEFAULT_STATE_DIR}, in memory for simulated robots",
+            read_only=True,
+        ),
+    )
+    declare(
+        "principals",
+        "",
+        describe_ros_parameter(
+            "file of principals: reset, take-over and confirmation need an operator's token; "
+            f"empty: ${PRINCIPALS_VARIABLE}, or no token is needed",
             read_only=True,
         ),
     )

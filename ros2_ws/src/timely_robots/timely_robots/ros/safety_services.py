@@ -15,11 +15,12 @@ from rclpy.lifecycle import LifecycleNode
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 from timely_interfaces.msg import Lease as LeaseMessage
-from timely_interfaces.srv import AcquireLease, ConfirmSkill
+from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
 
-from timely.core.errors import InvalidInput
+from timely.core.errors import InvalidInput, NotAllowed
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
+from timely_robots.operators import Operators
 from timely_robots.robot import Robot
 from timely_robots.ros.spinner import Spinner
 from timely_robots.safety import SafetyGuard
@@ -36,6 +37,7 @@ class SafetyServices:
     So a vendor call that hangs in one stop delays neither its answer nor the next stop.
 
     Args:
+        operators: may reset, take a lease over, and confirm.
         executor: the segment executor now; None while the driver is inactive.
         connected: the robot is connected, so it can be halted.
         changed: is called on the node's executor when the driver's state has changed.
@@ -46,17 +48,18 @@ class SafetyServices:
         node: LifecycleNode,
         robot: Robot,
         guard: SafetyGuard,
+        operators: Operators,
         *,
         executor: Callable[[], SegmentExecutor | None],
         connected: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
-        self._node, self._robot, self._guard = node, robot, guard
+        self._node, self._robot, self._guard, self._operators = node, robot, guard, operators
         self._executor, self._connected, self._changed = executor, connected, changed
         self._halted = False
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
         node.create_subscription(Float32, "proximity", self._on_proximity, 10)
-        node.create_service(Trigger, "~/reset", self._on_reset)
+        node.create_service(ResetStop, "~/reset", self._on_reset)
         node.create_service(AcquireLease, "~/acquire_lease", self._on_acquire_lease)
         node.create_service(ConfirmSkill, "~/confirm", self._on_confirm)
         name, namespace = node.get_name(), node.get_namespace()
@@ -115,10 +118,16 @@ class SafetyServices:
         response.message = f"unknown: {problems[0]}" if problems else "halted; call ~/reset to go on"
         return response
 
-    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+    def _identify(self, token: str, action: str) -> None:
+        """Raise NotAllowed unless the token is an operator's; the log gets the operator's name."""
+        name = self._operators.identify(token, [self._node.get_namespace().strip("/")], action)
+        self._node.get_logger().info(f"operator {name}: {action}")
+
+    def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
         try:
+            self._identify(request.token, "reset a stop")
             self._guard.store.clear_stop()
-        except InvalidInput as error:
+        except (InvalidInput, NotAllowed) as error:
             response.message = str(error)
         else:
             self._halted = False
@@ -132,8 +141,10 @@ class SafetyServices:
     ) -> AcquireLease.Response:
         lease = self._guard.lease
         try:
+            if request.take_over:
+                self._identify(request.token, "take a lease over")
             epoch = lease.acquire(request.owner, time.monotonic(), take_over=request.take_over)
-        except InvalidInput as error:
+        except (InvalidInput, NotAllowed) as error:
             epoch, response.message = None, str(error)
         response.granted = epoch is not None
         response.epoch = epoch or 0
@@ -164,6 +175,11 @@ class SafetyServices:
         self, request: ConfirmSkill.Request, response: ConfirmSkill.Response
     ) -> ConfirmSkill.Response:
         answer = self._guard.confirmation.answer
+        try:
+            self._identify(request.token, "confirm a skill")
+        except NotAllowed as error:
+            response.message = str(error)
+            return response
         response.success = answer(request.task_id, request.segment, request.call, request.allow)
         response.message = "" if response.success else "this call does not wait for a confirmation"
         return response

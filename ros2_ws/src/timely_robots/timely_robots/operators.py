@@ -1,0 +1,57 @@
+"""Identifies operators by bearer token, with the file of principals that the server reads too."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from timely.core.errors import NotAllowed
+
+PRINCIPALS_VARIABLE = "TIMELY_PRINCIPALS"
+"""Environment variable: the file of principals, where no parameter names one."""
+LOCAL = "local"
+"""Every caller where no principals are configured."""
+MAX_BYTES = 1_000_000
+
+
+class Operators:
+    """The principals with the role ``operator``. The file is read at each check, so tokens change without a restart.
+
+    Args:
+        file: of principals, as for ``timely serve --principals``; empty: ``$TIMELY_PRINCIPALS``. Without either every
+            caller is an operator.
+    """
+
+    def __init__(self, file: str = "") -> None:
+        name = file or os.environ.get(PRINCIPALS_VARIABLE, "")
+        self._file = Path(name).expanduser() if name else None
+
+    def identify(self, token: str, robots: Iterable[str], action: str) -> str:
+        """The name of the operator with this token, who may command all these robots.
+
+        Raises:
+            NotAllowed: there is none, or the file cannot be read.
+        """
+        if self._file is None:
+            return LOCAL
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        try:
+            for entry in self._read(self._file):
+                patterns = entry.get("agents") or ["*"]
+                commands = all(any(fnmatchcase(robot, one) for one in patterns) for robot in robots)
+                if commands and digest in entry["token_sha256"] and "operator" in entry["roles"]:
+                    return str(entry["name"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+            raise NotAllowed(f"the principals cannot be read: {error}", where=str(self._file)) from error
+        raise NotAllowed(f"to {action} needs the token of an operator of these robots", where="token")
+
+    def _read(self, file: Path) -> list[dict[str, Any]]:
+        if not file.is_file() or file.stat().st_size > MAX_BYTES:
+            raise ValueError("no regular file, or too large")
+        return list(yaml.safe_load(file.read_text()) or [])

@@ -1,0 +1,29 @@
+"""Where a driver keeps its memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from timely_robots.ros.driver_settings import STATE_DIR_VARIABLE, driver_store
+
+
+@pytest.mark.parametrize(
+    ("state_dir", "simulated", "kept"), [("", False, "own"), ("", True, ""), ("named", True, "named")]
+)
+def test_the_memory_of_a_robot_that_moves_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state_dir: str, simulated: bool, kept: str
+) -> None:
+    monkeypatch.setenv(STATE_DIR_VARIABLE, str(tmp_path / "own"))
+    folder = str(tmp_path / state_dir) if state_dir else ""
+    node: Any = SimpleNamespace(
+        get_parameter=lambda name: SimpleNamespace(value=folder), get_namespace=lambda: "/arm1"
+    )
+    robot: Any = SimpleNamespace(simulated=simulated)
+    store = driver_store(node, robot)
+    store.set_stop("a test")
+    store.save()
+    files = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")]
+    assert files == ([f"{kept}/arm1.json"] if kept else [])

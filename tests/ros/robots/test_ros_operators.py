@@ -1,0 +1,51 @@
+"""Operators by token, out of the file of principals that the server reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ros_harness import principals
+from timely_robots.operators import LOCAL, PRINCIPALS_VARIABLE, Operators
+
+from timely.core.clock import ManualClock
+from timely.core.errors import NotAllowed
+from timely.server.access.principals import PrincipalRegistry, new_principal_entry
+
+TOKEN = "token-of-an-operator-of-all"
+
+
+def test_without_principals_every_caller_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PRINCIPALS_VARIABLE, raising=False)
+    assert Operators().identify("", ["arm1"], "reset") == LOCAL
+
+
+def test_a_token_counts_for_its_role_and_robots_and_changes_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "principals.yaml"
+    file.write_text(principals(("ann", "operator", TOKEN, "arm*"), ("prog", "program", "p" * 20)))
+    operators = Operators(str(file))
+    assert operators.identify(TOKEN, ["arm1", "arm2"], "reset") == "ann"
+    for token, robots in ((TOKEN, ["arm1", "drone1"]), ("p" * 20, ["arm1"]), ("", []), ("x", [])):
+        with pytest.raises(NotAllowed, match="token of an operator"):
+            operators.identify(token, robots, "reset")
+    file.write_text(principals(("bob", "operator", "b" * 20)))
+    with pytest.raises(NotAllowed):
+        operators.identify(TOKEN, ["arm1"], "reset")
+    assert operators.identify("b" * 20, ["drone1"], "reset") == "bob"
+
+
+@pytest.mark.parametrize("text", [None, "{", "- 3", "- {name: a, roles: [operator]}", "a: b"])
+def test_principals_that_cannot_be_read_allow_nothing(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "principals.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(NotAllowed, match="cannot be read"):
+        Operators(str(file)).identify("", ["arm1"], "reset")
+
+
+def test_the_file_is_that_of_the_server(tmp_path: Path) -> None:
+    token, entry = new_principal_entry("ann", ["operator"])
+    file = tmp_path / "principals.yaml"
+    file.write_text(entry)
+    assert PrincipalRegistry(file, None, ManualClock()).find(token) is not None
+    assert Operators(str(file)).identify(token, ["arm1"], "reset") == "ann"
