@@ -37,6 +37,7 @@ LONGEST_EXECUTION_S = 0.2
 LONGEST_LIFE_S = 1.0
 """From the first segment after a start to the next kill, seconds."""
 
+DRAIN_S = 0.05
 RETRY_S = 0.05
 HEALTH_S = 0.02
 START_S = 60.0
@@ -152,7 +153,10 @@ async def measure_restarts(
                 killed_s = time.monotonic()
                 server.kill()
                 server.start()
-                waits_s.append(await _next_segment(history, killed_s, server))
+                # What the killed server had sent is read before anything of the next one can come.
+                await asyncio.sleep(DRAIN_S)
+                await _next_segment(history, time.monotonic(), server)
+                waits_s.append(history.latest_s - killed_s)
                 say(f"kill {point + 1}: next segment after {waits_s[-1]:.2f} s")
             stopping.set()
             async with asyncio.timeout(NEXT_SEGMENT_S):
@@ -180,8 +184,8 @@ async def _until_ready(client: AsyncTimelyClient, server: Server) -> None:
             await asyncio.sleep(HEALTH_S)
 
 
-async def _next_segment(history: History, since_s: float, server: Server) -> float:
-    """Wait for a segment that comes after ``since_s``; returns how long after, seconds."""
+async def _next_segment(history: History, since_s: float, server: Server) -> None:
+    """Wait for a segment that comes after ``since_s``."""
     while history.latest_s <= since_s:
         server.check()
         history.arrived.clear()
@@ -190,7 +194,6 @@ async def _next_segment(history: History, since_s: float, server: Server) -> flo
                 await history.arrived.wait()
         except TimeoutError:
             raise EngineFailed(f"no segment within {NEXT_SEGMENT_S:g} s of a start", where="server") from None
-    return history.latest_s - since_s
 
 
 async def _submit(client: AsyncTimelyClient, number: int) -> AsyncTaskStream:
