@@ -8,6 +8,7 @@ from the same code, and a test can compare them.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,11 @@ Journal = Callable[[Mapping[str, Any]], None]
 
 JOURNAL_HINTS = ("urgency", "priority", "app", "expected_tokens")
 """Hints that the journal notes of an arrival."""
+
+log = logging.getLogger(__name__)
+
+FALLBACK = "fcfs"
+"""Serves when another discipline has failed, in engines with robots."""
 
 STEPS_IN_FLIGHT = 16
 """Most composed steps kept until they are over; vLLM's pipeline holds fewer."""
@@ -66,6 +72,7 @@ class Controller:
         speed: step times; learned online unless given.
         journal: receives events and decisions; None to keep none.
         files: predictor files for the disciplines it is switched to.
+        fallback: name of the discipline that takes over when another one raises an error; empty: the error is raised.
     """
 
     def __init__(
@@ -74,7 +81,9 @@ class Controller:
         speed: LearningSpeed | None = None,
         journal: Journal | None = None,
         files: Sequence[Path] = (),
+        fallback: str = "",
     ) -> None:
+        self._fallback = fallback
         self.table = JobTable()
         self.discipline = discipline
         self.speed: LearningSpeed = speed or LearnedSpeed()
@@ -119,11 +128,11 @@ class Controller:
         job.segments = track.segments
         if past:
             self._resume(job, past)
-        self.discipline.arrived(job, spec.arrival_s if now is None else now)
+        self._inform("arrived", job, spec.arrival_s if now is None else now)
         if job.parked:
             # How early it becomes runnable may follow from what the discipline has just noted.
             self._park(job)
-            self.discipline.due_changed(job, spec.arrival_s if now is None else now)
+            self._inform("due_changed", job, spec.arrival_s if now is None else now)
         if self.journal:
             hints = {name: getattr(spec.hints, name) for name in JOURNAL_HINTS}
             entries = {name: value for name, value in hints.items() if value is not None}
@@ -178,7 +187,7 @@ class Controller:
         if job.spec.plain:
             table.due_s[row] = now
         self.tokens += tokens
-        self.discipline.progressed(job, tokens, now)
+        self._inform("progressed", job, now, tokens)
 
     def progress_together(self, jobs: Sequence[Job], tokens: Sequence[int], now: float) -> None:
         """``progress`` for different jobs of a step at once: ``tokens[i]`` new tokens of ``jobs[i]``."""
@@ -190,11 +199,11 @@ class Controller:
         self.tokens += int(counts.sum())
         if type(self.discipline).progressed is not Discipline.progressed:
             for job, count in zip(jobs, tokens, strict=True):
-                self.discipline.progressed(job, count, now)
+                self._inform("progressed", job, now, count)
 
     def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
         """Speculative decoding verified ``drafted`` tokens of the job; call it before ``progress``."""
-        self.discipline.accepted(job, drafted, accepted, now)
+        self._inform("accepted", job, now, drafted, accepted)
 
     def close_segment(
         self,
@@ -234,7 +243,7 @@ class Controller:
             if blocking:
                 job.awaiting = segment.index
             self._park(job)
-            self.discipline.parked(job, now)
+            self._inform("parked", job, now)
         paced = {} if segment.pace == 1.0 else {"pace": segment.pace}
         self._note(
             "segment", now, job.job_id, index=segment.index, tokens=segment.tokens, execution_s=execution_s,
@@ -291,7 +300,7 @@ class Controller:
         self._moved(job)
         if job.ready:
             job.table.resume_s[job.row] = -math.inf
-        self.discipline.due_changed(job, now)
+        self._inform("due_changed", job, now)
 
     def set_ready(self, job: Job, now: float, *, ready: bool) -> None:
         """The engine can run the job from now on, or cannot: its grammar compiles, its KV cache is loaded, and so on.
@@ -305,7 +314,7 @@ class Controller:
             self._park(job, parked=job.parked)
         else:
             job.table.resume_s[job.row] = now
-        self.discipline.due_changed(job, now)
+        self._inform("due_changed", job, now)
 
     def set_urgency(self, job_id: JobId, urgency: int, now: float) -> Job | None:
         """An operator's urgency replaces that of a live job; None when it is not live.
@@ -318,7 +327,7 @@ class Controller:
         if job is None:
             return None
         self.table.urgency[job.row] = urgency
-        self.discipline.due_changed(job, now)
+        self._inform("due_changed", job, now)
         self._note("urgency", now, job_id, urgency=urgency)
         return job
 
@@ -332,11 +341,11 @@ class Controller:
         table.blocks[row] = 0
         table.context_tokens[row] = 0
         table.prefill_left[row] = context_tokens
-        self.discipline.evicted(job, now)
+        self._inform("evicted", job, now)
         if job.parked and job.awaiting is None:
             # Computing its context again takes time: it has to be runnable earlier.
             self._park(job)
-            self.discipline.due_changed(job, now)
+            self._inform("due_changed", job, now)
         self._note("evict", now, job.job_id, context_tokens=context_tokens)
 
     def recomputed(self, job: Job, tokens: int) -> None:
@@ -350,7 +359,7 @@ class Controller:
         if job is None:
             return None
         job.outcome = outcome
-        self.discipline.finished(job, now)
+        self._inform("finished", job, now)
         self.table.remove(job_id)
         del self._tracks[job_id]
         self._note("finish", now, job_id, outcome=outcome)
@@ -380,6 +389,11 @@ class Controller:
         knowledge = self._knowledge.get(fresh.predictor_kind)
         if knowledge is not None and "=" not in name:
             fresh.recall(knowledge)
+        self._take_over(fresh, now)
+        if self.journal:
+            self.journal({"event": "switch", "t_s": now, "discipline": name})
+
+    def _take_over(self, fresh: Discipline, now: float) -> None:
         jobs = sorted(self.table, key=lambda job: int(self.table.sequence[job.row]))
         for job in jobs:
             # The other discipline's number means nothing to this one.
@@ -391,8 +405,25 @@ class Controller:
             if job.parked and job.awaiting is None:
                 self._park(job)
                 fresh.due_changed(job, now)
+
+    def _inform(self, hook: str, job: Job, now: float, *counts: int) -> None:
+        """Call a hook of the discipline; one that raises is replaced, if there is a fallback."""
+        try:
+            getattr(self.discipline, hook)(job, *counts, now)
+        except Exception as error:
+            self._fall_back(error, now)
+            if hook == "finished":  # the other discipline has taken the job over with the rest
+                self.discipline.finished(job, now)
+
+    def _fall_back(self, error: Exception, now: float) -> None:
+        """Hand all live jobs to the fallback after an error of the discipline; without one, raise the error."""
+        failed = self.discipline.info.name
+        if not self._fallback or failed == self._fallback:
+            raise error
+        log.critical("discipline %s failed; %s serves from now on", failed, self._fallback, exc_info=error)
+        self._take_over(self.create(self._fallback), now)
         if self.journal:
-            self.journal({"event": "switch", "t_s": now, "discipline": name})
+            self.journal({"event": "switch", "t_s": now, "discipline": self._fallback, "failed": failed})
 
     # ------------------------------------------------------------------ what to do
 
@@ -401,7 +432,11 @@ class Controller:
         self._limits = limits
         if not self._steps or self._steps[-1]:
             self._steps.append([])
-        plan = self.discipline.compose(self.table, limits)
+        try:
+            plan = self.discipline.compose(self.table, limits)
+        except Exception as error:
+            self._fall_back(error, limits.now)
+            plan = self.discipline.compose(self.table, limits)
         if self.journal and (plan.tokens or plan.evict):
             event = {
                 "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
@@ -464,7 +499,10 @@ class Controller:
     def maintain(self) -> None:
         """While the accelerator computes: let the discipline do what need not wait for the next step."""
         if self._limits is not None:
-            self.discipline.maintain(self.table, self._limits)
+            try:
+                self.discipline.maintain(self.table, self._limits)
+            except Exception as error:
+                self._fall_back(error, self._limits.now)
 
     def next_resume(self) -> float:
         """The earliest time at which some job is runnable; ``-inf`` if one is now, ``inf`` if none by itself."""
@@ -494,7 +532,7 @@ class Controller:
             return
         if job.parked and job.awaiting is None:
             table.resume_s[row] += later_s
-        self.discipline.due_changed(job, now)
+        self._inform("due_changed", job, now)
 
     def _moved(self, job: Job) -> None:
         """The robot needs the next segment when it has done those it has (TimelyLLM Fig. 3)."""

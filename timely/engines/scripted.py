@@ -37,7 +37,7 @@ from timely.engines.base import (
     SegmentReady,
     job_spec,
 )
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import FALLBACK, Controller
 from timely.engines.scripts import (
     Planner,
     Script,
@@ -121,7 +121,10 @@ class ScriptedEngine(Engine):
         self.clock: AsyncClock = clock or SystemClock()
         self._speed = FixedSpeed(token_s, sequence_s, prefill_token_s)
         self._controller = Controller(
-            registry.create_discipline(discipline, predictors), self._speed, files=predictors
+            registry.create_discipline(discipline, predictors),
+            self._speed,
+            files=predictors,
+            fallback=FALLBACK,
         )
         self._mode: Mode = mode
         self._max_batch, self._max_resident = max_batch, max_resident

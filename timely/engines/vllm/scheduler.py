@@ -31,7 +31,7 @@ from timely.core.job import NEVER
 from timely.disciplines import registry
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
-from timely.engines.scheduler_core import Controller, rows_of
+from timely.engines.scheduler_core import FALLBACK, Controller, rows_of
 from timely.engines.vllm import compatibility
 from timely.engines.vllm.block_manager import BlockManager
 from timely.engines.vllm.control import ControlEvents
@@ -77,6 +77,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             registry.create_discipline(self.settings.discipline, self.settings.predictors),
             journal=open_vllm_journal(self.settings.journal),
             files=self.settings.predictors,
+            fallback=FALLBACK,
         )
         self.live = LiveRequests()
         self.blocks = BlockManager(self, self.live)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from timely.core.job import PLAIN_SEGMENT_TOKENS
 from timely.disciplines.registry import DEFAULT
 from timely.engines.base import Mode
 from timely.engines.scheduler_core import Journal
+
+log = logging.getLogger(__name__)
 
 
 class SchedulerSettings(BaseModel):
@@ -64,9 +67,18 @@ def open_vllm_journal(path: str | None) -> Journal | None:
         return None
     target = Path(path.replace("{pid}", str(os.getpid())))
     target.parent.mkdir(parents=True, exist_ok=True)
-    stream = target.open("a", encoding="utf-8", buffering=1)
+    stream = target.open("ab", buffering=0)
+
+    failures = 0
 
     def write(event: Mapping[str, Any]) -> None:
-        stream.write(json.dumps(event, default=str, separators=(",", ":")) + "\n")
+        nonlocal failures
+        try:
+            stream.write(json.dumps(event, default=str, separators=(",", ":")).encode() + b"\n")
+        except OSError as error:
+            # A full disk must not end the engine.
+            failures += 1
+            if failures == 1:
+                log.error("%s: %s; lines of the journal are missing", target, error)
 
     return write

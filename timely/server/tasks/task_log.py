@@ -188,6 +188,8 @@ class TaskLog:
         file, self._file = self._file, None
         if file is not None:
             file.close()
+            if not self._tasks_of[file.path]:
+                file.path.unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()
 

@@ -62,7 +62,7 @@ def measure_soak(
         folder = Path(name)
         port = _free_port()
         url = f"http://127.0.0.1:{port}"
-        serve = ["serve", "--engine", "scripted", "--port", str(port)]
+        serve = ["serve", "--engine", "scripted", "--port", str(port), "--state-dir", str(folder / "state")]
         server = children.start("server", [sys.executable, "-m", "timely.cli.main", *serve])
         server.wait_until(lambda: _healthy(url))
         robots = {

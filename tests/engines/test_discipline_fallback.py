@@ -1,0 +1,74 @@
+"""A discipline that raises an error is replaced, and no plan ends for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from timely.core.clock import ManualClock
+from timely.core.errors import EngineFailed
+from timely.core.reports import ExecutionReport
+from timely.disciplines.timely.discipline import Timely
+from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
+from timely.engines.scripted import ScriptedEngine
+from timely.engines.vllm.settings import open_vllm_journal
+
+PLANS = {f"plan {n}": [f"tc({n});", f"tc({n + 1});", f"tc({n + 2});"] for n in range(1, 6)}
+
+
+@pytest.mark.parametrize("hook", ["arrived", "progressed", "parked", "due_changed", "finished", "compose"])
+async def test_plans_go_on_under_first_come_first_served(
+    hook: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = 0
+    whole = getattr(Timely, hook)
+
+    def fails(self: Timely, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= 3:
+            raise ZeroDivisionError("of the test")
+        return whole(self, *arguments)
+
+    monkeypatch.setattr(Timely, hook, fails)
+    clock = ManualClock()
+    engine = ScriptedEngine(PLANS, clock=clock)
+    await engine.start()
+
+    async def read(task: str) -> list[EngineEvent]:
+        return [event async for event in engine.generate(GenerationRequest(task, "x", task=task))]
+
+    reading = [asyncio.create_task(read(task)) for task in PLANS]
+    await clock.run_for(0.5)
+    for task in PLANS:
+        await engine.report(task, ExecutionReport(0, "started"))
+    await clock.run_for(60.0)
+    for task, events in zip(PLANS, await asyncio.gather(*reading), strict=True):
+        assert [event.text for event in events if isinstance(event, SegmentReady)] == PLANS[task]
+    assert (await engine.stats()).discipline == "fcfs"
+    assert caplog.text.count("discipline timely failed; fcfs serves from now on") == 1
+    await engine.stop()
+
+
+async def test_the_fallback_itself_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    engine = ScriptedEngine(PLANS, clock=clock, discipline="fcfs")
+
+    def fails(*_: Any) -> Any:
+        raise ZeroDivisionError("of the test")
+
+    monkeypatch.setattr(type(engine._controller.discipline), "compose", fails)
+    await engine.start()
+    with pytest.raises(EngineFailed, match="of the test"):
+        await anext(aiter(engine.generate(GenerationRequest("one", "x", task="plan 1"))))
+    await engine.stop()
+
+
+def test_a_journal_on_a_full_disk_raises_nothing_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    journal = open_vllm_journal("/dev/full")
+    assert journal is not None
+    journal({"event": "step"})
+    journal({"event": "step"})
+    assert caplog.text.count("lines of the journal are missing") == 1
