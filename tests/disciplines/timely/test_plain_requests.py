@@ -173,3 +173,51 @@ def test_a_chat_that_brings_a_steeper_utility_goes_first() -> None:
     scene.add("ordinary", 0.0, plain=True)
     scene.add("urgent", 0.5, plain=True, utility=URGENT)
     assert list(scene.compose(9.0, max_batch=1).tokens) == ["urgent"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ordinary_requests_alone_get_the_step_of_the_full_composition(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Composed by arrival without an index; the reference composes by the index."""
+    rng = np.random.default_rng(seed)
+    scene, reference = Scene(), Scene()
+    monkeypatch.setattr(reference.discipline, "_compose_first_come", lambda *arguments: None)
+    now = 0.0
+    for number in range(120):
+        now += 0.01
+        tokens = int(rng.integers(0, 40))
+        for one in (scene, reference):
+            job = one.add(str(number), now, plain=True, prompt=20 + number % 5)
+            if tokens > 30:
+                one.decode(job, tokens, now)
+    for _ in range(10):
+        now += 0.02
+        plans = [one.compose(now, max_batch=40) for one in (scene, reference)]
+        assert plans[0].tokens == plans[1].tokens
+        assert (plans[0].held, plans[0].steady) == (plans[1].held, plans[1].steady)
+        leaving = rng.choice(list(map(str, plans[0].tokens)), 3, replace=False).tolist()
+        evicted = next(name for name in plans[0].tokens if name not in leaving)
+        for one, plan in zip((scene, reference), plans, strict=True):
+            for name in plan.tokens:
+                one.decode(one.table[name], 1, now)
+            for name in leaving:
+                one.table[name].outcome = "complete"
+                one.discipline.finished(one.table[name], now)
+                one.table.remove(name)
+            job = one.table[evicted]
+            job.table.resident[job.row] = job.table.active[job.row] = False
+            job.table.prefill_left[job.row], job.table.blocks[job.row] = 25, 0
+            one.discipline.evicted(job, now)
+
+
+def test_a_job_that_lost_its_kv_cache_outside_a_step_is_found() -> None:
+    scene = Scene()
+    jobs = [scene.add(str(number), 0.0, plain=True) for number in range(3)]
+    scene.compose(0.0)
+    for job in jobs:
+        scene.decode(job, 1, 0.0)
+    scene.compose(0.1)
+    scene.table.resident[jobs[1].row] = False
+    scene.table.prefill_left[jobs[1].row] = 300
+    assert set(scene.compose(0.2).tokens) == {"0", "1", "2"}
