@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +97,16 @@ def test_only_an_operator_resets_the_fleet(
         assert stopped.reset() == {}
     finally:
         here.close()
+
+
+def test_a_stop_passes_executors_that_are_held_up(world: World) -> None:
+    assert world.program.call(Trigger, STOP).success
+    held = threading.Event()
+    world.fleet.spinner.call(lambda: held.wait(LIMIT_S))  # of bridge and drivers
+    try:
+        assert world.program.call(Trigger, STOP).success, "the drivers acknowledge each stop anew"
+    finally:
+        held.set()
 
 
 def test_a_stop_without_robots_is_no_success(world: World) -> None:
