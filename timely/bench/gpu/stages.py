@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -93,7 +94,6 @@ def default_gpu_settings(
 
 def check_gpu_machine() -> Value:
     """Name and memory of the accelerator, and versions; memory 0 without one. It leaves the accelerator untouched."""
-    import os
     from importlib.metadata import version
 
     import torch
@@ -131,6 +131,11 @@ class GpuBench:
     def model(self) -> Path:
         """The folder of the model."""
         return self.folder / f"made-up-{self.settings.size}"
+
+    @property
+    def log(self) -> Path:
+        """File of vLLM's messages."""
+        return self.folder / "vllm.log"
 
     @property
     def profile(self) -> Path:
@@ -194,10 +199,19 @@ class Stage:
     expected_s: float
 
 
-def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """``function(*arguments)`` in a new process, whose memory is free afterwards."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+def in_fresh_process(function: Callable[..., Any], *arguments: Any, log: Path | None = None) -> Any:
+    """``function(*arguments)`` in a new process, whose memory is free afterwards; ``log`` gets what it prints."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, _print_into, (log,)) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def _print_into(log: Path | None) -> None:
+    """Send the output of this process and of its children to the end of a file."""
+    if log is not None:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), sys.stdout.fileno())
+            os.dup2(file.fileno(), sys.stderr.fileno())
 
 
 # ---------------------------------------------------------------- the stages
@@ -219,6 +233,7 @@ def _calibrate(bench: GpuBench, left_s: float) -> Value:
         bench.settings.arguments,
         bench.settings.rounds,
         str(bench.profile),
+        log=bench.log,
     )
     return {"profile": profile}
 
@@ -250,7 +265,7 @@ def _predict(bench: GpuBench, left_s: float) -> Value:
 def _overhead(bench: GpuBench, left_s: float) -> Value:
     from timely.engines.vllm.overhead import vllm_segmentation_cost
 
-    cost = in_fresh_process(vllm_segmentation_cost, bench.settings.pairs, 1, str(bench.model))
+    cost = in_fresh_process(vllm_segmentation_cost, bench.settings.pairs, 1, str(bench.model), log=bench.log)
     return {"segmented_over_unsegmented": cost}
 
 
@@ -269,7 +284,7 @@ def _plain(bench: GpuBench, left_s: float) -> Value:
 def _live(bench: GpuBench, left_s: float) -> Value | None:
     runs = bench.runs()
     if list(runs.pending(1)) and in_fresh_process(
-        measure_live_in_process, bench.folder, bench.settings, left_s
+        measure_live_in_process, bench.folder, bench.settings, left_s, log=bench.log
     ):
         return None
     return {"points": measured_points(runs)}
