@@ -85,7 +85,7 @@ def test_a_model_folder_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def settings(**changes: Any) -> GpuSettings:
-    return replace(default_gpu_settings(CPU, None, (0.5, 1.0)), seconds=6.0, **changes)
+    return replace(default_gpu_settings(CPU, None, (4.0, 8.0)), seconds=6.0, **changes)
 
 
 def test_stages_resume_and_respect_the_budget(tmp_path: Path) -> None:
@@ -113,12 +113,18 @@ def test_stages_resume_and_respect_the_budget(tmp_path: Path) -> None:
         GpuBench(tmp_path, settings(rounds=9), quiet)
 
 
+def test_a_load_without_tasks_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no task arrives within 6 s at load 0.02"):
+        GpuBench(tmp_path, replace(settings(), loads=(8.0, 0.02)), quiet)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_prediction_is_registered_before_the_runs(tmp_path: Path) -> None:
     names = list(STAGES)
     assert names.index("predict") < names.index("live")
     bench = GpuBench(tmp_path, settings(), quiet)
     runs = bench.runs()
-    runs.path((load_point(0.5), "timely", 0)).write_text("{}")
+    runs.path((load_point(4.0), "timely", 0)).write_text("{}")
     with pytest.raises(InvalidInput, match="before the runs it predicts"):
         STAGES["predict"].run(bench, 1.0)
 
@@ -180,12 +186,12 @@ async def test_points_are_measured_beside_their_prediction_and_written(
 def test_all_stages_on_processors(tmp_path: Path) -> None:
     """A tiny model, short loads: the command ends in a page, in as many calls as its budget takes."""
     folder = tmp_path / "gpu"
-    arguments = ["bench", "gpu", "--out", str(folder), "--loads", "0.25", "--budget", "300"]
+    arguments = ["bench", "gpu", "--out", str(folder), "--loads", "1", "--budget", "300"]
     for _ in range(len(STAGES) + 2):
         status = run_timely_command(arguments)
         if status == 0:
             break
         assert status == 75
     bench = json.loads((folder / "live.json").read_text())
-    assert set(bench["points"]["wid2@0.25"]) == {"timely", "vllm-stream", "vllm"}
+    assert set(bench["points"]["wid2@1"]) == {"timely", "vllm-stream", "vllm"}
     assert "Throughput of ordinary requests" in (folder / "results-gpu.md").read_text()

@@ -17,7 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from timely.bench.gpu.live_points import measured_points, point_settings, predict_points
+from timely.bench.gpu.live_points import (
+    PointSettings,
+    load_point,
+    measured_points,
+    point_settings,
+    predict_points,
+)
 from timely.bench.gpu.model_folder import MODEL_SIZES, write_model_folder
 from timely.bench.live.runs import LiveRuns
 from timely.core.errors import InvalidInput, UnknownName
@@ -87,7 +93,7 @@ def default_gpu_settings(
     if not gpu and chosen != "tiny":
         raise InvalidInput("without an accelerator only the model tiny is measured", where="--size")
     return GpuSettings(
-        chosen, loads or ((1.0, 4.0, 8.0) if gpu else (0.25, 0.5, 1.0)), 30.0 if gpu else 10.0,
+        chosen, loads or ((1.0, 4.0, 8.0) if gpu else (0.5, 1.0, 2.0)), 30.0 if gpu else 20.0,
         rounds=2 if gpu else 1, pairs=9 if gpu else 3, gpu=gpu,
     )  # fmt: skip
 
@@ -113,13 +119,19 @@ class GpuBench:
     """The stages in a folder.
 
     Raises:
-        InvalidInput: the folder holds stages of other settings.
+        InvalidInput: the folder holds stages of other settings, or a load brings no task.
     """
 
     def __init__(self, folder: Path, settings: GpuSettings, say: Say) -> None:
         self.folder = folder
         self.settings = settings
         self.say = say
+        points = self._points()
+        for load in settings.loads:
+            if not points.tasks(load_point(load)):
+                raise InvalidInput(
+                    f"no task arrives within {settings.seconds:g} s at load {load:g}", where="--loads"
+                )
         folder.mkdir(parents=True, exist_ok=True)
         file, data = folder / SETTINGS_FILE, json.loads(json.dumps(asdict(settings)))
         if not file.exists():
@@ -156,12 +168,12 @@ class GpuBench:
 
     def runs(self) -> LiveRuns:
         """The live comparison's folder."""
+        return LiveRuns(self.folder / "live", self._points())
+
+    def _points(self) -> PointSettings:
         settings = self.settings
-        return LiveRuns(
-            self.folder / "live",
-            point_settings(
-                settings.loads, settings.seconds, str(self.model), settings.arguments, settings.prompt
-            ),
+        return point_settings(
+            settings.loads, settings.seconds, str(self.model), settings.arguments, settings.prompt
         )
 
     def run(self, budget_s: float, stages: Mapping[str, Stage] | None = None) -> list[str]:
