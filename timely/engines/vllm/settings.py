@@ -67,14 +67,16 @@ def open_vllm_journal(path: str | None) -> Journal | None:
         return None
     target = Path(path.replace("{pid}", str(os.getpid())))
     target.parent.mkdir(parents=True, exist_ok=True)
-    stream = target.open("ab", buffering=0)
+    file = os.open(
+        target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
+    )  # for the process's life
 
     failures = 0
 
     def write(event: Mapping[str, Any]) -> None:
         nonlocal failures
         try:
-            stream.write(json.dumps(event, default=str, separators=(",", ":")).encode() + b"\n")
+            os.write(file, json.dumps(event, default=str, separators=(",", ":")).encode() + b"\n")
         except OSError as error:
             # A full disk must not end the engine.
             failures += 1
