@@ -229,9 +229,10 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         """
         members: list[Request] = []
         waiting: list[Request] = []
+        running = RequestStatus.RUNNING
         for state in self.live.select(self._token_caps):
             request = state.request
-            if request.status is RequestStatus.RUNNING:
+            if request.status is running:
                 members.append(request)
                 if state.eligible_step is not None:
                     self._unpark(request, state)

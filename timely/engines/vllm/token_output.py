@@ -75,7 +75,12 @@ class TokenOutput:
             jobs = [state.job for state, _ in pairs]
         self._controller().progress_together(jobs, counts, now)
         turns: list[str] = []
-        for state, output in pairs:
+        more = [
+            (state, output)
+            for state, output in pairs
+            if state.boundaries is not None or output.finish_reason is not None or state.first_token_s is None
+        ]
+        for state, output in more:
             if state.first_token_s is None and output.new_token_ids:
                 state.first_token_s = now
             if state.boundaries is None and output.finish_reason is None:
