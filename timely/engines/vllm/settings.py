@@ -67,10 +67,8 @@ def open_vllm_journal(path: str | None) -> Journal | None:
         return None
     target = Path(path.replace("{pid}", str(os.getpid())))
     target.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(
-        target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
-    )  # for the process's life
-
+    # Open for the life of the process.
+    file = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     failures = 0
 
     def write(event: Mapping[str, Any]) -> None:
