@@ -255,7 +255,7 @@ def test_a_throttled_step_defers_new_prompts(running: bool) -> None:
         if running:
             scene.add("decodes", 8, 12)
             scene.step()
-        scene.add("new", 100, 4)
+        scene.add("new", 180, 4)
         steps = [scene.schedule(throttle_prefills=True)]
         scene.update()
         scene.step()

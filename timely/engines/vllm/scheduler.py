@@ -208,7 +208,8 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
 
     def _longest_chunk(self, throttle_prefills: bool) -> int:
         """Most prompt tokens of a request that vLLM will compute in this step: more must not be planned."""
-        if throttle_prefills and not self.prefill_capacity_bound and self.running:
+        decoding = (not request.is_prefill_chunk for request in self.running)
+        if throttle_prefills and not self.prefill_capacity_bound and any(decoding):
             return 1  # vLLM defers prompts beside decoding requests, but for a last token
         chunk: int = self.settings.prefill_chunk or self.max_num_scheduled_tokens
         longest = self.scheduler_config.long_prefill_token_threshold
