@@ -142,9 +142,16 @@ def _draw(page: Path, measured: Value, predicted: Value, loads: Sequence[float])
         values = [measured.get(load_point(load), {}).get(system, {}).get(IN_TIME) for load in loads]
         if None not in values:
             shares[system] = [(float(value), float(value), float(value)) for value in values]
-    plots.lines(
-        folder / "gpu-in-time.png", "Urgent tasks in time, WID 2", loads, shares, "load", "share", floor=0.0
-    )
+    if shares:
+        plots.lines(
+            folder / "gpu-in-time.png",
+            "Urgent tasks in time, WID 2",
+            loads,
+            shares,
+            "load",
+            "share",
+            floor=0.0,
+        )
     bars: dict[str, list[Interval | None]] = {"measured": [], "predicted": []}
     groups = []
     for load in loads:
