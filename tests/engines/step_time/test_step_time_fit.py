@@ -48,20 +48,6 @@ def test_fit_is_sound_under_noise_and_says_its_error() -> None:
     assert 0.01 < float(errors["decode_median"]) < 0.08
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_steps_with_prompts_beside_decoding_get_terms_where_these_predict_better(own: bool) -> None:
-    true = TRUE.model_copy(update={"mixed_base": 0.01, "mixed_per_context_token": 4e-7} if own else {})
-    rng, model, steps = np.random.default_rng(2), StepTime(true), timed(0.02)
-    for number in range(60):
-        decodes, tokens = 1 + number % 8, 64 * (1 + number % 5)
-        counts = (decodes, 1, tokens, float(tokens) ** 2, decodes * int(rng.integers(100, 2000)))
-        steps.append(TimedStep(*counts, model(*counts) * rng.normal(1.0, 0.02)))
-    terms, errors = fit_steps(steps)
-    assert (terms.mixed_base > 0.0) is own
-    assert (terms.mixed_per_context_token is not None) is own
-    assert float(errors["mixed_median"]) < 0.03
-
-
 def test_a_machine_whose_steps_bend_by_batch_size_is_told_by_a_curve() -> None:
     """Up to four sequences cost nothing more, the fifth a lot, each further one a little."""
     rng = np.random.default_rng(4)

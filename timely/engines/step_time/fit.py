@@ -33,15 +33,6 @@ KNOT_STEPS = 8
 CURVE_GAIN = 0.8
 """Bends have to bring the squared error below this share of a straight line's."""
 
-MIXED_STEPS = 24
-"""Steps with prompts beside decoding that terms of their own take."""
-
-MIXED_GAIN = 0.95
-"""Those terms have to bring the squared error on steps not fitted to below this share."""
-
-FOLDS = 5
-"""Each step is once among those not fitted to."""
-
 NEGLIGIBLE = 1e-6
 """A mean squared relative error this small is none."""
 
@@ -51,7 +42,7 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
 
     Least squares of the relative error, in which steps far off count less. Then all are scaled, so that the steps
     together take as long as they did. The number of sequences enters as a straight line, or one with bends where that
-    is better. Steps with prompts beside decoding get terms of their own where these predict other steps better.
+    is better.
 
     Raises:
         InvalidInput: fewer than ``LEAST_STEPS`` steps, or one that took no time.
@@ -67,11 +58,9 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
         [(s.decodes + s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens) for s in steps],
         dtype=np.float64,
     )
-    sequences = table[:, 0]
-    others = _columns(table, steps, time)
-    count = 1 + others.shape[1]
+    sequences, others = table[:, 0], table[:, 1:]
     coefficients, error = _least_squares(np.column_stack([np.ones(len(time)), others, sequences]), time)
-    terms = _terms(coefficients[:count], per_sequence=coefficients[count])
+    terms = _terms(coefficients[:4], per_sequence=coefficients[4])
     knots = _knots(sequences)
     if len(knots) > 1:
         widths = np.diff(knots).astype(np.float64)
@@ -79,41 +68,14 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
         bends = np.clip(sequences[:, None] - np.array(knots[:-1]), 0.0, widths)
         coefficients, bent = _least_squares(np.column_stack([np.ones(len(time)), others, bends]), time)
         if error > NEGLIGIBLE and bent < CURVE_GAIN * error:
-            rises = np.concatenate([[0.0], np.cumsum(coefficients[count:] * np.diff(knots))])
+            rises = np.concatenate([[0.0], np.cumsum(coefficients[4:] * np.diff(knots))])
             curve = Curve(at=tuple(map(float, knots)), s=tuple(map(four_digits, rises)))
-            terms = _terms(coefficients[:count], sequences=curve)
+            terms = _terms(coefficients[:4], sequences=curve)
     return terms, step_errors(terms, steps)
 
 
-def _columns(table: Floats, steps: Sequence[TimedStep], time: Floats) -> Floats:
-    """What a step's time depends on beside its sequences: prompts, context, and whether it has both if that helps."""
-    ones, sequences, others = np.ones(len(time)), table[:, 0], table[:, 1:]
-    mixed = np.array([step.decodes > 0 and step.prefill_tokens > 0 for step in steps])
-    if min(np.count_nonzero(mixed), np.count_nonzero(~mixed)) < MIXED_STEPS:
-        return others
-    context = others[:, 2]
-    apart = np.column_stack([others[:, :2], context * ~mixed, mixed, context * mixed])
-    errors = [
-        _held_out_error(np.column_stack([ones, columns, sequences]), time) for columns in (others, apart)
-    ]
-    return apart if errors[0] > NEGLIGIBLE and errors[1] < MIXED_GAIN * errors[0] else others
-
-
-def _held_out_error(columns: Floats, time: Floats) -> float:
-    """Mean squared relative error, those far off counting less, on steps that the coefficients were not fitted to."""
-    fold = np.arange(len(time)) % FOLDS
-    off = np.empty(len(time))
-    for number in range(FOLDS):
-        held = fold == number
-        coefficients, _ = _least_squares(columns[~held], time[~held])
-        off[held] = columns[held] @ coefficients / time[held] - 1.0
-    return float(np.mean(np.minimum(np.abs(off), OUTLIER * float(np.median(np.abs(off)))) ** 2))
-
-
 def _terms(coefficients: Floats, per_sequence: float = 0.0, sequences: Curve | None = None) -> StepTerms:
-    """Coefficients in the order of ``_columns``, the constant first."""
-    base, token, square, context, *mixed = map(four_digits, coefficients)
-    sequence = four_digits(per_sequence)
+    base, token, square, context, sequence = map(four_digits, (*coefficients, per_sequence))
     return StepTerms(
         base=base,
         per_sequence=sequence,
@@ -121,8 +83,6 @@ def _terms(coefficients: Floats, per_sequence: float = 0.0, sequences: Curve | N
         per_prefill_token_sq=square,
         per_context_token=context,
         sequences=sequences,
-        mixed_base=mixed[0] if mixed else 0.0,
-        mixed_per_context_token=mixed[1] if mixed else None,
     )
 
 
