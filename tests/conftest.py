@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -51,3 +53,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPath | None:
     """For ``pytest -n 2 --dist loadscope``."""
     return ByPath(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+@pytest.fixture
+def caplog(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[pytest.LogCaptureFixture]:
+    """pytest's own, whatever libraries that earlier tests loaded have done to our loggers."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] in ("timely", "lrtrace") and isinstance(logger, logging.Logger):
+            for attribute, value in (("disabled", False), ("propagate", True), ("level", logging.NOTSET)):
+                monkeypatch.setattr(logger, attribute, value)
+            logger.manager._clear_cache()  # type: ignore[attr-defined]
+    with caplog.at_level(logging.INFO):
+        yield caplog

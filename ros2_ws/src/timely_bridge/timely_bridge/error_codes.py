@@ -33,6 +33,7 @@ CODES: Mapping[str, int] = {
     # Codes of the server's problem details that no class of the tree has.
     "not_authenticated": ErrorCode.NOT_ALLOWED,
     "shutting_down": ErrorCode.OVERLOADED,
+    "interrupted": ErrorCode.ENGINE_FAILED,
     "expired": ErrorCode.EXPIRED,
     "truncated": ErrorCode.PLAN_TRUNCATED,
     "execution_failed": ErrorCode.MOTION_FAILED,
