@@ -55,7 +55,8 @@ def test_what_a_discipline_goes_by_is_named_in_its_needs(name: str) -> None:
         "semantic": set(ALL), "semantic-mixed": set(ALL), "hpjf": {URGENCY}, "sjf": {EXPECTED_TOKENS},
         "lp-sjf": {EXPECTED_TOKENS}, "laps-sd": {EXPECTED_TOKENS}, "laps-sd-prior": {EXPECTED_TOKENS},
         "ssjf": {EXPECTED_TOKENS},
-        "ltr": {EXPECTED_TOKENS}, "trail": {EXPECTED_TOKENS}, "vllm-sjf": {EXPECTED_TOKENS}, "jitserve": {EXPECTED_TOKENS},
+        "ltr": {EXPECTED_TOKENS}, "trail": {EXPECTED_TOKENS}, "vllm-sjf": {EXPECTED_TOKENS},
+            "jitserve": {EXPECTED_TOKENS},
     }  # fmt: skip
     assert discipline_reads(registry.load_discipline(name).info) == fields.get(name, set())
 
