@@ -12,6 +12,7 @@ from lrtrace.job import Job
 from timely.bench.papers import real_inputs
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.sagesched import workloads as requests
+from timely.bench.papers.timelyllm.real_plans import measure_paper_real_plans
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.app_cost import predictor_kv_token_time
 from timely.replay.trace import replay_task_from_job
@@ -161,3 +162,14 @@ def test_a_trace_whose_own_fields_make_no_sense_is_told_by_job_and_field(field: 
     }  # fmt: skip
     with pytest.raises(InvalidInput, match=rf"job 7: {field} must be"):
         replay_task_from_job(Job.from_dict(fields))
+
+
+def test_robot_plans_are_the_steps_of_each_line(tmp_path: Path) -> None:
+    file = tmp_path / "plans.tsv"
+    file.write_text(
+        "INPUT\tOUTPUT\nBring it.\t1. go to the table, 2. pick up the cup, 3. done.\nNothing?\t1. done.\n"
+    )
+    assert real_inputs.paper_robot_plans(file) == (("go to the table", "pick up the cup"),)
+    utility, waiting_s = measure_paper_real_plans(str(file), "vLLM", 42, seed=1)
+    assert utility <= 1.0
+    assert waiting_s > 0.0

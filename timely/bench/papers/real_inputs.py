@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from timely.core.errors import InvalidInput
 MOONCAKE = "mooncake/conversation_trace.jsonl"
 DIALOGUES = "mts_dialog/MTS-Dialog-TrainingSet.csv"
 ATTENTION = "rtx4090_llama31_8b/attention.csv"
+ROBOT_PLANS = "saycan/saycan_plan_v0_l.tsv"
 AZURE = {
     "Azure code": "azure2023/AzureLLMInferenceTrace_code.csv",
     "Azure conversation": "azure2023/AzureLLMInferenceTrace_conv.csv",
@@ -70,6 +72,14 @@ def paper_dialogues(path: Path) -> tuple[tuple[str, str], ...]:
     """Dialogue and written summary of each row of MTS-Dialog."""
     with path.open(encoding="utf-8", newline="") as file:
         return tuple((row["dialogue"], row["section_text"]) for row in csv.DictReader(file))
+
+
+@cache
+def paper_robot_plans(path: Path) -> tuple[tuple[str, ...], ...]:
+    """The steps of each plan of SayCan, without the last one, which says that it is done."""
+    with path.open(encoding="utf-8", newline="") as file:
+        plans = (re.findall(r"\d+\. ([^,.]+)", row["OUTPUT"]) for row in csv.DictReader(file, delimiter="\t"))
+        return tuple(tuple(steps[:-1]) for steps in plans if len(steps) > 1)
 
 
 @cache

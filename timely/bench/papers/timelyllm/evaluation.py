@@ -10,7 +10,7 @@ from __future__ import annotations
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.timelyllm import calibration, drones, other_robots, ours
+from timely.bench.papers.timelyllm import calibration, drones, other_robots, ours, real_plans
 from timely.bench.papers.timelyllm.report import Report
 from timely.bench.papers.timelyllm.runs import Runs
 
@@ -28,6 +28,7 @@ def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
         ):  # fmt: skip
             evaluation.say(f"{figure.__name__.replace('_', ' ')}, {new_tokens} new tokens ...")
             figure(report, label, new_tokens)
+        real_plans.paper_real_plans(report, label, new_tokens, evaluation)
     for part in (
         other_robots.paper_figure_10, other_robots.paper_tables_4_and_5, ours.compare_paper_systems,
         ours.paper_ablation,

@@ -217,13 +217,14 @@ def paper_run_records(
 ) -> tuple[list[JobRecord], tuple[int, ...], float]:
     """One system on one workload: records, the trace id of each, and the end of the run, seconds."""
     tasks, ids = paper_workload(name, seed, new_tokens, unit, longer)
-    run = _simulate(system, tasks, profile, max_batch)
+    run = simulate_paper_run(system, tasks, profile, max_batch)
     return run.records, ids, run.end_s
 
 
-def _simulate(
+def simulate_paper_run(
     system: System, tasks: Sequence[PlannedTask], profile: str = PROFILE, max_batch: int | None = None
 ) -> BackendRun:
+    """Serve tasks by one system, in the simulator."""
     options = ReplayOptions(mode=system.mode, max_batch=max_batch, journal=False, warm_prefixes=True)
     return Simulator(options, load_step_profile(profile), discipline=system.make()).run(tasks)
 
@@ -306,7 +307,7 @@ def _bursts(tasks: Sequence[PlannedTask]) -> list[list[PlannedTask]]:
 
 
 def _burst_utility(system: System, burst: Sequence[PlannedTask]) -> float:
-    run = _simulate(system, burst)
+    run = simulate_paper_run(system, burst)
     return sum(record.utility(run.end_s) for record in run.records)
 
 
