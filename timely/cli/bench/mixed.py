@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import print_cli_progress, require_cli_package
+from timely.cli.bench.options import require_cli_package
 from timely.cli.bench.tables import make_console
 from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.terminal import Verbose, quiet_cli_terminal
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 START_S = 600.0
@@ -31,6 +32,7 @@ def command(
         str | None, typer.Option(metavar="DIR|NAME", help="Model to serve; the packaged one by default.")
     ] = None,
     json_file: JsonFile = None,
+    verbose: Verbose = False,
 ) -> None:
     """Urgent response beside chat over that without, and the chat's share of the throughput that robots leave.
 
@@ -44,17 +46,21 @@ def command(
     from timely.server import ServerSettings, ServerThread, create_app
 
     engine = make_cli_engine("vllm", model=model, discipline=discipline, arguments=tuple(context.args))
-    with ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server:
+    with (
+        quiet_cli_terminal("bench-mixed", verbose=verbose) as terminal,
+        ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server,
+    ):
+        terminal.name_log()
         load = HttpLoad(server.url)
         count = QUICK_FIRST_SEGMENTS if quick else FIRST_SEGMENTS
-        result = asyncio.run(benchmark_first_segments(server.url, count, print_cli_progress))
+        result = asyncio.run(benchmark_first_segments(server.url, count, terminal.say))
         result |= asyncio.run(
             benchmark_robots_and_chat(
                 load,
                 robots=robots,
                 chats=chats,
                 seconds=QUICK_S if quick else seconds,
-                say=print_cli_progress,
+                say=terminal.say,
             )
         )
     write_cli_json(json_file, result)
