@@ -20,7 +20,6 @@ from typing import Any
 
 from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
-from timely_robots.ros.realtime import raise_ros_priority
 
 from timely.core.child_process import ChildProcess
 from timely.core.errors import EngineFailed
@@ -40,7 +39,7 @@ QUEUED_TASKS = 5
 """Further tasks that wait for each robot."""
 BURNERS = 1
 """Processes that load the computer."""
-BURN = "import os; parent = os.getppid(); os.setpriority(os.PRIO_PROCESS, 0, 0)\nwhile os.getppid() == parent: pass"
+BURN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 LOW_BATTERY = 0.5
 """A drone with less gets a new battery before the next stop."""
 INSIST_S = 3.0
@@ -87,7 +86,6 @@ def measure_stop(
     while tally.stops < repetitions:
         try:
             with running_fault_fleet(names, seed + restarts, domain) as (world, observer), _load():
-                raise_ros_priority()  # the operator's program is on a computer of its own
                 fleet = _StopTrials(world, observer, names)
                 while tally.stops < repetitions:
                     rng = random.Random(f"{seed} {tally.trials}")
