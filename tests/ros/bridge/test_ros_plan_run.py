@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from timely_bridge import report_queue
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.outcome import Deadlines, TaskEnd
 from timely_bridge.plan_run import PlanRun, RunContext
@@ -394,7 +395,10 @@ async def test_a_second_task_is_refused_under_reject() -> None:
 
 
 @pytest.mark.parametrize("plan", ["value", "failed"])
-async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(plan: str) -> None:
+async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(
+    plan: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_queue, "FIRST_RETRY_S", 0.0)  # retries wait in real time
     ask = FakeSegment("rp();", 1.0, blocking=plan == "value")
     async with world(
         FakeServer({"go": (ask,)}), values={"rp();": "a cat"}, fails=[] if plan == "value" else ["rp();"]
