@@ -9,7 +9,7 @@ from typing import Literal
 
 from timely.core.errors import Unsupported
 from timely.core.hints import NO_HINTS, RequestHints
-from timely.core.job import PLAIN_SEGMENT_TOKENS, Job, JobId, JobSpec
+from timely.core.job import PLAIN_SEGMENT_TOKENS, Job, JobId, JobSpec, Segment
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
@@ -165,6 +165,33 @@ class SegmentReady:
     due_s: float
     blocking: bool = False
     pace: float = 1.0
+
+    @classmethod
+    def of(cls, task_id: str, segment: Segment, *, blocking: bool) -> SegmentReady:
+        """The event of a segment that was released."""
+        return cls(
+            task_id=task_id,
+            index=segment.index,
+            text=segment.text,
+            tokens=segment.tokens,
+            ready_s=segment.ready_s,
+            execution_s=segment.execution_s,
+            due_s=segment.end_s,
+            blocking=blocking,
+            pace=segment.pace,
+        )
+
+    def segment(self) -> Segment:
+        """The segment, to be released."""
+        return Segment(
+            index=self.index,
+            text=self.text,
+            tokens=self.tokens,
+            ready_s=self.ready_s,
+            execution_s=self.execution_s,
+            blocking=self.blocking,
+            pace=self.pace,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,17 +149,7 @@ class Controller:
             table.output_tokens[row] += event.tokens
             table.prefill_left[row] += event.tokens
             table.segment[row] += 1
-            track.release(
-                Segment(
-                    index=event.index,
-                    text=event.text,
-                    tokens=event.tokens,
-                    ready_s=event.ready_s,
-                    execution_s=event.execution_s,
-                    blocking=event.blocking,
-                    pace=event.pace,
-                )
-            )
+            track.release(event.segment())
             job.parked = job.spec.segmented
             if job.parked and event.blocking and job.awaiting is None:
                 job.awaiting = event.index

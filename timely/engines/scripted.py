@@ -420,17 +420,7 @@ class ScriptedEngine(Engine):
         if self._mode == "segmented" and not last:
             live.suspensions += 1
         live.events.put_nowait(
-            SegmentReady(
-                task_id=live.request.task_id,
-                index=segment.index,
-                text=segment.text,
-                tokens=segment.tokens,
-                ready_s=segment.ready_s,
-                execution_s=segment.execution_s,
-                due_s=segment.end_s,
-                blocking=job.awaiting == segment.index,
-                pace=segment.pace,
-            )
+            SegmentReady.of(live.request.task_id, segment, blocking=job.awaiting == segment.index)
         )
         if last:
             self._finish(live.request.task_id, "complete")

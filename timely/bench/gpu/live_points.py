@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from timely.bench.capacity.workloads import find_capacity_workload
 from timely.bench.live.prediction import Predictor
-from timely.bench.live.report import MEASURES
+from timely.bench.live.report import live_summary_values
 from timely.bench.live.runs import LiveRuns
 from timely.bench.live.settings import MIN_BOUND_TOKENS, Settings
 from timely.engines.replay_types import PlannedTask
@@ -68,19 +67,8 @@ def predict_points(runs: LiveRuns, profile: str) -> dict[str, dict[str, dict[str
 
 
 def _mean_values(summaries: Sequence[Result]) -> dict[str, float]:
-    values = [_summary_values(summary) for summary in summaries]
+    values = [live_summary_values(summary) for summary in summaries]
     return {name: sum(value[name] for value in values) / len(values) for name in values[0]}
-
-
-def _summary_values(summary: Mapping[str, Any]) -> dict[str, float]:
-    values: dict[str, float] = {}
-    for name, path in MEASURES.items():
-        node: Any = summary
-        for key in path:
-            node = node[key]
-        if node is not None:
-            values[name] = float(node)
-    return values
 
 
 def measured_points(runs: LiveRuns) -> dict[str, dict[str, dict[str, float]]]:
@@ -89,7 +77,7 @@ def measured_points(runs: LiveRuns) -> dict[str, dict[str, dict[str, float]]]:
     for workload in runs.settings.workloads:
         for system, by_repetition in runs.comparable(workload).items():
             run = by_repetition[min(by_repetition)]
-            values = _summary_values(run["summary"])
+            values = live_summary_values(run["summary"])
             for kind in ("urgent", "all"):
                 chosen = [job for job in run["jobs"] if kind in ("all", job["class"])]
                 late = [job for job in chosen if not (job["response_time_s"] or 1e9) <= job["ert_s"]]

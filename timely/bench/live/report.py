@@ -74,11 +74,11 @@ def _row(
     predictor: Predictor, workload: str, system: str, runs: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
     samples = [
-        [_values(summary) for summary in predictor.predict(system, workload, repetition, run)]
+        [live_summary_values(summary) for summary in predictor.predict(system, workload, repetition, run)]
         for repetition, run in runs.items()
     ]
     classes = next(iter(runs.values()))["summary"]["by_class"]
-    values = {repetition: _values(run["summary"]) for repetition, run in runs.items()}
+    values = {repetition: live_summary_values(run["summary"]) for repetition, run in runs.items()}
     names = [name for name in MEASURES if all(name in value for value in values.values())]
     return {
         "runs": len(runs),
@@ -103,7 +103,7 @@ def _range(samples: Sequence[Sequence[Mapping[str, float]]], name: str) -> tuple
     return min(means), max(means)
 
 
-def _values(summary: Mapping[str, Any]) -> dict[str, float]:
+def live_summary_values(summary: Mapping[str, Any]) -> dict[str, float]:
     """The measures of a result's summary; without those of a class that has no tasks."""
     values: dict[str, float] = {}
     for name, path in MEASURES.items():

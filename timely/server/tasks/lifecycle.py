@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 from timely.core.clock import AsyncClock, clock_timeout, wait_on_clock
@@ -305,17 +306,8 @@ class TaskLifecycle:
             detail = error.message if isinstance(error, TimelyError) else "it could not be checked"
             task.ending = Ending("unsafe_segment", "unsafe_segment", detail, f"segment {event.index}")
             return None
-        segment = task.track.release(
-            Segment(
-                index=event.index,
-                text=event.text,
-                tokens=event.tokens,
-                ready_s=min(max(event.ready_s, task.arrival_s), now),
-                execution_s=event.execution_s,
-                blocking=event.blocking,
-                pace=event.pace,
-            )
-        )
+        ready_s = min(max(event.ready_s, task.arrival_s), now)
+        segment = task.track.release(replace(event, ready_s=ready_s).segment())
         task.calls.append(calls)
         return segment
 

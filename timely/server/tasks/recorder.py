@@ -48,7 +48,8 @@ class TaskRecorder:
         Raises:
             InvalidInput: a file cannot be opened. Unsupported: traces without OpenTelemetry.
         """
-        self._traces = TaskTraces(settings.otlp_endpoint, clock)
+        if settings.otlp_endpoint is not None:
+            self._traces = TaskTraces(settings.otlp_endpoint, clock)
         self._audit_log = EventLog(settings.audit_log, clock)
         self._log = EventLog(settings.event_log, clock)
 

@@ -179,17 +179,7 @@ def _segment(task: Task, record: Record, shift_s: float) -> SegmentReady:
     task.track.release(segment)
     task.calls.append(data["calls"])
     task.events.append("segment", data)
-    return SegmentReady(
-        task_id=task.task_id,
-        index=segment.index,
-        text=segment.text,
-        tokens=segment.tokens,
-        ready_s=segment.ready_s,
-        execution_s=segment.execution_s,
-        due_s=segment.end_s,
-        blocking=segment.blocking,
-        pace=segment.pace,
-    )
+    return SegmentReady.of(task.task_id, segment, blocking=segment.blocking)
 
 
 def _report(task: Task, report: ExecutionReport, at_s: float) -> PastReport:

@@ -36,18 +36,15 @@ class TaskTraces:
     """Exports spans by OTLP over HTTP.
 
     Args:
-        endpoint: URL of a collector, such as ``http://127.0.0.1:4318/v1/traces``; None exports nothing.
+        endpoint: URL of a collector, such as ``http://127.0.0.1:4318/v1/traces``.
         clock: the server's.
 
     Raises:
         Unsupported: OpenTelemetry is not installed.
     """
 
-    def __init__(self, endpoint: str | None, clock: Clock) -> None:
+    def __init__(self, endpoint: str, clock: Clock) -> None:
         self._epoch_s = time.time() - clock.now()
-        self._provider = None
-        if endpoint is None:
-            return
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
@@ -66,8 +63,6 @@ class TaskTraces:
 
     def export(self, span: TaskSpan, traceparent: str | None) -> None:
         """Export a span and its children, below the span that a W3C ``traceparent`` names."""
-        if self._provider is None:
-            return
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         parent = {"traceparent": traceparent} if traceparent else {}
@@ -76,7 +71,6 @@ class TaskTraces:
     def _export(self, span: TaskSpan, context: Context) -> None:
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
-        assert self._provider is not None
         made = self._provider.get_tracer("timely").start_span(
             span.name,
             context,
@@ -92,9 +86,8 @@ class TaskTraces:
 
     def close(self) -> None:
         """Send what is left; blocks for ``EXPORT_TIMEOUT_S`` at most."""
-        if self._provider is not None:
-            self._provider.force_flush(int(EXPORT_TIMEOUT_S * 1000))
-            self._provider.shutdown()
+        self._provider.force_flush(int(EXPORT_TIMEOUT_S * 1000))
+        self._provider.shutdown()
 
     def _unix_ns(self, when_s: float) -> int:
         return int((self._epoch_s + when_s) * 1e9)
