@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from timely.emulators.tello_body import BUSY, GROUNDED, LOW_BATTERY, OK, RANGE, TelloBody, TelloPhysics
+from timely.emulators.tello_body import TelloBody
+from timely.emulators.tello_motions import BUSY, GROUNDED, LOW_BATTERY, OK, RANGE, TelloPhysics
 
 EXACT = TelloPhysics(noise=0.0)
 

@@ -16,7 +16,7 @@ from machine_locks import try_lock
 
 from timely.emulators.indy7 import Indy7Emulator
 from timely.emulators.tello import TelloEmulator
-from timely.emulators.tello_body import TelloPhysics
+from timely.emulators.tello_motions import TelloPhysics
 
 BRISK = TelloPhysics(takeoff_s=0.8, landing_m_per_s=4.0, reaction_s=0.1, settle_s=0.3, acceleration=3.0)
 """A drone that is quick and else as usual."""

@@ -14,7 +14,8 @@ from timely.core.errors import InvalidInput
 from timely.emulators.clock import ScaledClock
 from timely.emulators.command_log import CommandLog
 from timely.emulators.network import NetworkFaults
-from timely.emulators.tello_body import Ended, TelloBody, TelloPhysics
+from timely.emulators.tello_body import Ended, TelloBody
+from timely.emulators.tello_motions import TelloPhysics
 
 COMMAND_PORT, STATE_PORT = 18889, 8890
 """A real Tello listens on 8889; but its client binds that port on all addresses, so a drone on loopback cannot."""

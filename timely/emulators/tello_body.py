@@ -12,42 +12,19 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from timely.emulators.tello_motions import (
+    BUSY,
+    ERROR,
+    GROUNDED,
+    LOW_BATTERY,
+    MOTIONS,
+    OK,
+    RANGE,
+    TelloPhysics,
+    rotated,
+    whole_numbers,
+)
 from timely.emulators.trapezoid import Trapezoid
-
-OK, ERROR, RANGE = "ok", "error", "out of range"
-BUSY = "error Not joystick"
-"""What the drone says to a motion that comes while another is under way."""
-GROUNDED = "error Motor stop"
-LOW_BATTERY = "error Low battery"
-FLIP_BATTERY = 50.0
-
-
-@dataclass(frozen=True, slots=True)
-class TelloPhysics:
-    """Times in seconds, speeds in m/s, accelerations in m/s^2, angles in degrees, battery in percent."""
-
-    takeoff_s: float = 4.5
-    takeoff_m: float = 0.8
-    landing_m_per_s: float = 0.4
-    reaction_s: float = 0.25
-    settle_s: float = 0.55
-    speed: float = 1.0
-    acceleration: float = 1.5
-    turn_deg_per_s: float = 60.0
-    turn_deg_per_s2: float = 240.0
-    flip_s: float = 1.5
-    noise: float = 0.02
-    """Standard deviation of a motion's time, relative."""
-    lowest_m: float = 0.1
-    highest_m: float = 30.0
-    hover_drain: float = 100.0 / 780.0
-    """Per second in the air: 13 minutes."""
-    idle_drain: float = 100.0 / 5400.0
-    land_at: float = 5.0
-    """Lands by itself at so little battery."""
-    takeoff_at: float = 10.0
-    silence_s: float = 15.0
-    """Lands by itself after so long without a command."""
 
 
 @dataclass(slots=True)
@@ -153,7 +130,7 @@ class TelloBody:
             self.pose = self._pose_at(self.motion, until)
         elif self.flying and any(self.rc):
             right, ahead, up, turn = (part / 100.0 for part in self.rc)
-            dx, dy = _turned(ahead * step, -right * step, self.pose.yaw)
+            dx, dy = rotated(ahead * step, -right * step, self.pose.yaw)
             z = min(max(self.pose.z + up * step, physics.lowest_m), physics.highest_m)
             yaw = self.pose.yaw + turn * physics.turn_deg_per_s * step
             self.pose = Pose(self.pose.x + dx, self.pose.y + dy, z, yaw)
@@ -267,7 +244,7 @@ class TelloBody:
     def _set(self, name: str, args: list[str]) -> str:
         if name != "speed":
             return OK
-        values = _integers(args, 1)
+        values = whole_numbers(args, 1)
         if values is None:
             return ERROR
         if not 10 <= values[0] <= 100:
@@ -276,7 +253,7 @@ class TelloBody:
         return OK
 
     def _take_rc(self, args: list[str]) -> tuple[str, str, list[Ended]]:
-        values = _integers(args, 4)
+        values = whole_numbers(args, 4)
         if values is None or any(abs(value) > 100 for value in values):
             return ERROR, ERROR, []
         if not self.flying or self.motion is not None:
@@ -288,7 +265,7 @@ class TelloBody:
         """Begin a motion; empty if it was accepted, else the complaint."""
         if name == "takeoff":
             return self._take_off(text)
-        plan = _MOTIONS.get(name)
+        plan = MOTIONS.get(name)
         if plan is None:
             return f"unknown command: {name}"
         planned = plan(self, name, args)
@@ -299,7 +276,7 @@ class TelloBody:
         if self.motion is not None:
             return BUSY
         delta, profile, fixed_s = planned
-        x, y = _turned(delta[0], delta[1], self.pose.yaw)
+        x, y = rotated(delta[0], delta[1], self.pose.yaw)
         z = min(max(delta[2], self.physics.lowest_m - self.pose.z), self.physics.highest_m - self.pose.z)
         lead = self.physics.reaction_s
         seconds = self._noisy(lead + profile.duration_s + fixed_s + self.physics.settle_s)
@@ -343,7 +320,7 @@ class TelloBody:
     def state(self) -> str:
         """The state datagram of this moment; speeds in dm/s, heights in cm, as the drone sends them."""
         yaw = (self.pose.yaw + 180.0) % 360.0 - 180.0
-        ahead, left = _turned(self.velocity[0], self.velocity[1], -self.pose.yaw)
+        ahead, left = rotated(self.velocity[0], self.velocity[1], -self.pose.yaw)
         height = round(100.0 * self.pose.z)
         fields: Mapping[str, object] = {
             "pitch": 0,
@@ -366,88 +343,6 @@ class TelloBody:
         return "".join(f"{key}:{value};" for key, value in fields.items()) + "\r\n"
 
 
-Planned = tuple[tuple[float, float, float, float], Trapezoid, float] | str
-"""(dx, dy, dz in the drone's own frame, dyaw), how the way is gone, extra seconds; or a complaint."""
-
-
-def _straight(body: TelloBody, name: str, args: list[str]) -> Planned:
-    values = _integers(args, 1)
-    if values is None:
-        return ERROR
-    if not 20 <= values[0] <= 500:
-        return RANGE
-    metres = values[0] / 100.0
-    x, y, z = (metres * part for part in _DIRECTIONS[name])
-    return (x, y, z, 0.0), Trapezoid(metres, body.speed, body.physics.acceleration), 0.0
-
-
-def _turn(body: TelloBody, name: str, args: list[str]) -> Planned:
-    values = _integers(args, 1)
-    if values is None:
-        return ERROR
-    if not 1 <= values[0] <= 360:
-        return RANGE
-    degrees = float(values[0])
-    profile = Trapezoid(degrees, body.physics.turn_deg_per_s, body.physics.turn_deg_per_s2)
-    return (0.0, 0.0, 0.0, degrees if name == "cw" else -degrees), profile, 0.0
-
-
-def _go(body: TelloBody, name: str, args: list[str]) -> Planned:
-    values = _integers(args, 4)
-    if values is None:
-        return ERROR
-    *way, speed = values
-    if any(abs(part) > 500 for part in way) or not 10 <= speed <= 100 or all(abs(part) <= 20 for part in way):
-        return RANGE
-    x, y, z = (part / 100.0 for part in way)
-    return (x, y, z, 0.0), Trapezoid(math.hypot(x, y, z), speed / 100.0, body.physics.acceleration), 0.0
-
-
-def _curve(body: TelloBody, name: str, args: list[str]) -> Planned:
-    values = _integers(args, 7)
-    if values is None:
-        return ERROR
-    first, last, speed = values[:3], values[3:6], values[6]
-    if any(abs(part) > 500 for part in (*first, *last)) or not 10 <= speed <= 60:
-        return RANGE
-    if any(all(abs(part) <= 20 for part in point) for point in (first, last)):
-        return RANGE
-    a, b, c = math.dist(first, last), math.hypot(*last), math.hypot(*first)
-    half = (a + b + c) / 2.0
-    area = math.sqrt(max(0.0, half * (half - a) * (half - b) * (half - c)))
-    radius = a * b * c / (4.0 * area) / 100.0 if area > 0 else math.inf
-    if not 0.5 <= radius <= 10.0:
-        return "error Radius is too large!" if radius > 10.0 else "error Radius is too small!"
-    # The two chords are each a little shorter than their arcs.
-    way = sum(2.0 * radius * math.asin(min(1.0, chord / 200.0 / radius)) for chord in (c, a))
-    x, y, z = (part / 100.0 for part in last)
-    return (x, y, z, 0.0), Trapezoid(way, speed / 100.0, body.physics.acceleration), 0.0
-
-
-def _flip(body: TelloBody, name: str, args: list[str]) -> Planned:
-    if len(args) != 1 or args[0] not in ("l", "r", "f", "b"):
-        return ERROR
-    if body.battery < FLIP_BATTERY:
-        return LOW_BATTERY
-    return (0.0, 0.0, 0.0, 0.0), Trapezoid(0.0, 1.0, 1.0), body.physics.flip_s
-
-
-_DIRECTIONS: Mapping[str, tuple[float, float, float]] = {
-    "forward": (1.0, 0.0, 0.0),
-    "back": (-1.0, 0.0, 0.0),
-    "left": (0.0, 1.0, 0.0),
-    "right": (0.0, -1.0, 0.0),
-    "up": (0.0, 0.0, 1.0),
-    "down": (0.0, 0.0, -1.0),
-}
-_MOTIONS: Mapping[str, Callable[[TelloBody, str, list[str]], Planned]] = {
-    **dict.fromkeys(_DIRECTIONS, _straight),
-    "cw": _turn,
-    "ccw": _turn,
-    "go": _go,
-    "curve": _curve,
-    "flip": _flip,
-}
 _READS: Mapping[str, Callable[[TelloBody], str]] = {
     "battery?": lambda body: str(math.ceil(body.battery)),
     "speed?": lambda body: f"{100.0 * body.speed:.1f}",
@@ -462,21 +357,3 @@ _READS: Mapping[str, Callable[[TelloBody], str]] = {
     "sdk?": lambda body: "20",
     "sn?": lambda body: "0TQZEMULATED00",
 }
-
-
-def _integers(args: list[str], count: int) -> list[int] | None:
-    """``count`` whole numbers, or None. Not what int() takes besides, such as ``1_0``."""
-    if len(args) != count or not all(
-        word.lstrip("+-").isascii() and word.lstrip("+-").isdigit() for word in args
-    ):
-        return None
-    try:
-        return [int(word) for word in args]
-    except ValueError:
-        return None
-
-
-def _turned(ahead: float, left: float, yaw_deg: float) -> tuple[float, float]:
-    """A way in the drone's own frame, in the start frame (and back, with minus the yaw); yaw is clockwise."""
-    cos, sin = math.cos(math.radians(yaw_deg)), math.sin(math.radians(yaw_deg))
-    return cos * ahead + sin * left, -sin * ahead + cos * left

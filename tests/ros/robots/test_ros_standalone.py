@@ -15,7 +15,7 @@ from timely_robots.standalone import open_standalone_robot
 
 from lrtrace.cli import run_lrtrace_command
 from lrtrace.record.samples import read_recorded_samples
-from timely.emulators.tello_body import TelloPhysics
+from timely.emulators.tello_motions import TelloPhysics
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 PHYSICS = Path(__file__).parents[3] / "examples" / "robots" / "physics.yaml"
