@@ -27,7 +27,7 @@ MAX_EXECUTION_S = 86_400.0
 """Longest execution time: a day. A longer one means a broken argument."""
 
 
-def inverse_distribution(quantiles: Sequence[float], level: float) -> float:
+def trace_quantile_value(quantiles: Sequence[float], level: float) -> float:
     """Inverse distribution function of evenly spaced quantiles, linear in between; 0 without quantiles."""
     if not quantiles:
         return 0.0
@@ -40,7 +40,7 @@ def inverse_distribution(quantiles: Sequence[float], level: float) -> float:
     return min(high, low + (high - low) * (position - index))
 
 
-def mean_of_quantiles(quantiles: Sequence[float]) -> float:
+def trace_quantiles_mean(quantiles: Sequence[float]) -> float:
     """Mean of the piecewise linear inverse distribution function (trapezoids); 0 without quantiles."""
     if not quantiles:
         return 0.0
@@ -116,10 +116,10 @@ class ConstantModel(_Model):
         return self
 
     def quantile_s(self, level: float, args: Args) -> float:
-        return max(0.0, self.seconds + inverse_distribution(self.residual_s, level))
+        return max(0.0, self.seconds + trace_quantile_value(self.residual_s, level))
 
     def mean_s(self, args: Args) -> float:
-        return max(0.0, self.seconds + mean_of_quantiles(self.residual_s))
+        return max(0.0, self.seconds + trace_quantiles_mean(self.residual_s))
 
 
 class LinearModel(_Model):
@@ -161,10 +161,10 @@ class LinearModel(_Model):
         return max(self.floor_s, seconds)
 
     def quantile_s(self, level: float, args: Args) -> float:
-        return self._bounded(self.line_s(args) + inverse_distribution(self.residual_s, level))
+        return self._bounded(self.line_s(args) + trace_quantile_value(self.residual_s, level))
 
     def mean_s(self, args: Args) -> float:
-        return self._bounded(self.line_s(args) + mean_of_quantiles(self.residual_s))
+        return self._bounded(self.line_s(args) + trace_quantiles_mean(self.residual_s))
 
 
 class SampledModel(_Model):
@@ -180,10 +180,10 @@ class SampledModel(_Model):
         return self
 
     def quantile_s(self, level: float, args: Args) -> float:
-        return inverse_distribution(self.quantiles_s, level)
+        return trace_quantile_value(self.quantiles_s, level)
 
     def mean_s(self, args: Args) -> float:
-        return mean_of_quantiles(self.quantiles_s)
+        return trace_quantiles_mean(self.quantiles_s)
 
 
 ExecutionModel = Annotated[ConstantModel | LinearModel | SampledModel, Field(discriminator="model")]

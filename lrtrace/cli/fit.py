@@ -12,7 +12,7 @@ import typer
 from lrtrace.cli.output import JsonFile, Output, Plot, check_lrtrace_option, print_lrtrace_result
 from lrtrace.errors import BadInput
 from lrtrace.fit.execution_time import KINDS, METHODS, MIN_SAMPLES, Fit, Kind, Method, check_fit, fit_samples
-from lrtrace.fit.fitted_profile import plot_residuals, robot_profile_from_fit, write_profile
+from lrtrace.fit.fitted_profile import plot_residuals, robot_profile_from_fit, write_fitted_profile
 from lrtrace.profiles import load_profile
 from lrtrace.record.samples import Sample, read_recorded_samples
 from lrtrace.robot_profile import NAME
@@ -68,7 +68,7 @@ def fit_command(
     raw = robot_profile_from_fit(
         fit, output.stem, date=date, on=on, base=base_profile, network_s=network, checked=checked
     )
-    write_profile(output, raw)
+    write_fitted_profile(output, raw)
     if plot is not None:
         plot_residuals(fit, plot)
     report = {skill: fitted.summary() for skill, fitted in fit.skills.items()}

@@ -83,7 +83,7 @@ def _options(
 
 app.command("compose")(compose.compose_command)
 app.command("stats")(traces.stats_command)
-app.command("sort")(traces.sort_command)
+app.command("sort")(traces.sort_trace_command)
 app.command("import")(importing.import_command)
 app.command("record")(record.record_command)
 app.command("fit")(fit.fit_command)

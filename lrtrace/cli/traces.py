@@ -34,7 +34,7 @@ def stats_command(
     print_lrtrace_result(json_file, values, lines)
 
 
-def sort_command(
+def sort_trace_command(
     trace: Annotated[Path, typer.Argument(metavar="TRACE")], output: Output, json_file: JsonFile = None
 ) -> None:
     """Order the jobs of a trace by arrival."""

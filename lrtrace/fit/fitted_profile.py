@@ -85,7 +85,7 @@ def _unit(base: RobotProfile | None, skill: str, argument: str) -> str:
     return limit.unit if limit is not None else ""
 
 
-def write_profile(path: str | Path, raw: dict[str, Any]) -> RobotProfile:
+def write_fitted_profile(path: str | Path, raw: dict[str, Any]) -> RobotProfile:
     """Write a profile. It replaces the file only after it was read back without an error.
 
     Raises:

@@ -13,7 +13,7 @@ from timely.bench.planner_latency import (
     WITH_EXAMPLES,
     FirstSegment,
     WayResult,
-    compare_planner_latency,
+    compare_planner_bench,
 )
 from timely.cli.main import run_timely_command
 
@@ -33,7 +33,7 @@ RESULTS = [
 
 
 def test_only_the_same_first_segments_are_compared() -> None:
-    cached, cold = compare_planner_latency(RESULTS)
+    cached, cold = compare_planner_bench(RESULTS)
     assert (cached.skill_set, cached.cold, cached.tasks) == ("arm", False, 2)
     assert cached.ratio == pytest.approx(0.7)
     assert (cold.cold, cold.tasks) == (True, 0)
@@ -46,7 +46,7 @@ def test_the_command_prints_both_and_writes_both(
     async def measure(*arguments: object) -> list[WayResult]:
         return RESULTS
 
-    monkeypatch.setattr(planner_latency, "measure_planner_latency", measure)
+    monkeypatch.setattr(planner_latency, "bench_planner_latency", measure)
     file = tmp_path / "latency.json"
     assert run_timely_command(["planner", "latency", "--cases", "4", "--json", str(file)]) == 0
     page = capsys.readouterr().out

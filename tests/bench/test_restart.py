@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from timely.bench.restart import History, Plan, measure_restarts
+from timely.bench.restart import History, Plan, bench_restarts
 
 
 @pytest.mark.process
 async def test_a_killed_server_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    result = await measure_restarts(tmp_path, points=1, seed=1, arguments=("--predictor", "none"))
+    result = await bench_restarts(tmp_path, points=1, seed=1, arguments=("--predictor", "none"))
     assert (result["points"], result["lost"], result["repeated"]) == (1, 0, 0), result
     assert result["segments"] > 0
     assert result["next_segment_s"]["p50"] > 0.0

@@ -18,7 +18,7 @@ import typer
 import timely
 from lrtrace.errors import BadInput
 from timely.cli import main as shell
-from timely.cli.output import check_target, plain_cli_json, write_cli_json
+from timely.cli.output import check_cli_output_file, plain_cli_json, write_cli_json
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName
 from timely.disciplines import registry
 
@@ -202,12 +202,12 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
 
 
 def test_targets_that_cannot_be_written(tmp_path: Path) -> None:
-    assert check_target(None) is None
-    assert check_target(tmp_path / "new.json") == tmp_path / "new.json"
+    assert check_cli_output_file(None) is None
+    assert check_cli_output_file(tmp_path / "new.json") == tmp_path / "new.json"
     with pytest.raises(InvalidInput, match="is a folder"):
-        check_target(tmp_path)
+        check_cli_output_file(tmp_path)
     with pytest.raises(InvalidInput, match="there is no folder"):
-        check_target(tmp_path / "no" / "r.json")
+        check_cli_output_file(tmp_path / "no" / "r.json")
 
 
 @pytest.mark.process

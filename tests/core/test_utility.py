@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely.core.errors import InvalidInput
-from timely.core.utility import NORMAL, URGENT, TimeUtility, utilities_at
+from timely.core.utility import NORMAL, URGENT, TimeUtility, time_utilities_at
 
 functions = st.builds(
     TimeUtility,
@@ -62,7 +62,7 @@ def test_many_at_once_equal_one_by_one(pairs: list[tuple[TimeUtility, float]]) -
     columns = [
         np.array([getattr(tuf, name) for tuf, _ in pairs], float) for name in ("ert_s", "alpha", "beta")
     ]
-    result = utilities_at(*columns, np.array([latency for _, latency in pairs], float))
+    result = time_utilities_at(*columns, np.array([latency for _, latency in pairs], float))
     np.testing.assert_array_equal(result, [tuf.value(latency) for tuf, latency in pairs])
 
 

@@ -16,8 +16,8 @@ from lrtrace.models import (
     ExecutionModel,
     LinearModel,
     SampledModel,
-    inverse_distribution,
-    mean_of_quantiles,
+    trace_quantile_value,
+    trace_quantiles_mean,
 )
 
 ADAPTER: TypeAdapter[ExecutionModel] = TypeAdapter(ExecutionModel)
@@ -69,12 +69,12 @@ def test_draws_follow_the_seed_and_take_one_number(
 def test_the_mean_is_that_of_the_distribution(quantiles: list[float]) -> None:
     levels = (np.arange(20_000) + 0.5) / 20_000
     drawn = np.interp(levels, np.linspace(0, 1, len(quantiles)), quantiles)
-    assert mean_of_quantiles(quantiles) == pytest.approx(
+    assert trace_quantiles_mean(quantiles) == pytest.approx(
         drawn.mean(), abs=1e-3 * (1 + max(map(abs, quantiles)))
     )
-    assert inverse_distribution(quantiles, 0.0) == quantiles[0]
+    assert trace_quantile_value(quantiles, 0.0) == quantiles[0]
     if len(quantiles) > 1:
-        assert inverse_distribution(quantiles, 1.0) == quantiles[-1]
+        assert trace_quantile_value(quantiles, 1.0) == quantiles[-1]
 
 
 @given(models)

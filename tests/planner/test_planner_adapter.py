@@ -18,7 +18,7 @@ from timely.planner.model_card import (
     Card,
     check_base,
     planner_file_hash,
-    prompt_hash,
+    planner_prompt_hash,
     read_card,
     weights_hash,
     write_card,
@@ -55,7 +55,7 @@ def adapter(tmp_path: Path, base: Path) -> Path:
     write_weights(folder / WEIGHTS, {"x": b"xyz"})
     card = Card(
         base_model="tiny", base_sha256=weights_hash(base), adapter_sha256=planner_file_hash(folder / WEIGHTS),
-        skill_sets={"drone": prompt_hash(find_skill_set("drone"))}, seed=0, steps=1, examples_seen=2, loss=0.5,
+        skill_sets={"drone": planner_prompt_hash(find_skill_set("drone"))}, seed=0, steps=1, examples_seen=2, loss=0.5,
     )  # fmt: skip
     write_card(folder, card)
     return folder
@@ -190,7 +190,9 @@ def test_the_shipped_adapter_is_whole_small_and_for_these_prompts() -> None:
     assert (SHIPPED / WEIGHTS).stat().st_size <= MAX_BYTES
     assert set(card.skill_sets) == {"drone", "arm"}
     for name, digest in card.skill_sets.items():
-        assert prompt_hash(find_skill_set(name)) == digest, f"the prompt of {name} has changed since training"
+        assert planner_prompt_hash(find_skill_set(name)) == digest, (
+            f"the prompt of {name} has changed since training"
+        )
     assert card.names == {"drone": [], "arm": ["bin"]}
     for name, least in (("drone", 0.85), ("arm", 0.8)):
         served = card.scores[f"{name} adapter+grammar+names"]

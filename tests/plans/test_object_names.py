@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from timely.plans import find_skill_set
 from timely.plans.ebnf import object_pattern
 from timely.plans.name_mask import Bits, NameGuide, Vocabulary
-from timely.plans.object_names import MAX_NAMES, fitting_object_names, names_in, names_of_plan, open_argument
+from timely.plans.object_names import (
+    MAX_NAMES,
+    fitting_object_names,
+    names_in,
+    names_of_plan,
+    open_plan_argument,
+)
 
 DRONE, ARM = find_skill_set("drone"), find_skill_set("arm")
 TOKENS = [
@@ -70,7 +76,7 @@ def test_a_long_text_names_nothing_in_particular() -> None:
     ],
 )  # fmt: skip
 def test_at_an_object_argument(plan: str, written: str | None) -> None:
-    result = open_argument(plan, DRONE)
+    result = open_plan_argument(plan, DRONE)
     assert result is not None
     assert result[0].type == "object"
     assert result[1] == written
@@ -95,7 +101,7 @@ def test_at_an_object_argument(plan: str, written: str | None) -> None:
     ],
 )
 def test_at_no_object_argument(plan: str) -> None:
-    assert open_argument(plan, DRONE) is None
+    assert open_plan_argument(plan, DRONE) is None
 
 
 def test_the_names_of_a_plan() -> None:

@@ -12,8 +12,8 @@ from timely.plans import (
     SegmentParser,
     SkillSet,
     find_skill_set,
-    max_segment_tokens,
     parse_plan_calls,
+    plan_segment_max_tokens,
     segment_execution_s,
 )
 from timely.plans.timing import longest_segments
@@ -82,16 +82,16 @@ def words(text: str) -> list[int]:
 
 
 def test_the_bound_is_measured_with_the_tokenizer() -> None:
-    by_character = max_segment_tokens(DRONE, lambda text: list(text.encode()))
+    by_character = plan_segment_max_tokens(DRONE, lambda text: list(text.encode()))
     assert 100 < by_character < 300
-    assert max_segment_tokens(DRONE, words) == -(-by_character // 4)
-    assert max_segment_tokens(find_skill_set("chat"), lambda text: list(range(len(text.split())))) == 60
+    assert plan_segment_max_tokens(DRONE, words) == -(-by_character // 4)
+    assert plan_segment_max_tokens(find_skill_set("chat"), lambda text: list(range(len(text.split())))) == 60
 
 
 def test_the_bound_covers_every_segment_of_the_examples() -> None:
     long = Example(task="x", plan=f"tp();{'tc(90)&' * 0}l('{'word ' * 17}');")
     skill_set = DRONE.model_copy(update={"examples": (long,)})
-    bound = max_segment_tokens(skill_set, words)
+    bound = plan_segment_max_tokens(skill_set, words)
     segmenter = Segmenter(skill_set)
     assert all(len(words(b.text)) <= bound for b in segmenter.feed(long.plan))
 

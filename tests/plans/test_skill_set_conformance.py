@@ -10,9 +10,9 @@ from timely.plans import (
     SegmentParser,
     check_segment,
     find_skill_set,
-    max_segment_tokens,
     parse_plan,
     parse_plan_calls,
+    plan_segment_max_tokens,
     segment_execution_s,
     skill_set_names,
 )
@@ -57,4 +57,4 @@ def test_defaults_are_usable(name: str) -> None:
     assert skill_set.description
     assert skill_set.name == name
     assert load_profile(skill_set.profile)
-    assert 1 <= max_segment_tokens(skill_set, lambda text: text.split()) <= 300  # type: ignore[arg-type, return-value]
+    assert 1 <= plan_segment_max_tokens(skill_set, lambda text: text.split()) <= 300  # type: ignore[arg-type, return-value]

@@ -18,7 +18,7 @@ from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.core.files import core_write_file
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.explain import explain_job, explanation_text
-from timely.replay.perfetto import perfetto_text
+from timely.replay.perfetto import replay_perfetto_text
 from timely.replay.report import html_replay_report
 from timely.replay.result_file import read_result, result_text
 from timely.replay.results import replay_latency_distribution, result_hash
@@ -192,11 +192,11 @@ def test_report_of_nothing(tmp_path: Path) -> None:
     result = result_of(path)
     assert result["summary"]["jobs"] == 0
     assert "nothing to show" in html_replay_report(result)
-    assert json.loads(perfetto_text(result))["traceEvents"]
+    assert json.loads(replay_perfetto_text(result))["traceEvents"]
 
 
 def test_chrome_trace_covers_each_job_without_overlap(trace: Path) -> None:
-    events = json.loads(perfetto_text(result_of(trace)))["traceEvents"]
+    events = json.loads(replay_perfetto_text(result_of(trace)))["traceEvents"]
     names = [e for e in events if e["ph"] == "M" and e["name"] == "thread_name" and e["pid"] == 3]
     assert len(names) == 4
     rows: dict[tuple[int, int], list[tuple[float, float]]] = {}

@@ -22,8 +22,8 @@ from timely.plans.prompt_tokens import PromptEncoder
 from timely.plans.robot_values import value_text
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
-from timely.plans.untrusted_text import multiline_prompt_text, one_line
-from timely.server.http.plain_text import plain_text
+from timely.plans.untrusted_text import multiline_prompt_text, one_prompt_line
+from timely.server.http.plain_text import http_plain_text
 
 DRONE, CHAT = find_skill_set("drone"), find_skill_set("chat")
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
@@ -118,7 +118,7 @@ def test_a_line_break_starts_no_field(line_break: str, field: str) -> None:
     ],
 )
 def test_one_line(text: str, expected: str) -> None:
-    assert one_line(text) == expected
+    assert one_prompt_line(text) == expected
 
 
 def test_a_conversation_keeps_its_lines_but_forges_no_scene() -> None:
@@ -156,7 +156,7 @@ def chat_special_tokens(tokenizer: Any, messages: list[dict[str, Any]]) -> list[
 
 
 def test_no_attack_of_the_corpus_forges_a_turn_of_a_chat(tokenizer: Any) -> None:
-    plain = plain_text(PromptEncoder(tokenizer).special_texts)
+    plain = http_plain_text(PromptEncoder(tokenizer).special_texts)
     expected = chat_special_tokens(tokenizer, [{"role": "user", "content": "x"}])
     forged = 0
     for attack in benchmark_attacks(600, 0):

@@ -38,7 +38,7 @@ class Alone:
         return task.hints.utility.value(self.response_s(task))
 
 
-def clairvoyant_utility(tasks: Sequence[PlannedTask], profile: StepTimeProfile) -> float:
+def bench_clairvoyant_bound(tasks: Sequence[PlannedTask], profile: StepTimeProfile) -> float:
     """An upper bound on the summed utility of tasks that arrive at one moment on an idle engine.
 
     The scheduler knows everything and chooses the order in which first segments are completed.

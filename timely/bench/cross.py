@@ -105,14 +105,14 @@ def _utility(records: Sequence[JobRecord], end_s: float) -> float:
 
 
 def _spikes(name: str, seed: int) -> list[float]:
-    levels = semantic.waiting(semantic.paper_spikes(seed, *SPIKE), registry.create_discipline(name))
+    levels = semantic.paper_waiting(semantic.paper_spikes(seed, *SPIKE), registry.create_discipline(name))
     return [levels[0], levels[URGENCY_LEVELS]]
 
 
 def _applications(name: str, seed: int) -> list[float]:
     trace = justitia_workloads.paper_workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
     own = name in justitia_setting.NAMES
-    discipline = justitia_setting.make(name) if own else registry.create_discipline(name)
+    discipline = justitia_setting.make_paper_discipline(name) if own else registry.create_discipline(name)
     completion = justitia_setting.paper_completion_s(trace, discipline, justitia_setting.MACHINE)
     return [mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
 
@@ -139,7 +139,11 @@ def _lengths(name: str, seed: int) -> list[float]:
 
 def _drafts(name: str, seed: int) -> list[float]:
     tasks = laps_sd.paper_workload(laps_sd.DATASETS[DRAFTS[0]], DRAFTS[1], seed)
-    discipline = laps_sd.make(name, tasks) if name in laps_sd.SYSTEMS else registry.create_discipline(name)
+    discipline = (
+        laps_sd.make_paper_discipline(name, tasks)
+        if name in laps_sd.SYSTEMS
+        else registry.create_discipline(name)
+    )
     return [laps_sd.laps_paper_latency_s(tasks, discipline, seed)]
 
 

@@ -11,14 +11,14 @@ from timely.bench.papers.laps_sd.real_texts import GRAM, SHORTEST_TOKENS, paper_
 from timely.bench.papers.laps_sd.setting import DRAFTS
 from timely.bench.papers.real_inputs import paper_dialogues
 from timely.core.errors import EngineFailed
-from timely.engines.vllm.greedy import greedy_answers
+from timely.engines.vllm.greedy import vllm_greedy_answers
 from timely.engines.vllm.model import NAME
 
 QUESTION = "Summarise this conversation between a doctor and a patient for the patient's record.\n\n"
 MAX_ANSWER_TOKENS = 160
 
 
-def measure_draft_acceptance(path: Path, texts: int, *, seed: int = 0) -> dict[str, Any]:
+def bench_draft_acceptance(path: Path, texts: int, *, seed: int = 0) -> dict[str, Any]:
     """Prompt tokens, answer tokens and acceptance of ``texts`` dialogues drawn from the dataset.
 
     A greedy answer does not depend on drafts, so each is generated once, without drafts.
@@ -30,7 +30,7 @@ def measure_draft_acceptance(path: Path, texts: int, *, seed: int = 0) -> dict[s
     questions = (QUESTION + paper_dialogues(path)[place][0] for place in order)
     samples = [
         [len(prompt), len(answer), round(paper_draft_acceptance(prompt, answer), 4)]
-        for prompt, answer in greedy_answers(questions, texts, max_answer_tokens=MAX_ANSWER_TOKENS)
+        for prompt, answer in vllm_greedy_answers(questions, texts, max_answer_tokens=MAX_ANSWER_TOKENS)
         if len(answer) >= SHORTEST_TOKENS
     ]
     if not samples:

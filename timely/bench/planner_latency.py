@@ -85,7 +85,7 @@ class Comparison:
     ratio: float | None
 
 
-def compare_planner_latency(results: Sequence[WayResult]) -> list[Comparison]:
+def compare_planner_bench(results: Sequence[WayResult]) -> list[Comparison]:
     """The planner without examples over the planner with them, for each skill set, cached and cold."""
     with_examples = {(one.skill_set, one.cold): one.firsts for one in results if one.way == WITH_EXAMPLES}
     comparisons = []
@@ -103,7 +103,7 @@ def compare_planner_latency(results: Sequence[WayResult]) -> list[Comparison]:
     return comparisons
 
 
-async def measure_planner_latency(
+async def bench_planner_latency(
     planner: str | None, tasks: int, seed: int, arguments: Sequence[str]
 ) -> list[WayResult]:
     """Measure on two engines, one task at a time; each task is served in every way before the next one.

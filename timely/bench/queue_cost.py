@@ -17,7 +17,7 @@ BLOCK_TOKENS = 16
 STEP_S = 0.02
 
 
-def compose_us(
+def bench_compose_us(
     name: str,
     waiting: int,
     *,

@@ -118,7 +118,7 @@ class Server:
             self._process = None
 
 
-async def measure_restarts(
+async def bench_restarts(
     folder: Path,
     points: int,
     seed: int,

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.cli.output import JsonFile, check_target, write_cli_json
+from timely.cli.output import JsonFile, check_cli_output_file, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.files import STDOUT
-from timely.engines.step_time.fit import make_step_time_profile, measured_profile, save_profile
+from timely.engines.step_time.fit import make_step_time_profile, measured_profile, save_step_time_profile
 from timely.engines.step_time.from_kernels import fit_kernels
 from timely.engines.step_time.profile import KvCache, Limits, StepTimeProfile
 
@@ -29,7 +29,8 @@ CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 def command(
     context: typer.Context,
     out: Annotated[
-        Path, typer.Option(metavar="PROFILE.yaml", callback=check_target, help="The profile to write.")
+        Path,
+        typer.Option(metavar="PROFILE.yaml", callback=check_cli_output_file, help="The profile to write."),
     ],
     name: Annotated[str | None, typer.Option(help="Its name; the file's unless given.")] = None,
     model: Annotated[
@@ -61,7 +62,7 @@ def command(
         profile = _from_kernels(chosen, from_kernels, layers, pointwise_share, kv_blocks)
     else:
         profile = _measured(chosen, model, tuple(context.args), rounds, verbose=verbose)
-    save_profile(out, profile)
+    save_step_time_profile(out, profile)
     write_cli_json(json_file, profile.model_dump(mode="json"))
     if json_file != STDOUT:
         typer.echo(f"{out}: profile {profile.name}")

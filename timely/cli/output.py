@@ -17,7 +17,7 @@ from timely.core.errors import InvalidInput
 from timely.core.files import STDOUT, core_write_file
 
 
-def check_target(path: Path | None) -> Path | None:
+def check_cli_output_file(path: Path | None) -> Path | None:
     """Refuse a file that cannot be written, before a long run instead of after it.
 
     Raises:
@@ -39,7 +39,7 @@ JsonFile = Annotated[
     typer.Option(
         "--json",
         metavar="FILE",
-        callback=check_target,
+        callback=check_cli_output_file,
         help="Write the result as JSON; without FILE, or with -, to standard output.",
     ),
 ]
@@ -60,7 +60,7 @@ def write_cli_json(path: Path | None, data: object) -> None:
     if path is None:
         return
     text = json.dumps(plain_cli_json(data), indent=2, allow_nan=False) + "\n"
-    check_target(path)
+    check_cli_output_file(path)
     core_write_file(path, text)
 
 

@@ -25,14 +25,14 @@ from timely.planner.model_card import (
     Card,
     check_base,
     planner_file_hash,
-    prompt_hash,
-    prompt_hashes,
+    planner_prompt_hash,
+    planner_prompt_hashes,
     read_card,
     weights_hash,
     write_card,
 )
 from timely.planner.model_card import WEIGHTS as WEIGHTS_FILE
-from timely.planner.training.checks import LOOKED_AT, check_examples, training_plan_names
+from timely.planner.training.checks import LOOKED_AT, check_training_examples, training_plan_names
 from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
 
@@ -101,7 +101,7 @@ def planner_train_command(
         check_base(read_card(start), folder, start)
     _libraries()
     for skills in sets:
-        check_examples(skills)
+        check_training_examples(skills)
     names = {skills.name: training_plan_names(skills, _looked_at(skills, seed)) for skills in sets}
     from timely.planner.training.train import TrainOptions
 
@@ -119,7 +119,7 @@ def planner_train_command(
         base_model=folder.name,
         base_sha256=weights_hash(folder),
         adapter_sha256=planner_file_hash(out / WEIGHTS_FILE),
-        skill_sets=dict(prompt_hashes(sets)),
+        skill_sets=dict(planner_prompt_hashes(sets)),
         seed=training.last.seed,
         steps=steps + training.finishing_steps,
         examples_seen=training.examples_seen,
@@ -273,7 +273,7 @@ def planner_info_command(
     stale = []
     for name, digest in card.skill_sets.items():
         try:
-            if prompt_hash(load_skill_set(name)) != digest:
+            if planner_prompt_hash(load_skill_set(name)) != digest:
                 stale.append(name)
         except InvalidInput:
             stale.append(name)
@@ -305,18 +305,18 @@ def planner_latency_command(
 
     Two engines take turns on this machine, one task at a time. Cold means that the fixed prompt is in no cache.
     """
-    from timely.bench.planner_latency import compare_planner_latency, measure_planner_latency
+    from timely.bench.planner_latency import bench_planner_latency, compare_planner_bench
 
     with quiet_cli_terminal("planner-latency", verbose=verbose) as terminal:
         terminal.name_log()
-        results = asyncio.run(measure_planner_latency(planner, number, seed, ()))
+        results = asyncio.run(bench_planner_latency(planner, number, seed, ()))
     typer.echo(f"{'':38}first segment, ms: median (middle half)   its tokens")
     for one in results:
         low, high = one.quartiles_ms
         name = f"{one.skill_set:6}{one.way:22}{'cold' if one.cold else 'cached'}"
         none = f"   {one.without_segment} of {number} tasks without any" if one.without_segment else ""
         typer.echo(f"{name:38}{one.median_ms:8.0f} ({low:.0f} to {high:.0f}){one.mean_tokens:18.1f}{none}")
-    pairs = compare_planner_latency(results)
+    pairs = compare_planner_bench(results)
     typer.echo(
         "the planner without examples over the planner with them, where both wrote the same first segment:"
     )

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from timely.cli.output import JsonFile, check_target, write_cli_json
+from timely.cli.output import JsonFile, check_cli_output_file, write_cli_json
 from timely.core.errors import InvalidInput
 from timely.core.files import STDOUT
 from timely.disciplines.predictors.classifier import TEXT_CLASSIFIER, TextClassifier
@@ -28,7 +28,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=T
 Traces = Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces, *.lrtrace.jsonl.")]
 Target = Annotated[
     Path,
-    typer.Option("-o", "--output", metavar="FILE", callback=check_target, help="Where to write it (.npz)."),
+    typer.Option(
+        "-o", "--output", metavar="FILE", callback=check_cli_output_file, help="Where to write it (.npz)."
+    ),
 ]
 Texts = Annotated[
     list[Path],

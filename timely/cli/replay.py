@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.cli.output import JsonFile, check_target
+from timely.cli.output import JsonFile, check_cli_output_file
 from timely.cli.terminal import Terminal, Verbose, quiet_cli_terminal
 from timely.core.files import STDOUT, core_write_file
 from timely.disciplines.registry import DEFAULT
 from timely.engines.replay_types import Progress, ReplayOptions
-from timely.replay.perfetto import perfetto_text
+from timely.replay.perfetto import replay_perfetto_text
 from timely.replay.report import html_replay_report
 from timely.replay.result_file import result_text
 from timely.replay.results import result_hash
@@ -28,7 +28,7 @@ INTERRUPTED = 130
 SHOW_AFTER_S = 1.0
 """A shorter replay shows no progress."""
 
-Target = Annotated[Path | None, typer.Option(metavar="FILE", callback=check_target)]
+Target = Annotated[Path | None, typer.Option(metavar="FILE", callback=check_cli_output_file)]
 
 
 def command(
@@ -72,10 +72,11 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     journal: Annotated[bool, typer.Option(help="Keep decisions, for `timely explain`.")] = True,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write a report.")
+        Path | None, typer.Option(metavar="FILE", callback=check_cli_output_file, help="Write a report.")
     ] = None,
     perfetto: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write a Chrome trace.")
+        Path | None,
+        typer.Option(metavar="FILE", callback=check_cli_output_file, help="Write a Chrome trace."),
     ] = None,
     json_file: JsonFile = None,
     verbose: Verbose = False,
@@ -102,7 +103,7 @@ def command(
     if html is not None:
         core_write_file(html, html_replay_report(result))
     if perfetto is not None:
-        core_write_file(perfetto, perfetto_text(result))
+        core_write_file(perfetto, replay_perfetto_text(result))
     if json_file != STDOUT:
         _print(result)
     return INTERRUPTED if result["partial"] else 0

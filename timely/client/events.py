@@ -210,7 +210,7 @@ class StopOrder:
     reason: str = ""
 
 
-def stop_order(event: ServerEvent) -> StopOrder | None:
+def client_stop_order(event: ServerEvent) -> StopOrder | None:
     """The order of an event; None for an event of another kind."""
     if event.name not in ("stop", "reset", "clear"):
         return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import httpx
 
-from timely.client.events import StopOrder, stop_order
+from timely.client.events import StopOrder, client_stop_order
 from timely.client.protocol import LONGEST_RECONNECT_S
 from timely.client.sync_connection import Connection, EventResponse
 from timely.core.errors import EngineFailed, Overloaded
@@ -45,7 +45,7 @@ class StopStream:
                     self._events = self._connection.open("GET", self._url, None, {})
                 for event in self._events:
                     self.connected, self._delay_s = True, FIRST_RECONNECT_S
-                    order = stop_order(event)
+                    order = client_stop_order(event)
                     if order is not None:
                         return order
             except (httpx.TransportError, EngineFailed, Overloaded):

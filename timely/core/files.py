@@ -65,7 +65,7 @@ def core_write_file(path: Path, content: str | bytes) -> None:
         temporary.write_bytes(data)
 
 
-def ends_torn(path: Path) -> bool:
+def file_ends_torn(path: Path) -> bool:
     """Whether the last line of a file lacks its end, as a killed program leaves it; false for pipes and devices."""
     if not path.is_file() or path.stat().st_size == 0:
         return False

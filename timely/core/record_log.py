@@ -21,13 +21,13 @@ from timely.core.errors import InvalidInput
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
-def record_line(record: Mapping[str, Any]) -> bytes:
+def record_log_line(record: Mapping[str, Any]) -> bytes:
     """The line of a record."""
     data = _encode(record).encode()
     return b"%08x %b\n" % (zlib.crc32(data), data)
 
 
-def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
+def read_record_log(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The records of a file in order, and how many lines were torn and left out.
 
     Raises:
@@ -70,7 +70,7 @@ class RecordFile:
         Raises:
             OSError: the disk refuses; the file is as before.
         """
-        line = record_line(record)
+        line = record_log_line(record)
         try:
             if os.write(self._file, line) != len(line):
                 raise OSError("the disk took a part of the record only")

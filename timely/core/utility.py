@@ -79,6 +79,6 @@ URGENT = TimeUtility(0.2, -6.67, 2.0)
 """Defaults of an urgent robot task (TimelyLLM section 7.1)."""
 
 
-def utilities_at(ert_s: Floats, alpha: Floats, beta: Floats, latency_s: Floats) -> Floats:
+def time_utilities_at(ert_s: Floats, alpha: Floats, beta: Floats, latency_s: Floats) -> Floats:
     """Eq. 1 for many jobs at once; arrays of one shape ``(jobs,)``."""
     return np.minimum(beta, alpha * (latency_s - ert_s) + beta)

@@ -43,7 +43,7 @@ from timely.engines.scripts import (
     Script,
     ScriptedSegment,
     count_script_tokens,
-    nearest_example,
+    nearest_script,
     script_segments,
 )
 from timely.engines.step_time.learned import FixedSpeed
@@ -117,7 +117,7 @@ class ScriptedEngine(Engine):
     ) -> None:
         check_queue_discipline_needs(registry.load_discipline(discipline).info, ())
         self._plans = dict(plans or {})
-        self._planner: Planner = planner or nearest_example
+        self._planner: Planner = planner or nearest_script
         self.clock: AsyncClock = clock or SystemClock()
         self._speed = FixedSpeed(token_s, sequence_s, prefill_token_s)
         self._controller = Controller(

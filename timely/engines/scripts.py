@@ -90,7 +90,7 @@ def count_script_tokens(text: str) -> int:
     return math.ceil(len(text) / CHARS_A_TOKEN)
 
 
-def nearest_example(request: GenerationRequest) -> Script:
+def nearest_script(request: GenerationRequest) -> Script:
     """The plan of the skill set's example whose task shares most words with the request's, cut into segments.
 
     Raises:

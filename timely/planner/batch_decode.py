@@ -9,7 +9,7 @@ from typing import Any
 
 from timely.planner.cases.case import Case
 from timely.planner.training import lora
-from timely.planner.training.packing import common_tokens, training_prompt_ids
+from timely.planner.training.packing import common_training_prefix_tokens, training_prompt_ids
 from timely.plans.grammar import plan_grammar
 from timely.plans.name_mask import NameGuide, Vocabulary
 from timely.plans.object_names import allowed_names
@@ -51,7 +51,7 @@ class Answerer:
         )
         self.model.to(device).eval()
         if adapter is not None:
-            lora.merge_trained_adapter(self.model, adapter)
+            lora.merge_lora_adapter(self.model, adapter)
         self._compiler: Any = None
         self._vocabulary: Vocabulary | None = None
 
@@ -95,7 +95,7 @@ class Answerer:
         prompts = [training_prompt_ids(self.tokenizer, prompt.system, prompt.user) for prompt in case_prompts]
         # A batch of similar lengths needs less padding.
         order = sorted(range(len(cases)), key=lambda index: len(prompts[index]))
-        common = common_tokens(prompts)
+        common = common_training_prefix_tokens(prompts)
         prefix = self._prefix(prompts[0][:common])
         rules = self.compiled(skills) if constrained else None
         guides = [

@@ -9,7 +9,7 @@ from typing import Any
 
 from timely.core.errors import TimelyError
 from timely.planner.batch_decode import Answerer
-from timely.planner.cases.case import Case, case_failure, plan_refuses
+from timely.planner.cases.case import Case, case_failure, case_plan_refuses
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_set import SkillSet
 
@@ -82,7 +82,7 @@ def judge_plans(
     for case, wrong in zip(cases, wrongs, strict=True):
         families[case.family].append(not wrong)
     to_refuse = [not wrong for case, wrong in zip(cases, wrongs, strict=True) if case.refusal]
-    others = [plan_refuses(plan) for case, plan in zip(cases, plans, strict=True) if not case.refusal]
+    others = [case_plan_refuses(plan) for case, plan in zip(cases, plans, strict=True) if not case.refusal]
     prompts = [case.prompt(skills, examples=examples) for case in cases]
     return Score(
         name=name,

@@ -94,14 +94,14 @@ def check_base(card: Card, base: Path, where: Path) -> None:
         )
 
 
-def prompt_hash(skills: SkillSet) -> str:
+def planner_prompt_hash(skills: SkillSet) -> str:
     """SHA-256 of the fixed part of the prompt for a trained model."""
     return hashlib.sha256(fixed_part(skills, examples=False).encode()).hexdigest()
 
 
-def prompt_hashes(skill_sets: Iterable[SkillSet]) -> Mapping[str, str]:
+def planner_prompt_hashes(skill_sets: Iterable[SkillSet]) -> Mapping[str, str]:
     """By name."""
-    return {skills.name: prompt_hash(skills) for skills in skill_sets}
+    return {skills.name: planner_prompt_hash(skills) for skills in skill_sets}
 
 
 def weights_hash(folder: Path) -> str:

@@ -18,7 +18,7 @@ from timely.plans.language.syntax import Call, Program
 from timely.plans.prompt import Prompt, build_prompt, fixed_part
 from timely.plans.skill_library import find_skill_set, load_skill_set, skill_folders, skill_set_names
 from timely.plans.skill_set import Argument, Example, Skill, SkillSet, TextRules
-from timely.plans.timing import max_segment_tokens, segment_execution_s
+from timely.plans.timing import plan_segment_max_tokens, segment_execution_s
 from timely.plans.validation import check_call, check_segment
 
 __all__ = [
@@ -39,10 +39,10 @@ __all__ = [
     "find_skill_set",
     "fixed_part",
     "load_skill_set",
-    "max_segment_tokens",
     "parse_plan",
     "parse_plan_calls",
     "plan_grammar",
+    "plan_segment_max_tokens",
     "segment_execution_s",
     "skill_folders",
     "skill_set_names",

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from timely.plans.object_names import fitting_object_names, open_argument
+from timely.plans.object_names import fitting_object_names, open_plan_argument
 from timely.plans.skill_set import Argument, SkillSet
 
 Bits = npt.NDArray[np.int32]
@@ -118,7 +118,7 @@ class NameGuide:
         Returns:
             Whether a bit was cleared.
         """
-        position = open_argument(plan, self.skills)
+        position = open_plan_argument(plan, self.skills)
         if position is None:
             return self._narrow_opening(plan, bits)
         argument, prefix = position
@@ -142,7 +142,7 @@ class NameGuide:
         # In most places the grammar allows none of them.
         allowed = opening[(bits[opening >> 5] >> (opening & 31) & 1).astype(bool)]
         for token in allowed.tolist():
-            position = open_argument(
+            position = open_plan_argument(
                 plan + self.vocabulary.tokens[token].decode(errors="replace"), self.skills
             )
             if position is None or position[1] is None:

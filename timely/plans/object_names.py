@@ -121,12 +121,12 @@ def fitting_object_names(names: Iterable[str], argument: Argument) -> list[str]:
 def names_of_plan(plan: str, skills: SkillSet) -> Iterator[str]:
     """The object arguments of a finished plan."""
     for quoted in _QUOTED.finditer(plan):
-        argument = open_argument(plan[: quoted.end() - 1], skills)
+        argument = open_plan_argument(plan[: quoted.end() - 1], skills)
         if argument is not None:
             yield argument[1] or ""
 
 
-def open_argument(plan: str, skills: SkillSet) -> tuple[Argument, str | None] | None:
+def open_plan_argument(plan: str, skills: SkillSet) -> tuple[Argument, str | None] | None:
     """The object argument at the end of an unfinished plan, and the start of its name.
 
     Returns:

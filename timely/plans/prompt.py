@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from timely.core.errors import InvalidInput
 from timely.plans.skill_set import NUMERIC, Argument, Example, Skill, SkillSet
-from timely.plans.untrusted_text import multiline_prompt_text, one_line
+from timely.plans.untrusted_text import multiline_prompt_text, one_prompt_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ def _example(skill_set: SkillSet, example: Example) -> str:
 def _case(skill_set: SkillSet, scene: str, task: str, history: str) -> str:
     lines = []
     if scene.strip():
-        lines.append(f"Scene: {one_line(scene)}")
+        lines.append(f"Scene: {one_prompt_line(scene)}")
     if history.strip():
-        lines.append(f"History: {one_line(history)}")
+        lines.append(f"History: {one_prompt_line(history)}")
     if skill_set.language == "text":
         # The task of a conversation has no label.
         lines.append(multiline_prompt_text(task))
     else:
-        lines += [f"Task: {one_line(task)}", "Plan:"]
+        lines += [f"Task: {one_prompt_line(task)}", "Plan:"]
     return "\n".join(lines)

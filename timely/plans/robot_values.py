@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timely.plans.untrusted_text import one_line
+from timely.plans.untrusted_text import one_prompt_line
 
 
 def value_text(value: str) -> str:
@@ -11,4 +11,4 @@ def value_text(value: str) -> str:
     The model reads the comment, but it is no part of the plan: neither segmenter nor grammar sees it. The value is
     one line without field labels, so that it cannot look like a statement or a field.
     """
-    return f" # {' '.join(one_line(value).split())}\n"
+    return f" # {' '.join(one_prompt_line(value).split())}\n"

@@ -102,7 +102,7 @@ def _reading_s(text_or_calls: str | Sequence[Call], skill_set: SkillSet, profile
     return profile.estimate_s(unit, [text_or_calls])
 
 
-def max_segment_tokens(skill_set: SkillSet, encode: Callable[[str], list[int]]) -> int:
+def plan_segment_max_tokens(skill_set: SkillSet, encode: Callable[[str], list[int]]) -> int:
     """Longest ordinary segment of a skill set under a tokenizer, tokens (the bound of TimelyLLM section 4.4).
 
     It is measured over the segments of the examples, and over one long segment of every skill in every place of a
@@ -114,7 +114,7 @@ def max_segment_tokens(skill_set: SkillSet, encode: Callable[[str], list[int]]) 
 
 
 def longest_segments(skill_set: SkillSet) -> Iterator[str]:
-    """Segments for ``max_segment_tokens`` to measure."""
+    """Segments for ``plan_segment_max_tokens`` to measure."""
     for example in skill_set.examples:
         segmenter = Segmenter(skill_set)
         for boundary in (*segmenter.feed(example.plan), *segmenter.close()):

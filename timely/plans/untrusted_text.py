@@ -19,7 +19,7 @@ _JOINERS = "\u200c\u200d"
 """Invisible characters that some scripts and emoji need."""
 
 
-def one_line(text: str) -> str:
+def one_prompt_line(text: str) -> str:
     """The text as a single line without labels and invisible characters.
 
     Line breaks and control characters become spaces, other invisible characters go, and a label loses its colon.

@@ -15,15 +15,15 @@ from typing import Any
 ENGINE, REQUESTS, ROBOTS = 1, 2, 3
 
 
-def perfetto_text(result: Mapping[str, Any]) -> str:
+def replay_perfetto_text(result: Mapping[str, Any]) -> str:
     """The result of a replay as Chrome trace JSON, one event a line."""
     lines = ",\n".join(
-        json.dumps(event, ensure_ascii=False, allow_nan=False) for event in perfetto_events(result)
+        json.dumps(event, ensure_ascii=False, allow_nan=False) for event in replay_perfetto_events(result)
     )
     return '{"displayTimeUnit": "ms", "traceEvents": [\n' + lines + "\n]}\n"
 
 
-def perfetto_events(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def replay_perfetto_events(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The events, metadata first."""
     for process, name in ((ENGINE, "engine"), (REQUESTS, "requests"), (ROBOTS, "robots")):
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}

@@ -41,7 +41,7 @@ def bind_socket(host: str, port: int, *, authenticated: bool, insecure: bool = F
     return listener
 
 
-def socket_url(listener: socket.socket, scheme: str = "http") -> str:
+def server_socket_url(listener: socket.socket, scheme: str = "http") -> str:
     """``http://HOST:PORT`` of a bound socket."""
     host, port = listener.getsockname()[:2]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
 from timely.server.http.connections import bounded_http_protocol
-from timely.server.listener import TlsFiles, bind_socket, socket_url
+from timely.server.listener import TlsFiles, bind_socket, server_socket_url
 from timely.server.tasks.service import TaskService
 
 log = logging.getLogger(__name__)
@@ -131,9 +131,9 @@ async def serve_app(
         if not await _start(service, stopped):
             return received[0]
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        await until_ready(server, serving)
+        await until_server_ready(server, serving)
         if on_ready is not None:
-            on_ready(socket_url(listener, "https" if tls is not None else "http"))
+            on_ready(server_socket_url(listener, "https" if tls is not None else "http"))
         await _either(serving, stopped)
         if serving.done():
             serving.result()
@@ -173,7 +173,7 @@ async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:
         await asyncio.gather(waiter, return_exceptions=True)
 
 
-async def until_ready(server: _Server, serving: asyncio.Task[None]) -> None:
+async def until_server_ready(server: _Server, serving: asyncio.Task[None]) -> None:
     """Return when the server accepts requests.
 
     Raises:

@@ -10,8 +10,8 @@ from types import TracebackType
 from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
-from timely.server.listener import bind_socket, socket_url
-from timely.server.run import new_server, until_ready
+from timely.server.listener import bind_socket, server_socket_url
+from timely.server.run import new_server, until_server_ready
 from timely.server.tasks.service import TaskService
 
 
@@ -44,7 +44,7 @@ class ServerThread:
         self.app = app
         self.service: TaskService = app.state.service
         self._listener = bind_socket(host, port, authenticated=app.state.authenticated)
-        self.url = socket_url(self._listener)
+        self.url = server_socket_url(self._listener)
         self._server = new_server(app, stop_timeout_s, log_level)
         self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
         self._ready = threading.Event()
@@ -104,7 +104,7 @@ class ServerThread:
         try:
             await self.service.start()
             serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
-            await until_ready(self._server, serving)
+            await until_server_ready(self._server, serving)
             self._ready.set()
             await serving
         finally:

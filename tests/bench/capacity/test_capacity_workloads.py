@@ -13,7 +13,7 @@ from timely.bench.capacity import search, workloads
 from timely.bench.capacity.measure import (
     CAPACITY_SYSTEMS,
     capacity_point,
-    is_in_time,
+    is_bench_task_in_time,
     measure_capacity_point,
 )
 from timely.bench.capacity.workloads import CAPACITY_WORKLOADS, capacity_tasks
@@ -81,15 +81,15 @@ def test_chats_of_a_public_trace(tmp_path: Path) -> None:
 def test_in_time_is_the_first_action_or_the_first_token_of_a_chat() -> None:
     tasks = capacity_tasks("robots-and-chat", 1.0, 1, quick=True)
     robot = JobRecord(next(task for task in tasks if task.hints.utility.urgent))
-    assert not is_in_time(robot), "a task that never began counts as late"
+    assert not is_bench_task_in_time(robot), "a task that never began counts as late"
     robot.first_token_s = robot.arrived_s + 0.05
     robot.start_s, robot.end_s = [robot.arrived_s + 0.19], [robot.arrived_s + 1.0]
-    assert is_in_time(robot)
+    assert is_bench_task_in_time(robot)
     late = replace(robot, start_s=[robot.arrived_s + 0.21])
-    assert not is_in_time(late)
+    assert not is_bench_task_in_time(late)
     chat = JobRecord(next(task for task in tasks if task.plain))
     chat.first_token_s = chat.arrived_s + 0.9
-    assert is_in_time(chat)
+    assert is_bench_task_in_time(chat)
     point = capacity_point([robot, late, chat], 10.0)
     assert (point["urgent"], point["all"], point["served"]) == (0.5, pytest.approx(2 / 3), 0.0)
     assert math.isfinite(point["waiting_s"])

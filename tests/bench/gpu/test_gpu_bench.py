@@ -12,9 +12,19 @@ import numpy as np
 import pytest
 
 from timely.bench.gpu import model_folder
-from timely.bench.gpu.live_points import load_point, measured_points, point_settings, predict_points
-from timely.bench.gpu.model_folder import MODEL_SIZES, ModelSize, model_tensors, write_model_folder
-from timely.bench.gpu.report import first_action_ratio, prediction_error, write_gpu_page
+from timely.bench.gpu.live_points import (
+    gpu_bench_measured_points,
+    gpu_bench_point_name,
+    gpu_bench_predicted_points,
+    point_settings,
+)
+from timely.bench.gpu.model_folder import (
+    MODEL_SIZES,
+    ModelSize,
+    gpu_bench_model_tensors,
+    write_gpu_bench_model,
+)
+from timely.bench.gpu.report import first_action_ratio, gpu_bench_prediction_error, write_gpu_page
 from timely.bench.gpu.stages import STAGES, GpuBench, GpuSettings, Stage, default_gpu_settings
 from timely.bench.live.runs import LiveRuns
 from timely.bench.papers import plots
@@ -59,7 +69,7 @@ def test_a_model_folder_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     tokenizer.mkdir()
     (tokenizer / "tokenizer.json").write_text("{}")
     (tokenizer / "config.json").write_text("{}")
-    folder = write_model_folder(tmp_path / "model", SMALL, tokenizer)
+    folder = write_gpu_bench_model(tmp_path / "model", SMALL, tokenizer)
     assert json.loads((folder / "config.json").read_text())["hidden_size"] == 8
     assert (folder / "tokenizer.json").exists()
     index = json.loads((folder / "model.safetensors.index.json").read_text())
@@ -70,14 +80,14 @@ def test_a_model_folder_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for file in sorted(set(index["weight_map"].values())):
         with safetensors.safe_open(folder / file, "np") as weights:
             shapes |= {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-    assert shapes == dict(model_tensors(SMALL))
+    assert shapes == dict(gpu_bench_model_tensors(SMALL))
     # The last file ends with the norm, whose weights are 1, and the head, whose weights are random.
     numbers = np.fromfile(folder / file, np.uint16)[-8 - 32 * 8 :]
     values = (numbers.astype(np.uint32) << 16).view(np.float32)
     assert set(values[:8]) == {1.0}
     assert 0.0 < values[8:].std() < 0.1
     (folder / "tokenizer.json").unlink()
-    write_model_folder(folder, SMALL, tokenizer)
+    write_gpu_bench_model(folder, SMALL, tokenizer)
     assert not (folder / "tokenizer.json").exists(), "a whole folder was written again"
 
 
@@ -124,7 +134,7 @@ def test_the_prediction_is_registered_before_the_runs(tmp_path: Path) -> None:
     assert names.index("predict") < names.index("live")
     bench = GpuBench(tmp_path, settings(), quiet)
     runs = bench.runs()
-    runs.path((load_point(4.0), "timely", 0)).write_text("{}")
+    runs.path((gpu_bench_point_name(4.0), "timely", 0)).write_text("{}")
     with pytest.raises(InvalidInput, match="before the runs it predicts"):
         STAGES["predict"].run(bench, 1.0)
 
@@ -144,15 +154,15 @@ async def test_points_are_measured_beside_their_prediction_and_written(
 ) -> None:
     monkeypatch.setattr(plots, "can_plot_papers", lambda: False)
     runs = LiveRuns(tmp_path / "live", point_settings((1.0, 2.0), 8.0, "model", ("--flag",), (600, 480)))
-    predicted = predict_points(runs, "unit")
+    predicted = gpu_bench_predicted_points(runs, "unit")
     assert await runs.measure(Machine(), 1, say=quiet) == 0
-    measured = measured_points(runs)
+    measured = gpu_bench_measured_points(runs)
     assert set(measured) == {"wid2@1", "wid2@2"}
     point = measured["wid2@1"]["timely"]
     assert 0.0 <= point["in time, all"] <= 1.0
     assert point["served"] == 1.0
     # A warm engine has learned its step times, the other has not; both are the same machine.
-    assert prediction_error(measured, predicted) == pytest.approx(0.0, abs=0.1)
+    assert gpu_bench_prediction_error(measured, predicted) == pytest.approx(0.0, abs=0.1)
     ratio = first_action_ratio(measured, 1.0)
     assert ratio is not None
     assert ratio > 1.5

@@ -13,14 +13,19 @@ import pytest
 
 from timely.bench.live import engine, prediction
 from timely.bench.live.prediction import Predictor, live_benchmark_step_noise
-from timely.bench.live.report import compared_pairs, live_report_text, make_live_report, prediction_errors
+from timely.bench.live.report import (
+    compare_live_bench_pairs,
+    live_bench_prediction_errors,
+    live_report_text,
+    make_live_report,
+)
 from timely.bench.live.runs import SETTINGS_FILE, LiveRuns
 from timely.bench.live.settings import SYSTEMS, Settings
 from timely.cli.main import run_timely_command as timely
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.fit import save_profile
+from timely.engines.step_time.fit import save_step_time_profile
 from timely.engines.step_time.learned import LearnedSpeed
 from timely.engines.step_time.profile import StepTime, load_step_profile
 
@@ -99,7 +104,7 @@ async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> 
     await slow.measure(Machine(factor=1.3), 1, say=quiet)
     sure = load_step_profile(PROFILE).model_copy(update={"fit_error": {}})
     file = tmp_path / "sure.yaml"
-    save_profile(file, sure)
+    save_step_time_profile(file, sure)
     exact, off = make_live_report(good, str(file)), make_live_report(slow, str(file))
     assert all(row["holds"] and row["error"] == pytest.approx(0.0, abs=1e-6) for row in exact["close"])
     assert len(exact["close"]) == 2 * 3 * 2
@@ -186,7 +191,7 @@ def test_utilities_differ_by_a_share_of_the_most_or_of_what_is_lost() -> None:
         }  # fmt: skip
 
     def compared(first: float, second: float) -> bool:
-        return bool(compared_pairs("w", {"a": row(first), "b": row(second)}))
+        return bool(compare_live_bench_pairs("w", {"a": row(first), "b": row(second)}))
 
     assert compared(0.1, -0.1)  # a tenth of the most
     assert not compared(0.02, -0.02)
@@ -203,7 +208,7 @@ def test_pairs_tell_whether_their_repetitions_agree() -> None:
         }  # fmt: skip
 
     rows = {"a": row({0: 1.0, 1: 3.0}), "b": row({0: 2.0, 1: 4.0}), "c": row({0: 3.0, 1: 2.0})}
-    agreed = {tuple(pair["systems"]): pair["agreed"] for pair in compared_pairs("w", rows)}
+    agreed = {tuple(pair["systems"]): pair["agreed"] for pair in compare_live_bench_pairs("w", rows)}
     assert agreed == {("a", "b"): True, ("a", "c"): False, ("b", "c"): False}
 
 
@@ -219,9 +224,9 @@ def test_pairs_tell_who_should_have_won() -> None:
         }
 
     rows = {"a": row(1.0, 1.0), "b": row(1.04, 0.9), "c": row(1.2, 0.8)}
-    holds = {tuple(pair["systems"]): pair["holds"] for pair in compared_pairs("w", rows)}
+    holds = {tuple(pair["systems"]): pair["holds"] for pair in compare_live_bench_pairs("w", rows)}
     assert holds == {("a", "c"): False, ("b", "c"): False}  # a and b are within five per cent
-    assert [near["holds"] for near in prediction_errors("w", rows)] == [True, False, False]
+    assert [near["holds"] for near in live_bench_prediction_errors("w", rows)] == [True, False, False]
 
 
 async def test_a_task_that_did_not_end_fails_the_run(tmp_path: Path) -> None:

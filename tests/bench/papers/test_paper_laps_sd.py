@@ -58,7 +58,7 @@ def test_latency_of_one_request_by_hand() -> None:
 def test_the_clairvoyant_is_ahead_and_switching_hurts_las() -> None:
     tasks = laps.paper_workload(laps.DATASETS["CP"], 12, 5)
     latency_s = {
-        name: laps.laps_paper_latency_s(tasks, laps.make(name, tasks), 5)
+        name: laps.laps_paper_latency_s(tasks, laps.make_paper_discipline(name, tasks), 5)
         for name in ("clairvoyant", "laps-sd", "las", "las-fine", "fcfs")
     }
     assert latency_s["clairvoyant"] <= min(latency_s.values())

@@ -32,7 +32,7 @@ def test_spikes_are_those_of_the_published_simulation() -> None:
 def test_normalized_waiting_by_hand() -> None:
     """Two requests one after the other: 12 ms a step, prompts in a step of their own."""
     tasks = semantic.paper_spikes(1, 3, 1.0)[:2]
-    waits_by_level = semantic.waiting(tasks, Fcfs())
+    waits_by_level = semantic.paper_waiting(tasks, Fcfs())
     each, pooled = waits_by_level[11], waits_by_level[5]
     total = sum(task.output_tokens for task in tasks)
     waits = []
@@ -57,7 +57,7 @@ def test_waiting_counts_from_the_true_arrival_and_by_the_true_level() -> None:
         tasks, levels=[4] * len(tasks), ready_s=[task.arrival_s + 5.0 for task in tasks]
     )
     assert [task.arrival_s for task in late] == sorted(task.arrival_s for task in late)
-    plain, delayed = semantic.waiting(tasks, Fcfs()), semantic.waiting(tasks, Fcfs(), seen=late)
+    plain, delayed = semantic.paper_waiting(tasks, Fcfs()), semantic.paper_waiting(tasks, Fcfs(), seen=late)
     tokens = sum(task.output_tokens for task in tasks)
     assert delayed[5] - plain[5] == pytest.approx(5.0 * len(tasks) / tokens)
     for level in {task.hints.urgency for task in tasks}:
@@ -68,14 +68,14 @@ def test_waiting_counts_from_the_true_arrival_and_by_the_true_level() -> None:
 def test_orders_on_the_papers_batches() -> None:
     tasks = semantic.paper_spikes(3, 20, 0.1)
     waits_by_level = {
-        name: semantic.waiting(tasks, semantic.make(name))
+        name: semantic.paper_waiting(tasks, semantic.make_paper_discipline(name))
         for name in ("semantic", "staged-hpjf", "staged-fcfs")
     }
     assert waits_by_level["semantic"][0] < waits_by_level["staged-hpjf"][0] < waits_by_level["staged-fcfs"][0]
     # No system serves the urgent sooner than a machine that serves only them.
     urgent = [task for task in tasks if task.hints.urgency == 0]
-    alone = semantic.waiting(urgent, semantic.make("semantic-mixed"))
-    mixed = semantic.waiting(tasks, semantic.make("semantic-mixed"))
+    alone = semantic.paper_waiting(urgent, semantic.make_paper_discipline("semantic-mixed"))
+    mixed = semantic.paper_waiting(tasks, semantic.make_paper_discipline("semantic-mixed"))
     assert alone[0] <= mixed[0] * 1.001
     assert mixed[0] < waits_by_level["semantic"][0]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.bench.bounds import MAX_TASKS, Alone, benchmark_min_token_s, clairvoyant_utility
+from timely.bench.bounds import MAX_TASKS, Alone, bench_clairvoyant_bound, benchmark_min_token_s
 from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.timelyllm import evaluation as paper
@@ -65,7 +65,7 @@ def test_long_stories_fill_the_memory_and_no_reader_waits_for_it() -> None:
 @pytest.mark.parametrize("discipline", ["timely", "pud", "fcfs", "edf", "priority"])
 def test_no_discipline_beats_the_clairvoyant(discipline: str, new_tokens: int) -> None:
     tasks = burst(9, new_tokens)
-    assert reached(tasks, discipline) <= clairvoyant_utility(tasks, PROFILE) + 1e-9
+    assert reached(tasks, discipline) <= bench_clairvoyant_bound(tasks, PROFILE) + 1e-9
 
 
 def test_a_claim_s_interval_stands_beside_its_mean() -> None:
@@ -84,12 +84,14 @@ def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:
     tokens = [2000 + task.plan[0].tokens - 1 for task in tasks]
     first = tasks[0].hints.utility.value(alone.response_s(tasks[0]))
     later = max(sum(tokens) * token_s + 0.008, alone.response_s(tasks[1]))
-    assert clairvoyant_utility(tasks, PROFILE) == pytest.approx(first + tasks[1].hints.utility.value(later))
+    assert bench_clairvoyant_bound(tasks, PROFILE) == pytest.approx(
+        first + tasks[1].hints.utility.value(later)
+    )
 
 
 def test_too_many_for_the_clairvoyant() -> None:
     with pytest.raises(InvalidInput, match="at most"):
-        clairvoyant_utility(burst(MAX_TASKS + 1), PROFILE)
+        bench_clairvoyant_bound(burst(MAX_TASKS + 1), PROFILE)
 
 
 def test_interval_is_seeded_and_holds_the_mean() -> None:

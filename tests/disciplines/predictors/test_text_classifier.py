@@ -25,7 +25,7 @@ from timely.disciplines.predictors.urgency import (
     UrgencyPredictor,
     UrgencyService,
     example_urgency_classifier,
-    urgency_examples,
+    urgency_predictor_examples,
 )
 from timely.disciplines.registry import create_discipline
 from timely.engines.scheduler_core import Controller
@@ -270,7 +270,7 @@ def test_an_override_reaches_a_request_that_already_waits() -> None:
 
 
 def test_the_examples_that_ship_are_thirty_a_level_and_teach_something() -> None:
-    texts, levels = urgency_examples()
+    texts, levels = urgency_predictor_examples()
     assert np.bincount(levels).tolist() == [30] * 5
     assert len(set(texts)) == 150
     fields = UrgencyPredictor(example_urgency_classifier()).predict(texts)
@@ -285,7 +285,7 @@ def test_the_examples_that_ship_are_thirty_a_level_and_teach_something() -> None
 @pytest.mark.process
 def test_the_examples_accuracy_is_what_the_docstring_says() -> None:
     """Ten-fold cross-validation, both embedders."""
-    texts, fields = urgency_examples()
+    texts, fields = urgency_predictor_examples()
     levels = np.array(fields)
     fold = np.random.default_rng(0).permutation(len(texts)) % 10
     names = ["hash", *(["wordllama"] if find_spec("wordllama") else [])]

@@ -10,7 +10,7 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.engines.step_time.journal import (
-    read_scheduler_events,
+    read_step_journal,
     step_journal_admission_s,
     step_launch_s,
     steps_from_events,
@@ -75,11 +75,11 @@ def test_a_journal_is_read_from_a_time_on(tmp_path: Path) -> None:
     path.write_text(
         "".join(json.dumps(e) + "\n" for e in (event(0.0, 0.5), {"event": "park"}, event(2.0, 2.1)))
     )
-    assert [
-        step.step_s for step in steps_from_events(read_scheduler_events(path), since_s=1.0)
-    ] == pytest.approx([0.1])
-    assert len(steps_from_events(read_scheduler_events(path))) == 2
-    assert len(steps_from_events(read_scheduler_events(path), until_s=0.9)) == 1
+    assert [step.step_s for step in steps_from_events(read_step_journal(path), since_s=1.0)] == pytest.approx(
+        [0.1]
+    )
+    assert len(steps_from_events(read_step_journal(path))) == 2
+    assert len(steps_from_events(read_step_journal(path), until_s=0.9)) == 1
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_what_is_no_journal_is_told_with_its_line(tmp_path: Path, line: str) -> 
     path = tmp_path / "journal.jsonl"
     path.write_text(json.dumps(event(0.0, 0.5)) + "\n" + line + "\n")
     with pytest.raises(InvalidInput, match=r"journal\.jsonl:2"):
-        read_scheduler_events(path)
+        read_step_journal(path)
 
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"none\.jsonl: cannot read it"):
-        read_scheduler_events(tmp_path / "none.jsonl")
+        read_step_journal(tmp_path / "none.jsonl")
 
 
 def arrive(job: str, when_s: float) -> dict[str, Any]:

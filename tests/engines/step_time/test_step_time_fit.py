@@ -9,7 +9,7 @@ import pytest
 
 from timely.cli.main import run_timely_command as timely
 from timely.core.errors import InvalidInput
-from timely.engines.step_time.fit import TimedStep, fit_steps, make_step_time_profile, save_profile
+from timely.engines.step_time.fit import TimedStep, fit_steps, make_step_time_profile, save_step_time_profile
 from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTime, load_step_profile
 
 TRUE = StepTerms(
@@ -100,7 +100,7 @@ def test_file_reads_back(tmp_path: Path) -> None:
         Limits(max_batch=4, token_budget=512), date="2026-01-01",
     )  # fmt: skip
     path = tmp_path / "mine.yaml"
-    save_profile(path, profile)
+    save_step_time_profile(path, profile)
     assert load_step_profile(path) == profile
 
 

@@ -33,7 +33,7 @@ def test_which_runner_there_is(
     monkeypatch.setattr(vllm.platforms, "current_platform", Platform())
     monkeypatch.setattr(vllm.triton_utils, "HAS_TRITON", triton)
     monkeypatch.setattr(envs, "VLLM_USE_V2_MODEL_RUNNER", chosen)
-    assert forced_decoding.newer_runner() is newer
+    assert forced_decoding.uses_newer_vllm_runner() is newer
     replay = ("--enable-trace-replay",)
     assert forced_decoding.engine_arguments() == (
         replay if newer else ("--logits-processors", forced_decoding.PROCESSOR)

@@ -18,7 +18,7 @@ from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT
 from timely.engines.base import ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
-from timely.engines.step_time.journal import read_scheduler_events, steps_from_events
+from timely.engines.step_time.journal import read_step_journal, steps_from_events
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import engine_arguments
@@ -283,7 +283,7 @@ async def test_the_journal_times_every_step(engine: VllmEngine) -> None:
     before = (await engine.stats()).now_s
     assert (await collect(engine, planned("timed", 0.0, segments=2)))[-1].reason == "complete"
     steps = steps_from_events(
-        await asyncio.to_thread(read_scheduler_events, Path(engine.options.journal or "")), before
+        await asyncio.to_thread(read_step_journal, Path(engine.options.journal or "")), before
     )
     assert sum(step.decodes for step in steps) == 11  # the prompt's step yields the first of twelve tokens
     assert sum(step.prefill_tokens for step in steps) <= len(WORDS)

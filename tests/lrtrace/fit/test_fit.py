@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lrtrace.errors import BadInput, TooFewSamples, UnknownName
 from lrtrace.fit.execution_time import Fit, fit_samples
-from lrtrace.fit.fitted_profile import plot_residuals, robot_profile_from_fit, write_profile
+from lrtrace.fit.fitted_profile import plot_residuals, robot_profile_from_fit, write_fitted_profile
 from lrtrace.fit.regression import fit_execution_least_squares, fit_execution_quantile, pinball_fit_loss
 from lrtrace.models import ConstantModel, LinearModel, SampledModel
 from lrtrace.profiles import PATH_VARIABLE, find_robot_profile, load_profile
@@ -182,7 +182,7 @@ def test_profile_over_a_base_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.
     fit = fit_samples(moves(30, skill="mf"), base=tello)
     assert list(fit.skills) == ["move_forward"]
     raw = robot_profile_from_fit(fit, "my-drone", date="2025-01-31", on="bench", base=tello)
-    mine = write_profile(tmp_path / "my-drone.yaml", raw)
+    mine = write_fitted_profile(tmp_path / "my-drone.yaml", raw)
     assert mine.skills["move_forward"].basis == "fitted"
     assert mine.skills["move_forward"].execution == fit.skills["move_forward"].model
     assert mine.limits("mf") == tello.limits("mf")
@@ -197,11 +197,11 @@ def test_profile_over_a_base_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.
 def test_profile_over_a_base_that_is_only_a_file(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     base_path = tmp_path / "far" / "base.yaml"
-    base = write_profile(
+    base = write_fitted_profile(
         base_path, robot_profile_from_fit(fit_samples(all_kinds()), "base", date="2025-01-31")
     )
     fit = fit_samples(moves(10, seed=3), base=base)
-    mine = write_profile(
+    mine = write_fitted_profile(
         tmp_path / "mine.yaml", robot_profile_from_fit(fit, "mine", date="2025-02-01", base=base)
     )
     assert "extends" not in (tmp_path / "mine.yaml").read_text()
@@ -211,7 +211,7 @@ def test_profile_over_a_base_that_is_only_a_file(tmp_path: Path) -> None:
 
 def test_profile_without_a_base_allows_what_was_tried(tmp_path: Path) -> None:
     samples = moves(30)
-    profile = write_profile(
+    profile = write_fitted_profile(
         tmp_path / "new.yaml",
         robot_profile_from_fit(fit_samples(samples), "new", date="2025-01-31", network_s=0.02),
     )
@@ -225,16 +225,16 @@ def test_profile_without_a_base_allows_what_was_tried(tmp_path: Path) -> None:
 
 def test_a_profile_that_does_not_read_back_replaces_nothing(tmp_path: Path) -> None:
     path = tmp_path / "good.yaml"
-    write_profile(path, robot_profile_from_fit(fit_samples(moves(10)), "good", date="2025-01-31"))
+    write_fitted_profile(path, robot_profile_from_fit(fit_samples(moves(10)), "good", date="2025-01-31"))
     before = path.read_text()
     with pytest.raises(BadInput, match="network_s"):
-        write_profile(
+        write_fitted_profile(
             path, robot_profile_from_fit(fit_samples(moves(10)), "good", date="2025-01-31", network_s=-1.0)
         )
     assert path.read_text() == before
     assert [file.name for file in tmp_path.iterdir()] == ["good.yaml"]
     with pytest.raises(BadInput, match="cannot write it"):
-        write_profile(tmp_path / "none" / "x.yaml", {})
+        write_fitted_profile(tmp_path / "none" / "x.yaml", {})
 
 
 @pytest.mark.process

@@ -13,7 +13,7 @@ import pytest
 
 from lrtrace.compose.tasks import TASKS
 from timely.core.errors import UnknownName
-from timely.planner.cases.case import Case, case_failure, plan_refuses
+from timely.planner.cases.case import Case, case_failure, case_plan_refuses
 from timely.planner.cases.generate import DRAWN, generate_cases
 from timely.planner.cases.vocabulary import PHRASES, WORDS, Split, SplitList, coinable_case_words
 from timely.planner.cases.wordings import expand_wording
@@ -35,7 +35,7 @@ def test_every_family_is_drawn_and_right(skill_set: str, split: Split) -> None:
     families = {case.family for case in cases}
     assert families == {case.family for case in made(skill_set, "train", seed=4)}
     assert 0.08 < sum(case.refusal for case in cases) / MANY < 0.3
-    assert all(plan_refuses(case.plan) == case.refusal for case in cases)
+    assert all(case_plan_refuses(case.plan) == case.refusal for case in cases)
     assert sum(bool(case.history) for case in cases) > MANY * 0.01
 
 

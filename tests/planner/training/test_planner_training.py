@@ -218,7 +218,7 @@ def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> 
     plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     merged = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     adapted = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    lora.merge_trained_adapter(merged, tmp_path)
+    lora.merge_lora_adapter(merged, tmp_path)
     lora.load_training_adapter(tmp_path, lora.attach_training_adapter(adapted, 4, 8, seed=5))
     ids = torch.tensor([[1, 2, 3, 4, 5]])
     with torch.no_grad():
@@ -248,8 +248,8 @@ def test_an_adapter_for_another_shape_is_refused(base: Path, tmp_path: Path) -> 
     config.num_hidden_layers = 1
     other = AutoModelForCausalLM.from_config(config)
     with pytest.raises(InvalidInput, match="another base model"):
-        lora.merge_trained_adapter(other, tmp_path)
+        lora.merge_lora_adapter(other, tmp_path)
     (tmp_path / lora.WEIGHTS).write_bytes(b"torn")
     with pytest.raises(InvalidInput, match="no adapter"):
-        lora.merge_trained_adapter(other, tmp_path)
+        lora.merge_lora_adapter(other, tmp_path)
     assert torch.is_grad_enabled()

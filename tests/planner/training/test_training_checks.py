@@ -11,7 +11,7 @@ from timely.cli import main as shell
 from timely.core.errors import InvalidInput
 from timely.planner.cases.from_examples import cases_of
 from timely.planner.cases.generate import DRAWN, generate_cases
-from timely.planner.training.checks import Acceptor, check_examples, training_plan_names
+from timely.planner.training.checks import Acceptor, check_training_examples, training_plan_names
 from timely.plans import find_skill_set
 from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
@@ -38,9 +38,9 @@ def cart(folder: Path, more: str = "") -> SkillSet:
 
 
 def test_good_examples_pass(tmp_path: Path) -> None:
-    check_examples(cart(tmp_path))
-    check_examples(find_skill_set("arm"))
-    check_examples(find_skill_set("drone"))
+    check_training_examples(cart(tmp_path))
+    check_training_examples(find_skill_set("arm"))
+    check_training_examples(find_skill_set("drone"))
 
 
 BAD = {
@@ -54,7 +54,7 @@ BAD = {
 @pytest.mark.parametrize("more", BAD.values(), ids=BAD)
 def test_a_plan_outside_the_grammar(more: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="grammar does not accept") as error:
-        check_examples(cart(tmp_path, more))
+        check_training_examples(cart(tmp_path, more))
     assert error.value.where == "skill set cart, example 3"
 
 

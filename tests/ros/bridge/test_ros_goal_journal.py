@@ -13,7 +13,7 @@ import pytest
 from ros_harness import LIMIT_S, Program, eventually
 from test_ros_processes import Child
 from timely_bridge.goal_journal import FILE, MAX_BYTES, GoalEntry, GoalJournal
-from timely_bridge.run_fleet import state_folder
+from timely_bridge.run_fleet import bridge_state_folder
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Task
 from timely_robots.ros.driver_node import DriverNode
@@ -82,7 +82,10 @@ def test_a_journal_stays_short_and_a_full_disk_ends_no_goal(tmp_path: Path) -> N
 
 
 def test_each_fleet_file_has_a_folder_of_its_own(own_state_dir: Path, tmp_path: Path) -> None:
-    one, other = state_folder(str(tmp_path / "fleet.yaml")), state_folder(str(tmp_path / "a" / "fleet.yaml"))
+    one, other = (
+        bridge_state_folder(str(tmp_path / "fleet.yaml")),
+        bridge_state_folder(str(tmp_path / "a" / "fleet.yaml")),
+    )
     assert one != other
     assert one.is_relative_to(own_state_dir)
 

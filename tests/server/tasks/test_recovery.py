@@ -17,7 +17,7 @@ from fleet import OWNER, PLANS, TOKEN, Fleet, Reader, body, catalogue, fleet
 
 from timely.core.clock import ManualClock
 from timely.core.errors import EngineFailed
-from timely.core.record_log import record_line
+from timely.core.record_log import record_log_line
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.server.access.principals import LOCAL
@@ -179,7 +179,7 @@ def test_a_failure_that_was_reported_ends_the_plan(tmp_path: Path) -> None:
     state, _ = cut(tmp_path, "long", seconds=2.0)
     line = {"kind": "report", "task": "one", "report": {"segment": 0, "kind": "failed"}, "at_s": 101.0}
     with (state / "tasks" / "00000001.log").open("ab") as file:
-        file.write(record_line(line))
+        file.write(record_log_line(line))
     with server(state, now=103.0) as served:
         assert rest(served, 0)[-1][2]["code"] == "execution_failed"
 
@@ -249,7 +249,7 @@ def test_a_torn_record_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 def test_a_log_of_another_version_is_refused_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
-    (tmp_path / "tasks" / "00000001.log").write_bytes(record_line({"timely_tasks": 2}))
+    (tmp_path / "tasks" / "00000001.log").write_bytes(record_log_line({"timely_tasks": 2}))
     message = r"00000001\.log: format version 2, this server reads 1"
     with pytest.raises(EngineFailed, match=message), server(tmp_path):
         pass

@@ -90,8 +90,8 @@ def capacity_point(records: Sequence[JobRecord], end_s: float) -> Point:
     waiting_s = [record.waiting_time_s for record in robots if math.isfinite(record.waiting_time_s)]
     return {
         "tasks": len(records),
-        "urgent": _mean(map(is_in_time, urgent)),
-        "all": _mean(map(is_in_time, records)),
+        "urgent": _mean(map(is_bench_task_in_time, urgent)),
+        "all": _mean(map(is_bench_task_in_time, records)),
         "utility_urgent": _utility_share(urgent, end_s),
         "utility_all": _utility_share(robots, end_s),
         "served": _mean(record.outcome == "complete" for record in records),
@@ -99,7 +99,7 @@ def capacity_point(records: Sequence[JobRecord], end_s: float) -> Point:
     }
 
 
-def is_in_time(record: JobRecord) -> bool:
+def is_bench_task_in_time(record: JobRecord) -> bool:
     """The first action, or a chat's first token, came within the expected response time."""
     task = record.task
     response_s = record.first_token_s - record.arrived_s if task.plain else record.response_time_s

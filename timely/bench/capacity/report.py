@@ -10,7 +10,7 @@ from typing import Any
 from timely.bench.capacity.search import TARGETS, CapacityRun, Key
 from timely.bench.capacity.workloads import find_capacity_workload
 from timely.bench.papers import plots
-from timely.bench.papers.seed_statistics import Interval, interval
+from timely.bench.papers.seed_statistics import Interval, paper_interval
 
 HEADLINE_TARGET = 0.99
 
@@ -52,9 +52,9 @@ def _row(workload: str, loads: Mapping[Key, Sequence[float]]) -> Result:
     kind = "urgent" if any(key == "urgent" for key, _ in loads) else "all"
     row: Result = {"of": kind}
     for target in TARGETS:
-        row[f"load_{target * 100:.0f}"] = _rounded(interval(loads[kind, target])[0])
-        row[f"all_{target * 100:.0f}"] = _rounded(interval(loads["all", target])[0])
-    mean, low, high = interval(loads[kind, HEADLINE_TARGET])
+        row[f"load_{target * 100:.0f}"] = _rounded(paper_interval(loads[kind, target])[0])
+        row[f"all_{target * 100:.0f}"] = _rounded(paper_interval(loads["all", target])[0])
+    mean, low, high = paper_interval(loads[kind, HEADLINE_TARGET])
     row["interval_99"] = [_rounded(max(0.0, low)), _rounded(high)]
     row["robots_99"] = round(mean * robots, 1)
     row["by_seed_99"] = [_rounded(load) for load in loads[kind, HEADLINE_TARGET]]

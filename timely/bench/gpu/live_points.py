@@ -16,7 +16,7 @@ from timely.replay.results import Result
 GPU_SYSTEMS = ("timely", "vllm-stream", "vllm")
 
 
-def load_point(load: float) -> str:
+def gpu_bench_point_name(load: float) -> str:
     """Name of WID 2 at a load, as a workload of the live comparison."""
     return f"wid2@{load:g}"
 
@@ -47,14 +47,14 @@ def point_settings(
     loads: Sequence[float], seconds: float, model: str, arguments: Sequence[str], prompt: tuple[int, int]
 ) -> PointSettings:
     """All systems at all loads; ``prompt`` is its length and the part that is shared, tokens."""
-    workloads = {load_point(load): seconds for load in loads}
+    workloads = {gpu_bench_point_name(load): seconds for load in loads}
     return PointSettings(
         workloads, GPU_SYSTEMS, prompt_tokens=prompt[0], shared_prefix_tokens=prompt[1], model=model,
         arguments=tuple(arguments),
     )  # fmt: skip
 
 
-def predict_points(runs: LiveRuns, profile: str) -> dict[str, dict[str, dict[str, float]]]:
+def gpu_bench_predicted_points(runs: LiveRuns, profile: str) -> dict[str, dict[str, dict[str, float]]]:
     """The simulator's prediction of each point, by workload and system, from a profile alone: no run is read."""
     predictor = Predictor(runs, profile)
     return {
@@ -71,7 +71,7 @@ def _mean_values(summaries: Sequence[Result]) -> dict[str, float]:
     return {name: sum(value[name] for value in values) / len(values) for name in values[0]}
 
 
-def measured_points(runs: LiveRuns) -> dict[str, dict[str, dict[str, float]]]:
+def gpu_bench_measured_points(runs: LiveRuns) -> dict[str, dict[str, dict[str, float]]]:
     """The measured values of each point, and the shares in time, by workload and system."""
     points: dict[str, dict[str, dict[str, float]]] = {}
     for workload in runs.settings.workloads:

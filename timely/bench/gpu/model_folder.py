@@ -45,7 +45,7 @@ class ModelSize:
     @property
     def weight_bytes(self) -> int:
         """Of all weights, in bfloat16."""
-        return 2 * sum(math.prod(shape) for _, shape in model_tensors(self))
+        return 2 * sum(math.prod(shape) for _, shape in gpu_bench_model_tensors(self))
 
 
 MODEL_SIZES = {
@@ -56,7 +56,7 @@ MODEL_SIZES = {
 """A tiny one for processors, Llama-3-8B, and one like Mistral Small 24B."""
 
 
-def model_tensors(size: ModelSize) -> Iterator[tuple[str, Shape]]:
+def gpu_bench_model_tensors(size: ModelSize) -> Iterator[tuple[str, Shape]]:
     """Name and shape of each weight, as Llama names them."""
     hidden, queries, keys = size.hidden, size.heads * size.head_dim, size.kv_heads * size.head_dim
     yield "model.embed_tokens.weight", (size.vocabulary, hidden)
@@ -75,7 +75,7 @@ def model_tensors(size: ModelSize) -> Iterator[tuple[str, Shape]]:
     yield "lm_head.weight", (size.vocabulary, hidden)
 
 
-def model_configuration(size: ModelSize) -> dict[str, Any]:
+def gpu_bench_model_configuration(size: ModelSize) -> dict[str, Any]:
     """The content of ``config.json``."""
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -101,7 +101,7 @@ def model_configuration(size: ModelSize) -> dict[str, Any]:
     }
 
 
-def write_model_folder(folder: Path, size: ModelSize, tokenizer: Path) -> Path:
+def write_gpu_bench_model(folder: Path, size: ModelSize, tokenizer: Path) -> Path:
     """Write configuration, weights and the tokenizer of another model; returns ``folder``.
 
     ``config.json`` comes last: a folder with one is whole.
@@ -121,8 +121,8 @@ def write_model_folder(folder: Path, size: ModelSize, tokenizer: Path) -> Path:
     for path in sorted(tokenizer.glob("*")):
         if path.name.startswith(("tokenizer", "special_tokens", "vocab", "merges", "added_tokens")):
             shutil.copyfile(path, folder / path.name)
-    _write_weights(folder, list(model_tensors(size)))
-    core_write_file(folder / "config.json", json.dumps(model_configuration(size), indent=1) + "\n")
+    _write_weights(folder, list(gpu_bench_model_tensors(size)))
+    core_write_file(folder / "config.json", json.dumps(gpu_bench_model_configuration(size), indent=1) + "\n")
     return folder
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timely.bench.gpu.live_points import GPU_SYSTEMS, load_point
+from timely.bench.gpu.live_points import GPU_SYSTEMS, gpu_bench_point_name
 from timely.bench.papers import plots
 from timely.bench.papers.seed_statistics import Interval
 from timely.core.files import core_write_file
@@ -24,13 +24,13 @@ Value = Mapping[str, Any]
 
 def first_action_ratio(points: Value, load: float) -> float | None:
     """Mean response of ``vllm``, which gives whole answers, over that of ``timely`` at a load; None without both."""
-    systems = points.get(load_point(load), {})
+    systems = points.get(gpu_bench_point_name(load), {})
     if not {"timely", "vllm"} <= systems.keys():
         return None
     return float(systems["vllm"]["response mean"] / systems["timely"]["response mean"])
 
 
-def prediction_error(measured: Value, predicted: Value) -> float | None:
+def gpu_bench_prediction_error(measured: Value, predicted: Value) -> float | None:
     """Mean relative error of the compared measures over all points; None without any."""
     errors = [
         abs(predicted[workload][system][name] / values[name] - 1.0)
@@ -106,8 +106,8 @@ def _live_lines(measured: Value, predicted: Value, loads: Sequence[float]) -> li
         "|---" * (6 + len(COMPARED)) + "|",
     ]
     for load in loads:
-        for system, values in measured.get(load_point(load), {}).items():
-            expected = predicted.get(load_point(load), {}).get(system, {})
+        for system, values in measured.get(gpu_bench_point_name(load), {}).items():
+            expected = predicted.get(gpu_bench_point_name(load), {}).get(system, {})
             pairs = [f"{values[name]:.3f} / {expected.get(name, float('nan')):.3f}" for name in COMPARED]
             shares = [
                 f"{values[name]:.3f}" if name in values else ""
@@ -115,7 +115,7 @@ def _live_lines(measured: Value, predicted: Value, loads: Sequence[float]) -> li
             ]
             lines.append(f"| {load:g} | `{system}` | {' | '.join([*shares, *pairs])} |")
     lines.append("")
-    error = prediction_error(measured, predicted)
+    error = gpu_bench_prediction_error(measured, predicted)
     if error is not None:
         lines.append(f"Mean error of the prediction: {error:.1%}.")
     ratio = first_action_ratio(measured, 1.0)
@@ -139,11 +139,11 @@ def _draw(page: Path, measured: Value, predicted: Value, loads: Sequence[float])
     folder.mkdir(parents=True, exist_ok=True)
     shares: dict[str, list[Interval]] = {}
     for system in GPU_SYSTEMS:
-        values = [measured.get(load_point(load), {}).get(system, {}).get(IN_TIME) for load in loads]
+        values = [measured.get(gpu_bench_point_name(load), {}).get(system, {}).get(IN_TIME) for load in loads]
         if None not in values:
             shares[system] = [(float(value), float(value), float(value)) for value in values]
     if shares:
-        plots.lines(
+        plots.paper_line_plot(
             folder / "gpu-in-time.png",
             "Urgent tasks in time, WID 2",
             loads,
@@ -155,8 +155,8 @@ def _draw(page: Path, measured: Value, predicted: Value, loads: Sequence[float])
     bars: dict[str, list[Interval | None]] = {"measured": [], "predicted": []}
     groups = []
     for load in loads:
-        for system, values in measured.get(load_point(load), {}).items():
-            expected = predicted.get(load_point(load), {}).get(system)
+        for system, values in measured.get(gpu_bench_point_name(load), {}).items():
+            expected = predicted.get(gpu_bench_point_name(load), {}).get(system)
             if expected is None:
                 continue
             groups.append(f"{system}\n{load:g}")

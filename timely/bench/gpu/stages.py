@@ -19,12 +19,12 @@ from typing import Any
 
 from timely.bench.gpu.live_points import (
     PointSettings,
-    load_point,
-    measured_points,
+    gpu_bench_measured_points,
+    gpu_bench_point_name,
+    gpu_bench_predicted_points,
     point_settings,
-    predict_points,
 )
-from timely.bench.gpu.model_folder import MODEL_SIZES, write_model_folder
+from timely.bench.gpu.model_folder import MODEL_SIZES, write_gpu_bench_model
 from timely.bench.live.runs import LiveRuns
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.files import core_write_file
@@ -128,7 +128,7 @@ class GpuBench:
         self.say = say
         points = self._points()
         for load in settings.loads:
-            if not points.tasks(load_point(load)):
+            if not points.tasks(gpu_bench_point_name(load)):
                 raise InvalidInput(
                     f"no task arrives within {settings.seconds:g} s at load {load:g}", where="--loads"
                 )
@@ -234,7 +234,7 @@ def _write_model(bench: GpuBench, left_s: float) -> Value:
 
     size = MODEL_SIZES[bench.settings.size]
     tokenizer = Path(resolve_model(None, planner=NO_PLANNER, progress=bench.say))
-    write_model_folder(bench.model, size, tokenizer)
+    write_gpu_bench_model(bench.model, size, tokenizer)
     return {"folder": str(bench.model), "weight_bytes": size.weight_bytes}
 
 
@@ -252,14 +252,14 @@ def _calibrate(bench: GpuBench, left_s: float) -> Value:
 
 def calibrate_in_process(model: str, arguments: tuple[str, ...], rounds: int, target: str) -> Value:
     """Measure step times and write them as a profile; returns the profile."""
-    from timely.engines.step_time.fit import measured_profile, save_profile
+    from timely.engines.step_time.fit import measured_profile, save_step_time_profile
     from timely.engines.vllm.calibrate import time_vllm_steps
 
     measured = time_vllm_steps(model, arguments, rounds)
     profile = measured_profile(
         Path(target).stem, measured.source, measured.steps, asdict(measured.sizes), measured.launches
     )
-    save_profile(Path(target), profile)
+    save_step_time_profile(Path(target), profile)
     result: Value = profile.model_dump(mode="json")
     return result
 
@@ -271,7 +271,10 @@ def _predict(bench: GpuBench, left_s: float) -> Value:
     ]
     if any(runs.path(run).exists() for run in every):
         raise InvalidInput("a prediction must come before the runs it predicts", where=str(runs.folder))
-    return {"points": predict_points(runs, str(bench.profile)), "registered_s": round(time.time(), 1)}
+    return {
+        "points": gpu_bench_predicted_points(runs, str(bench.profile)),
+        "registered_s": round(time.time(), 1),
+    }
 
 
 def _overhead(bench: GpuBench, left_s: float) -> Value:
@@ -299,7 +302,7 @@ def _live(bench: GpuBench, left_s: float) -> Value | None:
         measure_live_in_process, bench.folder, bench.settings, left_s, log=bench.log
     ):
         return None
-    return {"points": measured_points(runs)}
+    return {"points": gpu_bench_measured_points(runs)}
 
 
 def measure_live_in_process(folder: Path, settings: GpuSettings, left_s: float) -> int:

@@ -19,7 +19,7 @@ from timely.engines.step_time.journal import (
     step_journal_prompts_follow,
     step_launch_s,
     steps_from_events,
-    timed_in_order,
+    timed_steps_in_order,
 )
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
 from timely.engines.step_time.profile import StepTimeProfile, load_step_profile
@@ -107,7 +107,7 @@ class Predictor:
         begin_s = max(in_run_s, default=steps["since_s"])
         before = (event for event in events if event["event"] == "timed" and event["t_s"] < begin_s)
         learner = StepLearner(speed.observe)
-        for event, step_begin_s, after in timed_in_order(before):
+        for event, step_begin_s, after in timed_steps_in_order(before):
             learner.ran(
                 event["decodes"] + event["prefills"],
                 event["prefill_tokens"],

@@ -65,8 +65,10 @@ def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
         "profile": predictor.profile.name,
         "door_s": round(predictor.admission_s, 6),
         "workloads": workloads,
-        "close": [row for name, rows in workloads.items() for row in prediction_errors(name, rows)],
-        "pairs": [row for name, rows in workloads.items() for row in compared_pairs(name, rows)],
+        "close": [
+            row for name, rows in workloads.items() for row in live_bench_prediction_errors(name, rows)
+        ],
+        "pairs": [row for name, rows in workloads.items() for row in compare_live_bench_pairs(name, rows)],
     }
 
 
@@ -115,7 +117,9 @@ def live_summary_values(summary: Mapping[str, Any]) -> dict[str, float]:
     return values
 
 
-def prediction_errors(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def live_bench_prediction_errors(
+    workload: str, rows: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """The relative error of each predicted response time."""
     result = []
     for (system, row), name in itertools.product(rows.items(), RESPONSES):
@@ -139,7 +143,7 @@ def prediction_errors(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> l
     return result
 
 
-def compared_pairs(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def compare_live_bench_pairs(workload: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Every two systems that differ by more than ``DIFFERENT``, and whether the prediction has the same winner.
 
     ``agreed``: the same system was ahead in every repetition.

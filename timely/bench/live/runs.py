@@ -16,7 +16,7 @@ from timely.bench.live.engine import JOURNAL_FILE, SIZES_FILE, LiveEngine
 from timely.bench.live.settings import Settings
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.files import core_write_file
-from timely.engines.step_time.journal import read_scheduler_events
+from timely.engines.step_time.journal import read_step_journal
 from timely.replay import results
 from timely.replay.result_file import read_result, result_text
 
@@ -155,7 +155,7 @@ class LiveRuns:
         """A journal is read again only when it has grown."""
         size = file.stat().st_size if file.exists() else -1
         if file not in self._journals or self._journals[file][0] != size:
-            self._journals[file] = (size, read_scheduler_events(file))
+            self._journals[file] = (size, read_step_journal(file))
         return self._journals[file][1]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from timely.bench.papers.seed_statistics import Interval, interval
+from timely.bench.papers.seed_statistics import Interval, paper_interval
 
 Claim = dict[str, Any]
 """``{"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}`` of ``timely bench paper``."""
@@ -134,7 +134,7 @@ def _interval(ours: Interval | Sequence[float] | float | None) -> Interval:
         middle, low, high = ours
         return (middle, low, high)
     if isinstance(ours, Sequence):
-        return interval(ours)
+        return paper_interval(ours)
     return (float(ours), float(ours), float(ours))
 
 

@@ -80,7 +80,7 @@ def bars(
     _save(figure, path)
 
 
-def lines(
+def paper_line_plot(
     path: Path,
     title: str,
     x: Sequence[float],

@@ -25,7 +25,7 @@ def half_width(values: Sequence[float]) -> float:
     return t * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
-def interval(values: Sequence[float]) -> Interval:
+def paper_interval(values: Sequence[float]) -> Interval:
     """Mean and 95% confidence interval over seeds."""
     middle, width = mean(values), half_width(values)
     return (middle, middle, middle) if math.isnan(width) else (middle, middle - width, middle + width)

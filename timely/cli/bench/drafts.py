@@ -24,9 +24,9 @@ def command(
     path = data / DIALOGUES
     if not path.exists():
         raise InvalidInput("there is no such file", where=str(path))
-    from timely.bench.draft_acceptance import measure_draft_acceptance
+    from timely.bench.draft_acceptance import bench_draft_acceptance
 
-    result = measure_draft_acceptance(path, texts)
+    result = bench_draft_acceptance(path, texts)
     write_cli_json(json_file, result)
     rates = [rate for _, _, rate in result["samples"]]
     make_console(json_file).print(f"mean acceptance over {len(rates)} texts: {sum(rates) / len(rates):.3f}")

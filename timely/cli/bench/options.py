@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from timely.bench.checkpoints import Checkpoints, OutOfTime
-from timely.cli.output import check_target
+from timely.cli.output import check_cli_output_file
 from timely.core.errors import InvalidInput, Unsupported
 
 TRY_AGAIN = 75
@@ -29,7 +29,8 @@ DefaultSystem = Annotated[
 ]
 Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Measurements computed at once, in processes.")]
 MarkdownFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", callback=check_target, help="Write the table there too.")
+    Path | None,
+    typer.Option(metavar="FILE", callback=check_cli_output_file, help="Write the table there too."),
 ]
 Budget = Annotated[
     float | None,

@@ -41,9 +41,11 @@ def command(
     result: dict[str, Any] = {"discipline": discipline, "scheduling_point_us": costs}
     lengths = [*(waiting or ()), *(more_waiting or ())]
     if lengths:
-        from timely.bench.queue_cost import compose_us
+        from timely.bench.queue_cost import bench_compose_us
 
-        result["compose_us"] = {str(count): round(compose_us(discipline, count), 1) for count in lengths}
+        result["compose_us"] = {
+            str(count): round(bench_compose_us(discipline, count), 1) for count in lengths
+        }
     if engine:
         require_cli_package("vllm")
         from timely.engines.vllm.overhead import vllm_segmentation_cost

@@ -22,10 +22,10 @@ def command(
     json_file: JsonFile = None,
 ) -> None:
     """Kill a server with robots at random points (SIGKILL), start it again, and compare what the robots received."""
-    from timely.bench.restart import measure_restarts
+    from timely.bench.restart import bench_restarts
 
     with tempfile.TemporaryDirectory() as folder:
-        result = asyncio.run(measure_restarts(Path(folder), points, seed, print_cli_progress))
+        result = asyncio.run(bench_restarts(Path(folder), points, seed, print_cli_progress))
     write_cli_json(json_file, result)
     waits = result["next_segment_s"]
     rows = [

@@ -232,7 +232,7 @@ class UrgencyService:
             self._record(record)
 
 
-def urgency_examples() -> tuple[list[str], list[int]]:
+def urgency_predictor_examples() -> tuple[list[str], list[int]]:
     """The texts and levels that ship, 30 a level: emergencies, robots' tasks, ordinary questions."""
     import yaml
 
@@ -256,6 +256,6 @@ def example_urgency_classifier(embedder_name: str = "hash") -> TextClassifier:
         UnknownName: no such embedder.
         Unsupported: it is not installed.
     """
-    texts, levels = urgency_examples()
+    texts, levels = urgency_predictor_examples()
     used = None if embedder_name == "hash" else prompt_embedder(embedder_name)
     return TextClassifier.train(texts, levels, LEVELS, embedder=used, note="the examples that ship")

@@ -21,7 +21,7 @@ import math
 import numpy as np
 
 from timely.core.job import Job, JobTable
-from timely.core.utility import utilities_at
+from timely.core.utility import time_utilities_at
 from timely.disciplines.base import DisciplineInfo, Floats, Speed, StepLimits
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder
 from timely.disciplines.timelyllm.constants import (
@@ -47,7 +47,7 @@ class Pud(KeyedDiscipline):
         ready_s = limits.now + SEGMENT_GENERATION_S + table.network_s
         ert_s = np.where(table.segment == 0, table.ert_s, SUSPENDED_ERT_S)
         wait_s = np.maximum(0.0, ready_s - table.due_s)
-        utility = utilities_at(ert_s, table.alpha, table.beta, wait_s)
+        utility = time_utilities_at(ert_s, table.alpha, table.beta, wait_s)
         left_s = np.where(table.alpha < 0.0, table.due_s + ert_s - ready_s, table.ert_s)
         slack_s = np.maximum(limits.speed.token_s, left_s)
         hopeless = -1.0 / (1e-9 + np.abs(table.alpha) / SEGMENT_GENERATION_S)

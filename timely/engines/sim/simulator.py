@@ -23,7 +23,7 @@ from timely.engines.sim.events import REPORT, Agenda
 from timely.engines.sim.memory import Live, Memory
 from timely.engines.sim.robots import Robots
 from timely.engines.sim.speculation import Speculation
-from timely.engines.sim.steps import Steps, positive_option
+from timely.engines.sim.steps import Steps, positive_simulator_option
 from timely.engines.step_time.learned import LearnedSpeed
 from timely.engines.step_time.profile import DEFAULT as DEFAULT_PROFILE
 from timely.engines.step_time.profile import ProfileSpeed, StepTimeProfile, load_step_profile
@@ -79,7 +79,7 @@ class Simulator:
             discipline = create_discipline(options.discipline)
             check_queue_discipline_needs(discipline.info, {SPECULATION} if drafts else ())
         self.controller = Controller(discipline, learned)
-        capacity = positive_option("kv_blocks", options.kv_blocks, self.profile.kv.blocks)
+        capacity = positive_simulator_option("kv_blocks", options.kv_blocks, self.profile.kv.blocks)
         self.memory = Memory(capacity, self.profile, options, self.controller)
         self.agenda = Agenda()
         self.robots = Robots(options)

@@ -72,10 +72,14 @@ class Steps:
         repeat_steps: bool,
     ) -> None:
         limits = profile.limits
-        self._max_batch = positive_option("max_batch", options.max_batch, limits.max_batch)
-        self._token_budget = positive_option("token_budget", options.token_budget, limits.token_budget)
-        self._prefill_chunk = positive_option("prefill_chunk", options.prefill_chunk, self._token_budget)
-        self._max_resident = positive_option("max_resident", options.max_resident, 1 << 30)
+        self._max_batch = positive_simulator_option("max_batch", options.max_batch, limits.max_batch)
+        self._token_budget = positive_simulator_option(
+            "token_budget", options.token_budget, limits.token_budget
+        )
+        self._prefill_chunk = positive_simulator_option(
+            "prefill_chunk", options.prefill_chunk, self._token_budget
+        )
+        self._max_resident = positive_simulator_option("max_resident", options.max_resident, 1 << 30)
         self._step_time = StepTime(profile.step_s)
         self._noise = options.step_noise
         self._prompt_noise = options.step_noise if options.prompt_noise is None else options.prompt_noise
@@ -421,7 +425,7 @@ class Steps:
         return right + 1
 
 
-def positive_option(name: str, value: int | None, default: int) -> int:
+def positive_simulator_option(name: str, value: int | None, default: int) -> int:
     """The option, or its default; raises InvalidInput below 1."""
     if value is None:
         return default

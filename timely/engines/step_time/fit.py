@@ -69,13 +69,13 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
         coefficients, bent = _least_squares(np.column_stack([np.ones(len(time)), others, bends]), time)
         if error > NEGLIGIBLE and bent < CURVE_GAIN * error:
             rises = np.concatenate([[0.0], np.cumsum(coefficients[4:] * np.diff(knots))])
-            curve = Curve(at=tuple(map(float, knots)), s=tuple(map(four_digits, rises)))
+            curve = Curve(at=tuple(map(float, knots)), s=tuple(map(step_time_digits, rises)))
             terms = _terms(coefficients[:4], sequences=curve)
     return terms, step_errors(terms, steps)
 
 
 def _terms(coefficients: Floats, per_sequence: float = 0.0, sequences: Curve | None = None) -> StepTerms:
-    base, token, square, context, sequence = map(four_digits, (*coefficients, per_sequence))
+    base, token, square, context, sequence = map(step_time_digits, (*coefficients, per_sequence))
     return StepTerms(
         base=base,
         per_sequence=sequence,
@@ -137,10 +137,10 @@ def step_errors(terms: StepTerms, steps: Iterable[TimedStep]) -> dict[str, float
         predicted = model(s.decodes, s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens)
         kind = "mixed" if s.decodes and s.prefill_tokens else "prefill" if s.prefill_tokens else "decode"
         errors[kind].append(abs(predicted / s.step_s - 1.0))
-    return error_summary(errors)
+    return step_time_error_summary(errors)
 
 
-def error_summary(errors: Mapping[str, Sequence[float]]) -> dict[str, float | str]:
+def step_time_error_summary(errors: Mapping[str, Sequence[float]]) -> dict[str, float | str]:
     """Median and 90th percentile by kind of step."""
     return {
         f"{kind}_{name}": round(float(np.percentile(values, q)), 4)
@@ -150,7 +150,7 @@ def error_summary(errors: Mapping[str, Sequence[float]]) -> dict[str, float | st
     }
 
 
-def four_digits(value: float) -> float:
+def step_time_digits(value: float) -> float:
     """The value to four significant digits, as profiles write it."""
     return float(f"{value:.4g}")
 
@@ -210,7 +210,7 @@ def _profile_text(profile: StepTimeProfile) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 
 
-def save_profile(path: Path, profile: StepTimeProfile) -> None:
+def save_step_time_profile(path: Path, profile: StepTimeProfile) -> None:
     """Write the profile.
 
     Raises:

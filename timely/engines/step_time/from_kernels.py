@@ -16,7 +16,7 @@ import numpy as np
 
 from timely.core.arrays import Bools, Floats
 from timely.core.errors import InvalidInput
-from timely.engines.step_time.fit import error_summary, four_digits, non_negative_fit
+from timely.engines.step_time.fit import non_negative_fit, step_time_digits, step_time_error_summary
 from timely.engines.step_time.profile import StepTerms, StepTime
 
 ONCE_A_MODEL = ("embedding", "final_layernorm")
@@ -128,7 +128,7 @@ def _curve(points: dict[float, float]) -> dict[str, list[float]]:
     # The knots are the tables' own abscissae; the ordinates are fitted to all of the table's points.
     basis = np.array([np.interp(x, x[chosen], row) for row in np.eye(len(chosen))]).T
     ordinates = np.linalg.lstsq(basis / y[:, None], np.ones_like(y), rcond=None)[0]
-    return {"at": [float(v) for v in x[chosen]], "s": [four_digits(v) for v in ordinates]}
+    return {"at": [float(v) for v in x[chosen]], "s": [step_time_digits(v) for v in ordinates]}
 
 
 def _attention_terms(attention: Floats, tokens: dict[str, Any], sequences: dict[str, Any]) -> StepTerms:
@@ -142,13 +142,13 @@ def _attention_terms(attention: Floats, tokens: dict[str, Any], sequences: dict[
     rest -= per_token * chunk + per_square * squares
     mixed_base, mixed_context = _least_squares(small & (n > 0) & (chunk > 0), (one, n * kv), time, rest)
     return StepTerms(
-        base=four_digits(base),
-        per_sequence=four_digits(per_sequence),
-        per_prefill_token=four_digits(per_token),
-        per_prefill_token_sq=four_digits(per_square),
-        per_context_token=four_digits(per_context),
-        mixed_base=four_digits(mixed_base),
-        mixed_per_context_token=four_digits(mixed_context),
+        base=step_time_digits(base),
+        per_sequence=step_time_digits(per_sequence),
+        per_prefill_token=step_time_digits(per_token),
+        per_prefill_token_sq=step_time_digits(per_square),
+        per_context_token=step_time_digits(per_context),
+        mixed_base=step_time_digits(mixed_base),
+        mixed_per_context_token=step_time_digits(mixed_context),
         tokens=tokens,  # type: ignore[arg-type]
         sequences=sequences,  # type: ignore[arg-type]
     )
@@ -181,4 +181,4 @@ def _errors(
         fitted = step(int(n), int(chunk > 0), int(chunk), (chunk + cached) ** 2 - cached**2, int(n * kv))
         kind = "mixed" if chunk and n else "prefill" if chunk else "decode"
         relative[kind].append(abs(fitted / table - 1.0))
-    return error_summary(relative)
+    return step_time_error_summary(relative)

@@ -61,7 +61,7 @@ def steps_from_events(
     steps: list[TimedStep] = []
     joined: list[TimedStep] = []
     timed = (event for event in events if event.get("event") == "timed" and float(event["t_s"]) <= until_s)
-    for event, begin_s, after in timed_in_order(timed):
+    for event, begin_s, after in timed_steps_in_order(timed):
         end_s = float(event["end_s"])
         if after is not None and 0.0 <= float(after["t_s"]) - end_s < NEXT_STEP_S:
             end_s = float(after["t_s"])
@@ -75,7 +75,7 @@ def steps_from_events(
     return steps
 
 
-def timed_in_order(
+def timed_steps_in_order(
     timed: Iterable[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], float, Mapping[str, Any] | None]]:
     """Each timed event, when its step began, seconds, and the one after it.
@@ -149,7 +149,7 @@ def step_launch_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[floa
     return decode_s, prompts_s
 
 
-def read_scheduler_events(path: Path) -> list[dict[str, Any]]:
+def read_step_journal(path: Path) -> list[dict[str, Any]]:
     """All events of a scheduler's journal file.
 
     Raises:

@@ -19,7 +19,7 @@ from timely.plans import (
     SegmentParser,
     SkillSet,
     find_skill_set,
-    max_segment_tokens,
+    plan_segment_max_tokens,
     segment_execution_s,
 )
 
@@ -145,7 +145,7 @@ class SegmentBounds:
         """Tokens of the longest segment that the skill set can produce."""
         bound = self._tokens.get(skill_set.name)
         if bound is None:
-            bound = max_segment_tokens(
+            bound = plan_segment_max_tokens(
                 skill_set, lambda text: list(self._tokenizer.encode(text, add_special_tokens=False))
             )
             self._tokens[skill_set.name] = bound

@@ -18,7 +18,7 @@ from pathlib import Path
 from timely.engines.base import ForcedPlan, GenerationRequest
 from timely.engines.step_time.journal import (
     TimedStep,
-    read_scheduler_events,
+    read_step_journal,
     step_launch_s,
     steps_from_events,
 )
@@ -70,7 +70,7 @@ def time_vllm_steps(
         )  # fmt: skip
         sizes, name, warm_s = asyncio.run(_run(options, rounds, say))
         files = sorted(Path(folder).glob("journal-*.jsonl"))
-        journals = [read_scheduler_events(file) for file in files]
+        journals = [read_step_journal(file) for file in files]
     steps = [step for events in journals for step in steps_from_events(events, warm_s)]
     source = f"{name}, {_vllm()} on {_machine()}: {len(steps)} timed steps"
     return Measured(steps, sizes, source, step_launch_s(journals))

@@ -36,7 +36,7 @@ def _merge_adapter(base: Path, adapter: Path, folder: Path) -> None:
 
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
-    lora.merge_trained_adapter(model, adapter)
+    lora.merge_lora_adapter(model, adapter)
     model.save_pretrained(folder)
     made = {path.name for path in folder.iterdir()}
     for path in base.iterdir():  # the tokenizer and what belongs to it

@@ -138,9 +138,9 @@ class VllmEngine(Engine):
         except (ValueError, RuntimeError, OSError) as error:
             raise EngineFailed(f"vLLM did not start: {vllm_error_line(error)}", where="vllm") from error
         self._tokenizer = self._llm.get_tokenizer()
-        from timely.engines.vllm.openai import build_openai_app
+        from timely.engines.vllm.openai import build_vllm_openai_app
 
-        self.openai_app = await build_openai_app(self._llm, self._args)
+        self.openai_app = await build_vllm_openai_app(self._llm, self._args)
         await self._warm_up()
 
     def _planner_card(self) -> Card | None:

@@ -17,7 +17,7 @@ from timely.engines.vllm.params import parse_extra_args
 PROCESSOR = "timely.engines.vllm.forced_decoding:ForcedTokens"
 
 
-def newer_runner() -> bool:
+def uses_newer_vllm_runner() -> bool:
     """Whether vLLM will run its newer model runner, by vLLM's own rule (``VllmConfig.use_v2_model_runner``)."""
     from vllm import envs
     from vllm.platforms import current_platform
@@ -29,12 +29,12 @@ def newer_runner() -> bool:
 
 def engine_keywords() -> dict[str, Any]:
     """Keywords for ``vllm.LLM``: an engine that takes recorded tokens."""
-    return {"enable_trace_replay": True} if newer_runner() else {"logits_processors": [PROCESSOR]}
+    return {"enable_trace_replay": True} if uses_newer_vllm_runner() else {"logits_processors": [PROCESSOR]}
 
 
 def engine_arguments() -> tuple[str, ...]:
     """The same for ``vllm serve``'s command line."""
-    return ("--enable-trace-replay",) if newer_runner() else ("--logits-processors", PROCESSOR)
+    return ("--enable-trace-replay",) if uses_newer_vllm_runner() else ("--logits-processors", PROCESSOR)
 
 
 def sampling_keywords(timely: Mapping[str, Any], *, trace_replay: bool) -> dict[str, Any]:

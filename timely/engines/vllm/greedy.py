@@ -10,7 +10,7 @@ from timely.engines.vllm.model import NO_PLANNER, resolve_model
 MAX_CONTEXT_TOKENS = 2048
 
 
-def greedy_answers(
+def vllm_greedy_answers(
     questions: Iterable[str], count: int, *, max_answer_tokens: int, batch: int = 16
 ) -> list[tuple[list[int], list[int]]]:
     """Prompt and answer as token ids, of the first ``count`` questions that fit the context."""

@@ -17,7 +17,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-async def build_openai_app(llm: Any, args: Any) -> App:
+async def build_vllm_openai_app(llm: Any, args: Any) -> App:
     """vLLM's app for this engine: every field that vLLM takes, plus ``timely``.
 
     Args:

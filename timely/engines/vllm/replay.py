@@ -28,7 +28,7 @@ from timely.engines.replay_types import (
     Progress,
     ReplayOptions,
 )
-from timely.engines.step_time.journal import read_scheduler_events
+from timely.engines.step_time.journal import read_step_journal
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import engine_arguments
@@ -93,9 +93,7 @@ class VllmBackend:
             files = sorted(kept.parent.iterdir())
             if len(files) == 1:
                 # (Several engines would have a journal each, and steps of their own.)
-                run.journal = engine_replay_journal(
-                    read_scheduler_events(files[0]), going.origin, going.requests
-                )
+                run.journal = engine_replay_journal(read_step_journal(files[0]), going.origin, going.requests)
             return run
 
 

@@ -81,13 +81,13 @@ def same_effects(reference: Scene, world: Scene) -> str:
     raise InvalidInput("two different kinds of world", where="judge")
 
 
-def same_plan_calls(reference: Scene, world: Scene) -> str:
+def same_case_calls(reference: Scene, world: Scene) -> str:
     """The plans made the same calls in the same order. For worlds that only record calls."""
     expected, actual = getattr(reference, "calls", None), getattr(world, "calls", None)
     return "" if expected == actual else f"calls {actual}, not {expected}"
 
 
-def plan_refuses(plan: str) -> bool:
+def case_plan_refuses(plan: str) -> bool:
     """The plan refuses in the canonical form."""
     return f"'{REFUSAL}" in plan
 

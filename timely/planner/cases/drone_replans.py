@@ -9,7 +9,7 @@ from timely.planner.cases import drone_steps
 from timely.planner.cases.case import Scene, Trial
 from timely.planner.cases.draft import Draft
 from timely.planner.cases.drone_rooms import drone_object, drone_phrase, drone_scene, drone_trials
-from timely.planner.cases.drone_steps import find_plan
+from timely.planner.cases.drone_steps import case_find_plan
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.vocabulary import WORDS
 from timely.plans.simulated_worlds import DroneWorld, Thing
@@ -93,7 +93,9 @@ def draft_replan(sampler: Sampler) -> Draft:
     reason = sampler.phrase("lost, why", x=name)
     goal = sampler.phrase("lost")
     trials = drone_trials((Thing(name, 90.0, 250.0, "high"),))
-    return _draft(sampler, find_plan(name), reason, f"s('{name}')", goal, f"mu(50);{find_plan(name)}", trials)
+    return _draft(
+        sampler, case_find_plan(name), reason, f"s('{name}')", goal, f"mu(50);{case_find_plan(name)}", trials
+    )
 
 
 def _draft_rest(sampler: Sampler, before: list[drone_steps.Step]) -> Draft:

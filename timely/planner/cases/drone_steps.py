@@ -60,7 +60,7 @@ SHORT_DISTANCES = (
 )
 
 
-def find_plan(name: str) -> str:
+def case_find_plan(name: str) -> str:
     """Look for the thing, and go there if it is found."""
     return f"?s('{name}')==True{{g('{name}')}}"
 

@@ -11,7 +11,7 @@ from timely.planner.cases.case import Case, Judge, Trial, case_refused, same_cas
 from timely.planner.cases.draft import Draft, Family, draw_case
 from timely.planner.cases.drone_replans import draft_evasion, draft_replan
 from timely.planner.cases.drone_rooms import drone_object, drone_phrase, drone_scene, drone_trials
-from timely.planner.cases.drone_steps import Step, find_plan, thing_somewhere
+from timely.planner.cases.drone_steps import Step, case_find_plan, thing_somewhere
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.vocabulary import WORDS
 from timely.plans.simulated_worlds import Thing
@@ -55,7 +55,7 @@ def draft_find(sampler: Sampler) -> Draft:
     task = drone_phrase(sampler, "find", name)
     often = 0.45 if sampler.training else 0.3
     scene = drone_scene(sampler, not sampler.chance(0.3), name, often=often, without=(name,))
-    return Draft(task, find_plan(name), _at_three_places(thing_somewhere(sampler, name)), scene)
+    return Draft(task, case_find_plan(name), _at_three_places(thing_somewhere(sampler, name)), scene)
 
 
 def draft_go_to(sampler: Sampler) -> Draft:
@@ -67,7 +67,7 @@ def draft_go_to(sampler: Sampler) -> Draft:
         trials = drone_trials((Thing(name, 15.0, 300.0),))
         return Draft(task, f"g('{name}');", trials, drone_scene(sampler, True, name))
     scene = drone_scene(sampler, sampler.chance(0.6), without=(name,))
-    return Draft(task, find_plan(name), _at_three_places(thing_somewhere(sampler, name)), scene)
+    return Draft(task, case_find_plan(name), _at_three_places(thing_somewhere(sampler, name)), scene)
 
 
 def draft_face(sampler: Sampler) -> Draft:
@@ -125,7 +125,7 @@ def draft_above(sampler: Sampler) -> Draft:
             ("above, photo", f"?iv('{name}')==True{{tp()}}"),
             ("above?", f"?iv('{name}')==True{YES_NO}"),
             ("above?", f"?iv('{name}')==True{YES_NO}"),
-            ("above, go", find_plan(name)),
+            ("above, go", case_find_plan(name)),
             ("above, check", f"?iv('{name}')==True{{tp()}}"),
         )
     )
@@ -142,7 +142,7 @@ def draft_below(sampler: Sampler) -> Draft:
     article = sampler.with_article(name)
     go = sampler.chance(0.65)
     task = sampler.phrase("below" if go else "below?", x=name, a=article, f=cover)
-    statement = find_plan(name) if go else f"?iv('{name}')==True{YES_NO}"
+    statement = case_find_plan(name) if go else f"?iv('{name}')==True{YES_NO}"
     return _beside_furniture(sampler, task, f"md(40);{statement}", low, cover, command=False)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.planner.cases.case import Case, Scene, Trial, plan_refuses, same_plan_calls
+from timely.planner.cases.case import Case, Scene, Trial, case_plan_refuses, same_case_calls
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.text_noise import add_case_noise
 from timely.planner.cases.vocabulary import WORDS, Split
@@ -84,9 +84,9 @@ def _case(sampler: Sampler, skills: SkillSet, example: Example) -> Case:
         def world() -> Scene:
             return CallRecorder(skills, yes)
 
-        return Trial(world, same_plan_calls)
+        return Trial(world, same_case_calls)
 
-    refusal = plan_refuses(example.plan)
+    refusal = case_plan_refuses(example.plan)
     task = add_case_noise(sampler, example.task, example.plan, command=not example.task.endswith("?"))
     return Case(
         skills.name,
@@ -137,7 +137,7 @@ def _objects(sampler: Sampler, skills: SkillSet, program: Program, example: Exam
     )
     others = list(dict.fromkeys(sampler.coined_name() if sampler.coins() else name for name in others))
     fresh = dict(zip(slots, others, strict=False))
-    variant = replace_all(example, fresh)
+    variant = replace_case_words(example, fresh)
     if variant.scene and sampler.chance(0.5):
         scene = [variant.scene, *others[len(slots) : len(slots) + sampler.choose(OTHER_OBJECTS)]]
         variant = variant.model_copy(update={"scene": ", ".join(scene)})
@@ -155,7 +155,7 @@ def _usable_names(skills: SkillSet, names: Sequence[str]) -> list[str]:
     return kept if len(kept) > MIN_NAMES else list(names)
 
 
-def replace_all(example: Example, fresh: dict[str, str]) -> Example:
+def replace_case_words(example: Example, fresh: dict[str, str]) -> Example:
     """Every word of ``fresh`` (whole words, in any case) replaced at once, in all texts."""
     if not fresh:
         return example
@@ -189,4 +189,4 @@ def _numbers(sampler: Sampler, skills: SkillSet, program: Program, example: Exam
         high = int(argument.max) if argument.max is not None else 10 * max(1, value)
         if options := sampler.held_apart(range(low, min(high, low + 2000) + 1)):
             fresh[str(value)] = str(sampler.choose(options))
-    return replace_all(example, fresh)
+    return replace_case_words(example, fresh)

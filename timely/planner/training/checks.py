@@ -35,7 +35,7 @@ class Acceptor:
         return bool(matcher.accept_string(plan) and matcher.accept_token(95))
 
 
-def check_examples(skills: SkillSet) -> None:
+def check_training_examples(skills: SkillSet) -> None:
     """Refuse examples that could never be served.
 
     Raises:

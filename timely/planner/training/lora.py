@@ -182,7 +182,7 @@ def load_training_adapter(folder: Path, trained: Mapping[str, Any]) -> None:
             parameter.copy_(weights[name].float() * (scale if ".lora_B." in name else 1.0))
 
 
-def merge_trained_adapter(model: Any, folder: Path) -> None:
+def merge_lora_adapter(model: Any, folder: Path) -> None:
     """Add an adapter to the weights of a plain model, in place.
 
     Raises:

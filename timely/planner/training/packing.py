@@ -54,7 +54,7 @@ def training_prompt_ids(tokenizer: Any, system: str, user: str) -> list[int]:
 
 def pack_examples(examples: Sequence[Tokens]) -> Pack:
     """All of them in one sequence."""
-    common = common_tokens([example.prompt for example in examples])
+    common = common_training_prefix_tokens([example.prompt for example in examples])
     result = Pack(list(examples[0].prompt[:common]), list(range(common)), [common], [], [])
     for example in examples:
         own = [*example.prompt[common:], *example.plan]
@@ -68,7 +68,7 @@ def pack_examples(examples: Sequence[Tokens]) -> Pack:
     return result
 
 
-def common_tokens(prompts: Sequence[Sequence[int]]) -> int:
+def common_training_prefix_tokens(prompts: Sequence[Sequence[int]]) -> int:
     """Length of the common start; each prompt keeps at least one token of its own."""
     first = prompts[0]
     most = min(map(len, prompts)) - 1

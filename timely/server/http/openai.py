@@ -29,9 +29,9 @@ from timely.server.http.openai_request import (
     openai_http_hints,
     openai_http_text,
 )
-from timely.server.http.plain_text import plain_text
+from timely.server.http.plain_text import http_plain_text
 from timely.server.problems import problem_from_error
-from timely.server.tasks.permissions import check_submitter
+from timely.server.tasks.permissions import check_task_submitter
 from timely.server.tasks.request import task_utility_from_wire
 from timely.server.tasks.service import TaskService
 
@@ -124,7 +124,7 @@ class OpenAIEndpoints:
     async def _annotated(self, data: dict[str, Any], name: str, principal: Principal) -> dict[str, Any]:
         """The hints of a request, with its id, text and predictions."""
         hints = openai_http_hints(data, principal)
-        check_submitter(principal, hints.get("agent", ""))
+        check_task_submitter(principal, hints.get("agent", ""))
         text = str(hints.get("text") or openai_http_text(data))[:MAX_TEXT_CHARS]
         annotation = await self._service.predictions.annotate(
             Arrival(
@@ -147,7 +147,7 @@ class OpenAIEndpoints:
 
 def _decoded(body: bytes, special_texts: frozenset[str]) -> Any:
     """The body, its texts without special tokens."""
-    return plain_text(special_texts).body(decode_body(body))
+    return http_plain_text(special_texts).body(decode_body(body))
 
 
 async def _off_loop(function: Callable[[Any], Any], argument: object, size: int) -> Any:

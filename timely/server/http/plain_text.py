@@ -71,6 +71,6 @@ def _split(match: re.Match[str]) -> str:
 
 
 @lru_cache(maxsize=4)
-def plain_text(special_texts: frozenset[str]) -> PlainText:
+def http_plain_text(special_texts: frozenset[str]) -> PlainText:
     """The replacement for a tokenizer, made once."""
     return PlainText(special_texts)

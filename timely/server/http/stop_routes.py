@@ -11,7 +11,7 @@ from pydantic import Field
 from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body
 from timely.server.http.sse import EVENTS, StopEvents
-from timely.server.tasks.permissions import check_bridge
+from timely.server.tasks.permissions import check_task_bridge
 from timely.server.tasks.request import LABEL_PATTERN, AcknowledgementBody, StopBody
 from timely.server.tasks.service import TaskService
 
@@ -48,7 +48,7 @@ def router(service: TaskService) -> APIRouter:
     async def events(request: Request, agent: Agents) -> Response:
         """Follow the stop as a bridge: ``stop``, ``reset`` or ``clear``, the present state first. The server expects
         an acknowledgement of every robot named here."""
-        check_bridge(http_request_principal(request), agent)
+        check_task_bridge(http_request_principal(request), agent)
         return StopEvents(service, agent)
 
     @routes.post("/acknowledgements", openapi_extra=body_schema(AcknowledgementBody))

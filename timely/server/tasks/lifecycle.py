@@ -142,7 +142,7 @@ class TaskLifecycle:
             self._log.report(task, report, now)
         self._recorder.report_news(task, report)
         if report.kind == "failed":
-            ending = execution_failure(report)
+            ending = task_execution_failure(report)
             if task.state == "executing":
                 task.ending = ending
             await self.end(task, ending)
@@ -363,7 +363,7 @@ class TaskLifecycle:
         self._recorder.metrics.live.set(len(self._table.generating()))
 
 
-def execution_failure(report: ExecutionReport) -> Ending:
+def task_execution_failure(report: ExecutionReport) -> Ending:
     """How a plan ends whose robot reports a failure."""
     reason = report.reason or "no reason given"
     return Ending("failed", "execution_failed", f"segment {report.segment}: {reason}", "segment")

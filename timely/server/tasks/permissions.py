@@ -11,7 +11,7 @@ from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Task
 
 
-def within_claims(request: TaskRequest, principal: Principal) -> TaskRequest:
+def task_within_claims(request: TaskRequest, principal: Principal) -> TaskRequest:
     """The request with its claims reduced to the principal's limits."""
     claims = principal.claims
     updates = {
@@ -23,7 +23,7 @@ def within_claims(request: TaskRequest, principal: Principal) -> TaskRequest:
     return request.model_copy(update=updates)
 
 
-def check_submitter(principal: Principal, agent: str) -> None:
+def check_task_submitter(principal: Principal, agent: str) -> None:
     """Check that a principal may request plans for a robot.
 
     Raises:
@@ -35,7 +35,7 @@ def check_submitter(principal: Principal, agent: str) -> None:
         _check_robots(principal, [agent])
 
 
-def check_bridge(principal: Principal, agents: Sequence[str]) -> None:
+def check_task_bridge(principal: Principal, agents: Sequence[str]) -> None:
     """Check that a principal answers for robots.
 
     Raises:
@@ -51,7 +51,7 @@ def _check_robots(principal: Principal, agents: Sequence[str]) -> None:
             raise NotAllowed(f"{agent!r} is not on the list of {principal.name}", where="agent")
 
 
-def check_visible(task: Task, principal: Principal) -> None:
+def check_task_visible(task: Task, principal: Principal) -> None:
     """Check that a principal may see a task.
 
     Raises:
@@ -61,7 +61,7 @@ def check_visible(task: Task, principal: Principal) -> None:
         raise NotAllowed("the task belongs to another principal", where="path.task_id")
 
 
-def check_owner(
+def check_task_owner(
     task: Task, principal: Principal, token: str | None, agents: Sequence[str | None] = ()
 ) -> None:
     """Check that a principal may act on a task: with the task's token, or as an operator.
@@ -72,7 +72,7 @@ def check_owner(
     if principal.overrides_tokens:
         return
     principal.require("robot", "program", "operator", action="act on tasks")
-    check_visible(task, principal)
+    check_task_visible(task, principal)
     if token is None:
         raise NotAllowed("send the report_token of the task's first event", where="Timely-Task-Token")
     if not hmac.compare_digest(principal_token_digest(token), task.token_digest):

@@ -20,7 +20,7 @@ from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import GenerationDone, PastReport, PlanHistory, SegmentReady
 from timely.server.settings import ServerSettings
 from timely.server.tasks.admission import Admission
-from timely.server.tasks.lifecycle import TaskLifecycle, execution_failure
+from timely.server.tasks.lifecycle import TaskLifecycle, task_execution_failure
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Ending, Task
 from timely.server.tasks.task_log import Record, TaskLog
@@ -193,7 +193,7 @@ def _report(task: Task, report: ExecutionReport, at_s: float) -> PastReport:
 def _failure(task: Task, events: Iterable[SegmentReady | PastReport]) -> Ending:
     """The ending of a plan whose robot had reported a failure."""
     reports = [event.report for event in events if isinstance(event, PastReport)]
-    return execution_failure(next(report for report in reports if report.kind == "failed"))
+    return task_execution_failure(next(report for report in reports if report.kind == "failed"))
 
 
 def _generated(task: Task, record: Record, shift_s: float) -> None:

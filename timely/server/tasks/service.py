@@ -21,7 +21,12 @@ from timely.server.tasks.admission import Admission
 from timely.server.tasks.engine_client import EngineClient
 from timely.server.tasks.fleet_stop import FleetStop
 from timely.server.tasks.lifecycle import TaskLifecycle
-from timely.server.tasks.permissions import check_owner, check_submitter, check_visible, within_claims
+from timely.server.tasks.permissions import (
+    check_task_owner,
+    check_task_submitter,
+    check_task_visible,
+    task_within_claims,
+)
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.recovery import Recovery
 from timely.server.tasks.replanning import replan_request, task_executed_segments
@@ -163,14 +168,14 @@ class TaskService:
             Conflict: the id is in use, or the fleet is stopped. Overloaded: too many live tasks, or shutting down.
         """
         with self.recorder.audited(principal, "submit", request.id or request.agent):
-            return await self._submit(within_claims(request, principal), principal, replaced, executed)
+            return await self._submit(task_within_claims(request, principal), principal, replaced, executed)
 
     async def _submit(
         self, request: TaskRequest, principal: Principal, replaced: Task | None, executed: str
     ) -> Task:
         self.recorder.arrival()
         try:
-            check_submitter(principal, request.agent)
+            check_task_submitter(principal, request.agent)
             self._check_open()
             with self.tasks.reserved(request.id) as task_id:
                 task, generation = await self._admission.prepare(task_id, request)
@@ -226,7 +231,7 @@ class TaskService:
         """
         old = self.tasks.get(task_id)
         with self.recorder.audited(principal, "replan", task_id):
-            check_owner(old, principal, token, [change.agent])
+            check_task_owner(old, principal, token, [change.agent])
         if old.replanned_as is not None:
             raise Conflict(
                 f"it was re-planned as {old.replanned_as!r}: re-plan that one", where="path.task_id"
@@ -254,7 +259,7 @@ class TaskService:
         """
         now = self.clock.now()
         task = self.tasks.get(task_id)
-        check_owner(task, principal, token, [report.agent for report in reports])
+        check_task_owner(task, principal, token, [report.agent for report in reports])
         total = 0
         for report in reports:
             if task.state == "ended":
@@ -272,7 +277,7 @@ class TaskService:
             UnknownName: no such task. NotAllowed: it belongs to another principal.
         """
         task = self.tasks.get(task_id)
-        check_visible(task, principal)
+        check_task_visible(task, principal)
         return task
 
     async def cancel(self, task_id: str, principal: Principal, token: str | None) -> Task:
@@ -283,7 +288,7 @@ class TaskService:
         """
         task = self.tasks.get(task_id)
         with self.recorder.audited(principal, "cancel", task_id):
-            check_owner(task, principal, token)
+            check_task_owner(task, principal, token)
         await self.lifecycle.end(task, Ending("cancelled"))
         return task
 

@@ -9,7 +9,7 @@ from timely.server.access.principals import Principal
 from timely.server.settings import ServerSettings
 from timely.server.tasks.fleet_stop import Acknowledgement, FleetStop
 from timely.server.tasks.lifecycle import TaskLifecycle
-from timely.server.tasks.permissions import check_bridge
+from timely.server.tasks.permissions import check_task_bridge
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.task import Ending
 from timely.server.tasks.task_table import TaskTable
@@ -71,7 +71,7 @@ class StopService:
             NotAllowed: the robot is not on the principal's list. Conflict: that stop is not latched.
         """
         with self._recorder.audited(principal, f"stop: {state}", agent):
-            check_bridge(principal, [agent])
+            check_task_bridge(principal, [agent])
             self.latch.acknowledge(stop_id, agent, state, detail)
         self._recorder.note("stop_acknowledged", stop_id=stop_id, agent=agent, state=state, detail=detail)
 

@@ -36,7 +36,7 @@ from typing import IO, Any
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
 from timely.core.job import Segment
-from timely.core.record_log import RecordFile, read_records
+from timely.core.record_log import RecordFile, read_record_log
 from timely.core.reports import ExecutionReport
 from timely.server.tasks.request import task_utility_to_wire
 from timely.server.tasks.task import Task
@@ -145,7 +145,7 @@ class TaskLog:
         return records
 
     def _read(self, path: Path) -> list[Record]:
-        records, torn = read_records(path)
+        records, torn = read_record_log(path)
         if torn:
             log.warning("%s: %d torn lines, as a killed server leaves them, are left out", path, torn)
         header = records[0] if records else {}

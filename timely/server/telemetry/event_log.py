@@ -41,7 +41,7 @@ from typing import Any
 
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
-from timely.core.files import ends_torn
+from timely.core.files import file_ends_torn
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class EventLog:
             return
         try:
             self._file = path.open("a", encoding="utf-8")
-            if ends_torn(path):
+            if file_ends_torn(path):
                 self._file.write("\n")
                 log.warning("%s: its last line was torn by the end of a server", path)
         except OSError as error:

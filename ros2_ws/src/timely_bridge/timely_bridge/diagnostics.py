@@ -23,7 +23,7 @@ def bridge_server_status(node: str, health: ServerHealth | None, url: str) -> Di
     return _status(node, "server", level, message, {"url": url})
 
 
-def robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
+def bridge_robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
     """A robot's driver and tasks."""
     state = robot.port.state
     level, message = DiagnosticStatus.OK, "driver is there"

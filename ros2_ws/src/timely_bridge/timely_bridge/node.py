@@ -17,7 +17,7 @@ from timely_robots.ros.lifecycle import ManagedNode
 from timely.client import AsyncTimelyClient
 from timely.core.clock import Clock, SystemClock
 from timely.core.errors import EngineFailed, InvalidInput, Overloaded, TimelyError
-from timely_bridge.diagnostics import bridge_server_status, robot_status
+from timely_bridge.diagnostics import bridge_robot_status, bridge_server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
 from timely_bridge.error_codes import TaskEnded
 from timely_bridge.fleet_stop import FleetStop
@@ -285,5 +285,5 @@ class BridgeNode(ManagedNode):
         array.header.stamp = self.get_clock().now().to_msg()
         name, url = self.get_name(), self._settings.server_url if self._settings else ""
         array.status.append(bridge_server_status(name, self._health, url))
-        array.status.extend(robot_status(name, robot) for robot in self._robots.values())
+        array.status.extend(bridge_robot_status(name, robot) for robot in self._robots.values())
         self._diagnostics.publish(array)

@@ -15,7 +15,7 @@ from rclpy.lifecycle import LifecycleNode
 from std_msgs.msg import String
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, SegmentReport
-from timely_robots.ros.actions import finish_goal, mark_executing, without_debug_lines
+from timely_robots.ros.actions import finish_goal, mark_ros_goal_executing, without_ros_debug_lines
 
 from timely.client import Segment
 from timely.core.clock import Clock
@@ -93,7 +93,7 @@ class RobotServer:
             handle_accepted_callback=self._on_goal,
             cancel_callback=self._on_cancel,
         )
-        without_debug_lines(self._server)
+        without_ros_debug_lines(self._server)
 
     # --- Executor's thread ---
 
@@ -121,7 +121,7 @@ class RobotServer:
         except TimelyError as error:
             self._finish(handle, TaskEnd("refused", bridge_error_code(error), str(error)))
             return
-        mark_executing(handle)
+        mark_ros_goal_executing(handle)
         connection.on_task()
         run = GoalRun(
             task_id=_task_id(handle),

@@ -172,7 +172,7 @@ def _run_fleet(
     return ended
 
 
-def state_folder(fleet_file: str) -> Path:
+def bridge_state_folder(fleet_file: str) -> Path:
     """The default folder of the bridge's stop and goals: one for each fleet file."""
     path = Path(fleet_file).absolute()
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
@@ -208,7 +208,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clean_shared_memory()
     try:
         fleet = load_bridge_fleet(options.fleet)
-        fleet = replace(fleet, bridge={"state_folder": str(state_folder(options.fleet)), **fleet.bridge})
+        fleet = replace(
+            fleet, bridge={"state_folder": str(bridge_state_folder(options.fleet)), **fleet.bridge}
+        )
         if options.server_url:
             fleet = replace(fleet, server_url=options.server_url)
         recording = None

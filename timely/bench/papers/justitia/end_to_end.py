@@ -25,12 +25,12 @@ from timely.bench.papers.justitia.setting import (
     Blurred,
     Exact,
     Jobs,
-    make,
+    make_paper_discipline,
     paper_completion_s,
 )
 from timely.bench.papers.real_inputs import MOONCAKE, paper_trace_arrivals
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import interval, mean, percent_lower, ratios
+from timely.bench.papers.seed_statistics import mean, paper_interval, percent_lower, ratios
 from timely.disciplines.base import Discipline
 from timely.disciplines.predictors.app_cost import AppCosts, predictor_weighted_tokens
 
@@ -77,7 +77,7 @@ def _discipline(name: str, trace: Jobs, seed: int) -> Discipline:
         costs = Exact(trace, predictor_weighted_tokens) if base == "justitia-c" else Exact(trace)
     elif name.endswith("-blurred"):
         costs = Blurred(Exact(trace), BLUR, np.random.default_rng([seed, 452]))
-    return make(base, costs)
+    return make_paper_discipline(base, costs)
 
 
 def averages(runs: Iterable[Completion]) -> list[float]:
@@ -85,7 +85,7 @@ def averages(runs: Iterable[Completion]) -> list[float]:
     return [mean(list(run.values())) for run in runs]
 
 
-def p90s(runs: Iterable[Completion]) -> list[float]:
+def paper_completion_p90s(runs: Iterable[Completion]) -> list[float]:
     """90th percentile of completion of each run, seconds."""
     return [float(np.percentile(list(run.values()), 90)) for run in runs]
 
@@ -95,7 +95,7 @@ def fair_ratios(runs: Sequence[Completion], reference: Sequence[Completion]) -> 
     return [run[app] / ref[app] for run, ref in zip(runs, reference, strict=True) for app in run]
 
 
-def completions(evaluation: Evaluation) -> Results:
+def paper_completions(evaluation: Evaluation) -> Results:
     """All disciplines at three intensities."""
     results: Results = {}
     for intensity in apps.WINDOWS_S:
@@ -106,10 +106,11 @@ def completions(evaluation: Evaluation) -> Results:
 
 def paper_efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
     """Fig. 8; Fig. 9 is not run."""
-    for part, measure, title in (("a", averages, "average"), ("b", p90s, "90th percentile")):
+    for part, measure, title in (("a", averages, "average"), ("b", paper_completion_p90s, "90th percentile")):
         plots.bars(
             evaluation.out / f"fig8{part}.png", f"Justitia Fig. 8: {title} of completion, LLaMA-7B", list(results),
-            {name: [interval(measure(results[i][name])) for i in results] for name in ORDER}, "completion time (s)",
+            {name: [paper_interval(measure(results[i][name])) for i in results] for name in ORDER},
+            "completion time (s)",
         )  # fmt: skip
     rows = []
     for other, paper in (("vtc", 57.5), ("parrot", 61.1)):
@@ -186,10 +187,10 @@ def measure_paper_agreement(seed: int) -> float:
 
 def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
     """Fig. 12, and why the cost model matters little at 1x."""
-    for part, measure, title in (("a", averages, "average"), ("b", p90s, "90th percentile")):
+    for part, measure, title in (("a", averages, "average"), ("b", paper_completion_p90s, "90th percentile")):
         plots.bars(
             evaluation.out / f"fig12{part}.png", "Justitia Fig. 12: cost models", list(results),
-            {n: [interval(measure(results[i][n])) for i in results] for n in ("justitia", "justitia-c")},
+            {n: [paper_interval(measure(results[i][n])) for i in results] for n in ("justitia", "justitia-c")},
             f"{title} of completion (s)",
         )  # fmt: skip
     rows = [
@@ -230,7 +231,7 @@ def paper_predictor_claims(results: Results, evaluation: Evaluation) -> list[Cla
     blurred = averages(_each(evaluation, "2x", "justitia-blurred"))
     plots.bars(
         evaluation.out / "table2_completion.png", "Justitia Table II: average completion at 2x", ["2x"],
-        {"MLP": [interval(mlp)], "errs by 452%": [interval(blurred)]}, "average completion (s)",
+        {"MLP": [paper_interval(mlp)], "errs by 452%": [paper_interval(blurred)]}, "average completion (s)",
     )  # fmt: skip
     return [
         claim(

@@ -15,13 +15,13 @@ from timely.bench.papers.justitia.setting import (
     MACHINE,
     Exact,
     Jobs,
-    make,
+    make_paper_discipline,
     paper_completion_s,
     paper_workload_tasks,
     trained_paper_models,
 )
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import interval, mean, percent_lower, ratios
+from timely.bench.papers.seed_statistics import mean, paper_interval, percent_lower, ratios
 from timely.bench.papers.serving import serve_paper_tasks, watch_paper_calls
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
@@ -49,7 +49,7 @@ def _mergings(seed: int) -> Jobs:
 
 
 def _measure_two_mergings(name: str, seed: int) -> dict[str, float]:
-    return paper_completion_s(_mergings(seed), make(name), MACHINE)
+    return paper_completion_s(_mergings(seed), make_paper_discipline(name), MACHINE)
 
 
 def _blocks(name: str, seed: int) -> dict[str, list[int]]:
@@ -62,7 +62,7 @@ def _blocks(name: str, seed: int) -> dict[str, list[int]]:
             app = job.spec.hints.app or ""
             held[-1][app] = held[-1].get(app, 0) + int(table.blocks[job.row])
 
-    discipline = make(name)
+    discipline = make_paper_discipline(name)
     watch_paper_calls(discipline, "compose", note)
     serve_paper_tasks(paper_workload_tasks(_mergings(seed)), discipline, MACHINE, eviction="swap")
     steps = np.linspace(0, len(held) - 1, SAMPLED).astype(int).tolist()
@@ -74,7 +74,7 @@ def paper_saturation(evaluation: Evaluation) -> list[Claim]:
     """Fig. 3: two document mergings at once."""
     for part, name, title in (("a", "vtc", "shared"), ("b", "justitia", "in turn")):
         blocks = evaluation.once("fig3-blocks", _blocks, name, evaluation.seeds[0])
-        plots.lines(
+        plots.paper_line_plot(
             evaluation.out / f"fig3{part}.png",
             f"Justitia Fig3{part}: two document mergings, {title}",
             blocks["steps"],
@@ -154,7 +154,7 @@ def paper_demands(evaluation: Evaluation) -> list[Claim]:
 def measure_paper_elephant(name: str, count: int, parts: int, seed: int) -> float:
     """Completion of the MRS among ``count`` mice, costs known, seconds."""
     trace = apps.paper_starvation_workload(seed, count, parts=parts)
-    return paper_completion_s(trace, make(name, Exact(trace)), MACHINE)["MRS/0"]
+    return paper_completion_s(trace, make_paper_discipline(name, Exact(trace)), MACHINE)["MRS/0"]
 
 
 def paper_starvation(evaluation: Evaluation) -> list[Claim]:
@@ -168,9 +168,9 @@ def paper_starvation(evaluation: Evaluation) -> list[Claim]:
         return [evaluation.each("fig11", measure_paper_elephant, name, count, parts) for count in counts]
 
     times_s = {name: elephants(ELEPHANT_PARTS, MICE, name) for name in ("justitia", "srjf")}
-    plots.lines(
+    plots.paper_line_plot(
         evaluation.out / "fig11.png", "Justitia Fig. 11: one MRS among mice", MICE,
-        {name: [interval(values) for values in column] for name, column in times_s.items()}, "number of mice",
+        {name: [paper_interval(values) for values in column] for name, column in times_s.items()}, "number of mice",
         "completion of the MRS (s)",
     )  # fmt: skip
     listed = "; ".join(
@@ -252,7 +252,7 @@ OVERHEAD_S = 120.0
 
 def _decision_ms(rate: int) -> list[float]:
     """Mean milliseconds of a step's decision, and of a request's arrival, with ``rate`` applications a minute."""
-    discipline = make("justitia")
+    discipline = make_paper_discipline("justitia")
     decisions_s, arrivals_s = (watch_paper_calls(discipline, method) for method in ("compose", "arrived"))
     trace = apps.paper_workload(1, applications=round(rate * OVERHEAD_S / 60.0), window_s=OVERHEAD_S)
     serve_paper_tasks(paper_workload_tasks(trace), discipline, MACHINE, eviction="swap")
@@ -264,7 +264,7 @@ def justitia_paper_overhead(evaluation: Evaluation) -> list[Claim]:
     paper = PAPER_OVERHEAD_MS
     taken = {rate: evaluation.once("table3", _decision_ms, rate) for rate in paper}
     both = {rate: pair[0] + pair[1] for rate, pair in taken.items()}
-    plots.lines(
+    plots.paper_line_plot(
         evaluation.out / "table3.png", "Justitia Table III: scheduling overhead", list(paper),
         {
             "paper": [(v, v, v) for v in paper.values()],

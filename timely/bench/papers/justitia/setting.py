@@ -145,7 +145,7 @@ def trained_paper_models() -> Predictors:
     return Predictors.make()
 
 
-def make(name: str, costs: AppCosts | None = None) -> Discipline:
+def make_paper_discipline(name: str, costs: AppCosts | None = None) -> Discipline:
     """A discipline of the comparison, set up as the paper has it; ``costs`` instead of the trained models."""
     if name == "justitia":
         return Justitia(costs or trained_paper_models().memory)

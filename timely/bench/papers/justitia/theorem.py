@@ -13,7 +13,7 @@ from typing import Any
 
 from timely.bench.papers.claims import Claim, at_most, claim
 from timely.bench.papers.justitia import workloads as apps
-from timely.bench.papers.justitia.setting import MACHINE, Exact, make, paper_completion_s
+from timely.bench.papers.justitia.setting import MACHINE, Exact, make_paper_discipline, paper_completion_s
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import mean
 from timely.disciplines.justitia.constants import STEP_S
@@ -70,7 +70,7 @@ def measure_paper_theorem(variant: str, seed: int) -> list[float]:
     if variant == "plain":
         trace = [{**job, "after": [], "after_s": 0.0} for job in trace]
     costs = None if variant == "predicted" else Exact(trace)
-    ends = paper_completion_s(trace, make("justitia", costs), MACHINE)
+    ends = paper_completion_s(trace, make_paper_discipline("justitia", costs), MACHINE)
     fluid = paper_fluid_completion_s(trace)
     delays = [ends[app] - fluid[app] for app in ends]
     by_app: dict[str, float] = {}

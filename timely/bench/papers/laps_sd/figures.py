@@ -17,7 +17,7 @@ from timely.bench.papers.laps_sd.setting import (
     paper_acceptance_settled,
 )
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import interval, mean, percent_lower
+from timely.bench.papers.seed_statistics import mean, paper_interval, percent_lower
 
 COUNTS = (10, 30, 50)
 SWITCHED_TOKENS = (100, 200, 300, 400, 500)
@@ -39,9 +39,9 @@ def paper_figure_2(evaluation: Evaluation) -> list[Claim]:
         ]
         for tokens in SWITCHED_TOKENS
     ]
-    plots.lines(
+    plots.paper_line_plot(
         evaluation.out / "fig2.png", "LAPS-SD Fig. 2: cost of a switch", SWITCHED_TOKENS,
-        {"out and in again": [interval(values) for values in shares]}, "output tokens", "% of the inference time",
+        {"out and in again": [paper_interval(values) for values in shares]}, "output tokens", "% of the inference time",
         paper={"paper, 500 tokens": (500.0, 14.21)},
     )  # fmt: skip
     return [
@@ -55,7 +55,7 @@ def paper_figure_2(evaluation: Evaluation) -> list[Claim]:
 def paper_figure_3(evaluation: Evaluation) -> list[Claim]:
     """Acceptance so far, as a request goes on."""
     curves = {rate: evaluation.each("acceptance", measure_paper_acceptance, rate) for rate in SHOWN}
-    plots.lines(
+    plots.paper_line_plot(
         evaluation.out / "fig3.png", "LAPS-SD Fig. 3: acceptance so far, three requests",
         [10.0 * (place + 1) for place in range(SHOWN_TOKENS // 10)],
         {f"{rate:g} in the end": [(v, v, v) for v in curves[rate][0]] for rate in SHOWN}, "tokens",
@@ -84,9 +84,9 @@ def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
         for name in DATASETS
     }
     for name, by_system in cells.items():
-        plots.lines(
+        plots.paper_line_plot(
             evaluation.out / f"fig5_{name}.png", f"LAPS-SD Fig. 5: {name}", COUNTS,
-            {system: [interval(values) for values in row] for system, row in by_system.items()}, "requests",
+            {system: [paper_interval(values) for values in row] for system, row in by_system.items()}, "requests",
             "average latency, s",
         )  # fmt: skip
         evaluation.say(
@@ -159,10 +159,10 @@ def paper_figure_6(evaluation: Evaluation) -> list[Claim]:
                 ]
                 for name in DATASETS
             }
-            plots.lines(
+            plots.paper_line_plot(
                 evaluation.out / f"fig6_{count}_first{first_s:g}.png",
                 f"LAPS-SD Fig. 6: queues, {count} requests, the first up to {first_s:g} s", QUEUES,
-                {name: [interval(values) for values in row] for name, row in curves.items()}, "queues K",
+                {name: [paper_interval(values) for values in row] for name, row in curves.items()}, "queues K",
                 "average latency, s",
             )  # fmt: skip
             for name, row in curves.items():

@@ -25,7 +25,7 @@ from timely.bench.papers.laps_sd.setting import (
     SPAN_S,
     VARIED,
     laps_paper_latency_s,
-    make,
+    make_paper_discipline,
 )
 from timely.bench.papers.real_inputs import paper_dialogues
 from timely.core.hints import RequestHints
@@ -94,4 +94,4 @@ def measure_paper_texts(data: str, system: str, seed: int) -> float:
         )
         for number, (prompt, tokens, rate) in enumerate(drawn)
     ]  # fmt: skip
-    return laps_paper_latency_s(tasks, make(system, tasks), seed)
+    return laps_paper_latency_s(tasks, make_paper_discipline(system, tasks), seed)

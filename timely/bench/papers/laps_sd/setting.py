@@ -163,7 +163,9 @@ def paper_workload(
     return tasks
 
 
-def make(system: str, tasks: Sequence[PlannedTask], queues: int = 4, first_s: float = 1.0) -> Discipline:
+def make_paper_discipline(
+    system: str, tasks: Sequence[PlannedTask], queues: int = 4, first_s: float = 1.0
+) -> Discipline:
     """A discipline of the comparison, by its name."""
     if system == "laps-sd":
         return LapsSd(queues=queues, first_s=first_s, draft_s=DRAFT_S, verify_s=VERIFY_S)
@@ -194,7 +196,7 @@ def measure_laps_paper_latency(
     name: str, count: int, system: str, queues: int, first_s: float, seed: int
 ) -> float:
     tasks = paper_workload(DATASETS[name], count, seed)
-    return laps_paper_latency_s(tasks, make(system, tasks, queues, first_s), seed)
+    return laps_paper_latency_s(tasks, make_paper_discipline(system, tasks, queues, first_s), seed)
 
 
 def measure_paper_variation(
@@ -208,7 +210,7 @@ def measure_paper_variation(
 ) -> float:
     dataset = Dataset(60, 250, spread, 0.5, acceptance_spread)
     tasks = paper_workload(dataset, VARIED, seed, length_error=length_error, span_s=span_s)
-    return laps_paper_latency_s(tasks, make(system, tasks), seed, swap_s=swap_s)
+    return laps_paper_latency_s(tasks, make_paper_discipline(system, tasks), seed, swap_s=swap_s)
 
 
 def measure_paper_errors(

@@ -21,7 +21,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import Lengths, Oracle, Setting, paper_setting
 from timely.bench.papers.sagesched.workloads import DATASETS, World
-from timely.bench.papers.seed_statistics import interval, mean
+from timely.bench.papers.seed_statistics import mean, paper_interval
 from timely.disciplines.predictors.embedding import Vectors, WordLlamaEmbedder
 from timely.disciplines.sagesched.constants import SIMILARITY
 from timely.disciplines.sagesched.discipline import SageSched
@@ -185,11 +185,11 @@ def paper_ablations(evaluation: Evaluation) -> list[Claim]:
     noisy = {name: ttlt[f"{name}, noise"] for name in policies}
     for figure, groups in (("fig9", predictors), ("fig10", costs), ("fig11", policies)):
         evaluation.say(f"{figure}: " + ", ".join(f"{name} {mean(v):.1f} s" for name, v in groups.items()))
-        systems = {name: [interval(values)] for name, values in groups.items()}
+        systems = {name: [paper_interval(values)] for name, values in groups.items()}
         labels = ["clear"]
         if figure == "fig11":
             labels = ["clear", "with noise"]
-            systems = {name: [interval(v), interval(noisy[name])] for name, v in groups.items()}
+            systems = {name: [paper_interval(v), paper_interval(noisy[name])] for name, v in groups.items()}
         plots.bars(
             evaluation.out / f"{figure}.png", f"SageSched {figure.capitalize()}", labels, systems, "TTLT (s)"
         )
@@ -239,9 +239,9 @@ def paper_sensitivity(evaluation: Evaluation) -> list[Claim]:
         by_value = dict(zip(others, varied, strict=True)) | {default: _itself(evaluation)}
         averages = {value: mean(by_value[value]) for value in values}
         best = min(averages, key=lambda value: averages[value])
-        plots.lines(
+        plots.paper_line_plot(
             evaluation.out / f"fig13{part}.png", f"SageSched Fig. 13{part}: {what}", values,
-            {"SageSched": [interval(by_value[value]) for value in values]}, what, "average TTLT (s)",
+            {"SageSched": [paper_interval(by_value[value]) for value in values]}, what, "average TTLT (s)",
         )  # fmt: skip
         rule: Rule = near_paper_number(default)
         rows.append(

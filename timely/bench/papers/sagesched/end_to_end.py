@@ -11,7 +11,7 @@ from timely.bench.papers.sagesched import resources
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import MAIN_RATE, ORDER, QWEN, Latency, Oracle, paper_setting
 from timely.bench.papers.sagesched.workloads import DATASETS
-from timely.bench.papers.seed_statistics import Interval, interval, mean, percent_lower, ratios
+from timely.bench.papers.seed_statistics import Interval, mean, paper_interval, percent_lower, ratios
 from timely.disciplines.sagesched.discipline import SageSched
 
 SYNTHETIC = "requests are synthetic; SSJF, LTR and TRAIL receive predictions made from the truth"
@@ -36,9 +36,9 @@ def paper_over_load(evaluation: Evaluation) -> list[Claim]:
                 + ", ".join(f"{n} {mean(_ttlt(c[-1])):.1f} s" for n, c in curves.items())
             )
         for measure, title in (("ttlt_s", "TTLT"), ("ttft_s", "TTFT")):
-            plots.lines(
+            plots.paper_line_plot(
                 evaluation.out / f"fig7_{model}_{title.lower()}.png", f"SageSched Fig. 7: {title}, {model}", rates,
-                {n: [interval([getattr(x, measure) for x in v]) for v in c] for n, c in curves.items()},
+                {n: [paper_interval([getattr(x, measure) for x in v]) for v in c] for n, c in curves.items()},
                 "requests a second", f"average {title} (s)",
             )  # fmt: skip
         rows += _headline(model, rates, curves)
@@ -123,7 +123,7 @@ def paper_by_dataset(evaluation: Evaluation) -> list[Claim]:
         ttlt = {n: [pair[0] for pair in pairs] for n, pairs in zip(names, table, strict=True)}
         evaluation.say(f"{dataset}: " + ", ".join(f"{n} {mean(v):.1f} s" for n, v in ttlt.items()))
         for name in ORDER:
-            bars[name].append(interval(ttlt[name]))
+            bars[name].append(paper_interval(ttlt[name]))
         second = min((n for n in ORDER if n != "sagesched"), key=lambda n: mean(ttlt[n]))
         gains[dataset] = percent_lower(ttlt["sagesched"], ttlt[second])
         history = mean(percent_lower(ttlt["sagesched"], ttlt["trail-history"]))

@@ -18,7 +18,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import paper_job_spec, paper_setting
 from timely.bench.papers.sagesched.workloads import MAX_TOKENS, Drawn, World
-from timely.bench.papers.seed_statistics import interval, mean
+from timely.bench.papers.seed_statistics import mean, paper_interval
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.predictors.history import HistoryPredictor
@@ -70,13 +70,13 @@ def sagesched_paper_overhead(evaluation: Evaluation) -> list[Claim]:
     arrive_ms, decide_ms = [pair[0] for pair in taken], [pair[1] for pair in taken]
     listed = ", ".join(f"{n}: {a + d:.2f}" for n, a, d in zip(NODES, arrive_ms, decide_ms, strict=True))
     evaluation.say(f"fig12, ms by engines: {listed}")
-    plots.lines(
+    plots.paper_line_plot(
         evaluation.out / "fig12.png",
         "SageSched Fig12: overhead of one scheduler",
         NODES,
         {
-            "predicting": [interval([v]) for v in arrive_ms],
-            "scheduling": [interval([v]) for v in decide_ms],
+            "predicting": [paper_interval([v]) for v in arrive_ms],
+            "scheduling": [paper_interval([v]) for v in decide_ms],
         },
         "engines, 1,000 requests queued for each",
         "ms",

@@ -106,7 +106,7 @@ def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
         reached = paper_utilisation(batch, length, profile)
         curves[f"{length} tokens"] = [(v, v, v) for v in (100.0 * reached).tolist()]
         full[length] = 100.0 * float(reached[-1])
-    plots.lines(
+    plots.paper_line_plot(
         evaluation.out / "fig5a.png", "SageSched Fig. 5a: utilisation, Llama-3.1-8B on an RTX 4090",
         (100.0 * share).tolist(), curves, "% of the KV cache", "% of peak FLOP/s",
     )  # fmt: skip
@@ -127,7 +127,7 @@ def _attention(evaluation: Evaluation) -> Claim:
         slope, constant = np.polyfit(context, taken_us, 1)
         linear = float(np.corrcoef(context, taken_us)[0, 1] ** 2)
         note = f"{constant:.1f} µs and {1000 * slope:.1f} µs for 1,000 tokens, a layer of Llama-3.1-8B on an RTX 4090"
-        plots.lines(
+        plots.paper_line_plot(
             evaluation.out / "fig5b.png", "SageSched Fig. 5b: attention of one request", context.tolist(),
             {"measured": [(v, v, v) for v in taken_us.tolist()]}, "context tokens", "µs a layer",
         )  # fmt: skip

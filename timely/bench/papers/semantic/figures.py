@@ -8,7 +8,7 @@ from pathlib import Path
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, at_most, claim, near_paper_number
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import interval, mean, ratios
+from timely.bench.papers.seed_statistics import mean, paper_interval, ratios
 from timely.bench.papers.semantic.spikes import (
     MAIN,
     WORKLOADS_A_SEED,
@@ -112,10 +112,10 @@ def paper_spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
             for system in ("semantic", *(f"staged-{name}" for name in BASELINES))
         }
         figure = "fig2d" if machine == MAIN else "fig4"
-        plots.lines(
+        plots.paper_line_plot(
             evaluation.out / f"{figure}_{machine}_gap{gap_s:g}.png",
             f"Semantic {figure}: urgency 0, {machine}, gap {gap_s:g} s", CONCURRENCY,
-            {s.removeprefix("staged-"): [interval(paper_level_waiting(cell, 0)) for cell in row] for s,
+            {s.removeprefix("staged-"): [paper_interval(paper_level_waiting(cell, 0)) for cell in row] for s,
             row in cells.items()},
             "most requests at once", "normalized waiting, s a token",
         )  # fmt: skip
@@ -195,8 +195,11 @@ def _error_row(
 
 def _plot_errors(path: Path, title: str, cells: Sequence[Sequence[Levels]]) -> None:
     names = [f"urgency {level}" for level in range(URGENCY_LEVELS)] + ["all"]
-    plots.lines(
+    plots.paper_line_plot(
         path, title, RATES,
-        {n: [interval(paper_level_waiting(cell, level, True)) for cell in cells] for level, n in enumerate(names)},
+        {
+            name: [paper_interval(paper_level_waiting(cell, level, True)) for cell in cells]
+            for level, name in enumerate(names)
+        },
         "error rate", "normalized waiting, s a token",
     )  # fmt: skip

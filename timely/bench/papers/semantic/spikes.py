@@ -95,7 +95,7 @@ ON_BATCHES: dict[str, type[Semantic]] = {
 }
 
 
-def make(system: str) -> Discipline:
+def make_paper_discipline(system: str) -> Discipline:
     """A discipline by its registered name; ``staged-NAME`` is a baseline on Alg. 2."""
     return ON_BATCHES[system]() if system in ON_BATCHES else create_discipline(system)
 
@@ -148,7 +148,7 @@ def with_paper_predictions(
     return sorted(seen, key=lambda task: task.arrival_s)
 
 
-def waiting(
+def paper_waiting(
     tasks: Sequence[PlannedTask],
     discipline: Discipline,
     machine: str = MAIN,
@@ -180,13 +180,15 @@ def measure_paper_spike(
     machine: str, gap_s: float, concurrency: int, system: str, places: int, seed: int
 ) -> Levels:
     """One system on a spike."""
-    return waiting(paper_spikes(seed, concurrency, gap_s), make(system), machine, places)
+    return paper_waiting(
+        paper_spikes(seed, concurrency, gap_s), make_paper_discipline(system), machine, places
+    )
 
 
 def measure_paper_urgent_alone(concurrency: int, seed: int) -> Levels:
     """Only the requests of level 0 on an otherwise idle machine: no system can serve them sooner."""
     tasks = [task for task in paper_spikes(seed, concurrency, 0.1) if task.hints.urgency == 0]
-    return waiting(tasks, make("semantic-mixed"))
+    return paper_waiting(tasks, make_paper_discipline("semantic-mixed"))
 
 
 WORKLOADS_A_SEED = 8
@@ -200,7 +202,9 @@ def measure_paper_levels(rate: float, concurrency: int, seed: int) -> Levels:
         tasks = paper_spikes(part, concurrency, 0.1)
         rng = np.random.default_rng([part, 1])
         levels = inject_predictor_level_errors([task.hints.urgency or 0 for task in tasks], rate, rng)
-        return waiting(tasks, make("semantic"), seen=with_paper_predictions(tasks, levels=levels))
+        return paper_waiting(
+            tasks, make_paper_discipline("semantic"), seen=with_paper_predictions(tasks, levels=levels)
+        )
 
     return _over_workloads(run, seed)
 
@@ -214,7 +218,9 @@ def measure_paper_lengths(rate: float, concurrency: int, seed: int) -> Levels:
         wrong = inject_predictor_token_errors(
             lengths, rate, np.random.default_rng([part, 2]), most=LONGEST + 1.0
         )
-        return waiting(tasks, make("semantic"), seen=with_paper_predictions(tasks, lengths=wrong))
+        return paper_waiting(
+            tasks, make_paper_discipline("semantic"), seen=with_paper_predictions(tasks, lengths=wrong)
+        )
 
     return _over_workloads(run, seed)
 
@@ -232,7 +238,9 @@ def measure_paper_predicted(
     tasks = paper_spikes(seed, concurrency, 0.1)
     stage: PredictionStage[int] = PredictionStage(latency_s, batch, batching, max_wait_s=2.0)  # type: ignore[arg-type]
     ready_s = predictor_ready_times_s([task.arrival_s for task in tasks], stage)
-    return waiting(tasks, make("semantic"), seen=with_paper_predictions(tasks, ready_s=ready_s))
+    return paper_waiting(
+        tasks, make_paper_discipline("semantic"), seen=with_paper_predictions(tasks, ready_s=ready_s)
+    )
 
 
 # ---------------------------------------------------------------------- memory-tight settings

@@ -8,7 +8,7 @@ from itertools import pairwise
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, at_least, at_most, claim, near_paper_number
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import interval, mean, ratios
+from timely.bench.papers.seed_statistics import mean, paper_interval, ratios
 from timely.bench.papers.semantic.figures import paper_level_waiting
 from timely.bench.papers.semantic.spikes import (
     MAIN,
@@ -71,11 +71,11 @@ def paper_table_1(evaluation: Evaluation) -> list[Claim]:
     # In the script a call of the predictor also costs a tenth of its latency for each place in the batch.
     scripted = _cells(evaluation, [(latency_s * 6.4, 64, count) for latency_s, count in SCRIPTED.items()])
     for name, cells in (("caption", captioned), ("script", scripted)):
-        plots.lines(
+        plots.paper_line_plot(
             evaluation.out / f"table1_{name}.png", f"Semantic Table 1: predictor latency ({name})",
             [-3.0, -2.0, -1.0, 0.0],
             {
-                f"{batching}, {NAMES[level]}": [interval(paper_level_waiting(cell, level, True)) for cell in row]
+                f"{batching}, {NAMES[level]}": [paper_interval(paper_level_waiting(cell, level, True)) for cell in row]
                 for batching, row in cells.items()
                 for level in (0, URGENCY_LEVELS)
             },
@@ -119,9 +119,9 @@ def paper_table_2(evaluation: Evaluation) -> list[Claim]:
         _cells(evaluation, [(0.01, batch, count) for batch in BATCHES])
         for count in (CONCURRENT_REQUESTS, SCRIPTED[0.01])
     )
-    plots.lines(
+    plots.paper_line_plot(
         evaluation.out / "table2.png", "Semantic Table 2: predictor batch, latency 0.01 s", BATCHES,
-        {b: [interval(paper_level_waiting(cell, URGENCY_LEVELS, True)) for cell in row] for b,
+        {b: [paper_interval(paper_level_waiting(cell, URGENCY_LEVELS, True)) for cell in row] for b,
         row in captioned.items()},
         "predictor batch", "normalized waiting of all, s a token",
     )  # fmt: skip

@@ -84,7 +84,7 @@ def _sweep(report: Report, name: str) -> dict[str, list[Interval]]:
                 report.row(f"sweep, {kind}, {name}", system.name, str(new_tokens), value)
                 if kind == "urgent":
                     curves.setdefault(system.name, []).append(value)
-    plots.lines(
+    plots.paper_line_plot(
         report.out / f"sweep-new-tokens-{name}.png",
         f"Urgent tasks, {name.upper()}, against new prompt tokens a request", SWEEP, curves,
         "new prompt tokens", "share of maximum utility", floor=-1.5,

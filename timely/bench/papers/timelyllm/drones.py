@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from timely.bench.papers import plots
 from timely.bench.papers.claims import at_least, at_most, near_paper_number
 from timely.bench.papers.seed_statistics import Interval
-from timely.bench.papers.timelyllm.report import Report, by_type, difference, shares
+from timely.bench.papers.timelyllm.report import Report, difference, paper_values_by_type, shares
 from timely.bench.papers.timelyllm.runs import (
     EDF,
     FCFS,
@@ -42,7 +42,10 @@ def paper_figure_5(report: Report, label: str, new_tokens: int) -> None:
         for measure in ("utility", "response", "waiting"):
             values: dict[str, list[Interval | None]] = {}
             for system in (VLLM, STREAM, PUD, TIMELY):
-                row = [paper_interval(by_type(outcomes[load, system.name], n, measure)) for n in TASK_IDS]
+                row = [
+                    paper_interval(paper_values_by_type(outcomes[load, system.name], n, measure))
+                    for n in TASK_IDS
+                ]
                 values[system.name] = list(row)
                 for number, value in zip(TASK_IDS, row, strict=True):
                     report.row(f"5 {measure} {load}, {new_tokens}", system.name, f"task {number}", value)
@@ -166,7 +169,7 @@ def paper_figure_7(report: Report, label: str, new_tokens: int) -> None:
         ]
         for batch, row in zip(BATCHES, values[system.name], strict=True):
             report.row(f"7, {new_tokens}", system.name, str(batch), paper_interval(row))
-    plots.lines(
+    plots.paper_line_plot(
         report.out / f"figure-7-batch-{label}.png", "Figure 7: mean utility against the batch size, WID 2", BATCHES,
         {name: [paper_interval(row) for row in rows] for name, rows in values.items()}, "batch size", "mean utility",
         paper={"paper: TimelyLLM": (6, 1.21), "paper: vLLM": (12, 0.74)}, floor=-2.0,

@@ -7,7 +7,7 @@ from timely.bench.decision_cost import scheduling_point_us
 from timely.bench.papers import plots
 from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, at_least, at_most, near_paper_number
 from timely.bench.papers.seed_statistics import Interval
-from timely.bench.papers.timelyllm.report import Report, by_type, difference
+from timely.bench.papers.timelyllm.report import Report, difference, paper_values_by_type
 from timely.bench.papers.timelyllm.runs import (
     PROFILE,
     PUD,
@@ -57,7 +57,7 @@ def paper_figure_9(report: Report, label: str, new_tokens: int) -> None:
         for measure in ("utility", "waiting"):
             values: dict[str, list[Interval | None]] = {}
             for name, row in outcomes.items():
-                intervals = [paper_interval(by_type(row, number, measure)) for number in ARMS]
+                intervals = [paper_interval(paper_values_by_type(row, number, measure)) for number in ARMS]
                 values[name] = list(intervals)
                 for arm, value in zip(ARMS.values(), intervals, strict=True):
                     report.row(f"9 {measure}, {profile}, {new_tokens}", name, arm, value)
@@ -65,8 +65,8 @@ def paper_figure_9(report: Report, label: str, new_tokens: int) -> None:
                 report.out / f"figure-9-{measure}-{profile}-{label}.png", f"Figure 9: {measure}, WID 3, {profile}",
                 list(ARMS.values()), values, measure, floor=-2.0,
             )  # fmt: skip
-        utility = {name: by_type(row, DESK, "utility") for name, row in outcomes.items()}
-        waiting = {name: by_type(row, DESK, "waiting") for name, row in outcomes.items()}
+        utility = {name: paper_values_by_type(row, DESK, "utility") for name, row in outcomes.items()}
+        waiting = {name: paper_values_by_type(row, DESK, "waiting") for name, row in outcomes.items()}
         suffix = label if profile == PROFILE else f"{label}-table1"
         where = f"{new_tokens} new tokens" + ("" if profile == PROFILE else ", Table 1's constants")
         report.claim(

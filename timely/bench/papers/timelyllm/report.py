@@ -52,7 +52,7 @@ class Report:
             writer.writerows((*row[:3], *(f"{value:.6g}" for value in row[3:])) for row in self._rows)
 
 
-def by_type(outcomes: Sequence[Outcome], number: int, measure: str) -> list[float]:
+def paper_values_by_type(outcomes: Sequence[Outcome], number: int, measure: str) -> list[float]:
     """``utility``, ``response`` or ``waiting`` of one task type, a seed each."""
     column = ("utility", "response", "waiting").index(measure)
     return [outcome.types[number][column] for outcome in outcomes if number in outcome.types]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lrtrace.compose.composition import Options, compose
-from timely.bench.bounds import MAX_TASKS, Alone, clairvoyant_utility
+from timely.bench.bounds import MAX_TASKS, Alone, bench_clairvoyant_bound
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.seed_statistics import Interval
 from timely.core.job import JobTable
@@ -292,7 +292,7 @@ def _measure_bursts(seed: int, new_tokens: int) -> list[float]:
     profile = load_step_profile(PROFILE)
     total = [0.0, 0.0, 0.0]
     for burst in _bursts(paper_workload("wid2", seed, new_tokens)[0]):
-        total[0] += clairvoyant_utility(burst, profile)
+        total[0] += bench_clairvoyant_bound(burst, profile)
         total[1] += _burst_utility(TIMELY, burst)
         total[2] += _burst_utility(PUD, burst)
     return [round(value, 9) for value in total]

@@ -19,7 +19,7 @@ from rclpy.task import Future
 from unique_identifier_msgs.msg import UUID
 
 
-def mark_executing(handle: ServerGoalHandle) -> bool:
+def mark_ros_goal_executing(handle: ServerGoalHandle) -> bool:
     """Show a goal as executing although its result comes later, from elsewhere. True if that worked.
 
     rclpy only offers a callback whose return value is the result, which would need a thread or a coroutine a goal.
@@ -197,7 +197,7 @@ class EagerActionServer(ActionServer):
             cancel_callback=on_cancel,
             result_timeout=result_timeout,
         )
-        without_debug_lines(self)
+        without_ros_debug_lines(self)
 
     def take_data(self) -> Any:
         """See ``rclpy.waitable.Waitable``."""
@@ -223,7 +223,7 @@ class _Terse:
         return getattr(self._logger, name)
 
 
-def without_debug_lines(action: ActionServer | ActionClient) -> None:
+def without_ros_debug_lines(action: ActionServer | ActionClient) -> None:
     """Spare an action server or client the price of debug lines.
 
     For each of them, read or not, rclpy looks up its caller's source file on the disk: 0.1 to 0.3 ms, several times a
@@ -233,7 +233,7 @@ def without_debug_lines(action: ActionServer | ActionClient) -> None:
         action._logger = _Terse(action._logger)
 
 
-def cheap_goal_names() -> None:
+def cheap_ros_goal_names() -> None:
     """Make goal ids print as plain hexadecimal, in the whole process.
 
     rclpy formats them for its debug lines whether or not anybody reads those, and numpy takes 0.1 ms to write out

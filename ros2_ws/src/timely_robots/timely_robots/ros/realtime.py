@@ -16,7 +16,7 @@ import struct
 import sys
 from collections.abc import Iterator
 
-from timely_robots.ros.actions import cheap_goal_names
+from timely_robots.ros.actions import cheap_ros_goal_names
 
 SWITCH_INTERVAL_S = 0.0005
 """How long one Python thread may keep another waiting. Executor, loop and motions share one interpreter, and the
@@ -47,7 +47,7 @@ def realtime_process() -> Iterator[None]:
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    cheap_goal_names()
+    cheap_ros_goal_names()
     shorten_ros_time_slices()
     raise_ros_priority()
     gc.collect()

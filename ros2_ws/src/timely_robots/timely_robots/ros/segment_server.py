@@ -18,7 +18,7 @@ from timely_interfaces.action import ExecuteSegment
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
-from timely_robots.ros.actions import EagerActionServer, finish_goal, mark_executing
+from timely_robots.ros.actions import EagerActionServer, finish_goal, mark_ros_goal_executing
 from timely_robots.ros.rclpy_utils import to_ros_time
 from timely_robots.segments import MotionError, SegmentOrder, SegmentResult
 
@@ -179,7 +179,7 @@ class GoalListener:
             call(self._handle)
 
     def _begin(self, handle: ServerGoalHandle) -> None:
-        mark_executing(handle)
+        mark_ros_goal_executing(handle)
         _feedback(handle, 0.0, 0.0, self._order.execution_s)
         # After the goals of other robots in this process that may have come meanwhile.
         self._server.call_soon(self._server.changed)
