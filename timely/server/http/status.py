@@ -14,7 +14,7 @@ from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
 
 MAX_TASK_CHARS = 160
-MAX_ROBOTS = 200
+MAX_ROBOTS = 512
 MAX_RECENT = 50
 TIMELINE_S = 60.0
 MAX_TIMELINE_TASKS = 200

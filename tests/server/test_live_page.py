@@ -1,0 +1,103 @@
+"""The live page in Debian's Chromium: what an operator does with it, and that no script fails meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from fleet import TOKEN, WAIT_S, Fleet, Reader, body
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+pytestmark = pytest.mark.process
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    expect.set_options(timeout=1000 * WAIT_S)
+    with (
+        sync_playwright() as playwright,
+        # Root, as in a container, has no sandbox.
+        playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as chromium,
+    ):
+        yield chromium
+
+
+@pytest.fixture
+def page(browser: Browser, served: Fleet) -> Iterator[Page]:
+    """The page of ``served``; a test fails with the first error on the page's console."""
+    errors: list[str] = []
+    with browser.new_context(color_scheme="light") as context:
+        page = context.new_page()
+        page.set_default_timeout(1000 * WAIT_S)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.goto(f"{served.server.url}/")
+        expect(page.locator("#health")).to_have_text("serving")
+        yield page
+    assert errors == []
+
+
+def submit(served: Fleet, **fields: object) -> None:
+    """A task whose stream is left after its first event; time stands still, so the task stays."""
+    with served.http.stream("POST", "/v1/tasks", json=body(**fields)) as response:
+        Reader(response).next()
+
+
+def test_a_task_is_watched_from_its_plan_to_its_end(page: Page, served: Fleet) -> None:
+    expect(page.locator("#robots")).to_contain_text("No robot has a task")
+    submit(served, task="long", agent="drone-7")
+    served.run_for(0.5)
+    row = page.locator("#robots tbody tr")
+    expect(row).to_contain_text("drone-7")
+    expect(row.locator("code").first).to_contain_text("tc(10)")
+    served.run_for(60.0)
+    expect(page.locator("#recent tbody tr")).to_contain_text("drone-7")
+    expect(page.locator("#timeline svg")).to_contain_text("drone-7")
+
+
+def test_the_discipline_is_switched(page: Page, served: Fleet) -> None:
+    page.locator("#discipline").select_option("fcfs")
+    expect(page.locator("#toast")).to_have_text("Discipline is now fcfs.")
+    assert served.http.get("/v1/disciplines").json()["current"] == "fcfs"
+
+
+def test_a_plan_is_cancelled_and_the_fleet_stopped_and_released(page: Page, served: Fleet) -> None:
+    submit(served, task="long")
+    row = page.locator("#robots tbody tr")
+    row.hover()
+    row.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#recent tbody tr")).to_contain_text("cancelled")
+    page.get_by_role("button", name="Stop all robots").click()
+    expect(page.locator("#stopped")).to_contain_text("No robot has acknowledged the stop.")
+    assert served.http.get("/v1/stop").json()["stopped"]
+    page.get_by_role("button", name="Reset the stop").click()
+    expect(page.locator("#stopped")).to_be_hidden()
+    assert not served.http.get("/v1/stop").json()["stopped"]
+
+
+def test_light_and_dark(page: Page) -> None:
+    def background() -> object:
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    light = background()
+    page.locator("#theme").click()
+    assert background() != light
+    page.reload()
+    assert background() != light, "the choice is kept"
+
+
+def test_400_robots_and_nothing_wider_than_the_window(page: Page, served: Fleet) -> None:
+    for number in range(400):
+        submit(served, task="long", agent=f"drone-{number}")
+    expect(page.locator("#robots-note")).to_have_text("400 with a task")
+    agents = page.locator("#robots tbody .agent")
+    expect(agents).to_have_text([f"drone-{number}" for number in range(400)])
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert TOKEN not in page.content()
