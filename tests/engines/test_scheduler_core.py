@@ -460,7 +460,7 @@ def test_the_next_discipline_hears_of_jobs_in_order_of_arrival_with_a_clean_rank
             seen.append((job.job_id, column(job, "rank")))
             job.table.rank[job.row] = 1.0
 
-    monkeypatch.setattr("timely.engines.scheduler_core.create_discipline", lambda name, files: Next())
+    monkeypatch.setattr("timely.engines.active_discipline.create_discipline", lambda name, files: Next())
     controller.switch("next", 3.0)
     assert seen == [("b", 0.0), ("c", 0.0), ("d", 0.0)]
     assert controller.table.rank.tolist() == [1.0, 1.0, 1.0]

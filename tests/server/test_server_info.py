@@ -19,7 +19,7 @@ from lrtrace.importers.event_log import read_event_log
 from timely.core.clock import ManualClock
 from timely.core.errors import EngineFailed
 from timely.disciplines.base import Discipline
-from timely.engines import scheduler_core
+from timely.engines import active_discipline
 from timely.server.problems import PROBLEMS
 from timely.server.telemetry.event_log import EventLog
 
@@ -78,14 +78,14 @@ def test_a_discipline_that_loads_slowly_does_not_hold_up_the_server(
     served: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loading, loaded = threading.Event(), threading.Event()
-    create = scheduler_core.create_discipline
+    create = active_discipline.create_discipline
 
     def slow(name: str, files: Sequence[Path] = ()) -> Discipline:
         loading.set()
         assert loaded.wait(WAIT_S)
         return create(name, files)
 
-    monkeypatch.setattr(scheduler_core, "create_discipline", slow)
+    monkeypatch.setattr(active_discipline, "create_discipline", slow)
     with ThreadPoolExecutor(1) as pool:
         try:
             switch = pool.submit(served.http.put, "/v1/disciplines", json={"name": "fcfs"})

@@ -7,11 +7,9 @@ from the same code, and a test can compare them.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,10 +21,11 @@ from timely.core.execution import ExecutionTrack
 from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, Rows, Speed, StepLimits, StepPlan
-from timely.disciplines.registry import create_discipline
 from timely.disciplines.requirements import check_discipline_urgency
+from timely.engines.active_discipline import ActiveDiscipline
 from timely.engines.base import PastReport, SegmentReady
 from timely.engines.decision_log import scheduling_choice
+from timely.engines.job_history import restore_job
 from timely.engines.robot_pace import Paces
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
 
@@ -35,11 +34,6 @@ Journal = Callable[[Mapping[str, Any]], None]
 
 JOURNAL_HINTS = ("urgency", "priority", "app", "expected_tokens")
 """Hints that the journal notes of an arrival."""
-
-log = logging.getLogger(__name__)
-
-FALLBACK = "fcfs"
-"""Serves when another discipline has failed, in engines with robots."""
 
 STEPS_IN_FLIGHT = 16
 """Most composed steps kept until they are over; vLLM's pipeline holds fewer."""
@@ -83,16 +77,14 @@ class Controller:
         files: Sequence[Path] = (),
         fallback: str = "",
     ) -> None:
-        self._fallback = fallback
         self.table = JobTable()
-        self.discipline = discipline
+        self._active = ActiveDiscipline(
+            discipline, self.table, files, fallback, self._park, self._note_fallback
+        )
         self.speed: LearningSpeed = speed or LearnedSpeed()
         self.journal = journal
         self.paces = Paces()
         """How much faster than its profile each robot has been."""
-        self._files = tuple(files)
-        self._knowledge: dict[str, object] = {}
-        """What disciplines have learned, by the kind of their predictors: a switch to and fro forgets nothing."""
         self.steps = 0
         self.tokens = 0
         self.segments = 0
@@ -127,43 +119,20 @@ class Controller:
         track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.hints.network_s)
         job.segments = track.segments
         if past:
-            self._resume(job, past)
-        self._inform("arrived", job, spec.arrival_s if now is None else now)
+            restore_job(job, track, past)
+            self._moved(job)
+            if job.parked:
+                self._park(job)
+        self._active.inform("arrived", job, spec.arrival_s if now is None else now)
         if job.parked:
             # How early it becomes runnable may follow from what the discipline has just noted.
             self._park(job)
-            self._inform("due_changed", job, spec.arrival_s if now is None else now)
+            self._active.inform("due_changed", job, spec.arrival_s if now is None else now)
         if self.journal:
             hints = {name: getattr(spec.hints, name) for name in JOURNAL_HINTS}
             entries = {name: value for name, value in hints.items() if value is not None}
             self._note("arrive", spec.arrival_s, spec.job_id, segmented=spec.segmented, **entries)
         return job
-
-    def _resume(self, job: Job, past: Iterable[SegmentReady | PastReport]) -> None:
-        """Bring a new job to where it was before a restart; nothing is counted again."""
-        table, row, track = job.table, job.row, self._tracks[job.job_id]
-        for event in past:
-            if isinstance(event, PastReport):
-                self._repeat(job, track, event)
-                continue
-            table.output_tokens[row] += event.tokens
-            table.prefill_left[row] += event.tokens
-            table.segment[row] += 1
-            track.release(event.segment())
-            job.parked = job.spec.segmented
-            if job.parked and event.blocking and job.awaiting is None:
-                job.awaiting = event.index
-        self._moved(job)
-        if job.parked:
-            self._park(job)
-
-    @staticmethod
-    def _repeat(job: Job, track: ExecutionTrack, past: PastReport) -> None:
-        """Take a report of the past; one that was refused then is refused again."""
-        with contextlib.suppress(Conflict):
-            track.report(past.report, past.at_s)
-            if past.report.kind == "value" and job.awaiting == past.report.segment:
-                job.awaiting = None
 
     def _note(self, event: str, now: float, job: JobId, **entries: Any) -> None:
         if self.journal:
@@ -177,7 +146,7 @@ class Controller:
         if job.spec.plain:
             table.due_s[row] = now
         self.tokens += tokens
-        self._inform("progressed", job, now, tokens)
+        self._active.inform("progressed", job, now, tokens)
 
     def progress_together(self, jobs: Sequence[Job], tokens: Sequence[int], now: float) -> None:
         """``progress`` for different jobs of a step at once: ``tokens[i]`` new tokens of ``jobs[i]``."""
@@ -189,11 +158,11 @@ class Controller:
         self.tokens += int(counts.sum())
         if type(self.discipline).progressed is not Discipline.progressed:
             for job, count in zip(jobs, tokens, strict=True):
-                self._inform("progressed", job, now, count)
+                self._active.inform("progressed", job, now, count)
 
     def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
         """Speculative decoding verified ``drafted`` tokens of the job; call it before ``progress``."""
-        self._inform("accepted", job, now, drafted, accepted)
+        self._active.inform("accepted", job, now, drafted, accepted)
 
     def close_segment(
         self,
@@ -233,7 +202,7 @@ class Controller:
             if blocking:
                 job.awaiting = segment.index
             self._park(job)
-            self._inform("parked", job, now)
+            self._active.inform("parked", job, now)
         paced = {} if segment.pace == 1.0 else {"pace": segment.pace}
         self._note(
             "segment", now, job.job_id, index=segment.index, tokens=segment.tokens, execution_s=execution_s,
@@ -290,7 +259,7 @@ class Controller:
         self._moved(job)
         if job.ready:
             job.table.resume_s[job.row] = -math.inf
-        self._inform("due_changed", job, now)
+        self._active.inform("due_changed", job, now)
 
     def set_ready(self, job: Job, now: float, *, ready: bool) -> None:
         """The engine can run the job from now on, or cannot: its grammar compiles, its KV cache is loaded, and so on.
@@ -304,7 +273,7 @@ class Controller:
             self._park(job, parked=job.parked)
         else:
             job.table.resume_s[job.row] = now
-        self._inform("due_changed", job, now)
+        self._active.inform("due_changed", job, now)
 
     def set_urgency(self, job_id: JobId, urgency: int, now: float) -> Job | None:
         """An operator's urgency replaces that of a live job; None when it is not live.
@@ -317,7 +286,7 @@ class Controller:
         if job is None:
             return None
         self.table.urgency[job.row] = urgency
-        self._inform("due_changed", job, now)
+        self._active.inform("due_changed", job, now)
         self._note("urgency", now, job_id, urgency=urgency)
         return job
 
@@ -331,11 +300,11 @@ class Controller:
         table.blocks[row] = 0
         table.context_tokens[row] = 0
         table.prefill_left[row] = context_tokens
-        self._inform("evicted", job, now)
+        self._active.inform("evicted", job, now)
         if job.parked and job.awaiting is None:
             # Computing its context again takes time: it has to be runnable earlier.
             self._park(job)
-            self._inform("due_changed", job, now)
+            self._active.inform("due_changed", job, now)
         self._note("evict", now, job.job_id, context_tokens=context_tokens)
 
     def recomputed(self, job: Job, tokens: int) -> None:
@@ -349,7 +318,7 @@ class Controller:
         if job is None:
             return None
         job.outcome = outcome
-        self._inform("finished", job, now)
+        self._active.inform("finished", job, now)
         self.table.remove(job_id)
         del self._tracks[job_id]
         self._note("finish", now, job_id, outcome=outcome)
@@ -361,7 +330,7 @@ class Controller:
         Raises:
             UnknownName: no such discipline. InvalidInput: its predictor file is none.
         """
-        return create_discipline(name, self._files)
+        return self._active.create(name)
 
     def switch(self, name: str, now: float, fresh: Discipline | None = None) -> None:
         """Hand all live jobs to another discipline; nothing is lost or repeated.
@@ -372,48 +341,20 @@ class Controller:
         Raises:
             UnknownName: no such discipline; the current one stays.
         """
-        fresh = fresh or self.create(name)
-        learned = self.discipline.knowledge()
-        if learned is not None and self.discipline.predictor_kind:
-            self._knowledge[self.discipline.predictor_kind] = learned
-        knowledge = self._knowledge.get(fresh.predictor_kind)
-        if knowledge is not None and "=" not in name:
-            fresh.recall(knowledge)
-        self._take_over(fresh, now)
+        self._active.switch(name, now, fresh)
         if self.journal:
             self.journal({"event": "switch", "t_s": now, "discipline": name})
 
-    def _take_over(self, fresh: Discipline, now: float) -> None:
-        jobs = sorted(self.table, key=lambda job: int(self.table.sequence[job.row]))
-        for job in jobs:
-            # The other discipline's number means nothing to this one.
-            self.table.rank[job.row] = 0.0
-            fresh.arrived(job, now)
-        self.discipline = fresh
-        for job in jobs:
-            # How early a parked generation becomes runnable is the discipline's choice.
-            if job.parked and job.awaiting is None:
-                self._park(job)
-                fresh.due_changed(job, now)
-
-    def _inform(self, hook: str, job: Job, now: float, *counts: int) -> None:
-        """Call a hook of the discipline; one that raises is replaced, if there is a fallback."""
-        try:
-            getattr(self.discipline, hook)(job, *counts, now)
-        except Exception as error:
-            self._fall_back(error, now)
-            if hook == "finished":  # the other discipline has taken the job over with the rest
-                self.discipline.finished(job, now)
-
-    def _fall_back(self, error: Exception, now: float) -> None:
-        """Hand all live jobs to the fallback after an error of the discipline; without one, raise the error."""
-        failed = self.discipline.info.name
-        if not self._fallback or failed == self._fallback:
-            raise error
-        log.critical("discipline %s failed; %s serves from now on", failed, self._fallback, exc_info=error)
-        self._take_over(self.create(self._fallback), now)
+    def _note_fallback(self, failed: str, now: float) -> None:
         if self.journal:
-            self.journal({"event": "switch", "t_s": now, "discipline": self._fallback, "failed": failed})
+            self.journal(
+                {"event": "switch", "t_s": now, "discipline": self.discipline.info.name, "failed": failed}
+            )
+
+    @property
+    def discipline(self) -> Discipline:
+        """The one in charge."""
+        return self._active.current
 
     # ------------------------------------------------------------------ what to do
 
@@ -422,11 +363,7 @@ class Controller:
         self._limits = limits
         if not self._steps or self._steps[-1]:
             self._steps.append([])
-        try:
-            plan = self.discipline.compose(self.table, limits)
-        except Exception as error:
-            self._fall_back(error, limits.now)
-            plan = self.discipline.compose(self.table, limits)
+        plan = self._active.compose(limits)
         if self.journal and (plan.tokens or plan.evict):
             event = {
                 "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
@@ -489,10 +426,7 @@ class Controller:
     def maintain(self) -> None:
         """While the accelerator computes: let the discipline do what need not wait for the next step."""
         if self._limits is not None:
-            try:
-                self.discipline.maintain(self.table, self._limits)
-            except Exception as error:
-                self._fall_back(error, self._limits.now)
+            self._active.maintain(self._limits)
 
     def next_resume(self) -> float:
         """The earliest time at which some job is runnable; ``-inf`` if one is now, ``inf`` if none by itself."""
@@ -522,7 +456,7 @@ class Controller:
             return
         if job.parked and job.awaiting is None:
             table.resume_s[row] += later_s
-        self._inform("due_changed", job, now)
+        self._active.inform("due_changed", job, now)
 
     def _moved(self, job: Job) -> None:
         """The robot needs the next segment when it has done those it has (TimelyLLM Fig. 3)."""

@@ -23,6 +23,7 @@ from timely.core.reports import ExecutionReport
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline, DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.requirements import check_queue_discipline_needs, discipline_lacks
+from timely.engines.active_discipline import FALLBACK
 from timely.engines.base import (
     Engine,
     EngineEvent,
@@ -37,7 +38,7 @@ from timely.engines.base import (
     SegmentReady,
     job_spec,
 )
-from timely.engines.scheduler_core import FALLBACK, Controller
+from timely.engines.scheduler_core import Controller
 from timely.engines.scripts import (
     Planner,
     Script,

@@ -54,7 +54,7 @@ def test_rows_of_steps_are_taken() -> None:
             return super().compose(table, limits)
 
     simulator = Simulator(ReplayOptions(discipline="fcfs"), profile())
-    simulator.controller.discipline = Counting()
+    simulator.controller.switch("counting", 0.0, Counting())
     run = simulator.run([task(0, plan=((200, 1.0),))])
     assert run.counters["steps"] == 200
     assert calls <= 3
@@ -89,7 +89,7 @@ class Idle(KeyedDiscipline):
 
 def test_a_discipline_that_runs_nothing_fails_loudly() -> None:
     simulator = Simulator(ReplayOptions(discipline="fcfs"), profile())
-    simulator.controller.discipline = Idle()
+    simulator.controller.switch("idle", 0.0, Idle())
     with pytest.raises(EngineFailed, match="1 jobs are left"):
         simulator.run([task(0)])
 

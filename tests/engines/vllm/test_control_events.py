@@ -10,7 +10,7 @@ import pytest
 
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline
-from timely.engines import scheduler_core
+from timely.engines import active_discipline
 from timely.engines.scheduler_core import Controller
 
 pytestmark = pytest.mark.engine
@@ -37,7 +37,7 @@ def test_a_discipline_loads_beside_the_steps(monkeypatch: pytest.MonkeyPatch) ->
         created.append(create(name, files))
         return created[-1]
 
-    monkeypatch.setattr(scheduler_core, "create_discipline", slow)
+    monkeypatch.setattr(active_discipline, "create_discipline", slow)
     load, switch = {"kind": "load_discipline", "name": "fcfs"}, {"kind": "discipline", "name": "fcfs"}
     assert events.answer(load, 1.0) == {"known": True, "loaded": False}
     assert loading.wait(WAIT_S)

@@ -13,12 +13,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any, cast
 
-import numpy as np
 from vllm.logger import init_logger
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
@@ -31,9 +28,11 @@ from timely.core.job import NEVER
 from timely.disciplines import registry
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
-from timely.engines.scheduler_core import FALLBACK, Controller, rows_of
+from timely.engines.active_discipline import FALLBACK
+from timely.engines.scheduler_core import Controller
 from timely.engines.vllm import compatibility
 from timely.engines.vllm.block_manager import BlockManager
+from timely.engines.vllm.chunk_caps import ChunkCaps
 from timely.engines.vllm.control import ControlEvents
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.params import TimelyParams, parse_extra_args
@@ -42,11 +41,9 @@ from timely.engines.vllm.readiness import Readiness
 from timely.engines.vllm.request_intake import RequestIntake
 from timely.engines.vllm.request_state import LiveRequests, RequestState
 from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
-from timely.engines.vllm.step_timing import StepInFlight, StepTiming
+from timely.engines.vllm.step_timing import StepInFlight, StepTiming, record_scheduled
 from timely.engines.vllm.token_output import TokenOutput, append_vllm_tokens
-from timely.engines.vllm.value_injection import append_vllm_value
-from timely.plans.prompt_tokens import plan_prompt_encoder
-from timely.plans.robot_values import value_text
+from timely.engines.vllm.value_injection import RobotValues
 
 logger = init_logger(__name__)
 
@@ -54,10 +51,7 @@ PARKED_STEP = 1 << 62
 """``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
 
 
-_computed_of = attrgetter("num_computed_tokens")
-
-
-class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
+class TimelyScheduler(ChunkCaps):
     """vLLM's scheduler; a Timely discipline chooses the requests of each step."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -85,13 +79,12 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._intake = RequestIntake(self.vllm_config.model_config, self.settings)
         self._names = PromptNames(self)
         self._outputs = TokenOutput(lambda: self.controller, self.live, self._names)
+        self._values = RobotValues(self, self._readiness, self._names, self._intake, self._unpark)
         self._events = ControlEvents(
-            lambda: self.controller, self.live, self.settings, offers, self._take_value, self._measures
+            lambda: self.controller, self.live, self.settings, offers, self._values.take, self._measures
         )
         self._steps = StepTiming()
         self._plan = StepPlan()
-        self._held_values: dict[str, RequestState] = {}
-        """Requests with a value that came while a step of theirs was in flight."""
         self._token_caps: dict[str, int] = {}
         self._decide_s = 0.0
         self._freed: list[tuple[str, str]] | None = None
@@ -157,7 +150,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         self._idle_until_s = -math.inf
         self.controller.finish(request_id, outcome, self.clock())
         self._names.forget(request_id)
-        self._held_values.pop(request_id, None)
+        self._values.forget(request_id)
         self.live.remove(request_id)
 
     # ------------------------------------------------------------------ a step
@@ -271,7 +264,7 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
         states = self.live.select(scheduled)
         step = StepInFlight(now, sequences=len(scheduled) - len(states))
         if states:
-            self._settle_table(states, scheduled, step)
+            record_scheduled(self.controller, states, scheduled, step, self.block_size)
         if self.controller.journal and (self._plan.tokens or output.num_scheduled_tokens):
             # Follows the decision: what vLLM made of it.
             self.controller.journal(
@@ -282,35 +275,6 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             )  # fmt: skip
         if scheduled:
             self._steps.in_flight.append(step)
-
-    def _settle_table(
-        self, states: list[RequestState], scheduled: Mapping[str, int], step: StepInFlight
-    ) -> None:
-        """All requests of a step at once, since a step has hundreds of them."""
-        table, number = self.controller.table, len(states)
-        jobs, requests = [state.job for state in states], [state.request for state in states]
-        rows = rows_of(jobs)
-        computed = np.fromiter(map(_computed_of, requests), dtype=np.int64, count=number)
-        if number == len(scheduled):
-            counts = list(scheduled.values())
-        else:
-            counts = [scheduled[request.request_id] for request in requests]
-        chunks = [place for place, request in enumerate(requests) if request.is_prefill_chunk]
-        for place in np.flatnonzero(~table.active[rows]).tolist():
-            state = states[place]
-            if state.evicted_context_tokens:
-                again = state.evicted_context_tokens - (int(computed[place]) - counts[place])
-                self.controller.recomputed(state.job, max(0, again))
-                state.evicted_context_tokens = 0
-        self.controller.started_together(jobs, rows)
-        prefill = table.prefill_left[rows] > 0
-        prefill[chunks] = True
-        step.add(np.array(counts, dtype=np.int64), computed, prefill)
-        table.context_tokens[rows] = computed
-        table.blocks[rows] = -(-computed // self.block_size)
-        table.prefill_left[rows] = 0
-        for place in chunks:
-            table.prefill_left[rows[place]] = requests[place].num_tokens - int(computed[place])
 
     # ------------------------------------------------------------------ inside vLLM's own scheduling
 
@@ -335,47 +299,6 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             now = self.clock()
             self.blocks.record_eviction(state, now)
             self._readiness.check(state, now)
-
-    def _cap(self, request: Request, computed_tokens: int, tokens: int) -> int:
-        """The plan's cap for a chunk of a prompt."""
-        cap = self._token_caps.get(request.request_id)
-        if cap is None or cap >= tokens or request.num_tokens - computed_tokens <= 1:
-            return tokens
-        if self.scheduler_config.disable_chunked_mm_input:
-            # An image must not be cut: a chunk that begins with one holds all of it.
-            for feature in request.mm_features:
-                begin, length = feature.mm_position.offset, feature.mm_position.length
-                if begin <= computed_tokens < begin + length:
-                    cap = max(cap, begin + length - computed_tokens)
-        if self.need_mamba_block_aligned_split:
-            cap = -(-cap // self.block_size) * self.block_size
-        return min(cap, tokens)
-
-    def _mamba_block_aligned_split(self, request: Request, num_new_tokens: int, *hits: int) -> int:
-        """Models whose chunks must end at block boundaries: capped before they are aligned."""
-        computed_tokens = request.num_computed_tokens + sum(hits)
-        tokens = self._cap(request, computed_tokens, num_new_tokens)
-        return int(super()._mamba_block_aligned_split(request, tokens, *hits))
-
-    def _try_schedule_encoder_inputs(
-        self, request: Request, num_computed_tokens: int, num_new_tokens: int, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Prompts with images: capped before vLLM decides which images the chunk holds."""
-        if not self.need_mamba_block_aligned_split:
-            num_new_tokens = self._cap(request, num_computed_tokens, num_new_tokens)
-        return super()._try_schedule_encoder_inputs(
-            request, num_computed_tokens, num_new_tokens, *args, **kwargs
-        )
-
-    def _reserve_prefill_lookahead(
-        self, request: Request, num_computed_tokens: int, num_new_tokens: int
-    ) -> int:
-        """vLLM's last word on the size of a chunk."""
-        if num_new_tokens == 1 and self.num_prefill_lookahead <= 1:
-            return 1  # neither the plan nor vLLM makes it smaller
-        if not (self.need_mamba_block_aligned_split or request.has_encoder_inputs):
-            num_new_tokens = self._cap(request, num_computed_tokens, num_new_tokens)
-        return int(super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens))
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any:
         """vLLM calls this while the accelerator computes: time for what need not wait for the next decision."""
@@ -423,35 +346,10 @@ class TimelyScheduler(AsyncScheduler):  # type: ignore[misc]
             self._continue_session(request_id)
         for request_id, outcome in freed:
             self._forget(request_id, outcome)
-        for request_id, state in list(self._held_values.items()):
-            if not state.request.num_in_flight_tokens:
-                del self._held_values[request_id]
-                self._append_value(state, now)
+        self._values.append_held(now)
         if scheduler_output.num_scheduled_tokens and self._steps.in_flight:
             self._steps.end(self.controller, now)
         return outputs
-
-    def _take_value(self, state: RequestState, value: str) -> None:
-        """A value came from the robot; while a step of its request is in flight it waits for that step's end."""
-        state.value = value
-        now = self.clock()
-        if state.request.num_in_flight_tokens:
-            self._held_values[state.request.request_id] = state
-            self._readiness.check(state, now)
-        else:
-            self._append_value(state, now)
-
-    def _append_value(self, state: RequestState, now: float) -> None:
-        request, value = state.request, state.value
-        if value is None or request.num_in_flight_tokens:
-            return
-        self._unpark(request, state)
-        token_ids = plan_prompt_encoder(self._intake.tokenizer).encode_text(value_text(value))
-        append_vllm_value(self, request, list(token_ids))
-        self._names.answered(request.request_id, value)
-        state.value, state.awaits_value = None, False
-        self.blocks.sync_context(state)
-        self._readiness.refresh(now)
 
     # ------------------------------------------------------------------ idle
 

@@ -1,15 +1,23 @@
-"""Steps between ``schedule`` and ``update_from_output``: what each holds, and how long it took."""
+"""Steps between ``schedule`` and ``update_from_output``: what each holds, and how long it took.
+
+What vLLM scheduled is entered into the table for all requests at once, since a step has hundreds of them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
 from timely.disciplines.base import Rows
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import Controller, rows_of
+from timely.engines.vllm.request_state import RequestState
+
+_computed_of = attrgetter("num_computed_tokens")
 
 
 @dataclass(slots=True)
@@ -64,3 +72,42 @@ class StepTiming:
                     "context_tokens": step.context_tokens,
                 }
             )  # fmt: skip
+
+
+def record_scheduled(
+    controller: Controller,
+    states: Sequence[RequestState],
+    scheduled: Mapping[str, int],
+    step: StepInFlight,
+    block_tokens: int,
+) -> None:
+    """Bring the table in line with what vLLM scheduled, and count it.
+
+    Args:
+        states: of the scheduled requests that are in the table, in the order of ``scheduled``.
+        scheduled: request id -> tokens.
+    """
+    table, number = controller.table, len(states)
+    jobs, requests = [state.job for state in states], [state.request for state in states]
+    rows = rows_of(jobs)
+    computed = np.fromiter(map(_computed_of, requests), dtype=np.int64, count=number)
+    if number == len(scheduled):
+        counts = list(scheduled.values())
+    else:
+        counts = [scheduled[request.request_id] for request in requests]
+    chunks = [place for place, request in enumerate(requests) if request.is_prefill_chunk]
+    for place in np.flatnonzero(~table.active[rows]).tolist():
+        state = states[place]
+        if state.evicted_context_tokens:
+            again = state.evicted_context_tokens - (int(computed[place]) - counts[place])
+            controller.recomputed(state.job, max(0, again))
+            state.evicted_context_tokens = 0
+    controller.started_together(jobs, rows)
+    prefill = table.prefill_left[rows] > 0
+    prefill[chunks] = True
+    step.add(np.array(counts, dtype=np.int64), computed, prefill)
+    table.context_tokens[rows] = computed
+    table.blocks[rows] = -(-computed // block_tokens)
+    table.prefill_left[rows] = 0
+    for place in chunks:
+        table.prefill_left[rows[place]] = requests[place].num_tokens - int(computed[place])

@@ -1,13 +1,77 @@
-"""Appending what a robot returned to a live context, without computing anything again."""
+"""Appends what a robot returned to a live context, without computing anything again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
+
+from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from timely.engines.vllm.forced_decoding import remaining_vllm_parameters
+from timely.engines.vllm.name_constraint import PromptNames
+from timely.engines.vllm.readiness import Readiness
+from timely.engines.vllm.request_intake import RequestIntake
+from timely.engines.vllm.request_state import RequestState
+from timely.plans.prompt_tokens import plan_prompt_encoder
+from timely.plans.robot_values import value_text
 
-if TYPE_CHECKING:
-    from vllm.v1.request import Request
+
+class RobotValues:
+    """Values that robots returned, appended when no step of their request is in flight.
+
+    Args:
+        scheduler: vLLM's, whose request is extended.
+        unpark: gives the request back to vLLM's own scheduling.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        readiness: Readiness,
+        names: PromptNames,
+        intake: RequestIntake,
+        unpark: Callable[[Request, RequestState], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._readiness = readiness
+        self._names = names
+        self._intake = intake
+        self._unpark = unpark
+        self._held: dict[str, RequestState] = {}
+        """Requests with a value that came while a step of theirs was in flight."""
+
+    def take(self, state: RequestState, value: str) -> None:
+        """A value came from the robot; while a step of its request is in flight it waits for that step's end."""
+        state.value = value
+        now = self._scheduler.clock()
+        if state.request.num_in_flight_tokens:
+            self._held[state.request.request_id] = state
+            self._readiness.check(state, now)
+        else:
+            self._append(state, now)
+
+    def append_held(self, now: float) -> None:
+        """A step ended: append the values that waited for it."""
+        for request_id, state in list(self._held.items()):
+            if not state.request.num_in_flight_tokens:
+                del self._held[request_id]
+                self._append(state, now)
+
+    def forget(self, request_id: str) -> None:
+        """A request is over."""
+        self._held.pop(request_id, None)
+
+    def _append(self, state: RequestState, now: float) -> None:
+        request, value = state.request, state.value
+        if value is None or request.num_in_flight_tokens:
+            return
+        self._unpark(request, state)
+        token_ids = plan_prompt_encoder(self._intake.tokenizer).encode_text(value_text(value))
+        append_vllm_value(self._scheduler, request, list(token_ids))
+        self._names.answered(request.request_id, value)
+        state.value, state.awaits_value = None, False
+        self._scheduler.blocks.sync_context(state)
+        self._readiness.refresh(now)
 
 
 def append_vllm_value(scheduler: Any, request: Request, token_ids: list[int]) -> None:
@@ -17,8 +81,6 @@ def append_vllm_value(scheduler: Any, request: Request, token_ids: list[int]) ->
     blocks leaves ``running`` for the queue of waiting requests that hold KV blocks. It is scheduled as a short prefill.
     No step of the request may be in flight.
     """
-    from vllm.v1.request import RequestStatus, StreamingUpdate
-
     assert request.num_in_flight_tokens == 0
     running = request.status == RequestStatus.RUNNING
     generated_tokens = request.num_output_tokens

@@ -1,0 +1,117 @@
+"""The discipline in charge of all live jobs: its hooks, switches to another one, and what replaces one that fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from timely.core.job import Job, JobTable
+from timely.disciplines.base import Discipline, StepLimits, StepPlan
+from timely.disciplines.registry import create_discipline
+
+FALLBACK = "fcfs"
+"""Serves when another discipline has failed, in engines with robots."""
+
+log = logging.getLogger(__name__)
+
+
+class ActiveDiscipline:
+    """Calls the discipline; one that raises an error is replaced, if there is a fallback.
+
+    Args:
+        current: the first discipline.
+        files: predictor files for the disciplines it is switched to.
+        fallback: name of the discipline that takes over when another one raises an error; empty: the error is raised.
+        park: sets again when a parked job becomes runnable, which is the discipline's choice.
+        on_fallback: called with the name of the discipline that failed, and the time.
+    """
+
+    def __init__(
+        self,
+        current: Discipline,
+        table: JobTable,
+        files: Sequence[Path],
+        fallback: str,
+        park: Callable[[Job], None],
+        on_fallback: Callable[[str, float], None],
+    ) -> None:
+        self.current = current
+        self._table = table
+        self._files = tuple(files)
+        self._fallback = fallback
+        self._park = park
+        self._on_fallback = on_fallback
+        self._knowledge: dict[str, object] = {}
+        """What disciplines have learned, by the kind of their predictors: a switch to and fro forgets nothing."""
+
+    def create(self, name: str) -> Discipline:
+        """A discipline for ``switch``.
+
+        Raises:
+            UnknownName: no such discipline. InvalidInput: its predictor file is none.
+        """
+        return create_discipline(name, self._files)
+
+    def switch(self, name: str, now: float, fresh: Discipline | None) -> None:
+        """Hand all live jobs to ``fresh``, by default a new discipline of that name.
+
+        Raises:
+            UnknownName: no such discipline; the current one stays.
+        """
+        fresh = fresh or self.create(name)
+        learned = self.current.knowledge()
+        if learned is not None and self.current.predictor_kind:
+            self._knowledge[self.current.predictor_kind] = learned
+        knowledge = self._knowledge.get(fresh.predictor_kind)
+        if knowledge is not None and "=" not in name:
+            fresh.recall(knowledge)
+        self._take_over(fresh, now)
+
+    def _take_over(self, fresh: Discipline, now: float) -> None:
+        table = self._table
+        jobs = sorted(table, key=lambda job: int(table.sequence[job.row]))
+        for job in jobs:
+            # The other discipline's number means nothing to this one.
+            table.rank[job.row] = 0.0
+            fresh.arrived(job, now)
+        self.current = fresh
+        for job in jobs:
+            if job.parked and job.awaiting is None:
+                self._park(job)
+                fresh.due_changed(job, now)
+
+    def _fall_back(self, error: Exception, now: float) -> None:
+        """Hand all live jobs to the fallback; without one, raise the error."""
+        failed = self.current.info.name
+        if not self._fallback or failed == self._fallback:
+            raise error
+        log.critical("discipline %s failed; %s serves from now on", failed, self._fallback, exc_info=error)
+        self._take_over(self.create(self._fallback), now)
+        self._on_fallback(failed, now)
+
+    # ------------------------------------------------------------------ calls
+
+    def inform(self, hook: str, job: Job, now: float, *counts: int) -> None:
+        """Call a hook."""
+        try:
+            getattr(self.current, hook)(job, *counts, now)
+        except Exception as error:
+            self._fall_back(error, now)
+            if hook == "finished":  # the other discipline has taken the job over with the rest
+                self.current.finished(job, now)
+
+    def compose(self, limits: StepLimits) -> StepPlan:
+        """The next step."""
+        try:
+            return self.current.compose(self._table, limits)
+        except Exception as error:
+            self._fall_back(error, limits.now)
+            return self.current.compose(self._table, limits)
+
+    def maintain(self, limits: StepLimits) -> None:
+        """What need not wait for the next step."""
+        try:
+            self.current.maintain(self._table, limits)
+        except Exception as error:
+            self._fall_back(error, limits.now)

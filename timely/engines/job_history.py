@@ -1,0 +1,38 @@
+"""Brings a new job to where it was before a restart."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from timely.core.errors import Conflict
+from timely.core.execution import ExecutionTrack
+from timely.core.job import Job
+from timely.engines.base import PastReport, SegmentReady
+
+
+def restore_job(job: Job, track: ExecutionTrack, past: Iterable[SegmentReady | PastReport]) -> None:
+    """Repeat what happened to the job, in order. No counter of the engine changes.
+
+    Its whole context is to be computed, and its due time is left to the caller.
+    """
+    table, row = job.table, job.row
+    for event in past:
+        if isinstance(event, PastReport):
+            _repeat_report(job, track, event)
+            continue
+        table.output_tokens[row] += event.tokens
+        table.prefill_left[row] += event.tokens
+        table.segment[row] += 1
+        track.release(event.segment())
+        job.parked = job.spec.segmented
+        if job.parked and event.blocking and job.awaiting is None:
+            job.awaiting = event.index
+
+
+def _repeat_report(job: Job, track: ExecutionTrack, past: PastReport) -> None:
+    """Take a report of the past; one that was refused then is refused again."""
+    with contextlib.suppress(Conflict):
+        track.report(past.report, past.at_s)
+        if past.report.kind == "value" and job.awaiting == past.report.segment:
+            job.awaiting = None
