@@ -9,7 +9,7 @@ from lrtrace.errors import BadInput
 from lrtrace.files import replaced_trace_file
 
 
-def new_figure(width_in: float, height_in: float) -> Any:
+def new_lrtrace_figure(width_in: float, height_in: float) -> Any:
     """An empty matplotlib figure of that size, inches.
 
     Raises:
@@ -22,7 +22,7 @@ def new_figure(width_in: float, height_in: float) -> Any:
     return Figure(figsize=(width_in, height_in), layout="constrained")
 
 
-def save_figure(figure: Any, path: Path) -> None:
+def save_lrtrace_figure(figure: Any, path: Path) -> None:
     """Write the figure in the format of its suffix (png, svg, pdf), whole or not at all.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lrtrace.job import RESPONSE_S, Header, Job
-from lrtrace.plots import new_figure, save_figure
+from lrtrace.plots import new_lrtrace_figure, save_lrtrace_figure
 from lrtrace.trace import Trace
 
 
@@ -182,7 +182,7 @@ def plot_trace_stats(stats: Stats, path: str | Path) -> None:
     Raises:
         BadInput: matplotlib is not installed, or the file cannot be written.
     """
-    figure = new_figure(11.0, 7.0)
+    figure = new_lrtrace_figure(11.0, 7.0)
     figure.suptitle(f"{stats.header.name}: {stats.jobs} jobs in {stats.duration_s:.0f} s", fontsize=11)
     arrivals, tokens, execution, busy = (figure.add_subplot(2, 2, index) for index in range(1, 5))
     arrivals.hist(stats.arrivals_s.array(), bins=60)
@@ -198,4 +198,4 @@ def plot_trace_stats(stats: Stats, path: str | Path) -> None:
     times, counts = zip(*stats.busy, strict=True) if stats.busy else ((), ())
     busy.step(times, counts, where="post")
     busy.set(title="tasks in progress", xlabel="time [s]", ylabel="tasks")
-    save_figure(figure, Path(path))
+    save_lrtrace_figure(figure, Path(path))

@@ -15,7 +15,7 @@ from lrtrace.errors import BadInput
 from lrtrace.fit.execution_time import Fit, SkillFit
 from lrtrace.jsonl import open_trace_output
 from lrtrace.models import LinearModel
-from lrtrace.plots import new_figure, save_figure
+from lrtrace.plots import new_lrtrace_figure, save_lrtrace_figure
 from lrtrace.profiles import find_robot_profile, load_profile
 from lrtrace.robot_profile import RobotProfile
 
@@ -114,13 +114,13 @@ def plot_residuals(fit: Fit, path: str | Path) -> None:
     shown = list(fit.skills.items())[:MAX_PANELS]
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
-    figure = new_figure(4.2 * columns, 4.4 * rows)
+    figure = new_lrtrace_figure(4.2 * columns, 4.4 * rows)
     panels = np.atleast_2d(figure.subfigures(rows, columns))
     for (skill, fitted), panel in zip(shown, panels.reshape(-1), strict=False):
         upper, lower = panel.subplots(2, 1, height_ratios=(3, 2), sharex=True)
         _draw_fit(upper, skill, fitted)
         _draw_residuals(lower, fitted)
-    save_figure(figure, Path(path))
+    save_lrtrace_figure(figure, Path(path))
 
 
 def _draw_fit(axes: Any, skill: str, fitted: SkillFit) -> None:

@@ -21,7 +21,7 @@ from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.language.parser import SegmentParser
 from timely.plans.robot_profiles import find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set, skill_set_names
-from timely.plans.validation import check_segment
+from timely.plans.validation import check_plan_segment
 
 PLANS: dict[str, Script] = {
     "two": [ScriptedSegment("mu(50);", 2.0, 5), ScriptedSegment("tc(90);", 1.0, 4)],
@@ -256,7 +256,7 @@ async def test_for_every_skill_set_it_has_a_plan_that_is_safe(name: str) -> None
         assert plan.done is not None
     parser = SegmentParser(skill_set) if skill_set.language != "text" else None
     for segment in plan.segments:
-        check_segment(segment.text, skill_set, profile, parser_state=parser)
+        check_plan_segment(segment.text, skill_set, profile, parser_state=parser)
         assert segment.execution_s >= 0.0
 
 

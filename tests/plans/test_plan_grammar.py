@@ -14,7 +14,7 @@ from timely.plans import (
     Segmenter,
     SegmentParser,
     SkillSet,
-    check_segment,
+    check_plan_segment,
     ebnf,
     find_skill_set,
     parse_plan,
@@ -270,7 +270,7 @@ def test_whatever_it_accepts_is_released(name: str, request: pytest.FixtureReque
         segments = [*segmenter.feed(plan), *segmenter.close()]
         assert segments, plan
         for segment in segments:
-            calls = check_segment(segment.text, skill_set, profile, parser_state=parser)
+            calls = check_plan_segment(segment.text, skill_set, profile, parser_state=parser)
             assert tuple(call.skill for call in calls) == segment.skills
         parser.feed(segmenter.finish())
         parser.finish()

@@ -8,7 +8,7 @@ from lrtrace.profiles import load_profile
 from timely.plans import (
     Segmenter,
     SegmentParser,
-    check_segment,
+    check_plan_segment,
     find_skill_set,
     parse_plan,
     parse_plan_calls,
@@ -32,7 +32,7 @@ def test_example_plans_segment_parse_and_validate(name: str) -> None:
         segments = [*segmenter.feed(example.plan), *segmenter.close()]
         calls = []
         for segment in segments:
-            calls += check_segment(segment.text, skill_set, profile, parser_state=parser)
+            calls += check_plan_segment(segment.text, skill_set, profile, parser_state=parser)
             assert segment_execution_s(segment.text, skill_set, profile, parser_state=parser) > 0
         parser.feed(segmenter.finish())
         assert parser.finish() == program
@@ -46,7 +46,7 @@ def test_every_skill_is_described_shown_and_known_to_the_robot(name: str) -> Non
     for skill in skill_set.skills:
         assert skill.description
         assert [call.skill for call in parse_plan_calls(skill.example, skill_set)] == [skill.name]
-        assert check_segment(f"{skill.example};", skill_set, profile)
+        assert check_plan_segment(f"{skill.example};", skill_set, profile)
         assert skill.matches(skill.example)
         assert list(profile.limits(skill.name)) == [argument.name for argument in skill.arguments]
 

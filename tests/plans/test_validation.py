@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import UnsafeSegment
-from timely.plans import Call, SegmentParser, SkillSet, check_segment, find_skill_set
+from timely.plans import Call, SegmentParser, SkillSet, check_plan_segment, find_skill_set
 from timely.plans.units import convert_plan_unit
 
 DRONE = find_skill_set("drone")
@@ -24,14 +24,16 @@ def narrowed(**changes: object) -> RobotProfile:
 
 def test_good_segments_give_their_calls() -> None:
     parser = SegmentParser(DRONE)
-    assert check_segment("?s('cat')==True{", DRONE, TELLO, parser_state=parser) == [Call("scan", ("cat",))]
-    assert check_segment("g('chair[0.6]')}", DRONE, TELLO, parser_state=parser) == [
+    assert check_plan_segment("?s('cat')==True{", DRONE, TELLO, parser_state=parser) == [
+        Call("scan", ("cat",))
+    ]
+    assert check_plan_segment("g('chair[0.6]')}", DRONE, TELLO, parser_state=parser) == [
         Call("goto", ("chair[0.6]",))
     ]
     assert parser.depth == 0
-    assert check_segment("->True}l('No');", DRONE, TELLO) == [Call("log", ("No",))]
-    assert check_segment("_1=sa('Any food?');", DRONE, TELLO, parser_state=parser)
-    assert check_segment("?_1!=False{g(_1)}", DRONE, TELLO, parser_state=parser)
+    assert check_plan_segment("->True}l('No');", DRONE, TELLO) == [Call("log", ("No",))]
+    assert check_plan_segment("_1=sa('Any food?');", DRONE, TELLO, parser_state=parser)
+    assert check_plan_segment("?_1!=False{g(_1)}", DRONE, TELLO, parser_state=parser)
 
 
 UNSAFE = [
@@ -71,7 +73,7 @@ UNSAFE = [
 @pytest.mark.parametrize(("text", "why"), UNSAFE, ids=[why for _, why in UNSAFE])
 def test_unsafe_segments_say_what_and_where(text: str, why: str) -> None:
     with pytest.raises(UnsafeSegment) as caught:
-        check_segment(text, DRONE, TELLO, parser_state=SegmentParser(DRONE))
+        check_plan_segment(text, DRONE, TELLO, parser_state=SegmentParser(DRONE))
     assert why in caught.value.message
     assert caught.value.where
 
@@ -79,39 +81,39 @@ def test_unsafe_segments_say_what_and_where(text: str, why: str) -> None:
 def test_the_robot_may_be_narrower_than_the_skill_set() -> None:
     denied = narrowed(deny=("tp",))
     with pytest.raises(UnsafeSegment, match="take_picture is not allowed on tello"):
-        check_segment("tp();", DRONE, denied)
+        check_plan_segment("tp();", DRONE, denied)
     allowed = narrowed(allow=("move_forward",))
-    assert check_segment("mf(50);", DRONE, allowed)
+    assert check_plan_segment("mf(50);", DRONE, allowed)
     with pytest.raises(UnsafeSegment, match="not allowed"):
-        check_segment("mb(50);", DRONE, allowed)
+        check_plan_segment("mb(50);", DRONE, allowed)
     forward = TELLO.skills["move_forward"]
     limit = forward.args["distance"].model_copy(update={"unit": "m", "min": 0.2, "max": 1.0})
     metres = forward.model_copy(update={"args": {"distance": limit}})
     indoors = narrowed(skills={**TELLO.skills, "move_forward": metres})
-    assert check_segment("mf(100);", DRONE, indoors)
-    assert check_segment("mf(20);", DRONE, indoors)
+    assert check_plan_segment("mf(100);", DRONE, indoors)
+    assert check_plan_segment("mf(20);", DRONE, indoors)
     with pytest.raises(UnsafeSegment, match=r"must be 0\.2 to 1 m, got 1\.01"):
-        check_segment("mf(101);", DRONE, indoors)
+        check_plan_segment("mf(101);", DRONE, indoors)
     angle = forward.model_copy(update={"args": {"distance": limit.model_copy(update={"unit": "deg"})}})
     with pytest.raises(UnsafeSegment, match="is in cm, the robot's limit in deg"):
-        check_segment("mf(50);", DRONE, narrowed(skills={**TELLO.skills, "move_forward": angle}))
+        check_plan_segment("mf(50);", DRONE, narrowed(skills={**TELLO.skills, "move_forward": angle}))
 
 
 def test_a_robot_without_the_skill_refuses_it() -> None:
     skills = {name: entry for name, entry in TELLO.skills.items() if name != "goto"}
     with pytest.raises(UnsafeSegment, match="unknown skill 'goto'"):
-        check_segment("g('cat');", DRONE, narrowed(skills=skills))
+        check_plan_segment("g('cat');", DRONE, narrowed(skills=skills))
 
 
 def test_a_variable_cannot_dodge_the_robots_choices() -> None:
     entry = TELLO.skills["goto"]
     limit = entry.args["object"].model_copy(update={"choices": ("home",)})
     fenced = narrowed(skills={**TELLO.skills, "goto": entry.model_copy(update={"args": {"object": limit}})})
-    assert check_segment("g('home');", DRONE, fenced)
+    assert check_plan_segment("g('home');", DRONE, fenced)
     with pytest.raises(UnsafeSegment, match="must be one of home"):
-        check_segment("g('street');", DRONE, fenced)
+        check_plan_segment("g('street');", DRONE, fenced)
     with pytest.raises(UnsafeSegment, match="plain value"):
-        check_segment("g(_1);", DRONE, fenced)
+        check_plan_segment("g(_1);", DRONE, fenced)
 
 
 def test_choices_and_patterns_of_the_skill_set() -> None:
@@ -130,35 +132,35 @@ def test_choices_and_patterns_of_the_skill_set() -> None:
         }
     )
     arm = load_profile("indy7")
-    assert check_segment("say('hi');move_to('shelf 4');", skill_set, arm)
+    assert check_plan_segment("say('hi');move_to('shelf 4');", skill_set, arm)
     with pytest.raises(UnsafeSegment, match="must be one of hi, bye"):
-        check_segment("say('ho');", skill_set, arm)
+        check_plan_segment("say('ho');", skill_set, arm)
     with pytest.raises(UnsafeSegment, match="does not match the pattern"):
-        check_segment("move_to('shelf 44');", skill_set, arm)
+        check_plan_segment("move_to('shelf 44');", skill_set, arm)
 
 
 def test_prose_is_only_looked_at_for_control_characters() -> None:
     chat, reader = find_skill_set("chat"), load_profile("chat-reader")
-    assert check_segment("It's fine; really {so}.\n", chat, reader) == []
+    assert check_plan_segment("It's fine; really {so}.\n", chat, reader) == []
     with pytest.raises(UnsafeSegment, match="U\\+0007"):
-        check_segment("ring\a", chat, reader)
+        check_plan_segment("ring\a", chat, reader)
 
 
 @settings(max_examples=200)
 @given(st.integers(-(10**6), 10**6))
 def test_nothing_outside_the_limits_passes(distance: int) -> None:
     if 20 <= distance <= 500:
-        assert check_segment(f"mf({distance});", DRONE, TELLO) == [Call("move_forward", (distance,))]
+        assert check_plan_segment(f"mf({distance});", DRONE, TELLO) == [Call("move_forward", (distance,))]
     else:
         with pytest.raises(UnsafeSegment):
-            check_segment(f"mf({distance});", DRONE, TELLO)
+            check_plan_segment(f"mf({distance});", DRONE, TELLO)
 
 
 @settings(max_examples=200)
 @given(st.text(max_size=40))
 def test_any_text_is_released_or_refused_with_the_one_error(text: str) -> None:
     with contextlib.suppress(UnsafeSegment):
-        check_segment(text, DRONE, TELLO)
+        check_plan_segment(text, DRONE, TELLO)
 
 
 def test_units() -> None:

@@ -21,8 +21,8 @@ from timely.emulators.tello_motions import (
     OK,
     RANGE,
     TelloPhysics,
-    rotated,
-    whole_numbers,
+    emulated_rotation,
+    emulated_whole_numbers,
 )
 from timely.emulators.trapezoid import Trapezoid
 
@@ -130,7 +130,7 @@ class TelloBody:
             self.pose = self._pose_at(self.motion, until)
         elif self.flying and any(self.rc):
             right, ahead, up, turn = (part / 100.0 for part in self.rc)
-            dx, dy = rotated(ahead * step, -right * step, self.pose.yaw)
+            dx, dy = emulated_rotation(ahead * step, -right * step, self.pose.yaw)
             z = min(max(self.pose.z + up * step, physics.lowest_m), physics.highest_m)
             yaw = self.pose.yaw + turn * physics.turn_deg_per_s * step
             self.pose = Pose(self.pose.x + dx, self.pose.y + dy, z, yaw)
@@ -244,7 +244,7 @@ class TelloBody:
     def _set(self, name: str, args: list[str]) -> str:
         if name != "speed":
             return OK
-        values = whole_numbers(args, 1)
+        values = emulated_whole_numbers(args, 1)
         if values is None:
             return ERROR
         if not 10 <= values[0] <= 100:
@@ -253,7 +253,7 @@ class TelloBody:
         return OK
 
     def _take_rc(self, args: list[str]) -> tuple[str, str, list[Ended]]:
-        values = whole_numbers(args, 4)
+        values = emulated_whole_numbers(args, 4)
         if values is None or any(abs(value) > 100 for value in values):
             return ERROR, ERROR, []
         if not self.flying or self.motion is not None:
@@ -276,7 +276,7 @@ class TelloBody:
         if self.motion is not None:
             return BUSY
         delta, profile, fixed_s = planned
-        x, y = rotated(delta[0], delta[1], self.pose.yaw)
+        x, y = emulated_rotation(delta[0], delta[1], self.pose.yaw)
         z = min(max(delta[2], self.physics.lowest_m - self.pose.z), self.physics.highest_m - self.pose.z)
         lead = self.physics.reaction_s
         seconds = self._noisy(lead + profile.duration_s + fixed_s + self.physics.settle_s)
@@ -320,7 +320,7 @@ class TelloBody:
     def state(self) -> str:
         """The state datagram of this moment; speeds in dm/s, heights in cm, as the drone sends them."""
         yaw = (self.pose.yaw + 180.0) % 360.0 - 180.0
-        ahead, left = rotated(self.velocity[0], self.velocity[1], -self.pose.yaw)
+        ahead, left = emulated_rotation(self.velocity[0], self.velocity[1], -self.pose.yaw)
         height = round(100.0 * self.pose.z)
         fields: Mapping[str, object] = {
             "pitch": 0,

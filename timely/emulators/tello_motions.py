@@ -61,7 +61,7 @@ Planned = tuple[tuple[float, float, float, float], Trapezoid, float] | str
 
 
 def _straight(drone: Drone, name: str, args: list[str]) -> Planned:
-    values = whole_numbers(args, 1)
+    values = emulated_whole_numbers(args, 1)
     if values is None:
         return ERROR
     if not 20 <= values[0] <= 500:
@@ -72,7 +72,7 @@ def _straight(drone: Drone, name: str, args: list[str]) -> Planned:
 
 
 def _turn(drone: Drone, name: str, args: list[str]) -> Planned:
-    values = whole_numbers(args, 1)
+    values = emulated_whole_numbers(args, 1)
     if values is None:
         return ERROR
     if not 1 <= values[0] <= 360:
@@ -83,7 +83,7 @@ def _turn(drone: Drone, name: str, args: list[str]) -> Planned:
 
 
 def _go(drone: Drone, name: str, args: list[str]) -> Planned:
-    values = whole_numbers(args, 4)
+    values = emulated_whole_numbers(args, 4)
     if values is None:
         return ERROR
     *way, speed = values
@@ -94,7 +94,7 @@ def _go(drone: Drone, name: str, args: list[str]) -> Planned:
 
 
 def _curve(drone: Drone, name: str, args: list[str]) -> Planned:
-    values = whole_numbers(args, 7)
+    values = emulated_whole_numbers(args, 7)
     if values is None:
         return ERROR
     first, last, speed = values[:3], values[3:6], values[6]
@@ -140,7 +140,7 @@ MOTIONS: Mapping[str, Callable[[Drone, str, list[str]], Planned]] = {
 }
 
 
-def whole_numbers(args: list[str], count: int) -> list[int] | None:
+def emulated_whole_numbers(args: list[str], count: int) -> list[int] | None:
     """``count`` whole numbers, or None. Forms that only int() takes, such as ``1_0``, are refused."""
     if len(args) != count or not all(
         word.lstrip("+-").isascii() and word.lstrip("+-").isdigit() for word in args
@@ -152,7 +152,7 @@ def whole_numbers(args: list[str], count: int) -> list[int] | None:
         return None
 
 
-def rotated(ahead: float, left: float, yaw_deg: float) -> tuple[float, float]:
+def emulated_rotation(ahead: float, left: float, yaw_deg: float) -> tuple[float, float]:
     """A way in the drone's own frame, in the start frame (and back, with minus the yaw); yaw is clockwise."""
     cos, sin = math.cos(math.radians(yaw_deg)), math.sin(math.radians(yaw_deg))
     return cos * ahead + sin * left, -sin * ahead + cos * left

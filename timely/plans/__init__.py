@@ -19,7 +19,7 @@ from timely.plans.prompt import Prompt, build_prompt, fixed_part
 from timely.plans.skill_library import find_skill_set, load_skill_set, skill_folders, skill_set_names
 from timely.plans.skill_set import Argument, Example, Skill, SkillSet, TextRules
 from timely.plans.timing import plan_segment_max_tokens, segment_execution_s
-from timely.plans.validation import check_call, check_segment
+from timely.plans.validation import check_call, check_plan_segment
 
 __all__ = [
     "Argument",
@@ -35,7 +35,7 @@ __all__ = [
     "TextRules",
     "build_prompt",
     "check_call",
-    "check_segment",
+    "check_plan_segment",
     "find_skill_set",
     "fixed_part",
     "load_skill_set",

@@ -16,7 +16,7 @@ MAX_SEGMENT_CHARS = 20_000
 _OBJECT = compile_pattern(OBJECT_SHAPE)
 
 
-def check_segment(
+def check_plan_segment(
     text: str, skill_set: SkillSet, profile: RobotProfile, *, parser_state: SegmentParser | None = None
 ) -> list[Call]:
     """Validate one segment before it is released.

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from timely.bench.papers import claims
-from timely.bench.papers.claims import Rule, at_least, at_most, claim, near_paper_number
+from timely.bench.papers.claims import Rule, near_paper_number, paper_at_least, paper_at_most, paper_claim
 from timely.bench.papers.seed_statistics import percent_lower, ratios
 
 
@@ -31,13 +31,13 @@ from timely.bench.papers.seed_statistics import percent_lower, ratios
         (near_paper_number(2.0, neutral=1.0), (1.2, 0.9, 1.5), "not met"),  # no effect is within the interval
         (near_paper_number(2.0), (1.2, 1.1, 1.3), "not met"),  # no direction to have
         (near_paper_number(0.5, neutral=1.0), (0.8, 0.7, 0.9), "direction only"),
-        (at_least(28.7, neutral=0.0), (30.0, 28.8, 31.0), "met"),
-        (at_least(28.7, neutral=0.0), (30.0, 28.0, 32.0), "direction only"),
-        (at_least(28.7, neutral=0.0), (-1.0, -2.0, -0.5), "not met"),
-        (at_most(1.0), (0.9, 0.8, 1.01), "not met"),
-        (at_most(1.0, neutral=2.0), (1.5, 1.4, 1.6), "direction only"),
-        (at_most(1.0), (1.0, 1.0, 1.0), "met"),
-        (at_least(1.0), (math.nan, math.nan, math.nan), "not exercised"),
+        (paper_at_least(28.7, neutral=0.0), (30.0, 28.8, 31.0), "met"),
+        (paper_at_least(28.7, neutral=0.0), (30.0, 28.0, 32.0), "direction only"),
+        (paper_at_least(28.7, neutral=0.0), (-1.0, -2.0, -0.5), "not met"),
+        (paper_at_most(1.0), (0.9, 0.8, 1.01), "not met"),
+        (paper_at_most(1.0, neutral=2.0), (1.5, 1.4, 1.6), "direction only"),
+        (paper_at_most(1.0), (1.0, 1.0, 1.0), "met"),
+        (paper_at_least(1.0), (math.nan, math.nan, math.nan), "not exercised"),
         (claims.BY_CONSTRUCTION, (1.0, 1.0, 1.0), "by construction"),
         (claims.NOT_EXERCISED, (1.0, 1.0, 1.0), "not exercised"),
     ],
@@ -49,7 +49,7 @@ def test_the_verdict_follows_from_the_whole_interval(
 
 
 def test_a_claim_has_the_agreed_form() -> None:
-    row = claim("a", "b", math.nan, [1.0, 2.0, 3.0, 4.0], "s", near_paper_number(2.5), "note", "ours")
+    row = paper_claim("a", "b", math.nan, [1.0, 2.0, 3.0, 4.0], "s", near_paper_number(2.5), "note", "ours")
     assert json.loads(json.dumps(row, allow_nan=False)) == row
     assert set(row) == {"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}
     assert (row["paper"], row["ours"], row["subject"]) == (None, 2.5, "ours")
@@ -58,10 +58,10 @@ def test_a_claim_has_the_agreed_form() -> None:
 
 
 def test_a_single_number_has_no_interval_and_nothing_measured_no_number() -> None:
-    assert claim("a", "b", 1.0, 1.0, "s", near_paper_number(1.0))["interval"] is None
-    empty = claim("a", "b", 1.0, None, "s", near_paper_number(1.0))
+    assert paper_claim("a", "b", 1.0, 1.0, "s", near_paper_number(1.0))["interval"] is None
+    empty = paper_claim("a", "b", 1.0, None, "s", near_paper_number(1.0))
     assert (empty["ours"], empty["verdict"]) == (None, "not exercised")
-    assert claim("a", "b", None, 1.0, "s", claims.CONTEXT)["verdict"] is None
+    assert paper_claim("a", "b", None, 1.0, "s", claims.CONTEXT)["verdict"] is None
 
 
 def test_a_factor_over_a_loss_is_no_number() -> None:

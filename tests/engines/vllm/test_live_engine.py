@@ -80,7 +80,7 @@ async def test_segments_come_in_order_once_and_then_the_end(engine: VllmEngine) 
 
 async def test_a_real_plan_of_the_real_model_is_executable(engine: VllmEngine) -> None:
     from lrtrace.profiles import find_robot_profile
-    from timely.plans import build_prompt, check_segment, find_skill_set
+    from timely.plans import build_prompt, check_plan_segment, find_skill_set
 
     skill_set, profile = find_skill_set("drone"), find_robot_profile("tello")
     prompt = build_prompt(skill_set, "Go up and look for the cat", "chair, table")
@@ -98,7 +98,7 @@ async def test_a_real_plan_of_the_real_model_is_executable(engine: VllmEngine) -
     done = events[-1]
     assert "".join(segment.text for segment in segments) + done.tail == done.text
     for segment in segments:
-        assert check_segment(segment.text, skill_set, profile)
+        assert check_plan_segment(segment.text, skill_set, profile)
 
 
 async def test_while_all_is_parked_the_engine_sleeps(engine: VllmEngine) -> None:

@@ -15,7 +15,7 @@ from lrtrace.profiles import find_robot_profile
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
-from timely.plans.validation import check_segment
+from timely.plans.validation import check_plan_segment
 
 VARIANTS = [(task.trace_id, index) for task in TASKS.values() for index in range(len(task.variants))]
 
@@ -59,7 +59,7 @@ def test_the_segmenter_cuts_them_so_and_the_robot_may_run_them(trace_id: int, in
     assert segmenter.finish() == ""
     parser = SegmentParser(skill_set)
     for text in chosen.segments:
-        calls = check_segment(text, skill_set, profile, parser_state=parser)
+        calls = check_plan_segment(text, skill_set, profile, parser_state=parser)
         ours = [profile.skill_name(call.skill) for call in parse_trace_calls(text)]
         assert ours == [call.skill for call in calls]
     parser.finish()

@@ -22,7 +22,7 @@ from timely.plans.robot_values import value_text
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import NUMERIC, SkillSet
 from timely.plans.units import convert_plan_unit
-from timely.plans.validation import check_segment
+from timely.plans.validation import check_plan_segment
 
 DEADLINE_S = 600.0
 MAX_TOKENS = 64
@@ -137,7 +137,7 @@ async def _run_attack(
             if not isinstance(event, SegmentReady):
                 continue
             try:
-                calls += check_segment(event.text, skills, profile, parser_state=parser)
+                calls += check_plan_segment(event.text, skills, profile, parser_state=parser)
             except UnsafeSegment:
                 return calls, True
             if event.blocking:

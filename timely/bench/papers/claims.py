@@ -68,12 +68,12 @@ def near_paper_number(paper: float, neutral: float | None = None) -> Rule:
     return _directed(paper, neutral, paper - reach, paper + reach)
 
 
-def at_least(threshold: float, neutral: float | None = None) -> Rule:
+def paper_at_least(threshold: float, neutral: float | None = None) -> Rule:
     """Met when the whole interval reaches the threshold."""
     return _directed(threshold, neutral, low=threshold)
 
 
-def at_most(threshold: float, neutral: float | None = None) -> Rule:
+def paper_at_most(threshold: float, neutral: float | None = None) -> Rule:
     """Met when no part of the interval exceeds the threshold."""
     return _directed(threshold, neutral, high=threshold)
 
@@ -95,7 +95,7 @@ CONTEXT = None
 """In place of a rule: the row claims nothing and gets no verdict."""
 
 
-def claim(
+def paper_claim(
     name: str,
     what: str,
     paper: float | None,

@@ -16,7 +16,7 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import make_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 
 HEADINGS = (
@@ -62,7 +62,7 @@ def command(
     for name in chosen:
         find_capacity_workload(name)
     load_step_profile(profile)
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
 
         def run(workload: str) -> CapacityRun:

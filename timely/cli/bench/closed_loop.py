@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.tables import make_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 
 
@@ -32,7 +32,7 @@ def command(
         )
         for case, row in result["cases"].items()
     ]
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     headings = ("robots are", "exact profile, s", "closed loop, s", "open loop, s", "closed", "open")
     show_table(console, headings, rows)
     console.print(f"mean waiting a task, {result['tasks']} tasks of {workload}, {seeds} seeds, {discipline}")

@@ -15,7 +15,7 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import make_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import UnknownName
 
@@ -44,7 +44,7 @@ def command(
     for name in chosen:
         if name not in cross.WORKLOADS:
             raise UnknownName("workload", name, cross.WORKLOADS, where="--workloads")
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
         values = cross.benchmark_cross_table(
             names, chosen, list(range(1, seeds + 1)), checkpoints, print_cli_progress

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import MarkdownFile, print_cli_progress, split_cli_names
-from timely.cli.bench.tables import make_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 
 JOB_COUNTS = (8, 100, 1000, 10_000)
@@ -28,7 +28,7 @@ def command(
 
     names = split_cli_names(disciplines) or registry.discipline_names()
     counts = jobs or list(JOB_COUNTS)
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     costs: dict[str, dict[str, float]] = {}
     for name in names:
         registry.load_discipline(name)

@@ -15,7 +15,7 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import format_cli_number, make_console, show_table
+from timely.cli.bench.tables import format_cli_number, make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 
@@ -53,7 +53,7 @@ def command(
         registry.load_discipline(name)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     with (
         resumable_cli_checkpoints(resume, budget) as checkpoints,
         quiet_cli_terminal("bench-disciplines-live", verbose=verbose) as terminal,

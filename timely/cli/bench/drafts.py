@@ -9,7 +9,7 @@ import typer
 
 from timely.bench.papers.real_inputs import DIALOGUES
 from timely.cli.bench.options import require_cli_package
-from timely.cli.bench.tables import make_console
+from timely.cli.bench.tables import make_cli_console
 from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import InvalidInput
 
@@ -29,4 +29,6 @@ def command(
     result = bench_draft_acceptance(path, texts)
     write_cli_json(json_file, result)
     rates = [rate for _, _, rate in result["samples"]]
-    make_console(json_file).print(f"mean acceptance over {len(rates)} texts: {sum(rates) / len(rates):.3f}")
+    make_cli_console(json_file).print(
+        f"mean acceptance over {len(rates)} texts: {sum(rates) / len(rates):.3f}"
+    )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import require_cli_package
-from timely.cli.bench.tables import make_console
+from timely.cli.bench.tables import make_cli_console
 from timely.cli.output import JsonFile, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 
@@ -64,7 +64,7 @@ def command(
             )
         )
     write_cli_json(json_file, result)
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     console.print(
         f"urgent response {result['urgent_response_ratio']:.2f} times that without chat; "
         f"the chat has {result['chat_throughput_share']:.0%} of the throughput that the robots leave"

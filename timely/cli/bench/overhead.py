@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from timely.cli.bench.options import require_cli_package
-from timely.cli.bench.tables import make_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 
@@ -36,7 +36,7 @@ def command(
     """
     from timely.bench.decision_cost import scheduling_point_us
 
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     costs = {str(jobs): round(scheduling_point_us(discipline, jobs), 1) for jobs in JOB_COUNTS}
     result: dict[str, Any] = {"discipline": discipline, "scheduling_point_us": costs}
     lengths = [*(waiting or ()), *(more_waiting or ())]

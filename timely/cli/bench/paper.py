@@ -17,7 +17,7 @@ from timely.cli.bench.options import (
     print_cli_progress,
     resumable_cli_checkpoints,
 )
-from timely.cli.bench.tables import format_cli_number, make_console, show_table
+from timely.cli.bench.tables import format_cli_number, make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import UnknownName
 
@@ -56,7 +56,7 @@ def command(
     if name not in PAPERS:
         raise UnknownName("paper", name, PAPERS, where="paper")
     module = import_module(PAPERS[name])
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     target = out / name
     target.mkdir(parents=True, exist_ok=True)
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:

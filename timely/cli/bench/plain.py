@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import print_cli_progress, require_cli_package
-from timely.cli.bench.tables import make_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -65,4 +65,4 @@ def command(
         bench.close()
     write_cli_json(json_file, {"compiled": compiled, "discipline": discipline, **result})
     rows = [(name, *(f"{result[name][server]:.3f}" for server in SERVERS[1:])) for name in MEASURES]
-    show_table(make_console(json_file), ("over stock vLLM", *SERVERS[1:]), rows)
+    show_table(make_cli_console(json_file), ("over stock vLLM", *SERVERS[1:]), rows)

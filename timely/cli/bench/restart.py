@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import print_cli_progress
-from timely.cli.bench.tables import make_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 
 
@@ -34,7 +34,7 @@ def command(
         ("next segment, p50 and p99, s", f"{waits['p50']:.2f}, {waits['p99']:.2f}"),
         ("delay of a segment by the log, ms", f"{result['durability_ms']:.3f}"),
     ]
-    show_table(make_console(json_file), (f"{points} kills", ""), rows)
+    show_table(make_cli_console(json_file), (f"{points} kills", ""), rows)
     if result["lost"] or result["repeated"]:
         for line in result["wrong"]:
             typer.echo(line, err=True)

@@ -14,7 +14,7 @@ FILE_WIDTH = 240
 """Columns where output is no terminal: a file or a pipe is as wide as a table needs."""
 
 
-def make_console(json_file: Path | None) -> Console:
+def make_cli_console(json_file: Path | None) -> Console:
     """A console on stdout, or on stderr when the JSON result goes to stdout."""
     on_stderr = json_file == STDOUT
     console = Console(stderr=on_stderr)

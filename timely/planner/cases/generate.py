@@ -14,7 +14,7 @@ from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.vocabulary import Split
 from timely.plans.language.parser import SegmentParser
 from timely.plans.skill_library import find_skill_set
-from timely.plans.validation import check_segment
+from timely.plans.validation import check_plan_segment
 
 DRAWN: Mapping[str, Callable[[Sampler], Case]] = {
     drone_tasks.NAME: drone_tasks.draw_drone_case,
@@ -67,7 +67,7 @@ def generate_cases(
         repeats = 0
         keys.add(key)
         try:
-            check_segment(case.plan, skills, profile, parser_state=SegmentParser(skills))
+            check_plan_segment(case.plan, skills, profile, parser_state=SegmentParser(skills))
             problem = case_failure(case, case.plan, skills)
         except TimelyError as error:
             problem = str(error)

@@ -58,10 +58,10 @@ async def _read_json(request: Request) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, f"send application/json, not {kind[:80] or 'nothing named'}")
-    return decode_body(await request.body())
+    return decode_http_body(await request.body())
 
 
-def decode_body(body: bytes) -> Any:
+def decode_http_body(body: bytes) -> Any:
     """Decode JSON strictly: no NaN or Infinity, no key twice, bounded nesting.
 
     Raises:

@@ -20,7 +20,7 @@ from timely.core.errors import InvalidInput, TimelyError, Unsupported
 from timely.disciplines.predictors.request_annotator import Arrival
 from timely.server.access.principals import Principal
 from timely.server.http.access_control import http_scope_principal
-from timely.server.http.bodies import decode_body
+from timely.server.http.bodies import decode_http_body
 from timely.server.http.foreign_hints import foreign_http_hints
 from timely.server.http.openai_request import (
     KEY,
@@ -147,7 +147,7 @@ class OpenAIEndpoints:
 
 def _decoded(body: bytes, special_texts: frozenset[str]) -> Any:
     """The body, its texts without special tokens."""
-    return http_plain_text(special_texts).body(decode_body(body))
+    return http_plain_text(special_texts).body(decode_http_body(body))
 
 
 async def _off_loop(function: Callable[[Any], Any], argument: object, size: int) -> Any:

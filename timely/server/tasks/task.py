@@ -17,7 +17,7 @@ from timely.plans.language.syntax import Call, Operation, Value, Variable
 from timely.plans.prompt import Prompt
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
-from timely.plans.validation import check_segment
+from timely.plans.validation import check_plan_segment
 from timely.server.problems import http_problem
 from timely.server.tasks.request import TaskRequest, task_utility_to_wire
 from timely.server.tasks.task_events import TaskEvents
@@ -109,7 +109,7 @@ class Task:
         Raises:
             UnsafeSegment: the segment must not reach the robot.
         """
-        return check_segment(text, self.skill_set, self.profile, parser_state=self.parser)
+        return check_plan_segment(text, self.skill_set, self.profile, parser_state=self.parser)
 
     def withdraw(self, segment: Segment) -> None:
         """Take the last segment back, which has not been sent."""

@@ -18,7 +18,7 @@ from timely.plans.language.syntax import Call, Value
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
 from timely.plans.units import convert_plan_unit
-from timely.plans.validation import check_call, check_segment
+from timely.plans.validation import check_call, check_plan_segment
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
 
@@ -72,7 +72,7 @@ def check_robot_segment(order: SegmentOrder, profile: RobotProfile) -> None:
     for call in calls:
         _allowed(call.skill, call.text, profile)
     try:
-        check_segment(order.text, skills, profile)
+        check_plan_segment(order.text, skills, profile)
     except TimelyError as error:
         raise MotionError(str(error), ErrorCode.OUT_OF_LIMITS) from error
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from timely.cli.bench.options import DefaultSystem, print_cli_progress, require_cli_package, split_cli_names
-from timely.cli.bench.tables import make_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 from timely.core.cpu_latency import wake_latency_for_measurement
 from timely.core.files import STDOUT
@@ -32,7 +32,7 @@ def ros(
     require_cli_package("rclpy")
     from timely_ros_bench.latency import measure_ros_latency
 
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     latency_us, setting = wake_latency_for_measurement(default_system)
     console.print(setting)
     result: dict[str, Any] = {"wake_latency_us": latency_us, "robots": {}}
@@ -70,7 +70,7 @@ def stop(
         ("first braking command, ms", f"{first['p50']:.1f}", f"{first['p99']:.1f}"),
         ("at rest, s", f"{rest['p50']:.2f}", f"{rest['p99']:.2f}"),
     ]
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     show_table(console, (f"{result['stops']} stops of robots", "median", "p99"), rows)
     console.print(
         f"{result['acknowledged']} robots acknowledged, {result['unknown']} unknown, "
@@ -95,7 +95,7 @@ def faults(
     result = measure_faults(count, seed, fleet=split_cli_names(robots), say=print_cli_progress)
     write_cli_json(json_file, result)
     counts = {**result["violations"], "lost tasks": result["lost_tasks"]}
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     show_table(console, ("violation", "count"), [(kind, str(number)) for kind, number in counts.items()])
     console.print(f"{count} faults, {result['tasks']} tasks: {result['outcomes']}")
     if any(counts.values()):
@@ -117,7 +117,7 @@ def soak(
         (name, *(" to ".join(str(value) for value in reading[what]) for what in READINGS))
         for name, reading in result["processes"].items()
     ]
-    console = make_console(json_file)
+    console = make_cli_console(json_file)
     show_table(console, ("process", "memory, MB", "files", "threads", "children"), rows)
     console.print(
         f"{result['tasks']} tasks in {minutes:g} simulated minutes, {result['tasks_left']} left at the end: "

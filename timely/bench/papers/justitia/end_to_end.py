@@ -12,10 +12,10 @@ from timely.bench.papers.claims import (
     CONTEXT,
     NOT_EXERCISED,
     Claim,
-    at_least,
-    at_most,
-    claim,
     near_paper_number,
+    paper_at_least,
+    paper_at_most,
+    paper_claim,
 )
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
@@ -120,21 +120,21 @@ def paper_efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
         overall = [mean(column) for column in zip(*by.values(), strict=True)]
         listed = ", ".join(f"{i} {mean(values):.1f}%" for i, values in by.items())
         rows.append(
-            claim(
+            paper_claim(
                 f"fig8.average.{other}", f"Fig. 8: average completion lower than under {other}", paper, overall, "%",
-                at_least(paper, neutral=0.0), f"by intensity: {listed}; {_inputs(evaluation)}",
+                paper_at_least(paper, neutral=0.0), f"by intensity: {listed}; {_inputs(evaluation)}",
             )
         )  # fmt: skip
     near_srjf = {i: ratios(averages(c["justitia"]), averages(c["srjf"])) for i, c in results.items()}
     rows.append(
-        claim(
+        paper_claim(
             "fig8.near_srjf", "Fig. 8: average completion over that under SRJF ('very close')", 1.0,
             [mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", near_paper_number(1.0),
             "by intensity: " + ", ".join(f"{i} {mean(v):.2f}" for i, v in near_srjf.items()),
         )
     )  # fmt: skip
     rows.append(
-        claim(
+        paper_claim(
             "fig9", "Fig. 9: LLaMA-13B on four V100", None, None, "", NOT_EXERCISED,
             "the paper gives neither step times nor KV blocks for it",
         )
@@ -159,14 +159,14 @@ def paper_fairness(results: Results, evaluation: Evaluation) -> list[Claim]:
         n: mean([100.0 * (max(r) - 1.0) for r in by_seed(cell[n])]) for n in ("vllm", "vllm-sjf", "parrot")
     }
     return [
-        claim(
+        paper_claim(
             "fig10.no_later", "Fig. 10: applications that end no later than under VTC, 3x", 92.0,
-            [100.0 * float(np.mean(np.asarray(r) <= 1.0 + 1e-9)) for r in mine], "%", at_least(92.0),
+            [100.0 * float(np.mean(np.asarray(r) <= 1.0 + 1e-9)) for r in mine], "%", paper_at_least(92.0),
             _inputs(evaluation),
         ),
-        claim(
+        paper_claim(
             "fig10.worst", "Fig. 10: largest delay of an application against VTC, 3x", 26.0,
-            [100.0 * (max(r) - 1.0) for r in mine], "%", at_most(26.0),
+            [100.0 * (max(r) - 1.0) for r in mine], "%", paper_at_most(26.0),
             f"with costs known {mean([100.0 * (max(r) - 1.0) for r in exact]):.0f}%; others: "
             + ", ".join(f"{n} {v:.0f}%" for n, v in others.items()),
         ),
@@ -194,7 +194,7 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
             f"{title} of completion (s)",
         )  # fmt: skip
     rows = [
-        claim(
+        paper_claim(
             "fig12.agree", "Fig. 12: pairs of applications that both cost models order alike", None,
             evaluation.each("fig12-agree", measure_paper_agreement), "%", CONTEXT,
             "only the others can change places, and only where both wait at the same time",
@@ -208,16 +208,16 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
         )
         by_cost = [100.0 * (r - 1.0) for r in ratios(exact_c, exact)]
         rows.append(
-            claim(
+            paper_claim(
                 f"fig12.{intensity}", f"Fig. 12: average completion worse with compute-centric cost, {intensity}",
                 42.3 if intensity == "3x" else None, worse, "%",
-                near_paper_number(42.3, neutral=0.0) if intensity == "3x" else at_least(0.0),
+                near_paper_number(42.3, neutral=0.0) if intensity == "3x" else paper_at_least(0.0),
                 f"with both costs known {mean(by_cost):+.1f}%, so {mean(worse) - mean(by_cost):+.1f} points are the"
                 " predictors'; the paper's 42.3% is the most over its intensities",
             )
         )  # fmt: skip
         rows.append(
-            claim(
+            paper_claim(
                 f"fig12.{intensity}.exact", f"The same with both costs known, {intensity}", None, by_cost, "%", CONTEXT,
                 f"{present:.0f} applications are present on average",
             )
@@ -234,11 +234,11 @@ def paper_predictor_claims(results: Results, evaluation: Evaluation) -> list[Cla
         {"MLP": [paper_interval(mlp)], "errs by 452%": [paper_interval(blurred)]}, "average completion (s)",
     )  # fmt: skip
     return [
-        claim(
+        paper_claim(
             "table2.mlp", "Table II: average completion with the MLP, 2x", 151.1, mlp, "s", CONTEXT,
             "the applications' token counts are ours",
         ),
-        claim(
+        paper_claim(
             "table2.jct", "Table II: average completion with a predictor that errs by 452% over that with the MLP",
             366.7 / 151.1, ratios(blurred, mlp), "ratio", near_paper_number(366.7 / 151.1, neutral=1.0),
             "DistilBERT is not run: its stand-in is the truth times a log-normal factor of that error",

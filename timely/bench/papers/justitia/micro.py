@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, at_most, claim, near_paper_number
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, near_paper_number, paper_at_most, paper_claim
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
     MACHINE,
@@ -93,7 +93,7 @@ def paper_saturation(evaluation: Evaluation) -> list[Claim]:
         delayed += sum(mine[app] > 1.02 * fair[app] for app in fair)
     lower = percent_lower(in_turn, shared)
     return [
-        claim(
+        paper_claim(
             "fig3.saturated", "Fig. 3: two document mergings served in turn: average completion lower than shared",
             100.0 * (1.0 - 166.0 / 210.0), lower, "%", near_paper_number(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
             f"{mean(shared):.0f} s to {mean(in_turn):.0f} s (paper 210 to 166); {delayed} of"
@@ -140,7 +140,7 @@ def paper_demands(evaluation: Evaluation) -> list[Claim]:
         ("queries", queries, (360, 380), (10, 40), "prompts of 360 to 380 tokens, completions of 10 to 40"),
     )
     return [
-        claim(
+        paper_claim(
             f"fig4.{name}", f"Fig. 4: requests for {name} within the ranges of the figure", 100.0,
             inside(drawn, prompt, output), "%", BY_CONSTRUCTION, f"{text}; the workload is made to fit",
         )
@@ -178,11 +178,11 @@ def paper_starvation(evaluation: Evaluation) -> list[Claim]:
     )
     evaluation.say(f"starvation: {listed}")
     return [
-        claim(
+        paper_claim(
             "fig11.bounded", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[-2]}, Justitia", 1.0,
-            ratios(times_s["justitia"][-1], times_s["justitia"][-2]), "ratio", at_most(1.05), listed,
+            ratios(times_s["justitia"][-1], times_s["justitia"][-2]), "ratio", paper_at_most(1.05), listed,
         ),
-        claim(
+        paper_claim(
             "fig11.starves", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[0]}, SRJF", 5.0,
             ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", near_paper_number(5.0, neutral=1.0),
             "the paper's number is read off its figure",
@@ -228,17 +228,18 @@ def paper_prediction(evaluation: Evaluation) -> list[Claim]:
     evaluation.say("predicted costs: " + ", ".join(f"{k} {100 * v:.0f}%" for k, v in errors.items()))
     listed = ", ".join(f"{kind} {100 * error:.0f}" for kind, error in errors.items())
     return [
-        claim(
+        paper_claim(
             "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0, mean(percent), "%",
-            at_most(53.0), f"{INSTANCES} new instances of each class: {listed}; the synthetic texts hold words of"
+            paper_at_most(53.0), f"{INSTANCES} new instances of each class: {listed}; the synthetic texts hold words of"
             " their difficulty, which real texts need not",
         ),
-        claim(
+        paper_claim(
             "table2.overhead", "Table II: time of one cost prediction", 2.16, judged["predict_ms"], "ms",
-            at_most(2.16), "TF-IDF and MLP in numpy on one CPU core; the paper's MLP ran on a V100",
+            paper_at_most(2.16), "TF-IDF and MLP in numpy on one CPU core; the paper's MLP ran on a V100",
         ),
-        claim(
-            "table2.training", "Table II: training of all nine models", 60.0, judged["train_s"], "s", at_most(60.0),
+        paper_claim(
+            "table2.training", "Table II: training of all nine models", 60.0, judged["train_s"], "s",
+            paper_at_most(60.0),
             "100 samples each, one CPU core",
         ),
     ]  # fmt: skip
@@ -273,9 +274,9 @@ def justitia_paper_overhead(evaluation: Evaluation) -> list[Claim]:
         "applications a minute", "ms",
     )  # fmt: skip
     return [
-        claim(
+        paper_claim(
             "table3.overhead", "Table III: a decision and an arrival at 100 applications a minute", paper[100],
-            both[100], "ms", at_most(paper[100]),
+            both[100], "ms", paper_at_most(paper[100]),
             "by rate: " + ", ".join(f"{rate}/min {both[rate]:.3f} (paper {paper[rate]})" for rate in paper),
         )
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from timely.bench.papers.claims import Claim, at_most, claim
+from timely.bench.papers.claims import Claim, paper_at_most, paper_claim
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import MACHINE, Exact, make_paper_discipline, paper_completion_s
 from timely.bench.papers.run_context import Evaluation
@@ -91,9 +91,9 @@ def paper_theorem_1(evaluation: Evaluation) -> list[Claim]:
         runs = evaluation.each("theorem", measure_paper_theorem, variant)
         delay_s, bound_s, token_time_s, within = (mean(column) for column in zip(*runs, strict=True))
         rows.append(
-            claim(
+            paper_claim(
                 f"theorem1.{variant}", f"Theorem 1: largest delay against fluid over the bound; {what}",
-                1.0, [run[0] / run[1] for run in runs], "ratio", at_most(1.0),
+                1.0, [run[0] / run[1] for run in runs], "ratio", paper_at_most(1.0),
                 f"delay {delay_s:.0f} s, bound with runtimes {bound_s:.0f} s, {100 * within:.1f}% within it;"
                 f" with token-times as printed the bound is {token_time_s:.0f} s",
             )

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, at_least, at_most, claim, near_paper_number
+from timely.bench.papers.claims import (
+    BY_CONSTRUCTION,
+    Claim,
+    near_paper_number,
+    paper_at_least,
+    paper_at_most,
+    paper_claim,
+)
 from timely.bench.papers.laps_sd.setting import (
     DATASETS,
     LENGTH_ERROR,
@@ -45,7 +52,7 @@ def paper_figure_2(evaluation: Evaluation) -> list[Claim]:
         paper={"paper, 500 tokens": (500.0, 14.21)},
     )  # fmt: skip
     return [
-        claim(
+        paper_claim(
             "fig2.switch", "Fig. 2: a switch, of the inference time of a request with 500 output tokens", 14.21,
             shares[-1], "%", BY_CONSTRUCTION, "the speed of moving a cache is taken from this number",
         )
@@ -63,7 +70,7 @@ def paper_figure_3(evaluation: Evaluation) -> list[Claim]:
     )  # fmt: skip
     tokens = [float(paper_acceptance_settled(curve, STEADY)) for runs in curves.values() for curve in runs]
     return [
-        claim(
+        paper_claim(
             "fig3.steady", f"Fig. 3: tokens after which acceptance so far stays within {STEADY:g} of its end", 150.0,
             tokens, "tokens", BY_CONSTRUCTION,
             "rounds are independent here, so acceptance must settle; the paper's number is one request's",
@@ -107,7 +114,7 @@ def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
     for other, paper in (("lp-sjf", 39.0), ("las", 31.0)):
         each = ", ".join(f"{name} {mean(lower('laps-sd', other, name)):.1f}%" for name in DATASETS)
         rows.append(
-            claim(
+            paper_claim(
                 f"fig5.{other}", f"Fig. 5: average latency lower than under {other}, 10 to 50 requests", paper,
                 lower("laps-sd", other), "%", near_paper_number(paper, neutral=0.0),
                 f"{each}; non-preemptive order by true execution time: {mean(lower('clairvoyant', other)):.1f}%."
@@ -121,24 +128,24 @@ def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
         for mine, theirs in zip(row["laps-sd"], row[other], strict=True)
     ]
     rows.append(
-        claim(
+        paper_claim(
             "fig5.always", "Fig. 5: least lead over any baseline, dataset and number ('always outperforms others')",
-            None, min(leads, key=mean), "%", at_least(0.0),
+            None, min(leads, key=mean), "%", paper_at_least(0.0),
             f"ahead in {sum(mean(lead) > 0.0 for lead in leads)} of {len(leads)} cells",
         )
     )  # fmt: skip
     quick = [row["laps-sd"][0] for row in cells.values()]
     rows.append(
-        claim(
+        paper_claim(
             "fig5.mbpp", "Fig. 5: MBPP's latency over the mean of the other two ('significantly shorter')", None,
             [b / ((a + c) / 2.0) for a, b, c in zip(*quick, strict=True)], "ratio", BY_CONSTRUCTION,
             "its answers are taken to be shorter and its drafts better",
         )
     )  # fmt: skip
     rows.append(
-        claim(
+        paper_claim(
             "fig5.prior", "Average latency of laps-sd-prior lower than of laps-sd, 10 to 50 requests", None,
-            lower("laps-sd-prior", "laps-sd"), "%", at_least(0.0), subject="ours",
+            lower("laps-sd-prior", "laps-sd"), "%", paper_at_least(0.0), subject="ours",
         )
     )  # fmt: skip
     return rows
@@ -173,10 +180,10 @@ def paper_figure_6(evaluation: Evaluation) -> list[Claim]:
                 cells += 1
                 texts.append(f"{name} {count}: best K={QUEUES[best]}")
         rows.append(
-            claim(
+            paper_claim(
                 f"fig6.shape.{first_s:g}",
                 f"Fig. 6: settings with a best number of queues in between, first queue {first_s:g} s", float(cells),
-                float(inner), f"of {cells}", at_least(float(cells), neutral=0.0), ", ".join(texts),
+                float(inner), f"of {cells}", paper_at_least(float(cells), neutral=0.0), ", ".join(texts),
             )
         )  # fmt: skip
     return rows
@@ -194,10 +201,10 @@ def paper_figure_7(evaluation: Evaluation) -> list[Claim]:
         after = mean([row[1] for cell in cells for row in cell])
         latency_s = mean([row[3] for cell in cells for row in cell])
         rows.append(
-            claim(
+            paper_claim(
                 f"fig7.error.{rounds}.{spread:g}",
                 f"Fig. 7: error of the estimated execution time, gamma {rounds}, delta {spread:g}", 6.84, errors, "%",
-                at_most(7.0), f"after {after:.0f} rounds, latency {latency_s:.1f} s; lengths err by"
+                paper_at_most(7.0), f"after {after:.0f} rounds, latency {latency_s:.1f} s; lengths err by"
                 f" {100 * LENGTH_ERROR:.0f}%. The paper's 6.84% is below each of its datasets' 7.63, 11.21 and 8.51%",
             )
         )  # fmt: skip

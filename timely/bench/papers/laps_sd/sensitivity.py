@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim, near_paper_number
+from timely.bench.papers.claims import CONTEXT, Claim, near_paper_number, paper_at_least, paper_claim
 from timely.bench.papers.laps_sd import real_texts
 from timely.bench.papers.laps_sd.setting import (
     LENGTH_ERROR,
@@ -55,15 +55,15 @@ def paper_settings(evaluation: Evaluation) -> list[Claim]:
 def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> list[Claim]:
     lower = {s: percent_lower(values, latency_s["lp-sjf"]) for s, values in latency_s.items()}
     return [
-        claim(
+        paper_claim(
             name, f"LAPS-SD lower than LP-SJF, {VARIED} requests, {label}", 39.0, lower["laps-sd"], "%",
             near_paper_number(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
             f"lower than las {mean(percent_lower(latency_s['laps-sd'], latency_s['las'])):.1f}%;"
             f" true execution time first {mean(lower['clairvoyant']):.1f}%",
         ),
-        claim(
+        paper_claim(
             f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIED} requests, {label}", None,
-            percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", at_least(0.0), subject="ours",
+            percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", paper_at_least(0.0), subject="ours",
         ),
     ]  # fmt: skip
 
@@ -76,7 +76,7 @@ def paper_real_texts(evaluation: Evaluation) -> list[Claim]:
         name = "real.lp-sjf"
         return [
             *rows,
-            claim(
+            paper_claim(
                 name, "LAPS-SD lower than LP-SJF, written answers", 39.0, None, "%", near_paper_number(39.0)
             ),
         ]
@@ -92,7 +92,7 @@ def _real(evaluation: Evaluation, name: str, answers: str, data: str) -> list[Cl
     spread = [[column[int(share * len(column))] for share in (0.1, 0.9)] for column in (tokens, rates)]
     return [
         *_rows(f"{name}.lp-sjf", f"{answers} to real texts (MTS-Dialog), n-gram drafts", latency_s),
-        claim(
+        paper_claim(
             f"{name}.acceptance", f"Acceptance of n-gram drafts, {answers}, mean over {len(samples)} texts", None,
             mean(rates), "share", CONTEXT,
             f"tenth to ninetieth percentile {spread[1][0]:.2f} to {spread[1][1]:.2f};"

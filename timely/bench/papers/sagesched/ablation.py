@@ -12,10 +12,10 @@ from timely.bench.papers.claims import (
     BY_CONSTRUCTION,
     Claim,
     Rule,
-    at_least,
-    at_most,
-    claim,
     near_paper_number,
+    paper_at_least,
+    paper_at_most,
+    paper_claim,
 )
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
@@ -48,11 +48,11 @@ def paper_uncertainty(evaluation: Evaluation) -> list[Claim]:
     spread = [float(np.quantile(each, 0.9) / np.quantile(each, 0.1)) for each in lengths]
     errors = sage.paper_baseline_errors()
     return [
-        claim(
+        paper_claim(
             "fig1a.uncertain", "Fig. 1a: longest over shortest tenth of the answers to one prompt, median", None,
             float(np.median(spread)), "times", BY_CONSTRUCTION, "the families of the synthetic world are drawn so",
         ),
-        claim(
+        paper_claim(
             "fig2a.one_number", f"Fig. 2a: a predicted length is in the right one of {sage.BUCKETS} buckets (SSJF)",
             34.1, 100.0 * errors.hit_rate, "%", BY_CONSTRUCTION,
             f"SSJF's error is chosen for it; the likeliest bucket of each family is right in"
@@ -128,7 +128,7 @@ def paper_prompt_similarity(evaluation: Evaluation) -> list[Claim]:
     means = {name: [mean([row[place] for row in rows]) for place in range(3)] for name, rows in table.items()}
     overall = [mean([row[place] for row in means.values()]) for place in range(3)]
     return [
-        claim(
+        paper_claim(
             "fig4.closer", "Fig. 4: distance of the most similar past prompts' lengths over the least similar", None,
             overall[2] / overall[0], "ratio", BY_CONSTRUCTION,
             f"families share words and lengths by design; relative distances {', '.join(BANDS)}: "
@@ -201,9 +201,9 @@ def paper_ablations(evaluation: Evaluation) -> list[Claim]:
         *_worse("fig9", "predictor", predictors),
         *_worse("fig10", "cost", costs),
         *_worse("fig11", "policy", policies),
-        claim(
+        paper_claim(
             "fig11.noise", "Fig. 11: growth of TTLT by noise under SageSched less that under Mean", None,
-            [a - b for a, b in zip(worse["SageSched"], worse["Mean"], strict=True)], "points", at_most(0.5),
+            [a - b for a, b in zip(worse["SageSched"], worse["Mean"], strict=True)], "points", paper_at_most(0.5),
             ", ".join(f"{name} {mean(value):+.1f}%" for name, value in worse.items()),
         ),
     ]  # fmt: skip
@@ -212,10 +212,10 @@ def paper_ablations(evaluation: Evaluation) -> list[Claim]:
 def _worse(figure: str, what: str, groups: Mapping[str, Sequence[float]]) -> list[Claim]:
     (first, ours), *rest = groups.items()
     return [
-        claim(
+        paper_claim(
             f"{figure}.{name.replace(' ', '_').lower()}",
             f"Fig. {figure[3:]}: TTLT worse with {what} '{name}' than with '{first}'", None,
-            [100.0 * (b / a - 1.0) for a, b in zip(ours, values, strict=True)], "%", at_least(0.0),
+            [100.0 * (b / a - 1.0) for a, b in zip(ours, values, strict=True)], "%", paper_at_least(0.0),
         )
         for name, values in rest
     ]  # fmt: skip
@@ -245,7 +245,7 @@ def paper_sensitivity(evaluation: Evaluation) -> list[Claim]:
         )  # fmt: skip
         rule: Rule = near_paper_number(default)
         rows.append(
-            claim(
+            paper_claim(
                 f"fig13{part}.{what.replace(' ', '_')}", f"Fig. 13{part}: best {what}", default, best, unit, rule,
                 ", ".join(f"{value:g}: {y:.1f} s" for value, y in averages.items()),
             )

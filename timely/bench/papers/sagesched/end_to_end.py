@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, Claim, at_least, at_most, claim
+from timely.bench.papers.claims import (
+    BY_CONSTRUCTION,
+    CONTEXT,
+    Claim,
+    paper_at_least,
+    paper_at_most,
+    paper_claim,
+)
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import resources
 from timely.bench.papers.sagesched import setting as sage
@@ -67,9 +74,9 @@ def _headline(model: str, rates: Sequence[float], curves: Curves) -> list[Claim]
     times = ", ".join(f"{name} {mean(_ttlt(column[-1])):.1f} s" for name, column in curves.items())
     main = model == QWEN
     rows = [
-        claim(
+        paper_claim(
             f"fig7.ttlt.{model}", f"Fig. 7: TTLT lower than the best baseline's ({second}), {model} at {rates[-1]:g}/s",
-            28.7 if main else None, gains[-1], "%", at_least(28.7 if main else 0.0, neutral=0.0),
+            28.7 if main else None, gains[-1], "%", paper_at_least(28.7 if main else 0.0, neutral=0.0),
             f"{by_rate}; {times}; {SYNTHETIC}",
         )
     ]  # fmt: skip
@@ -80,13 +87,13 @@ def _headline(model: str, rates: Sequence[float], curves: Curves) -> list[Claim]
     best = min(others, key=lambda name: mean(ttft[name]))
     return [
         *rows,
-        claim(
+        paper_claim(
             "fig7.grows", "Fig. 7: gain at the heaviest load less that at the lightest ('higher ... more intensive')",
-            None, [b - a for a, b in zip(gains[0], gains[-1], strict=True)], "points", at_least(0.0),
+            None, [b - a for a, b in zip(gains[0], gains[-1], strict=True)], "points", paper_at_least(0.0),
         ),
-        claim(
+        paper_claim(
             "fig7.ttft", f"Fig. 7: TTFT over the least of all but FastServe's ({best})", None,
-            ratios(ttft["sagesched"], ttft[best]), "ratio", at_most(1.0),
+            ratios(ttft["sagesched"], ttft[best]), "ratio", paper_at_most(1.0),
             ", ".join(f"{name} {mean(values):.1f} s" for name, values in ttft.items()),
         ),
     ]  # fmt: skip
@@ -99,13 +106,13 @@ def _fastserve(evaluation: Evaluation, curves: Curves) -> list[Claim]:
     others = {name: column[-1] for name, column in curves.items() if name != "fastserve"}
     worst = max(others, key=lambda name: mean(_ttlt(others[name])))
     return [
-        claim(
+        paper_claim(
             "fig7.fastserve.ttft", "Fig. 7: FastServe (default) has the best TTFT: over SageSched's", None,
-            ratios([x.ttft_s for x in mine], [x.ttft_s for x in others["sagesched"]]), "ratio", at_most(1.0),
+            ratios([x.ttft_s for x in mine], [x.ttft_s for x in others["sagesched"]]), "ratio", paper_at_most(1.0),
         ),
-        claim(
+        paper_claim(
             "fig7.fastserve.ttlt", f"Fig. 7: FastServe (default) has the worst TTLT: over the next worst ({worst})",
-            None, ratios(_ttlt(mine), _ttlt(others[worst])), "ratio", at_least(1.0),
+            None, ratios(_ttlt(mine), _ttlt(others[worst])), "ratio", paper_at_least(1.0),
         ),
     ]  # fmt: skip
 
@@ -128,9 +135,9 @@ def paper_by_dataset(evaluation: Evaluation) -> list[Claim]:
         gains[dataset] = percent_lower(ttlt["sagesched"], ttlt[second])
         history = mean(percent_lower(ttlt["sagesched"], ttlt["trail-history"]))
         rows.append(
-            claim(
+            paper_claim(
                 f"fig8.{dataset}", f"Fig. 8: TTLT lower than the best baseline's ({second}), {dataset}", None,
-                gains[dataset], "%", at_least(0.0),
+                gains[dataset], "%", paper_at_least(0.0),
                 f"than TRAIL's on the same history {history:.1f}%; {SYNTHETIC}",
             )
         )  # fmt: skip
@@ -140,9 +147,9 @@ def paper_by_dataset(evaluation: Evaluation) -> list[Claim]:
     )  # fmt: skip
     rest = [max(pair) for pair in zip(gains["sharegpt"], gains["write"], strict=True)]
     rows.append(
-        claim(
+        paper_claim(
             "fig8.long_prompts", "Fig. 8: gain on Alpaca (long prompts) less the larger of the other two", None,
-            [a - b for a, b in zip(gains["alpaca"], rest, strict=True)], "points", at_least(0.0),
+            [a - b for a, b in zip(gains["alpaca"], rest, strict=True)], "points", paper_at_least(0.0),
         )
     )  # fmt: skip
     return rows
@@ -166,9 +173,9 @@ def paper_knowledge(evaluation: Evaluation) -> list[Claim]:
 
     literal = ttlt("sagesched")
     rows = [
-        claim(
+        paper_claim(
             "ours.smooth", "TTLT of sagesched-smooth lower than that of sagesched", None,
-            percent_lower(ttlt("sagesched-smooth"), literal), "%", at_least(0.0),
+            percent_lower(ttlt("sagesched-smooth"), literal), "%", paper_at_least(0.0),
             "hashed words, a kernel around each length, few similar requests filled up", subject="ours",
         )
     ]  # fmt: skip
@@ -177,7 +184,7 @@ def paper_knowledge(evaluation: Evaluation) -> list[Claim]:
     }
     for what, values in knowing.items():
         rows.append(
-            claim(
+            paper_claim(
                 f"knowing.{what}", f"TTLT of SageSched lower with each prompt's true {what}", None,
                 percent_lower(values, literal), "%", CONTEXT,
             )
@@ -189,7 +196,7 @@ def paper_tuning(evaluation: Evaluation) -> list[Claim]:
     """The baseline's own parameter, chosen on a seed that no figure uses."""
     ttlt = {q: evaluation.once("tuning", sage.measure_paper_quantum, float(q)) for q in sage.FASTSERVE_QUANTA}
     return [
-        claim(
+        paper_claim(
             "tuning.fastserve", "FastServe's first quantum with the least TTLT, on a seed of its own", None,
             float(min(ttlt, key=lambda quantum: ttlt[quantum])), "tokens", BY_CONSTRUCTION,
             f"used: {sage.FASTSERVE_QUANTUM}; " + ", ".join(f"{q}: {value:.1f} s" for q, value in ttlt.items()),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from timely.bench.papers.claims import Claim, at_least, claim
+from timely.bench.papers.claims import Claim, paper_at_least, paper_claim
 from timely.bench.papers.real_inputs import DIALOGUES, MOONCAKE, paper_dialogues, paper_trace_arrivals
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched.setting import (
@@ -83,8 +83,8 @@ def paper_real_texts(evaluation: Evaluation) -> list[Claim]:
         gain = percent_lower(ttlt["sagesched"], ttlt[best])
         note = ", ".join(f"{name} {mean(values):.2f} s" for name, values in ttlt.items())
     return [
-        claim(
+        paper_claim(
             "fig8.real", f"Fig. 8: TTLT lower than the best baseline's ({best}), MTS-Dialog", None, gain, "%",
-            at_least(0.0), f"{note}; all predict from the same history; arrivals of Mooncake's trace",
+            paper_at_least(0.0), f"{note}; all predict from the same history; arrivals of Mooncake's trace",
         )
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, at_least, claim
+from timely.bench.papers.claims import CONTEXT, Claim, paper_at_least, paper_claim
 from timely.bench.papers.real_inputs import (
     ATTENTION,
     TRACES,
@@ -59,7 +59,7 @@ def paper_figure_1b(evaluation: Evaluation) -> list[Claim]:
         time_s, memory = (np.concatenate(column) for column in zip(*points.values(), strict=True))
         values = float(np.corrcoef(time_s, memory)[0, 1])
     return [
-        claim(
+        paper_claim(
             "fig1b", "Fig. 1b: correlation of a request's execution time with its peak memory, real traces", None,
             values, "", CONTEXT, f"medians: {listed}" if points else "needs real traces",
         )
@@ -78,9 +78,9 @@ def paper_figure_2b(evaluation: Evaluation, knowing: list[float]) -> list[Claim]
     """Shortest output first against the least cost first; ``knowing`` is the TTLT of the latter, lengths known."""
     shortest = evaluation.each("fig2b", measure_paper_shortest)
     return [
-        claim(
+        paper_claim(
             "fig2b", "Fig. 2b: TTLT worse with the shortest output first than by memory over time, lengths known", None,
-            [100.0 * (b / a - 1.0) for a, b in zip(knowing, shortest, strict=True)], "%", at_least(0.0),
+            [100.0 * (b / a - 1.0) for a, b in zip(knowing, shortest, strict=True)], "%", paper_at_least(0.0),
             f"{mean(knowing):.1f} to {mean(shortest):.1f} s",
         )
     ]  # fmt: skip
@@ -111,9 +111,9 @@ def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
         (100.0 * share).tolist(), curves, "% of the KV cache", "% of peak FLOP/s",
     )  # fmt: skip
     return [
-        claim(
+        paper_claim(
             "fig5a", "Fig. 5a: utilisation with the KV cache full, sequences of 50 tokens over those of 1,000", None,
-            full[50] / full[1000], "times", at_least(2.0),
+            full[50] / full[1000], "times", paper_at_least(2.0),
             f"{full[50]:.0f}% and {full[1000]:.0f}%; measured kernel times of Llama-3.1-8B on an RTX 4090, not an H800",
         ),
         _attention(evaluation),
@@ -131,7 +131,7 @@ def _attention(evaluation: Evaluation) -> Claim:
             evaluation.out / "fig5b.png", "SageSched Fig. 5b: attention of one request", context.tolist(),
             {"measured": [(v, v, v) for v in taken_us.tolist()]}, "context tokens", "µs a layer",
         )  # fmt: skip
-    return claim(
+    return paper_claim(
         "fig5b", "Fig. 5b: attention time is linear in the context: R² of the line, 16 to 16,384 tokens", 1.0, linear,
-        "", at_least(0.95), note,
+        "", paper_at_least(0.95), note,
     )  # fmt: skip

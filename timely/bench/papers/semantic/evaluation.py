@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timely.bench.papers.claims import NOT_EXERCISED, Claim, claim
+from timely.bench.papers.claims import NOT_EXERCISED, Claim, paper_claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.semantic import figures, tables
 
@@ -17,7 +17,7 @@ def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
         *tables.paper_table_2(evaluation),
         *tables.paper_memory(evaluation),
         *figures.paper_spikes_over_concurrency(evaluation),
-        claim(
+        paper_claim(
             "fig3", "Fig. 3 and 5, the real dataset: urgency 0 against FCFS, at most", 167.3, None, "times faster",
             NOT_EXERCISED, "the 1,000 emergency conversations are not public",
         ),

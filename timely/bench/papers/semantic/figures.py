@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, at_most, claim, near_paper_number
+from timely.bench.papers.claims import Claim, near_paper_number, paper_at_most, paper_claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import mean, paper_interval, ratios
 from timely.bench.papers.semantic.spikes import (
@@ -66,7 +66,7 @@ def paper_headline(evaluation: Evaluation) -> list[Claim]:
     literal, mixed = runs("semantic"), runs("semantic-mixed")
     alone = evaluation.each("urgent-alone", measure_paper_urgent_alone, SPIKE_REQUESTS)
     rows = [
-        claim(
+        paper_claim(
             "fig2c.semantic", "Fig. 2c: waiting of urgency 0, gap 0.1 s, up to 100 at once", 0.08,
             paper_level_waiting(literal, 0, each=True), "s a token", near_paper_number(0.08),
             f"mean over requests; pooled {mean(paper_level_waiting(literal, 0)):.3f}",
@@ -80,7 +80,7 @@ def paper_headline(evaluation: Evaluation) -> list[Claim]:
             (".plain", plain, "the baseline as engines have it, with chunked prompts"),
         ):
             rows.append(
-                claim(
+                paper_claim(
                     f"fig2c.{name}{key}", f"Fig. 2c: urgency 0 faster than {name}, {what}", paper,
                     paper_slowdown(other, literal), "times", near_paper_number(paper, neutral=1.0),
                     f"pooled; as means over requests {mean(paper_slowdown(other, literal, each=True)):.1f};"
@@ -92,9 +92,9 @@ def paper_headline(evaluation: Evaluation) -> list[Claim]:
         )
     for level, who in ((0, "urgency 0"), (URGENCY_LEVELS, "all")):
         rows.append(
-            claim(
+            paper_claim(
                 f"ours.mixed.{level}", f"waiting of {who} under semantic-mixed over semantic, up to 100 at once",
-                None, paper_slowdown(mixed, literal, level, each=True), "ratio", at_most(1.0), subject="ours",
+                None, paper_slowdown(mixed, literal, level, each=True), "ratio", paper_at_most(1.0), subject="ours",
             )
         )  # fmt: skip
     return rows
@@ -127,7 +127,7 @@ def paper_spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
         ]
         where = f"{machine}, gap {gap_s:g} s"
         rows.append(
-            claim(
+            paper_claim(
                 f"{figure}.{machine}.gap{gap_s:g}.faster",
                 f"Urgency 0 faster than the slowest baseline, at most over concurrency ({where})", faster,
                 max(factors, key=mean), "times", near_paper_number(faster, neutral=1.0), "pooled, 16 places for all",
@@ -135,7 +135,7 @@ def paper_spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
         )  # fmt: skip
         if waited is not None:
             rows.append(
-                claim(
+                paper_claim(
                     f"{figure}.{machine}.gap{gap_s:g}.waiting", f"Waiting of urgency 0, at most ({where})", waited,
                     max((paper_level_waiting(cell, 0, each=True) for cell in literal), key=mean), "s a token",
                     near_paper_number(waited),
@@ -182,7 +182,7 @@ def _error_row(
     cells: Sequence[Sequence[Levels]],
 ) -> Claim:
     first, last = cells[0], cells[-1]
-    return claim(
+    return paper_claim(
         f"{figure}.{name.replace(' ', '')}", f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1",
         paper, paper_slowdown(last, first, level, each=True), "times", near_paper_number(paper,
         neutral=None if paper == 1.0 else 1.0),

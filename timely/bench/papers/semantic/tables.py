@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, at_least, at_most, claim, near_paper_number
+from timely.bench.papers.claims import Claim, near_paper_number, paper_at_least, paper_at_most, paper_claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import mean, paper_interval, ratios
 from timely.bench.papers.semantic.figures import paper_level_waiting
@@ -87,11 +87,11 @@ def paper_table_1(evaluation: Evaluation) -> list[Claim]:
         for batching, row in captioned.items()
     }
     rows += [
-        claim(
+        paper_claim(
             "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
             ratios(average["full"][0], average["immediate"][0]), "times", near_paper_number(0.21 / 0.04, neutral=1.0),
         ),
-        claim(
+        paper_claim(
             "table1.slow", "Table 1: latency 1 s, immediate processing over full batching, average", 2.56 / 2.46,
             ratios(average["immediate"][-1], average["full"][-1]), "times", near_paper_number(2.56 / 2.46, neutral=1.0),
             "immediate takes up to a batch of the requests that wait, as the published code does",
@@ -103,7 +103,7 @@ def paper_table_1(evaluation: Evaluation) -> list[Claim]:
             paper_level_waiting(cells["immediate"][0], URGENCY_LEVELS, True),
         )
         rows.append(
-            claim(
+            paper_claim(
                 f"table1.growth.{name}",
                 f"Table 1: latency 1 s over 0.001 s, immediate, average, concurrency of the {name}", 2.56 / 0.04,
                 growth, "times", near_paper_number(2.56 / 0.04, neutral=1.0),
@@ -133,11 +133,11 @@ def paper_table_2(evaluation: Evaluation) -> list[Claim]:
     full, immediate = average["full"], average["immediate"]
     steps = [ratios(later, sooner) for sooner, later in pairwise(full)]
     rows += [
-        claim(
+        paper_claim(
             "table2.full", "Table 2: full batching, least growth from one batch size to the next, average", None,
-            min(steps, key=mean), "ratio", at_least(1.0), "the paper: 'monotonically increases'",
+            min(steps, key=mean), "ratio", paper_at_least(1.0), "the paper: 'monotonically increases'",
         ),
-        claim(
+        paper_claim(
             "table2.immediate", "Table 2: immediate processing, batch 64 over batch 4, average", 1.0,
             ratios(immediate[-1], immediate[0]), "ratio", near_paper_number(1.0), "the paper: 'insensitive'",
         ),
@@ -159,7 +159,7 @@ def _by_level(
         for level, name in enumerate(NAMES):
             published = paper[batching][level]
             rows.append(
-                claim(
+                paper_claim(
                     f"{table}.{batching}.{name.replace(' ', '')}",
                     f"Table {table[-1]}, {batching}, {name}: waiting at {what}, up to {CONCURRENT_REQUESTS} at once",
                     published[place], paper_level_waiting(captioned[batching][place], level, True), "s a token",
@@ -194,10 +194,10 @@ def paper_memory(evaluation: Evaluation) -> list[Claim]:
             ("swap", "swap", 1, "all, cache or recompute by Eq. 3 to 6 over always cache"),
         ):
             rows.append(
-                claim(
+                paper_claim(
                     f"memory.{machine}.{key}", f"Waiting of {what} ({where})", None,
                     ratios([run[place] for run in runs["cost"]], [run[place] for run in runs[other]]), "ratio",
-                    at_most(1.0 if key == "off" else 1.01),
+                    paper_at_most(1.0 if key == "off" else 1.01),
                     f"{evicted:.0f} evictions a run by priority, {rarely:.0f} where only a standstill evicts;"
                     " the paper gives no number",
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import at_least, at_most, near_paper_number
+from timely.bench.papers.claims import near_paper_number, paper_at_least, paper_at_most
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, difference, paper_values_by_type, shares
 from timely.bench.papers.timelyllm.runs import (
@@ -70,7 +70,7 @@ def _claims_5(
     )  # fmt: skip
     report.claim(
         f"fig5a-normal-{label}", f"Fig. 5a: normal tasks keep the maximum, low load; {where}", 1.0,
-        paper_interval(shares(low, "normal")), "share", at_least(0.995),
+        paper_interval(shares(low, "normal")), "share", paper_at_least(0.995),
     )  # fmt: skip
     gain = paper_ratio_interval(shares(high), shares(high_vllm))
     report.claim(
@@ -81,7 +81,7 @@ def _claims_5(
     for load, mine, theirs, letter in (("low", low, low_vllm, "b"), ("high", high, high_vllm, "e")):
         report.claim(
             f"fig5{letter}-{label}", f"Fig. 5{letter}: response of urgent tasks over vLLM's, {load} load; {where}",
-            None, paper_ratio_interval(_urgent_response(mine), _urgent_response(theirs)), "ratio", at_most(1.0),
+            None, paper_ratio_interval(_urgent_response(mine), _urgent_response(theirs)), "ratio", paper_at_most(1.0),
         )  # fmt: skip
     report.claim(
         f"fig5c-{label}", f"Fig. 5c: waiting over response, all tasks, low load ('nearly consistent'); {where}", 1.0,
@@ -114,7 +114,7 @@ def paper_figure_6(report: Report, label: str, new_tokens: int) -> None:
     report.claim(
         f"fig6-{label}",
         f"Fig. 6: pairs with the urgent task late under vLLM that are both in time; {_where(label, new_tokens)}", 1.0,
-        paper_interval(in_time), "share", at_least(0.5, neutral=0.0), "the paper shows one such pair",
+        paper_interval(in_time), "share", paper_at_least(0.5, neutral=0.0), "the paper shows one such pair",
     )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def paper_figure_7(report: Report, label: str, new_tokens: int) -> None:
     leads = [difference(a, b) for a, b in zip(values[FIXED.name], values[VLLM.name], strict=True)]
     report.claim(
         f"fig7-always-{label}", f"Fig. 7: least lead of TimelyLLM over vLLM over the batch sizes; {where}", None,
-        min(leads, key=lambda lead: lead[0]), "utility", at_least(0.0),
+        min(leads, key=lambda lead: lead[0]), "utility", paper_at_least(0.0),
     )  # fmt: skip
 
 
@@ -216,10 +216,10 @@ def paper_figure_8(report: Report, label: str, new_tokens: int) -> None:
         )  # fmt: skip
     report.claim(
         f"fig8-normal-{label}", f"Fig. 8: normal utility lost against segmented FCFS; {where}", 0.0,
-        difference(normal[FCFS.name], normal[PUD.name]), "share", at_most(0.01),
+        difference(normal[FCFS.name], normal[PUD.name]), "share", paper_at_most(0.01),
         f"normal: TimelyLLM {paper_interval(normal[PUD.name])[0]:.3f}, EDF {paper_interval(normal[EDF.name])[0]:.3f}",
     )  # fmt: skip
     report.claim(
         f"fig8-edf-normal-{label}", f"Fig. 8: EDF neglects normal tasks: its loss against TimelyLLM; {where}", None,
-        difference(normal[PUD.name], normal[EDF.name]), "share", at_least(0.01, neutral=0.0),
+        difference(normal[PUD.name], normal[EDF.name]), "share", paper_at_least(0.01, neutral=0.0),
     )  # fmt: skip

@@ -5,7 +5,13 @@ from __future__ import annotations
 from timely.bench.bounds import Alone
 from timely.bench.decision_cost import scheduling_point_us
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, at_least, at_most, near_paper_number
+from timely.bench.papers.claims import (
+    CONTEXT,
+    NOT_EXERCISED,
+    near_paper_number,
+    paper_at_least,
+    paper_at_most,
+)
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, difference, paper_values_by_type
 from timely.bench.papers.timelyllm.runs import (
@@ -83,7 +89,7 @@ def paper_figure_9(report: Report, label: str, new_tokens: int) -> None:
         )  # fmt: skip
         report.claim(
             f"fig9-stream-{suffix}", f"Fig. 9: utility ahead of vLLM-stream on desk cleaning; {where}", None,
-            difference(utility[PUD.name], utility[STREAM.name]), "utility", at_least(0.005, neutral=0.0),
+            difference(utility[PUD.name], utility[STREAM.name]), "utility", paper_at_least(0.005, neutral=0.0),
             f"vLLM-stream {paper_interval(utility[STREAM.name])[0]:.3f}",
         )  # fmt: skip
 
@@ -132,11 +138,12 @@ def paper_figure_10(report: Report) -> None:
     ):
         report.claim(
             f"fig10-order-{key}", f"Fig. 10: utility of {better} less that of {worse}, Phi3", None,
-            difference(utility[better, "Phi3"], utility[worse, "Phi3"]), "utility", at_least(0.0),
+            difference(utility[better, "Phi3"], utility[worse, "Phi3"]), "utility", paper_at_least(0.0),
         )  # fmt: skip
     report.claim(
         "fig10-timely", "Chatbot by sentences, Phi3: utility of timely less that of pud", None,
-        difference(utility["timely, sentences", "Phi3"], utility["TimelyLLM-Sen", "Phi3"]), "utility", at_least(0.0),
+        difference(utility["timely, sentences", "Phi3"], utility["TimelyLLM-Sen", "Phi3"]), "utility",
+        paper_at_least(0.0),
         subject="ours",
     )  # fmt: skip
 
@@ -166,6 +173,6 @@ def paper_tables_4_and_5(report: Report) -> None:
     )  # fmt: skip
     cost_ms = scheduling_point_us("pud", 8) / 1e3
     report.claim(
-        "table5", "Table 5: scheduling overhead with 8 tasks", 2.03, cost_ms, "ms", at_most(2.03),
+        "table5", "Table 5: scheduling overhead with 8 tasks", 2.03, cost_ms, "ms", paper_at_most(2.03),
         "this machine's processor",
     )  # fmt: skip

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, at_least, at_most
+from timely.bench.papers.claims import CONTEXT, paper_at_least, paper_at_most
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, difference, shares
 from timely.bench.papers.timelyllm.runs import (
@@ -79,13 +79,13 @@ def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> No
     for kind in ("urgent", "normal"):
         report.claim(
             f"ours-{name}-{profile}-{new_tokens}-{kind}", f"{kind} share of timely less that of pud; {where}", None,
-            difference(shares(mine, kind), shares(theirs, kind)), "share", at_least(-0.005),
+            difference(shares(mine, kind), shares(theirs, kind)), "share", paper_at_least(-0.005),
             f"{paper_interval(shares(theirs, kind))[0]:.3f} to {paper_interval(shares(mine, kind))[0]:.3f}",
             subject="ours",
         )  # fmt: skip
     report.claim(
         f"ours-{name}-{profile}-{new_tokens}-waiting", f"waiting of timely over that of pud; {where}", None,
-        paper_ratio_interval([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", at_most(1.0),
+        paper_ratio_interval([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", paper_at_most(1.0),
         subject="ours",
     )  # fmt: skip
 

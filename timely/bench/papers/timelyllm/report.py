@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from timely.bench.papers.claims import Claim, Rule, Subject, claim
+from timely.bench.papers.claims import Claim, Rule, Subject, paper_claim
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.runs import Outcome, Runs, paper_interval
 
@@ -37,8 +37,8 @@ class Report:
         note: str = "",
         subject: Subject = "literal",
     ) -> None:
-        """Add a claim (``claims.claim``)."""
-        self.claims.append(claim(name, what, paper, ours, unit, rule, note, subject))
+        """Add a claim (``claims.paper_claim``)."""
+        self.claims.append(paper_claim(name, what, paper, ours, unit, rule, note, subject))
 
     def row(self, figure: str, system: str, group: str, value: Interval) -> None:
         """Keep a plotted number."""
