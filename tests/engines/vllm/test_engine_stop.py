@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import multiprocessing.process
+import signal
+import threading
+import time
+from typing import Any
 
 import pytest
 
-from timely.engines.vllm.engine import VllmEngine
+from timely.engines.vllm.engine import VllmEngine, VllmOptions
 
 pytestmark = pytest.mark.engine
 
@@ -40,3 +46,32 @@ async def test_the_reader_of_outputs_ends_before_the_engine() -> None:
     await engine.stop()
     await engine.stop()
     assert client.events == ["reader ended", "EngineDeadError", "process ended"]
+
+
+async def test_a_start_that_is_cancelled_ends_a_process_that_begins_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when Ctrl-C comes while vLLM still reads the configuration: the process must not load the model first."""
+    async_llm = pytest.importorskip("vllm.v1.engine.async_llm", reason="needs vLLM")
+    entered, cancelled = threading.Event(), threading.Event()
+    processes: list[multiprocessing.process.BaseProcess] = []
+
+    def launch(**_: Any) -> None:
+        entered.set()
+        assert cancelled.wait(60)
+        process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,), daemon=True)
+        process.start()
+        processes.append(process)
+        process.join(60)
+        raise RuntimeError("engine core initialization failed")
+
+    monkeypatch.setattr(async_llm.AsyncLLM, "from_vllm_config", launch)
+    engine = VllmEngine(VllmOptions())
+    start = asyncio.create_task(engine.start())
+    assert await asyncio.to_thread(entered.wait, 60)
+    start.cancel()
+    await asyncio.sleep(0)
+    cancelled.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(start, 30)
+    assert processes[0].exitcode == -signal.SIGTERM

@@ -127,13 +127,19 @@ class VllmEngine(Engine):
                 )
 
         others = set(multiprocessing.active_children())
+        # In a thread: the event loop must take signals during this half minute.
+        launched = asyncio.get_running_loop().run_in_executor(None, launch)
         try:
-            # In a thread: the event loop must take signals during this half minute.
-            self._llm = await asyncio.get_running_loop().run_in_executor(None, launch)
+            self._llm = await asyncio.shield(launched)
         except asyncio.CancelledError:
-            # The thread waits for the engine's process, and the interruption would wait for the thread.
-            for child in set(multiprocessing.active_children()) - others:
-                child.terminate()
+            # The thread waits for the engine's process, which may begin only now, and this loop would wait for the
+            # thread.
+            while not launched.done():
+                for child in set(multiprocessing.active_children()) - others:
+                    child.terminate()
+                await asyncio.wait((launched,), timeout=0.1)
+            if launched.exception() is None:
+                launched.result().shutdown()
             raise
         except (ValueError, RuntimeError, OSError) as error:
             raise EngineFailed(f"vLLM did not start: {vllm_error_line(error)}", where="vllm") from error
