@@ -28,6 +28,7 @@ BENCHMARKS = (
     "live",
     "cross",
     "capacity",
+    "routing",
     "gpu",
     "disciplines-live",
     "injection",

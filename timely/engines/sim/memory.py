@@ -103,6 +103,10 @@ class Memory:
             self.pool.warm(holding)
         return holding, self._cached_tokens(holding, task.prompt_tokens)
 
+    def cached_tokens_of(self, task: PlannedTask) -> int:
+        """Prompt tokens of a task that are stored now."""
+        return self.holding(task)[1]
+
     def _cached_tokens(self, holding: Holding, tokens: int) -> int:
         # The last known token is always computed: its output is the next one.
         return min(self.pool.hit_blocks(holding) * self.block_tokens, tokens - 1)

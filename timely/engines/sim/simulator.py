@@ -7,10 +7,10 @@ tokens appear, segments close, and robots get them. Arrivals (``arrivals``) and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from timely.core.errors import EngineFailed, InvalidInput
-from timely.core.job import JobId
+from timely.core.job import JobId, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline
 from timely.disciplines.registry import create_discipline
@@ -47,6 +47,7 @@ class Simulator:
             unless given. Whether it makes sense without speculation is then the caller's affair.
         speed: step times learned before, to learn on from; none by default. Not where
             ``options.learned_speed`` is false.
+        next_arrival_s: time of the next task that a router may submit, seconds; None: all tasks come by ``run``.
 
     Raises:
         UnknownName: no such discipline or profile.
@@ -62,6 +63,7 @@ class Simulator:
         repeat_steps: bool = True,
         discipline: Discipline | None = None,
         speed: LearnedSpeed | None = None,
+        next_arrival_s: Callable[[], float] | None = None,
     ) -> None:
         self.options = options
         self.profile = profile or load_step_profile(options.profile or DEFAULT_PROFILE)
@@ -86,9 +88,9 @@ class Simulator:
         self.live: dict[JobId, Live] = {}
         self.steps = Steps(
             options, self.profile, self.controller, self.memory, self.agenda, self.speculation, self.live,
-            self._close, repeat_steps=repeat_steps,
+            self._close, repeat_steps=repeat_steps, next_arrival_s=next_arrival_s,
         )  # fmt: skip
-        self.arrivals = Arrivals((), 0.0, self.agenda, self._submit)
+        self.arrivals = Arrivals((), 0.0, self.agenda, self.submit)
         self.now = 0.0
         self.finished = 0
         self._bounds: dict[str, int] = {}
@@ -108,7 +110,7 @@ class Simulator:
         Raises:
             EngineFailed: the discipline runs nothing although jobs are runnable, and nothing will change that.
         """
-        self.arrivals = Arrivals(tasks, self.options.admission_s, self.agenda, self._submit)
+        self.arrivals = Arrivals(tasks, self.options.admission_s, self.agenda, self.submit)
         records = self.arrivals.records
         until_s = math.inf if self.options.until_s is None else self.options.until_s
         agenda = self.agenda
@@ -135,10 +137,10 @@ class Simulator:
         journal = self.steps.journal
         return BackendRun(
             records=records,
-            end_s=max([self.now, *(record.end_s[-1] for record in records if record.end_s)]),
+            end_s=replay_end_s(self.now, records),
             profile=self.profile.name,
             partial=partial,
-            counters=self._counters(),
+            counters=self.counters(),
             series=self.steps.series.columns(),
             journal=journal.to_dict() if journal is not None else None,
         )
@@ -151,7 +153,8 @@ class Simulator:
             )
         self.arrivals.check_all_submitted()
 
-    def _counters(self) -> dict[str, float | int]:
+    def counters(self) -> dict[str, float | int]:
+        """Counts since the start."""
         controller = self.controller
         speculation = self.speculation
         rounds: dict[str, float | int] = (
@@ -175,7 +178,8 @@ class Simulator:
 
     # ------------------------------------------------------------------ jobs
 
-    def _submit(self, now: float, record: JobRecord) -> None:
+    def submit(self, now: float, record: JobRecord) -> None:
+        """A task has reached the engine."""
         task = record.task
         record.note = ""
         # All that the job will ever hold must fit into an empty cache, or it would wait for ever.
@@ -189,27 +193,30 @@ class Simulator:
             return
         holding, cached = self.memory.holding(task)
         try:
-            job = self.controller.arrive(
-                job_spec(
-                    task.job,
-                    record.arrived_s,
-                    task.hints,
-                    self.options.mode,
-                    plain=task.plain,
-                    prompt_tokens=task.prompt_tokens,
-                    cached_tokens=cached,
-                    max_tokens=self._max_tokens(task),
-                    segment_tokens=self._segment_bound(task),
-                    acceptance=task.acceptance,
-                    text=task.task,
-                )
-            )
+            job = self.controller.arrive(self.spec(record, cached))
         except InvalidInput as error:
             record.outcome, record.note = "refused", str(error)
             self._ended(task, now)
             return
         self.live[task.job] = live = Live(task, job, record, holding)
         self.memory.arrive(live)
+
+    def spec(self, record: JobRecord, cached_tokens: int) -> JobSpec:
+        """The job of a task; ``cached_tokens`` of its prompt are in the prefix cache."""
+        task = record.task
+        return job_spec(
+            task.job,
+            record.arrived_s,
+            task.hints,
+            self.options.mode,
+            plain=task.plain,
+            prompt_tokens=task.prompt_tokens,
+            cached_tokens=cached_tokens,
+            max_tokens=self._max_tokens(task),
+            segment_tokens=self._segment_bound(task),
+            acceptance=task.acceptance,
+            text=task.task,
+        )
 
     def _max_tokens(self, task: PlannedTask) -> int:
         """The limit that the request names; the length of a plain answer is no discipline's to know."""
@@ -277,6 +284,11 @@ class Simulator:
         record.preemptions = job.preemptions
         record.recomputed_tokens = job.recomputed_tokens
         record.output_tokens = live.output
+
+
+def replay_end_s(now: float, records: Sequence[JobRecord]) -> float:
+    """When the last event was, and the last segment's execution ended, seconds."""
+    return max([now, *(record.end_s[-1] for record in records if record.end_s)])
 
 
 class SimBackend:

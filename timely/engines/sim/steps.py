@@ -53,6 +53,7 @@ class Steps:
         live: all tasks in the engine.
         close_segment: a job has reached its boundary; returns whether that was its last one.
         repeat_steps: take steps that decide nothing new without asking; the result is the same, sooner.
+        next_arrival_s: time of the next task from outside the agenda, seconds.
 
     Raises:
         InvalidInput: a nonsensical option.
@@ -70,6 +71,7 @@ class Steps:
         close_segment: Callable[[Live, float], bool],
         *,
         repeat_steps: bool,
+        next_arrival_s: Callable[[], float] | None = None,
     ) -> None:
         limits = profile.limits
         self._max_batch = positive_simulator_option("max_batch", options.max_batch, limits.max_batch)
@@ -91,6 +93,7 @@ class Steps:
         self._speculation, self._live, self._close_segment = speculation, live, close_segment
         self._segmented = options.mode == "segmented"
         self._until_s = math.inf if options.until_s is None else options.until_s
+        self._next_arrival_s = next_arrival_s or (lambda: math.inf)
         self._ahead = limits.asynchronous and not speculation.drafts
         scatters = self._noise > 0.0 or self._prompt_noise > 0.0
         # A discipline that follows each token needs a call for each.
@@ -264,7 +267,7 @@ class Steps:
             return
         later = table.resume_s[table.resume_s > now]
         resume_s = float(later.min()) if later.size else math.inf
-        horizon_s = min(self._agenda.next_s(), resume_s, self._until_s)
+        horizon_s = min(self._agenda.next_s(), self._next_arrival_s(), resume_s, self._until_s)
         now += times[0]
         while len(times) < most and now < horizon_s:
             context += len(members)

@@ -1,0 +1,92 @@
+"""Which engine a task gets, and what a router predicts."""
+
+from __future__ import annotations
+
+import pytest
+
+from timely.core.errors import UnknownName
+from timely.core.hints import RequestHints
+from timely.core.job import JobSpec, JobTable
+from timely.core.utility import NORMAL, URGENT, TimeUtility
+from timely.engines.step_time.learned import FixedSpeed
+from timely.routing.forecast import EngineLoad, forecast
+from timely.routing.routers import ROUTERS, create_router
+
+SPEED = FixedSpeed(0.02, 0.001, 0.0005)
+
+
+def job(name: str, utility: TimeUtility = NORMAL, prompt_tokens: int = 100, agent: str = "") -> JobSpec:
+    """A task that arrives at 0."""
+    return JobSpec(
+        name, 0.0, RequestHints(utility=utility, agent=agent), prompt_tokens=prompt_tokens, segment_tokens=10
+    )
+
+
+def load(
+    *jobs: JobSpec, speed: FixedSpeed = SPEED, cached_tokens: int = 0, free_blocks: int = 1000
+) -> EngineLoad:
+    """An engine with these jobs."""
+    table = JobTable()
+    for spec in jobs:
+        table.add(spec)
+    return EngineLoad(table, speed, cached_tokens, free_blocks, 1000, 16, 64)
+
+
+def test_an_idle_engine_takes_the_time_of_the_prompt_and_the_segment() -> None:
+    expected = forecast(job("new"), load(), 0.0)
+    assert expected.response_s == pytest.approx(100 * 0.0005 + 5 * 0.021)
+    assert expected.harm == 0.0
+
+
+def test_an_urgent_task_precedes_the_prompts_of_normal_ones_and_harms_them() -> None:
+    busy = load(*(job(f"old {number}", prompt_tokens=1000) for number in range(4)))
+    urgent, normal = (
+        forecast(job("new", URGENT), busy, 0.0),
+        forecast(job("new", prompt_tokens=1100), busy, 0.0),
+    )
+    assert urgent.response_s < 0.3
+    assert normal.response_s > 2.0
+    assert urgent.harm > 0.0
+
+
+def test_parked_jobs_are_idle_until_they_resume() -> None:
+    parked = load(*(job(f"old {number}") for number in range(8)))
+    busy = forecast(job("new"), parked, 0.0)
+    parked.table.resume_s[:] = 5.0
+    assert forecast(job("new"), parked, 0.0) == forecast(job("new"), load(), 0.0)
+    assert busy.response_s > forecast(job("new"), parked, 0.0).response_s
+
+
+def test_memory_that_others_hold_is_paid_for_by_computing_it_again() -> None:
+    assert (
+        forecast(job("new"), load(free_blocks=0), 0.0).response_s
+        > forecast(job("new"), load(), 0.0).response_s
+    )
+
+
+def test_least_loss_prefers_the_fast_engine_and_leaves_it_when_it_is_full() -> None:
+    router, slow = create_router("least-loss"), FixedSpeed(0.04, 0.002, 0.001)
+    assert router.choose(job("new"), [load(speed=slow), load()], 0.0) == 1
+    crowd = load(*(job(f"old {number}", prompt_tokens=800) for number in range(6)))
+    assert router.choose(job("new"), [load(speed=slow), crowd], 0.0) == 0
+
+
+def test_a_robot_stays_where_its_prefix_is_until_the_lateness_exceeds_the_prefill() -> None:
+    router = create_router("least-loss")
+    task = job("new", prompt_tokens=1000, agent="robot")
+    assert router.choose(task, [load(), load(cached_tokens=900)], 0.0) == 1
+    assert router.choose(task, [load(), load()], 0.0) == 1
+    few = load(job("old"), cached_tokens=900)
+    assert router.choose(task, [load(), few], 0.0) == 1
+    many = load(*(job(f"old {number}", prompt_tokens=900) for number in range(4)), cached_tokens=900)
+    assert router.choose(task, [load(), many], 0.0) == 0
+
+
+def test_the_rules_of_others() -> None:
+    engines = [load(job("a"), job("b")), load(job("c")), load(job("d"), cached_tokens=90)]
+    turns = create_router("round-robin")
+    assert [turns.choose(job("new"), engines, 0.0) for _ in range(4)] == [0, 1, 2, 0]
+    assert create_router("least-loaded").choose(job("new"), engines, 0.0) == 1
+    assert create_router("prefix-aware").choose(job("new"), engines, 0.0) == 2
+    with pytest.raises(UnknownName, match=", ".join(sorted(ROUTERS))):
+        create_router("random")

@@ -1,0 +1,119 @@
+"""Several simulated engines under one router, each with its own clock of steps.
+
+Each task goes to the engine that the router chooses when the task arrives, and stays there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from timely.core.errors import EngineFailed, InvalidInput
+from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, ReplayOptions
+from timely.engines.sim.arrivals import Arrivals
+from timely.engines.sim.events import Agenda
+from timely.engines.sim.simulator import Simulator, replay_end_s
+from timely.engines.step_time.profile import StepTimeProfile
+from timely.routing.forecast import EngineLoad
+from timely.routing.routers import Router
+
+
+class SimFleet:
+    """Runs tasks to their end on several engines.
+
+    Args:
+        options: of every engine.
+        profiles: step times and sizes, one an engine.
+        router: chooses the engine of each task.
+        repeat_steps: as for ``Simulator``.
+
+    Attributes:
+        routed: number of tasks that each engine got.
+    """
+
+    def __init__(
+        self,
+        options: ReplayOptions,
+        profiles: Sequence[StepTimeProfile],
+        router: Router,
+        *,
+        repeat_steps: bool = True,
+    ) -> None:
+        self._agenda = Agenda()
+        """Arrivals; each engine has an agenda of its own."""
+        self._engines = [
+            Simulator(options, profile, repeat_steps=repeat_steps, next_arrival_s=self._agenda.next_s)
+            for profile in profiles
+        ]
+        self._router = router
+        self._admission_s = options.admission_s
+        self.routed = [0] * len(profiles)
+        self._touched: set[Simulator] = set()
+        """Engines with an event at the current time."""
+
+    def run(self, tasks: Iterable[PlannedTask]) -> BackendRun:
+        """Run all tasks (in order of arrival) to their end.
+
+        Raises:
+            EngineFailed: an engine runs nothing although jobs are left.
+            InvalidInput: a task waits for another's answer.
+        """
+        arrivals = Arrivals(map(_check_task, tasks), self._admission_s, self._agenda, self._route)
+        agendas = {engine.agenda: engine for engine in self._engines}
+        now = 0.0
+        while (when := self._next_s()) < math.inf:
+            now = when
+            for agenda in (self._agenda, *agendas):
+                if agenda.next_s() == now:
+                    agenda.run_next()
+                    if agenda in agendas:
+                        self._touched.add(agendas[agenda])
+                    break
+            if self._next_s() > now:
+                for engine in self._engines:
+                    if engine in self._touched:
+                        engine.steps.advance(now)
+                self._touched.clear()
+        left = sum(len(engine.live) for engine in self._engines)
+        if left:
+            raise EngineFailed(f"{left} jobs are left at {now:.6f} s, and nothing further will happen")
+        counters: Counter[str] = Counter()
+        for engine in self._engines:
+            counters.update(engine.counters())
+        return BackendRun(
+            records=arrivals.records,
+            end_s=replay_end_s(now, arrivals.records),
+            profile="+".join(engine.profile.name for engine in self._engines),
+            counters=dict(counters),
+        )
+
+    def _next_s(self) -> float:
+        return min(self._agenda.next_s(), *(engine.agenda.next_s() for engine in self._engines))
+
+    def _route(self, now: float, record: JobRecord) -> None:
+        loads = [_load(engine, record.task) for engine in self._engines]
+        chosen = self._router.choose(self._engines[0].spec(record, 0), loads, now)
+        self.routed[chosen] += 1
+        self._touched.add(self._engines[chosen])
+        self._engines[chosen].submit(now, record)
+
+
+def _check_task(task: PlannedTask) -> PlannedTask:
+    """The task, if a fleet can serve it."""
+    if task.after:
+        raise InvalidInput("a fleet of engines serves no applications", where=f"job {task.job}: after")
+    return task
+
+
+def _load(engine: Simulator, task: PlannedTask) -> EngineLoad:
+    memory, controller = engine.memory, engine.controller
+    return EngineLoad(
+        controller.table,
+        controller.speed,
+        memory.cached_tokens_of(task),
+        memory.pool.free,
+        memory.pool.capacity,
+        memory.block_tokens,
+        engine.profile.limits.max_batch,
+    )

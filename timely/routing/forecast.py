@@ -1,0 +1,133 @@
+"""When a new task would get its first segment on an engine, and what the other tasks there would lose by it.
+
+The prediction follows the rules of the discipline ``timely``. Prompts are computed in the order of weight over work,
+and decoding sequences share their steps. A parked generation is idle until it resumes, and its memory can be taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from timely.core.job import JobSpec, JobTable
+from timely.disciplines.base import Floats, Speed
+
+SEGMENT_SHARE = 0.5
+"""Share of the skill set's longest segment that a segment is expected to have."""
+
+EARLY_SHARE = 0.1
+"""Share of the slope that a delay costs before the deadline, as in the discipline ``timely``."""
+
+FLAT_WEIGHT = 0.02
+"""Utility per second of a task whose utility does not fall."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """An engine as a router sees it when a task arrives.
+
+    Attributes:
+        table: the jobs of the engine.
+        speed: its step times.
+        cached_tokens: of the task's prompt, in its prefix cache.
+        free_blocks: KV blocks that can be taken without an eviction; ``blocks`` of all.
+        block_tokens: tokens a KV block holds.
+        max_batch: most sequences in a step.
+    """
+
+    table: JobTable
+    speed: Speed
+    cached_tokens: int
+    free_blocks: int
+    blocks: int
+    block_tokens: int
+    max_batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What would become of a task on an engine.
+
+    Attributes:
+        response_s: until the robot begins its first segment, seconds.
+        loss: utility that the task loses by that time.
+        harm: utility that the other tasks lose by the task.
+    """
+
+    response_s: float
+    loss: float
+    harm: float
+
+
+def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
+    """Predict the response to a task that arrives now."""
+    speed, table = load.speed, load.table
+    utility = spec.hints.utility
+    weight = max(-utility.alpha, FLAT_WEIGHT)
+    prompt_tokens = max(1, spec.prompt_tokens - load.cached_tokens)
+    segment_tokens = max(1.0, SEGMENT_SHARE * spec.segment_tokens)
+    alone_s = speed.step_s(1, 0, 0)
+    sequence_s = max(0.0, speed.step_s(2, 0, 0) - alone_s)
+    token_s = speed.prefill_token_s
+    own_prompt_s = token_s * (prompt_tokens + _evicted_tokens(load, prompt_tokens + segment_tokens))
+    others = _Others.of(table, now, token_s, alone_s, sequence_s)
+    running = min(len(others.weight), load.max_batch - 1)
+    step_s = alone_s + sequence_s * running
+    own_index = weight / (own_prompt_s + _share_s(alone_s, sequence_s) * segment_tokens)
+    before = others.index >= own_index
+    queue_s = float(others.prompt_s[before].sum())
+    # A newcomer finds a step in flight: it waits for half of one.
+    wait_s = 0.5 * step_s if running else 0.0
+    response_s = wait_s + queue_s + own_prompt_s + step_s * segment_tokens + spec.hints.network_s
+    late_s = max(0.0, response_s - utility.ert_s)
+    loss = weight * ((1.0 - EARLY_SHARE) * late_s + EARLY_SHARE * response_s)
+    return Forecast(response_s, loss, others.harm(~before, own_prompt_s, sequence_s, segment_tokens, step_s))
+
+
+def _share_s(alone_s: float, sequence_s: float) -> float:
+    """What a token of a decoding sequence is charged of the steps that it shares with others, seconds."""
+    return sequence_s + 0.2 * alone_s
+
+
+def _evicted_tokens(load: EngineLoad, tokens: float) -> float:
+    """Tokens that other jobs compute again because the task takes their memory."""
+    blocks = -(-int(tokens) // load.block_tokens)
+    return float(max(0, blocks - load.free_blocks) * load.block_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """Runnable jobs of an engine in the order of their index; arrays of one shape ``(jobs,)``."""
+
+    weight: Floats
+    prompt_s: Floats
+    left_tokens: Floats
+    slack_s: Floats
+    index: Floats
+
+    @classmethod
+    def of(cls, table: JobTable, now: float, token_s: float, alone_s: float, sequence_s: float) -> _Others:
+        rows = np.flatnonzero(table.resume_s <= now)
+        weight = np.maximum(-table.alpha[rows], FLAT_WEIGHT)
+        prompt_s = token_s * table.prefill_left[rows]
+        left = np.maximum(1.0, SEGMENT_SHARE * table.segment_bound[rows] - table.segment_tokens[rows])
+        index = weight / (prompt_s + _share_s(alone_s, sequence_s) * left)
+        order = np.argsort(-index)
+        rows, weight, prompt_s, left, index = (
+            column[order] for column in (rows, weight, prompt_s, left, index)
+        )
+        step_s = alone_s + sequence_s * max(0, len(rows) - 1)
+        due_s = table.due_s[rows] + table.ert_s[rows] * (table.segment[rows] == 0)
+        slack_s = due_s - table.network_s[rows] - now - np.cumsum(prompt_s) - step_s * left
+        return cls(weight, prompt_s, left, slack_s, index)
+
+    def harm(
+        self, behind: np.ndarray, prompt_s: float, sequence_s: float, segment_tokens: float, step_s: float
+    ) -> float:
+        """Utility that the jobs lose by a task with that prompt and segment, which precedes those ``behind``."""
+        shared_s = sequence_s * np.minimum(self.left_tokens, segment_tokens)
+        # A job that decodes loses the prompt's time only if it is still there when the prompt is computed.
+        delays_s = shared_s + np.where(behind | (self.prompt_s == 0.0), prompt_s, 0.0)
+        lates_s = np.maximum(0.0, delays_s - np.maximum(0.0, self.slack_s))
+        return float((self.weight * ((1.0 - EARLY_SHARE) * lates_s + EARLY_SHARE * delays_s)).sum())

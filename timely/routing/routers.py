@@ -1,0 +1,131 @@
+"""The rules by which a task gets one of several engines: ours by expected loss, and three of other servers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from timely.core.errors import UnknownName
+from timely.core.job import JobSpec, JobTable
+from timely.routing.forecast import EngineLoad, forecast
+
+MAX_ROBOTS = 10_000
+"""Robots whose last engine a router keeps."""
+
+PREFIX_WEIGHT, QUEUE_WEIGHT, MEMORY_WEIGHT = 3.0, 2.0, 2.0
+"""Of the scores of ``PrefixAware``."""
+
+
+class Router(Protocol):
+    """Chooses the engine of each task."""
+
+    def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
+        """The place of an engine in ``engines`` for a task that arrives now."""
+        ...
+
+
+class LeastLoss:
+    """The engine where the task and the tasks there together lose the least utility.
+
+    A task of a robot stays on the engine of the robot's last task unless another engine loses less than that. There the
+    prompt's prefix is cached, and the robot's pace is known. The prefill that the cache saves is part of the loss. The
+    pace counts as ``PACE_S`` of lateness.
+    """
+
+    PACE_S = 0.01
+
+    def __init__(self) -> None:
+        self._engines: OrderedDict[str, int] = OrderedDict()
+        """Engine of each robot's last task."""
+
+    def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
+        """See ``Router.choose``."""
+        robot = spec.hints.agent
+        last = self._engines.get(robot)
+        losses = []
+        for place, load in enumerate(engines):
+            expected = forecast(spec, load, now)
+            pace = 0.0 if place == last else -spec.hints.utility.alpha * self.PACE_S
+            losses.append(expected.loss + expected.harm + pace)
+        chosen = int(np.argmin(losses))
+        if robot:
+            self._engines[robot] = chosen
+            self._engines.move_to_end(robot)
+            if len(self._engines) > MAX_ROBOTS:
+                self._engines.popitem(last=False)
+        return chosen
+
+
+class RoundRobin:
+    """Each engine in turn."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
+        """See ``Router.choose``."""
+        chosen = self._next % len(engines)
+        self._next = chosen + 1
+        return chosen
+
+
+class LeastLoaded:
+    """The engine with the fewest requests, where a waiting one counts as four: the rule of vLLM's front-end.
+
+    vLLM counts a parked generation among the running ones.
+    """
+
+    WAITING = 4
+
+    def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
+        """See ``Router.choose``."""
+        return int(np.argmin([_requests(load.table, self.WAITING) for load in engines]))
+
+
+class PrefixAware:
+    """The engine with the highest sum of scores for cached prefix, short queue and free memory.
+
+    This is the form of the endpoint pickers of the Kubernetes Gateway API and of llm-d. The weights are ours.
+    """
+
+    def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
+        """See ``Router.choose``."""
+        queues = np.array([_requests(load.table, 1) for load in engines], dtype=np.float64)
+        span = queues.max() - queues.min()
+        scores = (queues.max() - queues) / span if span else np.ones(len(engines))
+        scores = QUEUE_WEIGHT * scores
+        scores += [
+            PREFIX_WEIGHT * load.cached_tokens / spec.prompt_tokens
+            + MEMORY_WEIGHT * load.free_blocks / load.blocks
+            for load in engines
+        ]
+        return int(np.argmax(scores))
+
+
+def _requests(table: JobTable, waiting_weight: int) -> int:
+    """Requests of an engine, those that hold no KV cache weighted."""
+    return len(table) + (waiting_weight - 1) * int(np.count_nonzero(~table.resident))
+
+
+ROUTERS: Mapping[str, Callable[[], Router]] = {
+    "least-loss": LeastLoss,
+    "round-robin": RoundRobin,
+    "least-loaded": LeastLoaded,
+    "prefix-aware": PrefixAware,
+}
+"""By name."""
+
+
+def create_router(name: str) -> Router:
+    """A router by name.
+
+    Raises:
+        UnknownName: there is none of that name.
+    """
+    try:
+        return ROUTERS[name]()
+    except KeyError:
+        raise UnknownName("router", name, ROUTERS, where="router") from None
