@@ -82,7 +82,7 @@ def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
     response_s = wait_s + queue_s + own_prompt_s + step_s * segment_tokens + spec.hints.network_s
     late_s = max(0.0, response_s - utility.ert_s)
     loss = weight * ((1.0 - EARLY_SHARE) * late_s + EARLY_SHARE * response_s)
-    return Forecast(response_s, loss, others.harm(~before, own_prompt_s, sequence_s, segment_tokens, step_s))
+    return Forecast(response_s, loss, others.harm(~before, own_prompt_s, sequence_s, segment_tokens))
 
 
 def _share_s(alone_s: float, sequence_s: float) -> float:
@@ -110,24 +110,20 @@ class _Others:
     def of(cls, table: JobTable, now: float, token_s: float, alone_s: float, sequence_s: float) -> _Others:
         rows = np.flatnonzero(table.resume_s <= now)
         weight = np.maximum(-table.alpha[rows], FLAT_WEIGHT)
-        prompt_s = token_s * table.prefill_left[rows]
+        prompt_s = token_s * table.prefill_left[rows].astype(np.float64)
         left = np.maximum(1.0, SEGMENT_SHARE * table.segment_bound[rows] - table.segment_tokens[rows])
         index = weight / (prompt_s + _share_s(alone_s, sequence_s) * left)
-        order = np.argsort(-index)
-        rows, weight, prompt_s, left, index = (
-            column[order] for column in (rows, weight, prompt_s, left, index)
-        )
+        order = np.argsort(-index, kind="stable")
+        rows, weight, prompt_s, left = rows[order], weight[order], prompt_s[order], left[order]
         step_s = alone_s + sequence_s * max(0, len(rows) - 1)
         due_s = table.due_s[rows] + table.ert_s[rows] * (table.segment[rows] == 0)
         slack_s = due_s - table.network_s[rows] - now - np.cumsum(prompt_s) - step_s * left
-        return cls(weight, prompt_s, left, slack_s, index)
+        return cls(weight, prompt_s, left, slack_s, index[order])
 
-    def harm(
-        self, behind: np.ndarray, prompt_s: float, sequence_s: float, segment_tokens: float, step_s: float
-    ) -> float:
+    def harm(self, behind: np.ndarray, prompt_s: float, sequence_s: float, segment_tokens: float) -> float:
         """Utility that the jobs lose by a task with that prompt and segment, which precedes those ``behind``."""
         shared_s = sequence_s * np.minimum(self.left_tokens, segment_tokens)
-        # A job that decodes loses the prompt's time only if it is still there when the prompt is computed.
+        # The prompt delays the prompts behind it and the jobs that decode.
         delays_s = shared_s + np.where(behind | (self.prompt_s == 0.0), prompt_s, 0.0)
         lates_s = np.maximum(0.0, delays_s - np.maximum(0.0, self.slack_s))
         return float((self.weight * ((1.0 - EARLY_SHARE) * lates_s + EARLY_SHARE * delays_s)).sum())
