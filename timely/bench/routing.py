@@ -10,7 +10,7 @@ from timely.bench.capacity.measure import capacity_point
 from timely.bench.capacity.search import Grid
 from timely.bench.capacity.workloads import capacity_tasks, find_capacity_workload
 from timely.bench.checkpoints import Checkpoints
-from timely.bench.papers.seed_statistics import interval
+from timely.bench.papers.seed_statistics import paper_interval
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.sim.fleet import SimFleet
 from timely.engines.step_time.profile import Curve, StepTimeProfile, load_step_profile
@@ -33,8 +33,8 @@ TOKEN_BUDGET = 512
 GRID = Grid(8)
 """Loads 9% apart; between two of them the load is interpolated."""
 
-FIRST_PLACE, MOST_PLACES = 24, 40
-"""Places on the grid, for each engine, at which the search begins and which it does not leave: loads 8 and 32."""
+FIRST_PLACE, MOST_PLACES = 30, 40
+"""Place on the grid where the search begins with one engine (load 13), and how far it goes to both sides."""
 
 STRIDE = 4
 
@@ -67,7 +67,7 @@ def measure_routing(
             loads = checkpoints.map("routing", measure_routing_load, arguments)
             rules: Result = {}
             for place, router in enumerate(ROUTERS):
-                mean, low, high = interval(loads[place * len(seeds) :][: len(seeds)])
+                mean, low, high = paper_interval(loads[place * len(seeds) :][: len(seeds)])
                 rules[router] = [round(robots * value, 1) for value in (mean, low, high)]
             rival = max((name for name in rules if name != OURS), key=lambda name: float(rules[name][0]))
             gain = round(rules[OURS][0] / rules[rival][0], 4)

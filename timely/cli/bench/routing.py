@@ -15,7 +15,7 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import make_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import InvalidInput
 
@@ -55,4 +55,4 @@ def command(
         for count, point in by_count.items():
             for router, (mean, low, high) in point["robots"].items():
                 rows.append((count, fleet, f"`{router}`", f"{mean:.0f}", f"{low:.0f} to {high:.0f}"))
-    show_table(make_console(json_file), ("engines", "speeds", "rule", "robots", "interval"), rows, markdown)
+    show_table(make_cli_console(json_file), ("engines", "speeds", "rule", "robots", "interval"), rows, markdown)
