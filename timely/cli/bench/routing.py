@@ -55,4 +55,6 @@ def command(
         for count, point in by_count.items():
             for router, (mean, low, high) in point["robots"].items():
                 rows.append((count, fleet, f"`{router}`", f"{mean:.0f}", f"{low:.0f} to {high:.0f}"))
-    show_table(make_cli_console(json_file), ("engines", "speeds", "rule", "robots", "interval"), rows, markdown)
+    show_table(
+        make_cli_console(json_file), ("engines", "speeds", "rule", "robots", "interval"), rows, markdown
+    )
