@@ -23,6 +23,7 @@ from timely.bench.papers.seed_statistics import mean
 from timely.bench.papers.semantic import spikes as semantic
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline
+from timely.disciplines.expected_utility.discipline import ExpectedUtility
 from timely.disciplines.requirements import EXPECTED_TOKENS, discipline_reads
 from timely.disciplines.sagesched.discipline import SageSched
 from timely.disciplines.semantic.constants import URGENCY_LEVELS
@@ -111,8 +112,14 @@ def _spikes(name: str, seed: int) -> list[float]:
 
 def _applications(name: str, seed: int) -> list[float]:
     trace = justitia_workloads.paper_workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
-    own = name in justitia_setting.NAMES
-    discipline = justitia_setting.make_paper_discipline(name) if own else registry.create_discipline(name)
+    kind = registry.load_discipline(name)
+    discipline: Discipline
+    if name in justitia_setting.NAMES:
+        discipline = justitia_setting.make_paper_discipline(name)
+    elif issubclass(kind, ExpectedUtility):
+        discipline = kind(costs=justitia_setting.trained_paper_models().memory)
+    else:
+        discipline = registry.create_discipline(name)
     completion = justitia_setting.paper_completion_s(trace, discipline, justitia_setting.MACHINE)
     return [mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
 
@@ -128,6 +135,8 @@ def _lengths(name: str, seed: int) -> list[float]:
         discipline = setting.make_discipline(name)
     elif issubclass(kind, SageSched):
         discipline = kind(setting.history())
+    elif issubclass(kind, ExpectedUtility):
+        discipline = kind(setting.history(kind="smooth"))
     else:
         discipline = registry.create_discipline(name)
     tasks = setting.jobs_for(predicted_for)

@@ -15,6 +15,7 @@ DEFAULT = "timely"
 
 _REGISTRY: dict[str, str] = {
     "timely": "timely.disciplines.timely.discipline:Timely",
+    "expected-utility": "timely.disciplines.expected_utility.discipline:ExpectedUtility",
     "pud": "timely.disciplines.timelyllm.pud:Pud",
     "edf": "timely.disciplines.basic:Edf",
     "fcfs": "timely.disciplines.basic:Fcfs",

@@ -153,8 +153,8 @@ class AppBook:
         return self.numbered
 
 
-class AppDiscipline(QueueDiscipline):
-    """Requests queue by the rank of their application; within one, first come first served.
+class AppAccounts:
+    """What applications cost: predicted as they open, added up as their requests end, learned when they are over.
 
     Args:
         costs: predicts what an application will cost in all; learned while serving when left out.
@@ -170,10 +170,81 @@ class AppDiscipline(QueueDiscipline):
         idle_s: float = IDLE_S,
         allowance: int = ALLOWANCE,
     ) -> None:
-        super().__init__()
         self.cost = cost
         self.costs: AppCosts = costs if costs is not None else OnlineAppCosts(cost)
         self.book = AppBook(idle_s, allowance)
+
+    def join(self, job: Job, now: float) -> tuple[App, bool, App | None]:
+        """A request arrived: its instance, whether that is new, and the used-up instance it follows, if any."""
+        self._forget(now)
+        app, fresh, previous = self.book.join(job)
+        if fresh:
+            app.cost = self.costs.predict(app.kind, app.first)
+        return app, fresh, previous
+
+    def leave(self, job: Job, now: float) -> App:
+        """A request is over: its instance, whose ``served`` has grown."""
+        table, row = job.table, job.row
+        app, over = self.book.leave(job.job_id, now)
+        app.served += self.cost(float(table.prompt_tokens[row]), float(table.output_tokens[row]))
+        app.spoilt = app.spoilt or job.outcome not in COMPLETED
+        if over:
+            self._learn(app)
+        self._forget(now)
+        return app
+
+    def _forget(self, now: float) -> None:
+        for app in self.book.expire(now):
+            # One that kept its promise has been learned from when it ended.
+            if not app.promised:
+                self._learn(app)
+
+    def _learn(self, app: App) -> None:
+        if not app.spoilt and app.sent:
+            self.costs.learn(app.kind, app.first, app.served)
+
+
+def check_discipline_application(spec: JobSpec) -> None:
+    """Refuse applications that cannot be meant.
+
+    Raises:
+        InvalidInput: ``app_requests`` is not within 1..MOST_REQUESTS, or the name is overlong.
+    """
+    if spec.hints.app is not None and len(spec.hints.app) > MOST_NAME_CHARS:
+        raise InvalidInput(
+            f"the name of an application has at most {MOST_NAME_CHARS} characters", where="app"
+        )
+    if spec.hints.app_requests is not None and not 1 <= spec.hints.app_requests <= MOST_REQUESTS:
+        raise InvalidInput(
+            f"an application has 1 to {MOST_REQUESTS} requests, got {spec.hints.app_requests};"
+            " leave it out where the number is not known",
+            where="app_requests",
+        )
+
+
+class AppDiscipline(QueueDiscipline):
+    """Requests queue by the rank of their application; within one, first come first served. See ``AppAccounts``."""
+
+    def __init__(
+        self,
+        costs: AppCosts | None = None,
+        *,
+        cost: CostModel = predictor_kv_token_time,
+        idle_s: float = IDLE_S,
+        allowance: int = ALLOWANCE,
+    ) -> None:
+        super().__init__()
+        self.accounts = AppAccounts(costs, cost=cost, idle_s=idle_s, allowance=allowance)
+
+    @property
+    def costs(self) -> AppCosts:
+        """Predicts what an application costs."""
+        return self.accounts.costs
+
+    @property
+    def book(self) -> AppBook:
+        """All open instances."""
+        return self.accounts.book
 
     # ------------------------------------------------------------------ what a subclass decides
 
@@ -187,7 +258,7 @@ class AppDiscipline(QueueDiscipline):
         return self.costs
 
     def recall(self, knowledge: object) -> None:
-        self.costs = cast(AppCosts, knowledge)
+        self.accounts.costs = cast(AppCosts, knowledge)
 
     # ------------------------------------------------------------------ the queue
 
@@ -205,50 +276,17 @@ class AppDiscipline(QueueDiscipline):
     # ------------------------------------------------------------------ hooks
 
     def check(self, spec: JobSpec) -> None:
-        """Refuse applications that cannot be meant.
-
-        Raises:
-            InvalidInput: ``app_requests`` is not within 1..MOST_REQUESTS, or the name is overlong.
-        """
-        if spec.hints.app is not None and len(spec.hints.app) > MOST_NAME_CHARS:
-            raise InvalidInput(
-                f"the name of an application has at most {MOST_NAME_CHARS} characters", where="app"
-            )
-        if spec.hints.app_requests is not None and not 1 <= spec.hints.app_requests <= MOST_REQUESTS:
-            raise InvalidInput(
-                f"an application has 1 to {MOST_REQUESTS} requests, got {spec.hints.app_requests};"
-                " leave it out where the number is not known",
-                where="app_requests",
-            )
+        check_discipline_application(spec)
 
     def arrived(self, job: Job, now: float) -> None:
-        self._forget(now)
-        app, fresh, previous = self.book.join(job)
+        app, fresh, previous = self.accounts.join(job, now)
         if fresh:
-            app.cost = self.costs.predict(app.kind, app.first)
             self.opened(app, previous, now)
         super().arrived(job, now)
 
     def finished(self, job: Job, now: float) -> None:
         super().finished(job, now)
-        table, row = job.table, job.row
-        app, over = self.book.leave(job.job_id, now)
-        app.served += self.cost(float(table.prompt_tokens[row]), float(table.output_tokens[row]))
-        app.spoilt = app.spoilt or job.outcome not in COMPLETED
-        self.served(app, now)
-        if over:
-            self._learn(app)
-        self._forget(now)
-
-    def _forget(self, now: float) -> None:
-        for app in self.book.expire(now):
-            # One that kept its promise has been learned from when it ended.
-            if not app.promised:
-                self._learn(app)
-
-    def _learn(self, app: App) -> None:
-        if not app.spoilt and app.sent:
-            self.costs.learn(app.kind, app.first, app.served)
+        self.served(self.accounts.leave(job, now), now)
 
     def state(self) -> dict[str, float | int | str]:
         return {**super().state(), "apps": len(self.book)}

@@ -17,11 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-import numpy as np
-
 from timely.core.job import JobTable
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.justitia.app_groups import ALLOWANCE, IDLE_S, App, AppDiscipline
+from timely.disciplines.justitia.fair_clock import FairClock, WeightedClock
 from timely.disciplines.justitia.virtual_time import VirtualTime
 from timely.disciplines.predictors.app_cost import (
     APP_COSTS,
@@ -33,9 +32,6 @@ from timely.disciplines.predictors.app_cost import (
     OnlineAppCosts,
     TrainedAppCosts,
 )
-
-CONTEXT_SMOOTHING = 0.05
-"""Weight of the newest batch in the mean context of a running request."""
 
 
 class Justitia(AppDiscipline):
@@ -55,6 +51,7 @@ class Justitia(AppDiscipline):
     predictor_kind = f"{APP_COSTS}:{KV}"
     unit: ClassVar[str] = KV
     """What its predictor files predict."""
+    clock_type: ClassVar[type[FairClock]] = FairClock
 
     def __init__(
         self,
@@ -67,11 +64,12 @@ class Justitia(AppDiscipline):
     ) -> None:
         """``cost``: that of ``unit`` when left out. ``capacity_tokens``: KV tokens a step; observed when left out."""
         super().__init__(costs, cost=cost or COSTS[self.unit], idle_s=idle_s, allowance=allowance)
-        self.time = VirtualTime()
-        self._fixed = capacity_tokens
-        self._cache_blocks = 0
-        self._context = 0.0
-        self._batch = (-1, -1, -1)
+        self._clock = self.clock_type(capacity_tokens)
+
+    @property
+    def time(self) -> VirtualTime:
+        """The virtual time of fair sharing."""
+        return self._clock.time
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
@@ -82,28 +80,8 @@ class Justitia(AppDiscipline):
         app.tag = self.time.arrive(app.cost, now, after=previous.tag if previous is not None else 0.0)
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        active = table.active & table.resident
-        running = int(np.count_nonzero(active))
-        batch = (len(table), running, int(table.sequence[active].sum()))
-        if batch != self._batch:
-            # Only the running requests change the pace, so extra calls in between change nothing.
-            self._batch = batch
-            self.time.advance(limits.now)
-            if running:
-                mean = float((table.context_tokens[active] + table.prefill_left[active]).sum()) / running
-                self._context += (mean - self._context) * (CONTEXT_SMOOTHING if self._context else 1.0)
-            self.time.rate = self.capacity(table, limits) / max(1e-6, limits.speed.token_s)
+        self._clock.advance(table, limits)
         return super().compose(table, limits)
-
-    def capacity(self, table: JobTable, limits: StepLimits) -> float:
-        """Cost the machine works off in a step: tokens its KV cache can hold in use."""
-        if self._fixed is not None:
-            return self._fixed
-        blocks = limits.free_blocks + int(table.blocks.sum())
-        # Blocks shared by several jobs are counted for each: the least sum ever seen is the nearest to the truth.
-        self._cache_blocks = min(blocks, self._cache_blocks) if self._cache_blocks else blocks
-        cache = float(self._cache_blocks * limits.block_tokens)
-        return max(1.0, min(cache, limits.max_batch * self._context) if self._context else cache)
 
     def state(self) -> dict[str, float | int | str]:
         return {**super().state(), "virtual_time": self.time.value, "fair_sharing": self.time.active}
@@ -122,7 +100,4 @@ class JustitiaC(Justitia):
 
     predictor_kind = f"{APP_COSTS}:{WEIGHTED}"
     unit = WEIGHTED
-
-    def capacity(self, table: JobTable, limits: StepLimits) -> float:
-        tokens = super().capacity(table, limits)
-        return max(1.0, 2.0 * tokens / self._context) if self._fixed is None and self._context else tokens
+    clock_type = WeightedClock

@@ -147,12 +147,8 @@ class Timely(KeyedDiscipline):
             every: Rows | slice = slice(None)
         else:
             every = rows
-        speed = limits.speed
-        pool = min(int(np.count_nonzero(table.active)), limits.max_batch)
-        alone_s = speed.step_s(1, 0, 0)
-        sequence_s = max(0.0, speed.step_s(2, 0, 0) - alone_s)
-        step_s = alone_s + sequence_s * max(0, pool - 1)
-        prompt_token_s = speed.prefill_token_s
+        alone_s, sequence_s, step_s = self._step_times_s(table, limits)
+        prompt_token_s = limits.speed.prefill_token_s
         prefill = table.prefill_left[every]
         left = np.maximum(1.0, table.rank[every] - table.segment_tokens[every])
         alpha, first = table.alpha[every], table.segment[every] == 0
@@ -200,6 +196,14 @@ class Timely(KeyedDiscipline):
         )
 
     @staticmethod
+    def _step_times_s(table: JobTable, limits: StepLimits) -> tuple[float, float, float]:
+        """A step with one sequence, what one more adds to it, and a step of the present pool, seconds."""
+        pool = min(int(np.count_nonzero(table.active)), limits.max_batch)
+        alone_s = limits.speed.step_s(1, 0, 0)
+        sequence_s = max(0.0, limits.speed.step_s(2, 0, 0) - alone_s)
+        return alone_s, sequence_s, alone_s + sequence_s * max(0, pool - 1)
+
+    @staticmethod
     def _rank_by_arrival(index: Floats, ordinary: np.ndarray, resident: np.ndarray) -> None:
         """Put waiting ordinary requests on one level, in place, and those that hold KV cache at least above it.
 
@@ -237,7 +241,7 @@ class Timely(KeyedDiscipline):
         ready = runnable if rows is None else runnable[rows]
         order = self._order(table, numbers, ready.nonzero()[0])
         builder = StepBuilder(table, limits, lambda: self._victims_of(table, numbers, now, order))
-        step = Step(self, builder, numbers, self._parked_slack_s(table, numbers, now))
+        step = self._begin_step(builder, numbers, self._parked_slack_s(table, numbers, now))
         builder.worth = step.worth_evicting
         step.fill(order)
         plan = builder.plan
@@ -256,6 +260,9 @@ class Timely(KeyedDiscipline):
                 step.decode_early(riders, all_join=short)
         self._settle(builder, all_join=all_join)
         return plan
+
+    def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> Step:
+        return Step(self, builder, numbers, parked_slack_s)
 
     def _settle(self, builder: StepBuilder, *, all_join: bool) -> None:
         plan = builder.plan

@@ -282,18 +282,18 @@ class Step:
         numbers, table = self._numbers, self._builder.table
         early, now = self._rules.EARLY_SHARE, self._builder.limits.now
         at = numbers.place(row)
-        work_s, wait_s, loss = float(numbers.work_s[at]), 0.0, 0.0
+        work_s, wait_s, loss = self._eviction_work_s(at), 0.0, 0.0
         for victim in victims:
-            if numbers.ordinary[at] and numbers.ordinary[numbers.place(victim)]:
-                return False  # as in vLLM, a new ordinary request takes nothing from another one
+            if self._is_protected(at, numbers.place(victim)):
+                return False
             if table.priority[victim] != table.priority[row]:
                 if table.priority[victim] < table.priority[row]:
                     return False
                 continue
             place = numbers.place(victim)
             parked_s = min(max(0.0, float(table.resume_s[victim]) - now), MAX_PARKED_WAIT_S)
-            wait_s = max(wait_s, parked_s + float(numbers.work_s[place]))
-            again_s = numbers.prompt_token_s * float(table.context_tokens[victim])
+            wait_s = max(wait_s, parked_s + self._eviction_work_s(place))
+            again_s = self._context_token_s * float(table.context_tokens[victim])
             delay_s = again_s + work_s
             if parked_s > 0.0:
                 late_s = max(0.0, delay_s - max(0.0, float(numbers.slack_s[place])))
@@ -302,6 +302,20 @@ class Step:
             loss += float(numbers.weight[place]) * delay_s
         gain_s = (1.0 - early) * max(0.0, wait_s - max(0.0, float(numbers.slack_s[at]))) + early * wait_s
         return float(numbers.weight[at]) * gain_s >= loss
+
+    def _eviction_work_s(self, at: int) -> float:
+        """Work left of a job, as evictions weigh it, seconds."""
+        return float(self._numbers.work_s[at])
+
+    def _is_protected(self, at: int, victim: int) -> bool:
+        """Whether a new job may take nothing from a victim, whatever it gains; both given as places."""
+        # As in vLLM, a new ordinary request takes nothing from another one.
+        return bool(self._numbers.ordinary[at] and self._numbers.ordinary[victim])
+
+    @property
+    def _context_token_s(self) -> float:
+        """What an eviction costs for each token of the victim's context, seconds."""
+        return self._numbers.prompt_token_s
 
     def decode_early(self, rows: list[int], *, all_join: bool) -> None:
         """Opportunistic decode: let parked jobs join while no member is made late and no room has to be made.

@@ -1,0 +1,164 @@
+"""Requests without a deadline under `expected-utility`: lengths, drafts, levels, applications, evictions, learning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from utility_scene import dated, join, keys, limits, make_resident, ordinary
+
+from timely.core.hints import RequestHints
+from timely.core.job import JobSpec, JobTable
+from timely.core.utility import URGENT
+from timely.disciplines.expected_utility.discipline import ExpectedUtility
+from timely.disciplines.expected_utility.index import Machine, gittins_use, mean_left
+from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributions, even_lengths
+from timely.disciplines.expected_utility.rounds import PRIOR_TOKENS_A_ROUND, RoundTokens
+
+
+def app(name: str, instance: str, *, requests: int, expected: float) -> JobSpec:
+    hints = RequestHints(app=instance, app_requests=requests, expected_tokens=expected)
+    return JobSpec(name, 0.0, hints, prompt_tokens=100, segmented=False, plain=True)
+
+
+def test_the_scarcer_of_slots_and_cache_counts() -> None:
+    """By brute force, token for token."""
+    machine = Machine(slots=8.0, cache_tokens=2000.0)
+    for begin, end, context in ((0, 40, 50), (0, 400, 100), (100, 500, 100), (3, 90, 1000)):
+        sizes = context + np.linspace(begin, end, 100_001)
+        exact = np.maximum(1 / 8, sizes / 2000).mean() * (end - begin)
+        use = machine.use(np.array([float(begin)]), np.array([float(end)]), np.array([float(context)]))
+        assert use[0] == pytest.approx(exact, rel=1e-4)
+
+
+def test_an_answer_longer_than_all_before_is_not_about_to_end() -> None:
+    lengths = np.array([[10.0, 20.0, 30.0, 40.0]])
+    machine = Machine(1.0, 1e9)
+    outlived = gittins_use(lengths, np.array([400.0]), np.zeros(1), np.zeros(1), machine)
+    assert outlived[0] > 300.0
+    assert mean_left(lengths, np.array([400.0]))[0] > 300.0
+    assert mean_left(lengths, np.array([15.0]))[0] == pytest.approx(15.0)
+
+
+def test_a_prompt_to_compute_is_part_of_the_use() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    here, there = join(table, discipline, ordinary("here", prompt=800), ordinary("there", prompt=800))
+    make_resident(here)
+    index = keys(discipline, table)
+    assert index["here"] > index["there"]
+    assert there.row == 1
+
+
+def test_predictions_are_corrected_by_the_errors_of_earlier_ones() -> None:
+    answers = AnswerDistributions()
+    spec = ordinary("x", expected=100.0)
+    before, _ = answers.predict(spec)
+    for _ in range(100):
+        answers.learn(spec, None, 200)
+    after, _ = answers.predict(spec)
+    assert before.mean() == pytest.approx(100.0, rel=0.1)
+    assert after.mean() == pytest.approx(200.0, rel=0.1)
+    other, _ = answers.predict(ordinary("y", expected=300.0))
+    assert other.mean() == pytest.approx(300.0, rel=0.1), "a prediction of another size errs by itself"
+
+
+def test_even_lengths_stand_for_a_weighted_distribution() -> None:
+    even = even_lengths(np.array([30.0, 10.0, 20.0]), np.array([1.0, 2.0, 1.0]))
+    assert even.shape == (PLACES,)
+    assert (np.diff(even) >= 0.0).all()
+    assert even.mean() == pytest.approx(17.5, rel=0.05)
+
+
+def test_tokens_a_round_go_from_all_to_own() -> None:
+    rounds = RoundTokens()
+    none, many = np.zeros(1), np.array([40.0])
+    assert rounds.expect(none, none)[0] == PRIOR_TOKENS_A_ROUND
+    assert rounds.expect(1.0 * many, many)[0] < 1.2
+    for _ in range(400):
+        rounds.learn(4)
+    assert rounds.expect(none, none)[0] == pytest.approx(4.0, rel=0.1)
+
+
+def test_the_request_with_better_drafts_goes_first() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    jobs = join(table, discipline, ordinary("bad", expected=100.0), ordinary("good", expected=100.0))
+    for job, tokens in zip(jobs, (1, 5), strict=True):
+        make_resident(job, 10)
+        for _ in range(6):
+            discipline.accepted(job, 4, tokens - 1, 0.0)
+            discipline.progressed(job, tokens, 0.0)
+    index = keys(discipline, table)
+    assert index["good"] > 2.0 * index["bad"]
+
+
+def test_a_level_counts_before_any_usual_difference_of_lengths() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    join(
+        table, discipline, ordinary("short", expected=20.0, urgency=1),
+        ordinary("urgent", expected=300.0, urgency=0), ordinary("none", expected=20.0),
+    )  # fmt: skip
+    assert list(discipline.compose(table, limits()).tokens) == ["urgent", "short", "none"]
+
+
+def test_the_requests_of_an_application_stand_together_by_its_cost() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    large = [app(f"large{n}", "a/1", requests=9, expected=20.0) for n in range(2)]
+    small = [app(f"small{n}", "b/2", requests=2, expected=60.0) for n in range(2)]
+    join(table, discipline, *large, *small)
+    assert list(discipline.compose(table, limits()).tokens) == ["small0", "small1", "large0", "large1"]
+
+
+def test_an_application_that_has_begun_is_not_interrupted_by_another() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    begun, other = join(
+        table,
+        discipline,
+        app("begun", "a/1", requests=9, expected=200.0),
+        app("other", "b/2", requests=1, expected=10.0),
+    )
+    make_resident(begun)
+    discipline.compose(table, limits())
+    full = replace(limits(), free_blocks=2)
+    assert list(discipline.compose(table, full).tokens) == ["begun"]
+    single = join(table, discipline, ordinary("single", expected=5.0))[0]
+    plan = discipline.compose(table, full)
+    assert plan.evict == ["begun"], "a request of its own is no application"
+    assert "single" in plan.tokens
+    assert single.row != other.row
+
+
+def test_memory_goes_to_the_better_index_unless_recomputing_costs_more() -> None:
+    def evicts(output_tokens: int, prompt: int) -> list[object]:
+        table, discipline = JobTable(), ExpectedUtility()
+        long, _ = join(
+            table,
+            discipline,
+            ordinary("long", expected=100.0, prompt=prompt),
+            ordinary("short", expected=30.0),
+        )
+        make_resident(long, output_tokens)
+        return discipline.compose(table, replace(limits(), free_blocks=2)).evict
+
+    assert evicts(0, 100) == ["long"]
+    assert evicts(60, 8000) == []
+
+
+def test_a_prompt_without_a_deadline_keeps_out_of_a_step_that_it_would_make_late() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    robot, _ = join(table, discipline, dated("robot", URGENT), ordinary("chat", prompt=3500))
+    make_resident(robot)
+    plan = discipline.compose(table, limits(0.06))
+    assert plan.tokens["robot"] == 1
+    assert plan.tokens.get("chat", 0) < 1000
+
+
+def test_columns_are_reused() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    for number in range(300):
+        (job,) = join(table, discipline, ordinary(str(number)))
+        job.outcome = "complete"
+        discipline.finished(job, 0.0)
+        table.remove(job.job_id)
+    assert len(discipline._undated.apps) == 64
+    assert discipline.state() == {"without_deadline": 0, "apps": 0}

@@ -1,0 +1,227 @@
+"""One index for every load: the expected utility that a request saves per unit of the scarcest resource.
+
+A request's index is the largest ratio, over the next rounds ``x``, of two expectations:
+
+* the utility saved if it is served for these rounds now instead of later;
+* the use of the machine, the integral of ``max(1 / slots, kv(t) / cache)`` over these rounds.
+
+Where the request has no deadline, its utility falls by a constant slope, and the ratio is its Gittins index.
+Where it has one, the slope counts only with the chance that it is late if it is deferred: ``timely``'s index.
+
+* **Lengths.** A distribution for each request. It follows the request's own prediction, corrected by the errors of
+  earlier ones, or else the answers to similar prompts.
+* **Drafts.** Rounds, not tokens, count. A request's tokens a round are those seen, shrunk to those of all requests.
+* **Applications.** Their requests end jointly, so all have the index of the application. Its use left is what fair
+  sharing would still give it, so that no application ends much later than under fair sharing. An application that has
+  begun is not interrupted by another.
+* **Levels.** An urgency level is a weight: each level counts ``LEVEL_FACTOR`` times the next.
+* **Residence.** A request without KV cache computes its prompt first, which is part of its use.
+* **Eviction.** A request takes the memory of another only if it gains more than the other loses, the recomputation
+  included.
+* **Composition.** As in ``timely``: a request joins a step unless the members with deadlines lose more by it.
+
+vLLM's own ``priority`` stands above the index. Nothing is set by workload.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Self, cast
+
+import numpy as np
+
+from timely.core.arrays import Floats
+from timely.core.job import Job, JobSpec, JobTable
+from timely.core.utility import NORMAL
+from timely.disciplines.base import DisciplineInfo, Rows, StepLimits, StepPlan
+from timely.disciplines.expected_utility.index import Machine, step_slots
+from timely.disciplines.expected_utility.requests import UndatedRequests, is_undated
+from timely.disciplines.expected_utility.step import UtilityStep
+from timely.disciplines.justitia.app_groups import check_discipline_application
+from timely.disciplines.predictors.app_cost import (
+    APP_COSTS,
+    KV,
+    AppCosts,
+    OnlineAppCosts,
+    TrainedAppCosts,
+    predictor_kv_token_time,
+)
+from timely.disciplines.predictors.history import LENGTH_HISTORY, HistoryPredictor, LengthPredictor
+from timely.disciplines.predictors.predictor_file import predictor_kind
+from timely.disciplines.requirements import LEVELS, check_discipline_acceptance, check_discipline_urgency
+from timely.disciplines.step_builder import StepBuilder
+from timely.disciplines.timely.discipline import Timely
+from timely.disciplines.timely.step import Numbers
+
+SLOPE = -NORMAL.alpha
+"""Utility that a request without a deadline loses per second."""
+
+
+class ExpectedUtility(Timely):
+    """Expected utility saved per unit of the scarcest resource.
+
+    Args:
+        history: lengths by similar prompts; learned while serving when left out.
+        costs: what applications cost; learned while serving when left out.
+    """
+
+    info = DisciplineInfo(
+        name="expected-utility",
+        summary="expected utility saved per unit of the scarcest resource: deadlines, lengths, applications, levels",
+        source="our own; Gittins 1979, apparent tardiness cost, fair finish times of Justitia",
+        needs=("a history of finished requests (learned while serving; text of the prompt)",),
+        good_at="every load of the cross table with the same settings",
+        starves="requests believed long or of low level, under a steady stream of ones believed short or urgent",
+    )
+    predictor_kind = LENGTH_HISTORY
+    LEVEL_FACTOR: ClassVar[float] = 32.0
+    """Weight of an urgency level over that of the next; the last level weighs as much as none."""
+
+    def __init__(self, history: LengthPredictor | None = None, costs: AppCosts | None = None) -> None:
+        super().__init__()
+        self._undated = UndatedRequests(history, costs)
+
+    @classmethod
+    def with_predictor(cls, path: Path) -> Self:
+        if predictor_kind(path).startswith(APP_COSTS):
+            return cls(costs=TrainedAppCosts.load(path, KV, OnlineAppCosts(predictor_kv_token_time)))
+        return cls(HistoryPredictor.from_file(path))
+
+    def knowledge(self) -> LengthPredictor:
+        return self._undated.answers.history
+
+    def recall(self, knowledge: object) -> None:
+        self._undated.answers.history = cast(LengthPredictor, knowledge)
+
+    # ------------------------------------------------------------------ hooks
+
+    def check(self, spec: JobSpec) -> None:
+        check_discipline_urgency(spec.hints.urgency)
+        check_discipline_acceptance(spec)
+        check_discipline_application(spec)
+
+    def arrived(self, job: Job, now: float) -> None:
+        if is_undated(job):
+            self._undated.arrived(job, now)
+        super().arrived(job, now)
+
+    def progressed(self, job: Job, tokens: int, now: float) -> None:
+        if self._undated.speculative and is_undated(job):
+            self._undated.progressed(job, tokens)
+
+    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+        self._undated.speculative |= drafted > 0
+
+    def finished(self, job: Job, now: float) -> None:
+        super().finished(job, now)
+        if is_undated(job):
+            self._undated.finished(job, now)
+
+    def _expect(self, job: Job) -> None:
+        if is_undated(job):
+            job.table.rank[job.row] = self._undated.place(job)
+        else:
+            super()._expect(job)
+
+    def state(self) -> dict[str, float | int | str]:
+        return {"without_deadline": len(self._undated), "apps": len(self._undated.accounts.book)}
+
+    # ------------------------------------------------------------------ numbers
+
+    def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
+        self._undated.clock.advance(table, limits)
+        return super().compose(table, limits)
+
+    def _compose_first_come(
+        self, table: JobTable, limits: StepLimits, runnable: np.ndarray, count: int
+    ) -> StepPlan | None:
+        return None
+
+    def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> Numbers:
+        if rows is None:
+            rows = np.arange(len(table))
+        undated = (
+            ~table.segmented[rows] & (table.alpha[rows] == NORMAL.alpha) & (table.ert_s[rows] == NORMAL.ert_s)
+        )
+        if not undated.any():
+            return super()._numbers(table, limits, rows)
+        own = self._undated_numbers(table, limits, rows[undated])
+        if undated.all():
+            return own
+        dated = super()._numbers(table, limits, rows[~undated])
+        columns = {
+            name: _merged(undated, getattr(own, name), getattr(dated, name))
+            for name in ("left_tokens", "work_s", "weight", "slack_s", "plain", "ordinary", "index")
+        }
+        return Numbers(rows, dated.sequence_s, dated.prompt_token_s, **columns)
+
+    def _undated_numbers(self, table: JobTable, limits: StepLimits, rows: Rows) -> Numbers:
+        """What composition reads of rows without a deadline."""
+        requests = self._undated
+        _, sequence_s, step_s = self._step_times_s(table, limits)
+        prompt_token_s = limits.speed.prefill_token_s
+        machine = Machine(step_slots(limits), requests.clock.cache_tokens(table, limits))
+        places = requests.places(table, rows)
+        a_round = requests.tokens_a_round(places)
+        prompt_s = prompt_token_s * table.prefill_left[rows]
+        use, left = requests.expect(
+            table, rows, limits.block_tokens, machine, prompt_token_s / step_s * a_round
+        )
+        use_s = use * step_s / a_round
+        weight = SLOPE * self._level_weights(table, rows)
+        apps = requests.apps[places]
+        if apps.any():
+            self._share_fairly(table, rows, places, use_s, step_s)
+        return Numbers(
+            rows,
+            sequence_s,
+            prompt_token_s,
+            left,
+            prompt_s + step_s * left / a_round,
+            weight,
+            # Every second of it counts, so it is late from the start.
+            np.minimum(table.arrival_s[rows] - limits.now, 0.0),
+            table.plain[rows] & (table.output_tokens[rows] > 0),
+            np.ones(len(rows), dtype=np.bool_),
+            weight / use_s,
+        )
+
+    def _level_weights(self, table: JobTable, rows: Rows) -> Floats:
+        levels = np.minimum(table.urgency[rows], LEVELS - 1)
+        return np.power(self.LEVEL_FACTOR, LEVELS - 1.0 - levels)
+
+    def _share_fairly(self, table: JobTable, rows: Rows, places: Rows, use_s: Floats, step_s: float) -> None:
+        """Give the requests of applications the use left under fair sharing, in place, seconds of the machine.
+
+        A resident request has at most the use of the first waiting one: what has begun is not interrupted.
+        """
+        clock = self._undated.clock
+        tags = self._undated.tags[places]
+        member = ~np.isnan(tags)
+        whole = max(1.0, clock.rate_tokens)
+        left = tags[member] - clock.time.value
+        # Fair sharing would have ended it already: first, but never by more than a step of the machine's use.
+        use = np.where(left >= 0.0, whole + left, whole * whole / (whole - np.minimum(left, 0.0)))
+        use_s[member] = use / whole * step_s
+        resident = member & table.resident[rows]
+        waiting = member & ~table.resident[rows]
+        if waiting.any():
+            first = np.nextafter(use_s[waiting].min(), 0.0)
+            use_s[resident] = np.minimum(use_s[resident], first)
+
+    # ------------------------------------------------------------------ a step
+
+    def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> UtilityStep:
+        table, limits = builder.table, builder.limits
+        apps = np.zeros(len(numbers.rows), dtype=np.int64)
+        undated = numbers.ordinary
+        if undated.any():
+            apps[undated] = self._undated.apps[self._undated.places(table, numbers.rows[undated])]
+        context_token_s = min(2.0 * limits.swap_s_per_token, limits.speed.prefill_token_s)
+        return UtilityStep(self, builder, numbers, parked_slack_s, apps, context_token_s)
+
+
+def _merged(undated: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    column = np.empty(len(undated), dtype=others.dtype)
+    column[undated], column[~undated] = own, others
+    return column

@@ -1,0 +1,95 @@
+"""The arithmetic of the index: how much of the machine a request uses, and the least it uses per completion.
+
+The unit of use is the whole machine for one round, a decoding step. A decoding request uses one of ``slots`` places and
+its share of the KV cache; the scarcer of the two counts: ``max(1 / slots, kv / cache)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from timely.core.job import JobTable
+from timely.disciplines.base import Floats, StepLimits
+
+OUTLIVED = 0.94
+"""Use left of an answer longer than its whole distribution, as a share of its length so far.
+
+It is the Gittins index of lengths 1.25, 1.5, 2 and 3 times as long, equally likely.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a step holds.
+
+    Attributes:
+        slots: most sequences in a step.
+        cache_tokens: tokens of its KV cache.
+    """
+
+    slots: float
+    cache_tokens: float
+
+    def use(self, begin_tokens: Floats, end_tokens: Floats, context_tokens: Floats) -> Floats:
+        """Rounds of the whole machine that decoding from one output token to another takes, one token a round.
+
+        Args:
+            context_tokens: KV tokens at the first output token.
+        """
+        return self._use(end_tokens, context_tokens) - self._use(begin_tokens, context_tokens)
+
+    def _use(self, tokens: Floats, context_tokens: Floats) -> Floats:
+        # Up to here the slot is scarcer than the cache.
+        even = np.maximum(self.cache_tokens / self.slots - context_tokens, 0.0)
+        above = np.maximum(tokens - even, 0.0)
+        cached = above * (context_tokens + even + 0.5 * above)
+        return np.minimum(tokens, even) / self.slots + cached / self.cache_tokens
+
+
+def gittins_use(
+    lengths: Floats, output_tokens: Floats, context_tokens: Floats, before: Floats, machine: Machine
+) -> Floats:
+    """Least expected use per completion: ``min over x of E[use until min(end, x)] / P(end <= x)``, shape ``(n,)``.
+
+    Args:
+        lengths: output tokens, equally likely, ascending in each row, shape ``(n, k)``.
+        output_tokens: generated so far, shape ``(n,)``.
+        context_tokens: KV tokens at the first output token, shape ``(n,)``.
+        before: use before the next token, in rounds of the machine: a prompt to compute, shape ``(n,)``.
+    """
+    begin, context = output_tokens[:, None], context_tokens[:, None]
+    alive = lengths > begin
+    left = np.where(alive, machine.use(np.minimum(begin, lengths), lengths, context), 0.0)
+    count = alive.sum(axis=1)
+    longer = lengths.shape[1] - 1 - np.arange(lengths.shape[1])
+    used = np.cumsum(left, axis=1) + left * longer + (before * count)[:, None]
+    ended = np.cumsum(alive, axis=1)
+    least = np.where(alive, used / np.maximum(ended, 1), np.inf).min(axis=1)
+    outlived = count == 0
+    if outlived.any():
+        tokens = np.maximum(output_tokens[outlived], 1.0)
+        again = machine.use(tokens, (1.0 + OUTLIVED) * tokens, context_tokens[outlived])
+        least[outlived] = before[outlived] + again
+    return least
+
+
+def mean_left(lengths: Floats, output_tokens: Floats) -> Floats:
+    """Expected output tokens still to come, at least one each, shape ``(n,)``."""
+    over = np.maximum(lengths - output_tokens[:, None], 0.0)
+    count = (over > 0.0).sum(axis=1)
+    mean = over.sum(axis=1) / np.maximum(count, 1)
+    return np.maximum(np.where(count > 0, mean, OUTLIVED * output_tokens), 1.0)
+
+
+def step_slots(limits: StepLimits) -> float:
+    """Places of a step that decode."""
+    tokens = limits.token_budget // (1 + limits.draft_tokens)
+    return float(max(1, min(limits.max_batch, limits.max_resident, tokens)))
+
+
+def first_context(table: JobTable, rows: np.ndarray, block_tokens: int) -> Floats:
+    """KV tokens of each row's prompt that no other job holds anyway."""
+    own = table.prompt_tokens[rows] - table.shared_blocks[rows] * block_tokens
+    return np.maximum(own, 0).astype(np.float64)

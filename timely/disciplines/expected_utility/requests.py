@@ -1,0 +1,157 @@
+"""What the discipline knows of each request without a deadline, in columns of its own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from timely.core.arrays import Floats, Ints
+from timely.core.job import Job, JobId, JobTable
+from timely.core.utility import NORMAL
+from timely.disciplines.expected_utility.index import Machine, first_context, gittins_use, mean_left
+from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributions
+from timely.disciplines.expected_utility.rounds import RoundTokens
+from timely.disciplines.justitia.app_groups import AppAccounts
+from timely.disciplines.justitia.fair_clock import FairClock
+from timely.disciplines.output_length import COMPLETED
+from timely.disciplines.predictors.app_cost import AppCosts
+from timely.disciplines.predictors.history import LengthPredictor, Prediction
+
+REFRESH_TOKENS = 16
+"""Output tokens after which a request's index is computed anew."""
+
+
+def is_undated(job: Job) -> bool:
+    """Whether it has no deadline: it closes no segment and brings no utility of its own."""
+    utility = job.spec.hints.utility
+    return not job.spec.segmented and utility.alpha == NORMAL.alpha and utility.ert_s == NORMAL.ert_s
+
+
+class UndatedRequests:
+    """Columns of the live requests without a deadline; the table's ``rank`` of a request is its place in them.
+
+    Args:
+        history: lengths by similar prompts.
+        costs: what applications cost.
+    """
+
+    def __init__(self, history: LengthPredictor | None = None, costs: AppCosts | None = None) -> None:
+        self.answers = AnswerDistributions(history)
+        self.accounts = AppAccounts(costs)
+        self.clock = FairClock()
+        self._round_tokens = RoundTokens()
+        self.speculative = False
+        """The engine has verified drafts."""
+        self._places: dict[JobId, int] = {}
+        self._predictions: dict[JobId, Prediction | None] = {}
+        self._free: list[int] = []
+        self.lengths: Floats = np.ones((0, PLACES))
+        self.own_tokens: Floats = np.zeros(0)
+        self.own_rounds: Floats = np.zeros(0)
+        self._use: Floats = np.zeros(0)
+        self._left: Floats = np.zeros(0)
+        self._seen_output: Ints = np.zeros(0, dtype=np.int64)
+        self._seen_prompt: Ints = np.zeros(0, dtype=np.int64)
+        """Output tokens, and prompt tokens left, at which ``_use`` and ``_left`` were computed."""
+        self.tags: Floats = np.zeros(0)
+        """When fair sharing would finish its application, virtual time; nan: it belongs to none."""
+        self.apps: Ints = np.zeros(0, dtype=np.int64)
+        """Number of its application; 0: none."""
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def place(self, job: Job) -> int:
+        """The request's place in the columns."""
+        return self._places[job.job_id]
+
+    # ------------------------------------------------------------------ hooks
+
+    def arrived(self, job: Job, now: float) -> None:
+        """Predict its length and, with an application's first request, the application's cost."""
+        if not self._free:
+            self._grow()
+        place = self._free.pop()
+        self._places[job.job_id] = place
+        self.lengths[place], self._predictions[job.job_id] = self.answers.predict(job.spec)
+        self.own_tokens[place] = self.own_rounds[place] = 0.0
+        self._seen_prompt[place] = -1
+        self.tags[place], self.apps[place] = math.nan, 0
+        if job.spec.hints.app:
+            app, fresh, previous = self.accounts.join(job, now)
+            if fresh:
+                after = previous.tag if previous is not None else 0.0
+                app.tag = self.clock.time.arrive(app.cost, now, after=after)
+            self.tags[place], self.apps[place] = app.tag, app.number
+
+    def progressed(self, job: Job, tokens: int) -> None:
+        """A round gave ``tokens``; the first token of all comes with the prompt and is none."""
+        if tokens <= 0 or job.table.output_tokens[job.row] <= 1:
+            return
+        place = self._places[job.job_id]
+        self.own_tokens[place] += tokens
+        self.own_rounds[place] += 1.0
+        self._round_tokens.learn(tokens)
+
+    def finished(self, job: Job, now: float) -> None:
+        """Learn from a request that is about to leave the table."""
+        self._free.append(self._places.pop(job.job_id))
+        prediction = self._predictions.pop(job.job_id)
+        output = int(job.table.output_tokens[job.row])
+        if job.outcome in COMPLETED and output > 0:
+            self.answers.learn(job.spec, prediction, output)
+        if job.spec.hints.app:
+            self.accounts.leave(job, now)
+
+    # ------------------------------------------------------------------ numbers
+
+    def places(self, table: JobTable, rows: np.ndarray) -> Ints:
+        """Places of some rows, all without a deadline."""
+        return table.rank[rows].astype(np.int64)
+
+    def tokens_a_round(self, places: Ints) -> Floats:
+        """Tokens that each gets of a decoding step."""
+        if not self.speculative:
+            return np.ones(len(places))
+        return self._round_tokens.expect(self.own_tokens[places], self.own_rounds[places])
+
+    def expect(
+        self, table: JobTable, rows: np.ndarray, block_tokens: int, machine: Machine, prompt_token: Floats
+    ) -> tuple[Floats, Floats]:
+        """Least expected use per completion, rounds of the machine, and expected tokens left of each row.
+
+        Both are kept until a request has ``REFRESH_TOKENS`` more tokens or another prompt to compute.
+
+        Args:
+            prompt_token: use of a prompt token, as rounds of each request, shape ``(len(rows),)``.
+        """
+        places = self.places(table, rows)
+        output, prompt = table.output_tokens[rows], table.prefill_left[rows]
+        stale = (prompt != self._seen_prompt[places]) | (output >= self._seen_output[places] + REFRESH_TOKENS)
+        if stale.any():
+            at, lengths, begin = places[stale], self.lengths[places[stale]], output[stale].astype(np.float64)
+            context = first_context(table, rows[stale], block_tokens)
+            self._use[at] = gittins_use(lengths, begin, context, prompt[stale] * prompt_token[stale], machine)
+            self._left[at] = mean_left(lengths, begin)
+            self._seen_output[at], self._seen_prompt[at] = output[stale], prompt[stale]
+        left = self._left[places] - (output - self._seen_output[places])
+        return self._use[places], np.maximum(left, 1.0)
+
+    def _grow(self) -> None:
+        old = len(self.tags)
+        more = max(64, old)
+        for name in (
+            "lengths",
+            "own_tokens",
+            "own_rounds",
+            "tags",
+            "apps",
+            "_use",
+            "_left",
+            "_seen_output",
+            "_seen_prompt",
+        ):
+            column = getattr(self, name)
+            setattr(self, name, np.concatenate((column, np.zeros((more, *column.shape[1:]), column.dtype))))
+        self._free.extend(range(old + more - 1, old - 1, -1))

@@ -1,0 +1,53 @@
+"""A step of ``expected-utility`` in composition: evictions by worth, and applications that have begun."""
+
+from __future__ import annotations
+
+from timely.core.arrays import Ints
+from timely.disciplines.step_builder import StepBuilder
+from timely.disciplines.timely.step import Numbers, Rules, Step
+
+
+class UtilityStep(Step):
+    """A step whose requests without a deadline take memory from each other by worth.
+
+    Args:
+        apps: number of each request's application by place; 0: none.
+        context_token_s: what an eviction costs for each token of the victim's context, seconds.
+    """
+
+    __slots__ = ("_apps", "_context_s")
+
+    def __init__(
+        self,
+        rules: Rules,
+        builder: StepBuilder,
+        numbers: Numbers,
+        parked_slack_s: float,
+        apps: Ints,
+        context_token_s: float,
+    ) -> None:
+        super().__init__(rules, builder, numbers, parked_slack_s)
+        self._apps = apps
+        self._context_s = context_token_s
+
+    @property
+    def in_time(self) -> bool:
+        """No member with a deadline is late."""
+        self._others.settle(self._delay_s)
+        return self._others.late_weight == 0.0
+
+    @property
+    def _context_token_s(self) -> float:
+        return self._context_s
+
+    def _eviction_work_s(self, at: int) -> float:
+        numbers = self._numbers
+        if not numbers.ordinary[at]:
+            return super()._eviction_work_s(at)
+        # Least expected use per completion, as the index has it.
+        return float(numbers.weight[at] / numbers.index[at])
+
+    def _is_protected(self, at: int, victim: int) -> bool:
+        """Applications that have begun are not interrupted by others: alternating would end both late."""
+        own, other = self._apps[at], self._apps[victim]
+        return bool(own and other and own != other)
