@@ -45,7 +45,8 @@ class Machine:
         even = np.maximum(self.cache_tokens / self.slots - context_tokens, 0.0)
         above = np.maximum(tokens - even, 0.0)
         cached = above * (context_tokens + even + 0.5 * above)
-        return np.minimum(tokens, even) / self.slots + cached / self.cache_tokens
+        use: Floats = np.minimum(tokens, even) / self.slots + cached / self.cache_tokens
+        return use
 
 
 def gittins_use(
@@ -66,7 +67,7 @@ def gittins_use(
     longer = lengths.shape[1] - 1 - np.arange(lengths.shape[1])
     used = np.cumsum(left, axis=1) + left * longer + (before * count)[:, None]
     ended = np.cumsum(alive, axis=1)
-    least = np.where(alive, used / np.maximum(ended, 1), np.inf).min(axis=1)
+    least: Floats = np.where(alive, used / np.maximum(ended, 1), np.inf).min(axis=1)
     outlived = count == 0
     if outlived.any():
         tokens = np.maximum(output_tokens[outlived], 1.0)
@@ -80,7 +81,8 @@ def mean_left(lengths: Floats, output_tokens: Floats) -> Floats:
     over = np.maximum(lengths - output_tokens[:, None], 0.0)
     count = (over > 0.0).sum(axis=1)
     mean = over.sum(axis=1) / np.maximum(count, 1)
-    return np.maximum(np.where(count > 0, mean, OUTLIVED * output_tokens), 1.0)
+    tokens: Floats = np.maximum(np.where(count > 0, mean, OUTLIVED * output_tokens), 1.0)
+    return tokens
 
 
 def step_slots(limits: StepLimits) -> float:
@@ -92,4 +94,5 @@ def step_slots(limits: StepLimits) -> float:
 def first_context(table: JobTable, rows: np.ndarray, block_tokens: int) -> Floats:
     """KV tokens of each row's prompt that no other job holds anyway."""
     own = table.prompt_tokens[rows] - table.shared_blocks[rows] * block_tokens
-    return np.maximum(own, 0).astype(np.float64)
+    tokens: Floats = np.maximum(own, 0).astype(np.float64)
+    return tokens

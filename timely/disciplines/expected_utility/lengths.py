@@ -32,7 +32,8 @@ def even_lengths(lengths: Floats, weights: Floats) -> Floats:
     order = np.argsort(lengths, kind="stable")
     mass = weights[order]
     middles = np.cumsum(mass) - 0.5 * mass
-    return np.interp(_MIDDLES * mass.sum(), middles, lengths[order])
+    even: Floats = np.interp(_MIDDLES * mass.sum(), middles, lengths[order])
+    return even
 
 
 class PredictionErrors:

@@ -108,7 +108,8 @@ class UndatedRequests:
 
     def places(self, table: JobTable, rows: np.ndarray) -> Ints:
         """Places of some rows, all without a deadline."""
-        return table.rank[rows].astype(np.int64)
+        places: Ints = table.rank[rows].astype(np.int64)
+        return places
 
     def tokens_a_round(self, places: Ints) -> Floats:
         """Tokens that each gets of a decoding step."""
