@@ -55,12 +55,17 @@ def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: py
         run_timely_command(["bench", "cross", "--seeds", "1", "--json", str(target), "--markdown", str(page)])
         == 0
     )
-    values = json.loads(target.read_text())["disciplines"]
+    table = json.loads(target.read_text())
+    values = table["rows"]
     assert set(values) == set(registry.discipline_names())
     columns = {column.name for column in cross.benchmark_cross_measures(list(cross.WORKLOADS))}
     for row in values.values():
         assert set(row) == columns
         assert all(isinstance(value, float) for value in row.values())
+    assert set(table["better"]) == columns
+    assert table["better"]["drafts accepted unevenly, 30 CP, latency, s"] == "lower"
+    assert len(table["headline"]) == len(cross.WORKLOADS)
+    assert set(table["headline"]) < columns
     assert page.read_text().count("\n") == len(values) + 2
 
 

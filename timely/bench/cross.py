@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -269,6 +270,21 @@ def benchmark_cross_table(
 def benchmark_cross_measures(workloads: Sequence[str]) -> list[Measure]:
     """The columns of some workloads."""
     return [measure for workload in workloads for measure in WORKLOADS[workload].measures]
+
+
+def cross_table_json(values: dict[str, dict[str, float]], workloads: Sequence[str]) -> dict[str, Any]:
+    """``{"rows": {discipline: {column: value}}, "better": {column: "higher" or "lower"}, "headline": [columns]}``.
+
+    The headline of a workload is the first of its columns.
+    """
+    return {
+        "rows": values,
+        "better": {
+            measure.name: "higher" if measure.more else "lower"
+            for measure in benchmark_cross_measures(workloads)
+        },
+        "headline": [WORKLOADS[workload].measures[0].name for workload in workloads],
+    }
 
 
 def best_benchmark_value(values: dict[str, dict[str, float]], measure: Measure) -> float:

@@ -75,6 +75,10 @@ def test_systems_are_tuned_and_compared(monkeypatch: pytest.MonkeyPatch) -> None
     assert low <= rows["timely"]["load_99"] <= high
     assert rows["timely"]["common_load"] <= rows["timely"]["load_99"]
     assert rows["vllm"]["beside"]["urgent"] < rows["timely"]["beside"]["urgent"]
+    (first, most), *_, (last, least) = rows["vllm"]["curve"]
+    assert first < rows["vllm"]["load_99"] < rows["vllm"]["load_90"] < last
+    assert least < 0.9 < most
+    assert most > 0.99
     ratio = best_rival_ratio(rows)
     assert ratio is not None
     assert ratio == (pytest.approx(2.0, rel=0.01), "vllm")

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timely.bench.capacity.search import TARGETS, CapacityRun, Key
+import numpy as np
+
+from timely.bench.capacity.search import TARGETS, CapacityRun, Grid, SystemLoads
 from timely.bench.capacity.workloads import find_capacity_workload
 from timely.bench.papers import plots
 from timely.bench.papers.seed_statistics import Interval, paper_interval
@@ -27,6 +29,7 @@ def measure_capacity(
 
     ``load_90`` and ``load_99`` are the highest loads with that share of the urgent tasks in time, means over the seeds.
     Where the workload has no urgent tasks, all tasks count. ``all_90`` and ``all_99`` are those of all tasks.
+    ``curve`` holds (load, share in time) of that class, means over the seeds.
     ``interval_99`` is the 95% interval of ``load_99``, and ``robots_99`` its load in robots. ``beside`` holds the
     measures at ``common_load``, the highest load of the grid that the best system bears. ``token_budget`` was chosen
     for each system and workload (``CapacityRun.tune``).
@@ -39,7 +42,7 @@ def measure_capacity(
         search = run(name)
         budgets = search.tune()
         loads = search.search(budgets)
-        rows = {system: _row(name, by_key) for system, by_key in loads.items()}
+        rows = {system: _row(name, search.grid, of_system) for system, of_system in loads.items()}
         _add_common_load(search, rows, budgets)
         results[name] = rows
         best = max(rows, key=lambda system: float(rows[system]["load_99"]))
@@ -47,7 +50,8 @@ def measure_capacity(
     return results
 
 
-def _row(workload: str, loads: Mapping[Key, Sequence[float]]) -> Result:
+def _row(workload: str, grid: Grid, search: SystemLoads) -> Result:
+    loads = search.loads
     robots = find_capacity_workload(workload).robots
     kind = "urgent" if any(key == "urgent" for key, _ in loads) else "all"
     row: Result = {"of": kind}
@@ -58,7 +62,31 @@ def _row(workload: str, loads: Mapping[Key, Sequence[float]]) -> Result:
     row["interval_99"] = [_rounded(max(0.0, low)), _rounded(high)]
     row["robots_99"] = round(mean * robots, 1)
     row["by_seed_99"] = [_rounded(load) for load in loads[kind, HEADLINE_TARGET]]
+    row["curve"] = share_over_load(grid, [{at: p[kind] for at, p in seed.items()} for seed in search.points])
     return row
+
+
+def share_over_load(grid: Grid, shares: Sequence[Mapping[int, float]]) -> list[tuple[float, float]]:
+    """(load, mean share in time) at the places of the grid that every seed has measured on both sides.
+
+    Args:
+        grid: the loads.
+        shares: of each seed, the share in time by place. Between two places it is interpolated.
+    """
+    first, last = max(map(min, shares)), min(map(max, shares))
+    return [
+        (
+            grid.load(place),
+            _rounded(
+                float(
+                    np.mean(
+                        [np.interp(place, sorted(seed), [seed[at] for at in sorted(seed)]) for seed in shares]
+                    )
+                )
+            ),
+        )
+        for place in range(first, last + 1)
+    ]
 
 
 def _add_common_load(search: CapacityRun, rows: Mapping[str, Result], budgets: Mapping[str, int]) -> None:

@@ -54,6 +54,19 @@ Key = tuple[str, float]
 """A class and a target."""
 
 
+@dataclass(frozen=True, slots=True)
+class SystemLoads:
+    """What the searches of one system have found.
+
+    Attributes:
+        loads: by class and target, one a seed.
+        points: by seed, in order, the points that were measured, by their place.
+    """
+
+    loads: Mapping[Key, Sequence[float]]
+    points: Sequence[Mapping[int, Point]]
+
+
 def search_loads(grid: Grid) -> Generator[int, Point, dict[Key, float]]:
     """Ask for points by their place and return the load of each class and target.
 
@@ -141,8 +154,8 @@ class CapacityRun:
             best[system] = max(best.get(system, (-1.0, -1.0, 0)), (urgent, every, budget))
         return {system: budget for system, (_, _, budget) in best.items()}
 
-    def search(self, budgets: Mapping[str, int]) -> dict[str, dict[Key, list[float]]]:
-        """Loads by system, class and target: one a seed.
+    def search(self, budgets: Mapping[str, int]) -> dict[str, SystemLoads]:
+        """Search for the loads of each system.
 
         Args:
             budgets: the token budget of each system.
@@ -153,9 +166,11 @@ class CapacityRun:
         searches = {(system, seed): search_loads(self.grid) for seed in self.seeds for system in self.systems}
         places = {key: next(search) for key, search in searches.items()}
         loads: dict[tuple[str, int], dict[Key, float]] = {}
+        known: dict[tuple[str, int], dict[int, Point]] = {key: {} for key in searches}
         while places:
             points = self.points([(*key, place) for key, place in places.items()], budgets)
             for key, point in zip(list(places), points, strict=True):
+                known[key][places[key]] = point
                 try:
                     places[key] = searches[key].send(point)
                 except StopIteration as end:
@@ -163,7 +178,10 @@ class CapacityRun:
                     del places[key]
         keys = loads[self.systems[0], self.seeds[0]]
         return {
-            system: {key: [loads[system, seed][key] for seed in self.seeds] for key in keys}
+            system: SystemLoads(
+                {key: [loads[system, seed][key] for seed in self.seeds] for key in keys},
+                [known[system, seed] for seed in self.seeds],
+            )
             for system in self.systems
         }
 

@@ -47,9 +47,10 @@ Utilities may be near zero. Their difference counts as a share of the maximum, w
 def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
     """Measured and predicted values, and where the prediction holds.
 
-    ``{"settings", "profile", "door_s", "close": [...], "pairs": [...], "workloads": {workload: {system: {"runs",
-    "measured", "by_repetition", "predicted", "range", "load_before"}}}}``: means over the repetitions that all
-    systems have, the prediction's over its simulations too, ``range`` the least and greatest of these.
+    ``{"settings", "profile", "door_s", "mean_error", "worst_error", "same_winner", "close": [...], "pairs": [...],
+    "workloads": {workload: {system: {"runs", "measured", "by_repetition", "predicted", "range", "load_before"}}}}``:
+    means over the repetitions that all systems have, the prediction's over its simulations too, ``range`` the least and
+    greatest of these.
     """
     predictor = Predictor(runs, profile_name)
     workloads: dict[str, Any] = {}
@@ -60,15 +61,31 @@ def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
         }
         if rows:
             workloads[workload] = rows
+    close = [row for name, rows in workloads.items() for row in live_bench_prediction_errors(name, rows)]
+    pairs = [row for name, rows in workloads.items() for row in compare_live_bench_pairs(name, rows)]
     return {
         "settings": asdict(runs.settings),
         "profile": predictor.profile.name,
         "door_s": round(predictor.admission_s, 6),
+        **simulator_accuracy(close, pairs),
         "workloads": workloads,
-        "close": [
-            row for name, rows in workloads.items() for row in live_bench_prediction_errors(name, rows)
-        ],
-        "pairs": [row for name, rows in workloads.items() for row in compare_live_bench_pairs(name, rows)],
+        "close": close,
+        "pairs": pairs,
+    }
+
+
+def simulator_accuracy(
+    close: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, Any]]
+) -> dict[str, float | None]:
+    """``mean_error`` and ``worst_error`` of predicted responses, and the share of pairs with the ``same_winner``.
+
+    None where there is nothing to compare.
+    """
+    errors = [abs(row["error"]) for row in close]
+    return {
+        "mean_error": statistics.mean(errors) if errors else None,
+        "worst_error": max(errors, default=None),
+        "same_winner": statistics.mean(float(row["holds"]) for row in pairs) if pairs else None,
     }
 
 

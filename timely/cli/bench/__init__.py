@@ -35,6 +35,7 @@ BENCHMARKS = (
     "restart",
     "paper",
     "drafts",
+    "results",
 )
 """Names of this package's benchmarks, in the order of the help; the module is the name with underscores."""
 

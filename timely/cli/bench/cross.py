@@ -49,8 +49,8 @@ def command(
         values = cross.benchmark_cross_table(
             names, chosen, list(range(1, seeds + 1)), checkpoints, print_cli_progress
         )
-    write_cli_json(json_file, {"seeds": seeds, "disciplines": values})
     columns = cross.benchmark_cross_measures(chosen)
+    write_cli_json(json_file, {"seeds": seeds, **cross.cross_table_json(values, chosen)})
     best = {column.name: cross.best_benchmark_value(values, column) for column in columns}
 
     def cell(name: str, column: str) -> str:

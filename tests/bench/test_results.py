@@ -1,0 +1,69 @@
+"""The page of results: what it says follows from the files, and a wrong file is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timely.bench.results import pareto_front
+from timely.cli.main import run_timely_command
+
+SPIKES = ("spikes up to 100, level 0, s a token", "the same, all levels")
+CROSS = {
+    "seeds": 1,
+    "rows": {"timely": {SPIKES[0]: 2.0, SPIKES[1]: 1.0}, "fcfs": {SPIKES[0]: 1.0, SPIKES[1]: 3.0}},
+    "better": dict.fromkeys(SPIKES, "lower"),
+    "headline": [SPIKES[0]],
+}
+LIVE = {
+    "mean_error": 0.03,
+    "worst_error": 0.1,
+    "same_winner": 0.99,
+    "workloads": {
+        "wid1": {"timely": {"measured": {"response p50": 1.0}, "predicted": {"response p50": 1.1}}}
+    },
+}
+
+
+def capacity() -> dict[str, Any]:
+    rows = {
+        system: {"robots_99": 10 * load, "load_99": load, "curve": [(0.5, 1.0), (load, 0.99), (8.0, 0.2)]}
+        for system, load in (("timely", 4.0), ("edf", 2.0), ("vllm", 1.0))
+    }
+    return {"profile": "any", "seeds": 1, "workloads": {"wid1": rows}}
+
+
+def run(folder: Path, **files: Any) -> int:
+    words = ["bench", "results", "--page", str(folder / "results.md")]
+    for name, value in {"capacity": capacity(), "cross": CROSS, "live": LIVE, **files}.items():
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(value))
+        words += [f"--{name}", str(path)]
+    return run_timely_command(words)
+
+
+def test_the_page_and_its_five_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert run(tmp_path) == 0
+    text = (tmp_path / "results.md").read_text()
+    assert "| `wid1` | 40 | `edf` | 2.00 |" in text
+    assert "It is worst on spikes up to 100, with 0.50 of the best." in text
+    assert "Mean error of response times 3.0%, worst 10.0%." in text
+    assert "the line joins `fcfs`, `timely`; `timely` is on it." in text
+    pictures = sorted(path.name for path in (tmp_path / "images").iterdir())
+    assert len(pictures) == 5
+    assert all(f"(images/{name})" in text for name in pictures)
+
+
+def test_a_file_of_another_benchmark_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    assert run(tmp_path, cross={"seeds": 1}) == 2
+    assert "is no result of `timely bench cross --json`" in capsys.readouterr().err
+
+
+def test_the_front_is_what_no_other_beats_on_both() -> None:
+    points = {"a": (1.0, 3.0), "b": (2.0, 2.0), "c": (2.5, 2.0), "d": (4.0, 1.0), "e": (5.0, 5.0)}
+    assert pareto_front(points) == ["a", "b", "d"]

@@ -1,0 +1,210 @@
+"""The page of results: five pictures out of the JSON files of other benchmarks, each with the command it comes from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from timely.bench import result_plots as plots
+from timely.bench.capacity.report import best_rival_ratio
+from timely.core.errors import InvalidInput
+from timely.core.files import core_write_file
+
+Value = Mapping[str, Any]
+
+CURVES = 5
+"""Systems whose share in time is drawn over the load: ours and the best others, besides those of stock vLLM."""
+
+STOCK = ("vllm-stream", "vllm")
+
+FRONTIERS = (
+    ("spikes up to 100, level 0, s a token", "the same, all levels"),
+    ("uncertain lengths at 8/s, TTLT, s", "the same, TTFT"),
+)
+"""Pairs of columns of which no discipline is best in both: the first task or the last, the urgent or all."""
+
+NEAR_BEST = 0.95
+
+COMMANDS = {
+    "capacity": "timely bench capacity --quick --seeds 3 --resume out/capacity.jsonl --json out/capacity.json",
+    "cross": "timely bench cross --seeds 3 --resume out/cross.jsonl --json out/cross.json",
+    "live": "timely bench live --json out/live.json",
+}
+
+
+def write_results_page(page: Path, capacity: Value, cross: Value, live: Value, ours: str = "timely") -> None:
+    """Write the page, and its pictures into the folder ``images`` beside it.
+
+    Args:
+        capacity: what ``timely bench capacity --json`` wrote.
+        cross: what ``timely bench cross --json`` wrote.
+        live: what ``timely bench live --json`` wrote.
+        ours: the discipline whose row and lines stand out.
+
+    Raises:
+        InvalidInput: a file has not the keys of its benchmark.
+    """
+    images = page.parent / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    sections = (
+        ("capacity", lambda: _robots(images, capacity, ours)),
+        ("capacity", lambda: _share_over_load(images, capacity, ours)),
+        ("cross", lambda: _cross_table(images, cross, ours)),
+        ("live", lambda: _simulated_and_measured(images, live)),
+        ("cross", lambda: _frontier(images, cross, ours)),
+    )
+    lines = ["# Results", "", "Five pictures, and the command behind each.", ""]
+    for benchmark, section in sections:
+        lines += [*_checked(benchmark, section), "", "```bash", f".venv/bin/{COMMANDS[benchmark]}", "```", ""]
+    core_write_file(page, "\n".join(lines).rstrip() + "\n")
+
+
+def _checked(benchmark: str, section: Callable[[], list[str]]) -> list[str]:
+    try:
+        return section()
+    except (KeyError, TypeError, IndexError) as error:
+        raise InvalidInput(f"is no result of `timely bench {benchmark} --json`", where=benchmark) from error
+
+
+def _robots(images: Path, capacity: Value, ours: str) -> list[str]:
+    workloads: Mapping[str, Value] = capacity["workloads"]
+    plots.ranked_bars(
+        images / "results-robots.png", "Robots on one machine with 99% of the urgent tasks in time",
+        {
+            name: {system: row["robots_99"] for system, row in rows.items()}
+            for name, rows in workloads.items()
+        },
+        "robots", ours,
+    )  # fmt: skip
+    lines = [
+        "## Robots on one machine",
+        "",
+        "![Robots that each system carries, by workload](images/results-robots.png)",
+        "",
+        f"Simulated, profile `{capacity['profile']}`, {capacity['seeds']} seeds.",
+        f"Each system has the token budget that suits it; see [capacity](capacity.md). `{ours}` over the best other:",
+        "",
+        "| workload | robots | best other | ratio |",
+        "|---|---|---|---|",
+    ]
+    for name, rows in workloads.items():
+        ratio = best_rival_ratio(rows, ours)
+        beside = "none carries any | " if ratio is None else f"`{ratio[1]}` | {ratio[0]:.2f}"
+        lines.append(f"| `{name}` | {rows[ours]['robots_99']:.0f} | {beside} |")
+    return lines
+
+
+def _share_over_load(images: Path, capacity: Value, ours: str) -> list[str]:
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for name, rows in capacity["workloads"].items():
+        ranked = sorted(rows, key=lambda system: -float(rows[system]["load_99"]))
+        shown = [system for system in ranked if system not in STOCK][: CURVES - len(STOCK)]
+        chosen = dict.fromkeys([ours, *shown, *(system for system in STOCK if system in rows)])
+        panels[name] = {system: [tuple(point) for point in rows[system]["curve"]] for system in chosen}
+    plots.log_curves(
+        images / "results-load.png", "Tasks in time over load", panels, "load (1: as published)",
+        "share of the urgent tasks in time", ours, marks=(0.9, 0.99),
+    )  # fmt: skip
+    return [
+        "## In time over load",
+        "",
+        "![The share of urgent tasks in time over the load, by workload](images/results-load.png)",
+        "",
+        "A workload without urgent tasks counts all. Dotted: 90 and 99%.",
+    ]
+
+
+def _label(column: str) -> str:
+    """The name of a column up to its measure."""
+    return column.partition(" new prompt tokens")[0] if column.startswith("WID") else column.partition(",")[0]
+
+
+def _cross_table(images: Path, cross: Value, ours: str) -> list[str]:
+    rows, better, headline = cross["rows"], cross["better"], cross["headline"]
+    best = {
+        column: (max if better[column] == "higher" else min)(row[column] for row in rows.values())
+        for column in headline
+    }
+    # 1 where it is the best; a tenth where it takes ten times as long, or has a tenth of the utility.
+    share = {
+        name: [
+            max(0.0, row[column] / best[column] if better[column] == "higher" else best[column] / row[column])
+            for column in headline
+        ]
+        for name, row in rows.items()
+    }
+    order = sorted(share, key=lambda name: (name != ours, -math.prod(share[name])))
+    plots.heat_map(
+        images / "results-cross.png", "Every discipline on every paper's headline, as a share of the best",
+        [_label(column) for column in headline], {name: share[name] for name in order}, ours,
+    )  # fmt: skip
+    worst = min(range(len(headline)), key=lambda place: share[ours][place])
+    near = sum(value >= NEAR_BEST for value in share[ours])
+    return [
+        "## Every discipline on every paper's workload",
+        "",
+        "![The cross table as a heat map](images/results-cross.png)",
+        "",
+        f"Simulated, {cross['seeds']} seeds, the same settings everywhere.",
+        "All columns are on the page of [all disciplines](papers/all-disciplines.md).",
+        f"`{ours}` is within 5% of the best on {near} of {len(headline)} headlines.",
+        f"It is worst on {_label(headline[worst])}, with {share[ours][worst]:.2f} of the best.",
+    ]
+
+
+def _simulated_and_measured(images: Path, live: Value) -> list[str]:
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for rows in live["workloads"].values():
+        for system, row in rows.items():
+            points = pairs.setdefault(system, [])
+            points += [
+                (row["measured"][name], row["predicted"][name])
+                for name in row["measured"]
+                if name.startswith(("response", "waiting"))
+            ]
+    plots.measured_and_predicted(
+        images / "results-simulator.png", "Response and waiting times, simulated and measured", pairs, "s"
+    )
+    return [
+        "## Simulated and measured",
+        "",
+        "![Predicted over measured times](images/results-simulator.png)",
+        "",
+        f"On {', '.join(live['workloads'])}, on the machine at hand; see [the simulator](simulator.md).",
+        f"Mean error of response times {live['mean_error']:.1%}, worst {live['worst_error']:.1%}.",
+        f"The same system is ahead in {live['same_winner']:.0%} of the pairs.",
+    ]
+
+
+def _frontier(images: Path, cross: Value, ours: str) -> list[str]:
+    rows = cross["rows"]
+    pairs = [
+        (first, second, {name: (row[first], row[second]) for name, row in rows.items()})
+        for first, second in FRONTIERS
+        if {first, second} <= cross["better"].keys()
+    ]
+    fronts = [pareto_front(points) for _, _, points in pairs]
+    plots.frontiers(images / "results-frontier.png", pairs, fronts, ours)
+    return [
+        "## What excludes each other",
+        "",
+        "![Two pairs of measures, each discipline a point](images/results-frontier.png)",
+        "",
+        "Lower is better on both axes; the line joins the disciplines that no other beats on both.",
+        *(
+            f"On {_label(first)} the line joins {', '.join(f'`{name}`' for name in front)};"
+            f" `{ours}` is {'' if ours in front else 'not '}on it."
+            for (first, _, _), front in zip(pairs, fronts, strict=True)
+        ),
+    ]
+
+
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Names of the points that no other beats in both values (lower is better), by the first value."""
+    front: list[str] = []
+    for name in sorted(points, key=lambda name: points[name]):
+        if not front or points[name][1] < points[front[-1]][1]:
+            front.append(name)
+    return front
