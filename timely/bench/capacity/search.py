@@ -166,11 +166,11 @@ class CapacityRun:
         searches = {(system, seed): search_loads(self.grid) for seed in self.seeds for system in self.systems}
         places = {key: next(search) for key, search in searches.items()}
         loads: dict[tuple[str, int], dict[Key, float]] = {}
-        known: dict[tuple[str, int], dict[int, Point]] = {key: {} for key in searches}
+        measured: dict[tuple[str, int], dict[int, Point]] = {key: {} for key in searches}
         while places:
             points = self.points([(*key, place) for key, place in places.items()], budgets)
             for key, point in zip(list(places), points, strict=True):
-                known[key][places[key]] = point
+                measured[key][places[key]] = point
                 try:
                     places[key] = searches[key].send(point)
                 except StopIteration as end:
@@ -180,7 +180,7 @@ class CapacityRun:
         return {
             system: SystemLoads(
                 {key: [loads[system, seed][key] for seed in self.seeds] for key in keys},
-                [known[system, seed] for seed in self.seeds],
+                [measured[system, seed] for seed in self.seeds],
             )
             for system in self.systems
         }
