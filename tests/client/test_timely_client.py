@@ -346,3 +346,29 @@ def test_a_stream_that_cannot_be_read_is_an_error_of_the_server(content: bytes) 
     transport = httpx.MockTransport(lambda request: httpx.Response(200, stream=httpx.ByteStream(content)))
     with TimelyClient(transport=transport) as timely, pytest.raises(EngineFailed):
         list(timely.submit("short", skill_set=SKILLS))
+
+
+@pytest.mark.parametrize(("wait_s", "attempts"), [(0.0, 1), (2.0, 1), (8.0, 3)])
+def test_a_refused_task_is_submitted_again_at_the_time_that_the_server_names(
+    wait_s: float, attempts: int
+) -> None:
+    now, times = [0.0], []
+
+    class Clock:
+        def now(self) -> float:
+            return now[0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        times.append(now[0])
+        return httpx.Response(503, json={"code": "overloaded", "detail": "full", "eta_s": 3.0})
+
+    with (
+        TimelyClient(transport=httpx.MockTransport(answer), clock=Clock(), sleep=sleep) as timely,
+        pytest.raises(Overloaded) as caught,
+    ):
+        timely.submit("short", skill_set=SKILLS, wait_s=wait_s)
+    assert times == [3.0 * attempt for attempt in range(attempts)]
+    assert caught.value.eta_s == 3.0

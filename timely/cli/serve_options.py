@@ -91,6 +91,13 @@ FlushSegments = Annotated[
         "--flush-segments", help="Send a segment when it is on the disk, so that a power failure loses none."
     ),
 ]
+RefuseLate = Annotated[
+    bool,
+    typer.Option(
+        "--refuse-late",
+        help="Refuse a task that would be served when its utility is zero, and say when it would be.",
+    ),
+]
 AuditLog = Annotated[Path | None, typer.Option(help="Append every action of a principal as a JSON line.")]
 EventLog = Annotated[
     Path | None, typer.Option(help="Append every task event as a JSON line; `lrtrace record` reads it.")

@@ -92,6 +92,7 @@ class AsyncTimelyClient:
         deadline_s: float | None = None,
         max_tokens: int | None = None,
         network_s: float | None = None,
+        wait_s: float = 0.0,
         **options: Any,
     ) -> AsyncTaskStream:
         """Request a plan; returns as soon as the server has accepted the task.
@@ -103,10 +104,13 @@ class AsyncTimelyClient:
             agent: name of the robot; urgency: 0 (most) to 4; app: the LLM application of the request.
             deadline_s: the server gives up after so long, seconds.
             network_s: one-way delay between server and robot, seconds.
+            wait_s: longest wait for capacity, seconds. A refused request is repeated at the time that the refusal
+                names, or not at all.
             options: further fields of ``POST /v1/tasks`` (``priority``, ``temperature``, ``seed``).
 
         Raises:
-            InvalidInput: unusable or unknown. TooLarge, Overloaded: refused. EngineFailed: no server, no engine.
+            InvalidInput: unusable or unknown. TooLarge: refused. EngineFailed: no server, no engine.
+            Overloaded: refused for want of capacity; ``eta_s`` says when the task would be served.
         """
         body = task_body(
             task,
@@ -123,7 +127,7 @@ class AsyncTimelyClient:
         stream = AsyncTaskStream(
             self._connection, str(body["id"]), str(body["agent"]), str(body["report_token"]), PlanState()
         )
-        return await stream.submit(body)
+        return await stream.submit(body, wait_s=wait_s)
 
     async def replan(
         self,

@@ -14,6 +14,9 @@ from timely.client.protocol import Backoff, make_report_body, replan_body, repor
 from timely.core.errors import Conflict, EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
 
+SHORTEST_WAIT_S = 0.1
+"""Between a refusal and the next attempt, seconds."""
+
 
 class AsyncTaskStream:
     """A plan: iterate for its segments. Reports may be made from any task of the loop.
@@ -38,9 +41,31 @@ class AsyncTaskStream:
             connection.task_tokens.add(task_id, token)
 
     async def submit(
-        self, body: Mapping[str, Any], url: str = "/v1/tasks", headers: Headers | None = None
+        self,
+        body: Mapping[str, Any],
+        url: str = "/v1/tasks",
+        headers: Headers | None = None,
+        *,
+        wait_s: float = 0.0,
     ) -> AsyncTaskStream:
-        """Send the request for the plan and open its stream; a refusal is raised here."""
+        """Send the request for the plan and open its stream; a refusal is raised here.
+
+        Args:
+            wait_s: longest wait for capacity, seconds; a refused request is repeated when the refusal says.
+        """
+        clock = self._connection.clock
+        latest_s = clock.now() + wait_s
+        while True:
+            try:
+                return await self._submit_once(body, url, headers)
+            except Overloaded as error:
+                if error.eta_s is None or clock.now() + error.eta_s > latest_s:
+                    raise
+                await self._connection.sleep(max(error.eta_s, SHORTEST_WAIT_S))
+
+    async def _submit_once(
+        self, body: Mapping[str, Any], url: str, headers: Headers | None
+    ) -> AsyncTaskStream:
         try:
             await self._connect("POST", url, body, headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:

@@ -31,6 +31,9 @@ def error_from_problem(data: Mapping[str, Any], status: int) -> TimelyError:
     error = kind.__new__(kind)
     TimelyError.__init__(error, str(data.get("detail", "no reason given")), where=str(data.get("where", "")))
     error.code = code
+    eta_s = data.get("eta_s")
+    if isinstance(error, Overloaded) and isinstance(eta_s, int | float):
+        error.eta_s = float(eta_s)
     return error
 
 

@@ -93,6 +93,7 @@ class TimelyClient:
         deadline_s: float | None = None,
         max_tokens: int | None = None,
         network_s: float | None = None,
+        wait_s: float = 0.0,
         **options: Any,
     ) -> TaskStream:
         """Request a plan; returns as soon as the server has accepted the task.
@@ -104,10 +105,13 @@ class TimelyClient:
             agent: name of the robot; urgency: 0 (most) to 4; app: the LLM application of the request.
             deadline_s: the server gives up after so long, seconds.
             network_s: one-way delay between server and robot, seconds.
+            wait_s: longest wait for capacity, seconds. A refused request is repeated at the time that the refusal
+                names, or not at all.
             options: further fields of ``POST /v1/tasks`` (``priority``, ``temperature``, ``seed``).
 
         Raises:
-            InvalidInput: unusable or unknown. TooLarge, Overloaded: refused. EngineFailed: no server, no engine.
+            InvalidInput: unusable or unknown. TooLarge: refused. EngineFailed: no server, no engine.
+            Overloaded: refused for want of capacity; ``eta_s`` says when the task would be served.
         """
         body = task_body(
             task,
@@ -124,7 +128,7 @@ class TimelyClient:
         stream = TaskStream(
             self._connection, str(body["id"]), str(body["agent"]), str(body["report_token"]), PlanState()
         )
-        return stream.submit(body)
+        return stream.submit(body, wait_s=wait_s)
 
     def replan(
         self,

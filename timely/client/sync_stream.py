@@ -15,6 +15,9 @@ from timely.client.sync_connection import Connection, EventResponse, Headers
 from timely.core.errors import Conflict, EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
 
+SHORTEST_WAIT_S = 0.1
+"""Between a refusal and the next attempt, seconds."""
+
 
 class TaskStream:
     """A plan: iterate for its segments. Reports may be made from any thread.
@@ -39,9 +42,29 @@ class TaskStream:
             connection.task_tokens.add(task_id, token)
 
     def submit(
-        self, body: Mapping[str, Any], url: str = "/v1/tasks", headers: Headers | None = None
+        self,
+        body: Mapping[str, Any],
+        url: str = "/v1/tasks",
+        headers: Headers | None = None,
+        *,
+        wait_s: float = 0.0,
     ) -> TaskStream:
-        """Send the request for the plan and open its stream; a refusal is raised here."""
+        """Send the request for the plan and open its stream; a refusal is raised here.
+
+        Args:
+            wait_s: longest wait for capacity, seconds; a refused request is repeated when the refusal says.
+        """
+        clock = self._connection.clock
+        latest_s = clock.now() + wait_s
+        while True:
+            try:
+                return self._submit_once(body, url, headers)
+            except Overloaded as error:
+                if error.eta_s is None or clock.now() + error.eta_s > latest_s:
+                    raise
+                self._connection.sleep(max(error.eta_s, SHORTEST_WAIT_S))
+
+    def _submit_once(self, body: Mapping[str, Any], url: str, headers: Headers | None) -> TaskStream:
         try:
             self._connect("POST", url, body, headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:

@@ -78,9 +78,23 @@ class Unsupported(TimelyError):
 
 
 class Overloaded(TimelyError):
-    """Refused at admission for want of capacity; may be tried again later."""
+    """Refused at admission for want of capacity; may be tried again later.
+
+    ``eta_s`` is the estimated time until such a request would be served, seconds; None: not known.
+    """
 
     code = "overloaded"
+    eta_s: float | None = None
+
+    def __init__(self, message: str, *, where: str = "", eta_s: float | None = None) -> None:
+        super().__init__(message, where=where)
+        self.eta_s = eta_s
+
+
+class RateLimited(Overloaded):
+    """A principal is over a limit of its own."""
+
+    code = "rate_limited"
 
 
 class EngineFailed(TimelyError):

@@ -11,6 +11,7 @@ from timely.core.errors import Unsupported
 from timely.core.hints import NO_HINTS, RequestHints
 from timely.core.job import PLAIN_SEGMENT_TOKENS, Job, JobId, JobSpec, Segment
 from timely.core.reports import ExecutionReport
+from timely.core.utility import TimeUtility
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
 
@@ -348,6 +349,10 @@ class Engine(ABC):
     @abstractmethod
     async def stats(self) -> EngineStats:
         """A snapshot, cheap enough to take several times a second."""
+
+    async def eta_s(self, utility: TimeUtility) -> float | None:
+        """Predicted time until a new request of that utility has its first segment, seconds; None: not known."""
+        return None
 
     def disciplines(self) -> tuple[DisciplineInfo, ...]:
         """What ``set_discipline`` takes, the default first. Imports every discipline: not for a hot path."""

@@ -20,6 +20,7 @@ from timely.core.errors import Conflict
 from timely.core.execution import ExecutionTrack
 from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
 from timely.core.reports import ExecutionReport
+from timely.core.utility import TimeUtility
 from timely.disciplines.base import Discipline, Rows, Speed, StepLimits, StepPlan
 from timely.disciplines.requirements import check_discipline_urgency
 from timely.engines.active_discipline import ActiveDiscipline
@@ -27,6 +28,7 @@ from timely.engines.base import PastReport, SegmentReady
 from timely.engines.decision_log import scheduling_choice
 from timely.engines.job_history import restore_job
 from timely.engines.robot_pace import Paces
+from timely.engines.service_time import ServiceTime
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
 
 Journal = Callable[[Mapping[str, Any]], None]
@@ -85,6 +87,7 @@ class Controller:
         self.journal = journal
         self.paces = Paces()
         """How much faster than its profile each robot has been."""
+        self._service_time = ServiceTime()
         self.steps = 0
         self.tokens = 0
         self.segments = 0
@@ -115,6 +118,7 @@ class Controller:
         if spec.job_id in self.table:
             raise Conflict(f"job {spec.job_id!r} is already being served", where="job_id")
         self.discipline.check(spec)
+        self._service_time.learn(spec)
         job = self.table.add(spec)
         track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.hints.network_s)
         job.segments = track.segments
@@ -432,6 +436,10 @@ class Controller:
         """The earliest time at which some job is runnable; ``-inf`` if one is now, ``inf`` if none by itself."""
         column = self.table.resume_s
         return float(column.min()) if column.size else NEVER
+
+    def eta_s(self, utility: TimeUtility, now: float) -> float:
+        """Predicted time until a new request has its first segment, seconds."""
+        return self._service_time.response_s(utility, self.table, self.speed, self._limits, now)
 
     # ------------------------------------------------------------------ times
 

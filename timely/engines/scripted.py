@@ -20,6 +20,7 @@ from timely.core.clock import AsyncClock, SystemClock, wait_on_clock
 from timely.core.errors import Conflict, EngineFailed, TimelyError, TooLarge
 from timely.core.job import Job
 from timely.core.reports import ExecutionReport
+from timely.core.utility import TimeUtility
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline, DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.requirements import check_queue_discipline_needs, discipline_lacks
@@ -232,6 +233,9 @@ class ScriptedEngine(Engine):
             jobs=views,
             paces=controller.paces.robots(),
         )
+
+    async def eta_s(self, utility: TimeUtility) -> float | None:
+        return self._controller.eta_s(utility, self.clock.now())
 
     @property
     def max_prompt_tokens(self) -> int:

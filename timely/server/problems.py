@@ -36,6 +36,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "unsafe_segment": (422, "The model wrote a segment that must not reach the robot"),
     "unsupported": (501, "This engine cannot do that"),
     "overloaded": (503, "No capacity at the moment"),
+    "rate_limited": (429, "The principal is over a limit of its own"),
     "shutting_down": (503, "The server is shutting down"),
     "engine_failed": (502, "The engine failed"),
     # Further outcomes of a task; only in an ``error`` event, where the status is informative.
@@ -46,7 +47,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
 }
 """code -> (HTTP status, title)."""
 
-RETRY_CODES = ("overloaded", "shutting_down")
+RETRY_CODES = ("overloaded", "rate_limited", "shutting_down")
 
 _HTTP_CODES: Mapping[int, str] = {
     404: "not_found",
@@ -58,17 +59,18 @@ _HTTP_CODES: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error as data."""
+    """One error as data; ``eta_s``: when such a request would be served, seconds from now."""
 
     code: str
     detail: str
     where: str = ""
     status: int = 500
     title: str = ""
+    eta_s: float | None = None
 
     def body(self) -> dict[str, Any]:
         """The members of the problem document."""
-        return {
+        body: dict[str, Any] = {
             "type": f"urn:timely:problem:{self.code}",
             "title": self.title,
             "status": self.status,
@@ -76,6 +78,7 @@ class Problem:
             "detail": self.detail,
             "where": self.where,
         }
+        return body if self.eta_s is None else {**body, "eta_s": round(self.eta_s, 3)}
 
     def with_status(self, status: int) -> Problem:
         """The same problem under another HTTP status."""
@@ -95,11 +98,20 @@ def http_problem(code: str, detail: str, where: str = "") -> Problem:
 def problem_from_error(error: TimelyError) -> Problem:
     """The problem of an error; 404 for an unknown name in the URL, 400 for a body that is no JSON."""
     result = http_problem(error.code, error.message, error.where)
+    if isinstance(error, Overloaded):
+        result = replace(result, eta_s=error.eta_s)
     if isinstance(error, UnknownName) and error.where.startswith("path"):
         return result.with_status(404)
     if type(error) is InvalidInput and error.where == "body":
         return result.with_status(400)
     return result
+
+
+def retry_headers(error: TimelyError, retry_after_s: float) -> dict[str, str]:
+    """``Retry-After`` of a refusal that may be repeated: its ``eta_s``, or ``retry_after_s`` where none is known."""
+    if not isinstance(error, Overloaded):
+        return {}
+    return {"Retry-After": str(max(1, math.ceil(retry_after_s if error.eta_s is None else error.eta_s)))}
 
 
 def problem_from_validation(
@@ -126,13 +138,11 @@ def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
 
 def install_problem_handlers(app: FastAPI, retry_after_s: float) -> None:
     """Register the handlers that make every error of the application a problem."""
-    retry = {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
 
     async def timely_error(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, TimelyError):
             raise error
-        result = problem_from_error(error)
-        return result.response(retry if isinstance(error, Overloaded) else None)
+        return problem_from_error(error).response(retry_headers(error, retry_after_s))
 
     async def validation_error(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, RequestValidationError):

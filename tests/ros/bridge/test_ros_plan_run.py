@@ -110,6 +110,7 @@ async def test_a_plan_is_executed_once_in_order_and_reported(ahead: int | None) 
         assert run.executing == 0
         assert here.server.submitted[0]["id"] == "t1"
         assert here.server.submitted[0]["deadline_s"] == GENEROUS.task_s
+        assert here.server.submitted[0]["wait_s"] == 0.8 * GENEROUS.submit_s
 
 
 async def test_times_and_utility_follow_the_definitions() -> None:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from timely.core.errors import Conflict, InvalidInput, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
+from timely.core.utility import TimeUtility
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline
 from timely.disciplines.requirements import check_queue_discipline_needs
@@ -60,6 +61,7 @@ class ControlEvents:
             "discipline": self._switch,
             "mode": self._set_mode,
             "urgency": self._set_urgency,
+            "eta": self._eta,
             "stats": lambda event, now: self.stats(now),
             "requests": lambda event, now: {"requests": live.of_task(str(event["task_id"]))},
         }
@@ -70,6 +72,7 @@ class ControlEvents:
         ``{"kind": "report", "task_id", "report", "sent_s"}``: ``sent_s``, on this clock, is ``now`` by default.
         ``{"kind": "load_discipline", "name"}`` answers ``loaded``, and loads beside the steps.
         ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
+        ``{"kind": "eta", "tuf": [ert_s, alpha, beta]}`` answers ``eta_s``.
         ``{"kind": "stats"}``, ``{"kind": "urgency", "task_id", "urgency"}``.
         ``{"kind": "requests", "task_id"}`` answers the request ids of a task, for a cancel.
         Errors come back as data: ``{"error": {"code", "message", "where"}}``.
@@ -123,6 +126,9 @@ class ControlEvents:
         for request_id in requests:
             self._controller().set_urgency(request_id, event["urgency"], now)
         return {"known": bool(requests)}
+
+    def _eta(self, event: Mapping[str, Any], now: float) -> Answer:
+        return {"known": True, "eta_s": self._controller().eta_s(TimeUtility(*event["tuf"]), now)}
 
     def _set_mode(self, event: Mapping[str, Any], now: float) -> Answer:
         """Another serving mode, for benchmarks that compare modes on one warm engine; only while idle."""

@@ -27,6 +27,7 @@ from timely.core.errors import (
     TooLarge,
 )
 from timely.core.reports import ExecutionReport
+from timely.core.utility import TimeUtility
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
 from timely.disciplines.requirements import check_queue_discipline_needs, discipline_lacks
@@ -366,6 +367,12 @@ class VllmEngine(Engine):
             paces=fastest_vllm_paces(answer["paces"] for answer in answers),
             **total,
         )
+
+    async def eta_s(self, utility: TimeUtility) -> float | None:
+        """The mean over all engines: vLLM chooses the engine of a request by counts of requests."""
+        event = {"kind": "eta", "tuf": [utility.ert_s, utility.alpha, utility.beta]}
+        answers = await self._control(event)
+        return sum(answer["eta_s"] for answer in answers) / len(answers)
 
     async def _control(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
         llm = self._running()

@@ -61,6 +61,26 @@ class Claims(BaseModel):
 
 UNLIMITED = Claims()
 
+
+class Limits(BaseModel):
+    """How much of the server one principal may use; None: as much as there is.
+
+    Attributes:
+        requests_per_s: requests for generations, in the long run; ``burst`` of them at once.
+        live_plans: generations at once.
+        connections: HTTP requests in progress at once, event streams among them. Reports and stops do not count.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    requests_per_s: Annotated[float | None, Field(gt=0)] = None
+    burst: Annotated[int, Field(ge=1)] = 10
+    live_plans: Annotated[int | None, Field(ge=1)] = None
+    connections: Annotated[int | None, Field(ge=1)] = None
+
+
+NO_LIMITS = Limits()
+
 CLAIMS: Mapping[Role, Claims] = {
     "robot": Claims(max_beta=URGENT.beta, max_slope=-URGENT.alpha, min_priority=0.0),
     "program": Claims(max_beta=NORMAL.beta, max_slope=-NORMAL.alpha, most_urgent=1, min_priority=0.0),
@@ -77,6 +97,7 @@ class Principal:
     Attributes:
         agents: patterns of the robots it may command and report on; ``*`` is every robot.
         claims: limits of its requests.
+        limits: how much of the server it may use.
         overrides_tokens: acts on any task without the task's token.
         named: identified by a token; its applications get its name as a prefix.
     """
@@ -85,6 +106,7 @@ class Principal:
     roles: frozenset[Role]
     agents: tuple[str, ...] = ()
     claims: Claims = UNLIMITED
+    limits: Limits = NO_LIMITS
     overrides_tokens: bool = False
     named: bool = True
 
@@ -129,6 +151,7 @@ class _Entry(BaseModel):
     token_sha256: Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(min_length=1)]
     agents: list[Annotated[str, Field(min_length=1, max_length=128)]] | None = None
     claims: Claims | None = None
+    limits: Limits = NO_LIMITS
 
     def principal(self) -> Principal:
         roles = frozenset(self.roles)
@@ -136,7 +159,9 @@ class _Entry(BaseModel):
         if agents is None:
             agents = ["*"] if "operator" in roles else [self.name]
         claims = self.claims or max((CLAIMS[role] for role in self.roles), key=lambda limit: limit.max_beta)
-        return Principal(self.name, roles, tuple(agents), claims, overrides_tokens="operator" in roles)
+        return Principal(
+            self.name, roles, tuple(agents), claims, self.limits, overrides_tokens="operator" in roles
+        )
 
 
 _ENTRIES = TypeAdapter(list[_Entry])

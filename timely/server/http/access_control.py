@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
+from contextlib import ExitStack
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from timely.core.errors import NotAllowed, TimelyError
+from timely.core.errors import NotAllowed, RateLimited, TimelyError
 from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
 from timely.server.access.sessions import COOKIE, Sessions
-from timely.server.problems import http_problem, problem_from_error
+from timely.server.access.usage import Usage
+from timely.server.problems import http_problem, problem_from_error, retry_headers
 
 OPEN_PATHS = frozenset({"/healthz", "/", "/v1/session"})
 """Answered without a principal: health, the live page without data, and the start of its session."""
+
+RETRY_S = 1.0
+"""``Retry-After`` of a connection over the limit of its principal, seconds."""
+
+UNCOUNTED = re.compile(r"^/v1/stop(/|$)|^/v1/tasks/[^/]+/reports$")
+"""Paths that no limit of connections closes: stops and the reports of robots."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -28,6 +37,7 @@ class AccessControl:
     Args:
         registry: the principals; None makes every client the principal ``local``.
         sessions: of the live page.
+        usage: counts the connections of each principal.
         hosts: further names of this server, as in the header ``Host``.
     """
 
@@ -36,11 +46,13 @@ class AccessControl:
         app: ASGIApp,
         registry: PrincipalRegistry | None,
         sessions: Sessions,
+        usage: Usage,
         hosts: Iterable[str] = (),
     ) -> None:
         self._app = app
         self._registry = registry
         self._sessions = sessions
+        self._usage = usage
         self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,7 +73,16 @@ class AccessControl:
             await refusal.response({"WWW-Authenticate": "Bearer"})(scope, receive, send)
             return
         scope.setdefault("state", {})["principal"] = principal
-        await self._app(scope, receive, send)
+        if principal is None or UNCOUNTED.search(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        with ExitStack() as connection:
+            try:
+                connection.enter_context(self._usage.connection(principal))
+            except RateLimited as error:
+                await problem_from_error(error).response(retry_headers(error, RETRY_S))(scope, receive, send)
+                return
+            await self._app(scope, receive, send)
 
     def _check_host(self, host: str) -> None:
         """Refuse a name that is not this server's: a page may rebind its own name to this address."""

@@ -30,7 +30,7 @@ from timely.server.http.openai_request import (
     openai_http_text,
 )
 from timely.server.http.plain_text import http_plain_text
-from timely.server.problems import problem_from_error
+from timely.server.problems import problem_from_error, retry_headers
 from timely.server.tasks.permissions import check_task_submitter
 from timely.server.tasks.request import task_utility_from_wire
 from timely.server.tasks.service import TaskService
@@ -77,7 +77,7 @@ class OpenAIEndpoints:
             header = names.get("x-request-id", "")
             request_id = header if REQUEST_ID.fullmatch(header) else secrets.token_hex(16)
             name = f"{PREFIXES[scope['path']]}-{request_id}"
-            with self._service.admitted_request(name, choices):
+            with self._service.admitted_request(name, choices, principal):
                 data[KEY] = await self._annotated(data, name, principal)
                 text: str = await _off_loop(json.dumps, data, size)
                 del data
@@ -93,7 +93,8 @@ class OpenAIEndpoints:
                 ]
                 await inner({**scope, "headers": headers}, _replayed(content, receive), send)
         except TimelyError as error:
-            await problem_from_error(error).response()(scope, receive, send)
+            retry = retry_headers(error, self._service.settings.retry_after_s)
+            await problem_from_error(error).response(retry)(scope, receive, send)
 
     def _engine_app(self, path: str) -> ASGIApp:
         # Looked up each time: an engine may have its application only once it has started.

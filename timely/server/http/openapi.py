@@ -15,6 +15,7 @@ ALWAYS = {
     403: "Not allowed",
     404: "There is nothing of that name",
     422: "The request cannot be used",
+    429: "The principal is over a limit of its own",
     431: "The header is over its limit",
     502: "The engine failed",
     503: "No capacity at the moment, or shutting down",
@@ -55,6 +56,7 @@ PROBLEM = {
         "code": {"type": "string", "description": "stable; see docs/http.md"},
         "detail": {"type": "string"},
         "where": {"type": "string", "description": "the field"},
+        "eta_s": {"type": "number", "description": "when such a request would be served, seconds from now"},
     },
 }
 

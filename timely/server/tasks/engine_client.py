@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Coroutine
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 from timely.core.clock import Clock
-from timely.core.errors import EngineFailed, TimelyError, TooLarge
+from timely.core.errors import EngineFailed, Overloaded, TimelyError, TooLarge
 from timely.core.reports import ExecutionReport
+from timely.core.utility import TimeUtility
 from timely.disciplines.base import DisciplineInfo
 from timely.disciplines.requirements import discipline_reads
 from timely.engines.base import Engine, EngineStats
@@ -25,6 +27,10 @@ SWITCH_S = 60.0
 
 STATS_FRESH_S = 0.1
 """Age of a snapshot until the engine is asked for another, seconds."""
+
+
+MAX_ETAS = 100
+"""Utilities whose latest prediction is kept."""
 
 
 class EngineClient:
@@ -42,6 +48,8 @@ class EngineClient:
         self._clock = clock
         self._stats: EngineStats | None = None
         self._stats_s = float("-inf")
+        self._etas: dict[TimeUtility, tuple[float, float | None]] = {}
+        """Time and value of the latest prediction for each utility."""
         self._querying = asyncio.Lock()
         self._infos: tuple[DisciplineInfo, ...] | None = None
 
@@ -97,6 +105,36 @@ class EngineClient:
         tokens = len(await self._within_deadline(self.engine.tokenize(prompt)))
         if tokens > limit:
             raise TooLarge(f"the prompt has {tokens} tokens; the limit is {limit}", where="prompt")
+
+    async def eta_s(self, utility: TimeUtility) -> float | None:
+        """Predicted response time of a new request, seconds; None: not known. At most ``STATS_FRESH_S`` old."""
+        now = self._clock.now()
+        predicted_s, eta_s = self._etas.get(utility, (-math.inf, None))
+        if now - predicted_s > STATS_FRESH_S:
+            try:
+                eta_s = await self._within_deadline(self.engine.eta_s(utility))
+            except EngineFailed:
+                return None
+            if len(self._etas) >= MAX_ETAS:
+                self._etas.clear()
+            self._etas[utility] = (now, eta_s)
+        return eta_s
+
+    async def check_response_time(self, utility: TimeUtility, limit_s: float) -> None:
+        """Check that a new request would be served in time.
+
+        Raises:
+            Overloaded: its first segment is predicted for later.
+        """
+        if limit_s == math.inf:
+            return
+        eta_s = await self.eta_s(utility)
+        if eta_s is not None and eta_s > limit_s:
+            raise Overloaded(
+                f"the first segment would come after about {eta_s:.2f} s; the limit is {limit_s:g} s",
+                where="deadline_s",
+                eta_s=eta_s,
+            )
 
     async def stats(self) -> EngineStats:
         """A snapshot, at most ``STATS_FRESH_S`` old; concurrent callers share one query.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from timely.disciplines.predictors.request_annotator import Predictors, RequestA
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
 from timely.server.access.principals import Principal
+from timely.server.access.usage import Usage
 from timely.server.catalogue import Catalogue
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
@@ -68,6 +70,7 @@ class TaskService:
             RequestAnnotator(predictors, self.recorder.predicted), settings, clock
         )
         self.tasks = TaskTable(settings)
+        self.usage = Usage(clock)
         folder = settings.state_dir / FOLDER if settings.state_dir is not None else None
         self.log = TaskLog(folder, clock, flush_segments=settings.flush_segments)
         self.lifecycle = TaskLifecycle(self.engine, self.tasks, self.recorder, self.log, settings, clock)
@@ -165,7 +168,8 @@ class TaskService:
         Raises:
             NotAllowed: the principal may not command that robot.
             InvalidInput: unknown names, a prompt that is too long, or another refusal by the engine.
-            Conflict: the id is in use, or the fleet is stopped. Overloaded: too many live tasks, or shutting down.
+            Conflict: the id is in use, or the fleet is stopped. RateLimited: the principal is over its limits.
+            Overloaded: too many live tasks, no response in time, or shutting down.
         """
         with self.recorder.audited(principal, "submit", request.id or request.agent):
             return await self._submit(task_within_claims(request, principal), principal, replaced, executed)
@@ -177,7 +181,9 @@ class TaskService:
         try:
             check_task_submitter(principal, request.agent)
             self._check_open()
-            with self.tasks.reserved(request.id) as task_id:
+            self._count_request(principal)
+            await self.engine.check_response_time(request.tuf, self._latest_response_s(request))
+            with self.tasks.reserved(request.id, urgent=request.tuf.urgent) as task_id:
                 task, generation = await self._admission.prepare(task_id, request)
                 self._check_open()  # a stop may have come meanwhile
                 task.owner, task.executed_before = principal.name, executed
@@ -187,6 +193,8 @@ class TaskService:
                     raise Overloaded(f"tasks cannot be kept: {self.log.problem}", where="state")
                 self.tasks.add(task)
         except TimelyError as error:
+            if isinstance(error, Overloaded) and error.where == "tasks":
+                error.eta_s = await self._place_eta_s(request)
             self.recorder.refused(request, error)
             raise
         self.recorder.admitted(task)
@@ -194,6 +202,25 @@ class TaskService:
         await self.lifecycle.begin(task, generation)
         await self.log.durable()
         return task
+
+    def _count_request(self, principal: Principal) -> None:
+        """Count a request for a generation.
+
+        Raises:
+            RateLimited: the principal is over its limits.
+        """
+        live_plans = sum(task.owner == principal.name for task in self.tasks.generating())
+        self.usage.count_request(principal, live_plans)
+
+    async def _place_eta_s(self, request: TaskRequest) -> float | None:
+        """When a task would be served that found no place, seconds; None: not known."""
+        place_s, response_s = self.tasks.next_place_s(), await self.engine.eta_s(request.tuf)
+        return None if place_s is None or response_s is None else place_s + response_s
+
+    def _latest_response_s(self, request: TaskRequest) -> float:
+        """Predicted response times beyond this many seconds are a reason to refuse a task."""
+        limit_s = math.inf if request.deadline_s is None else request.deadline_s
+        return min(limit_s, request.tuf.cutoff_s) if self.settings.refuse_late else limit_s
 
     def _check_open(self) -> None:
         """Check that the server admits requests.
@@ -208,13 +235,15 @@ class TaskService:
             raise Overloaded(f"the server {reason}")
 
     @contextmanager
-    def admitted_request(self, name: str, generations: int) -> Iterator[None]:
+    def admitted_request(self, name: str, generations: int, principal: Principal) -> Iterator[None]:
         """Admit a request for the engine's own application, and count it while it is served.
 
         Raises:
             Conflict: the id is in use, or the fleet is stopped. Overloaded: too many generations, or shutting down.
+            RateLimited: the principal is over its limits.
         """
         self._check_open()
+        self._count_request(principal)
         with self.tasks.serving(name, generations):
             yield
 

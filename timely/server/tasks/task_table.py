@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import deque
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from timely.server.tasks.task import Task
 
 MAX_RECENT = 300
 """Ended tasks kept for the status, beyond those that clients may still read."""
+
+RECENT_LIVES = 20
+"""Ended tasks from which the time of the next end is predicted."""
 
 
 class TaskTable:
@@ -61,14 +65,17 @@ class TaskTable:
         return task_id
 
     @contextmanager
-    def reserved(self, requested: str | None) -> Iterator[str]:
+    def reserved(self, requested: str | None, *, urgent: bool = False) -> Iterator[str]:
         """Keep an id and a place for a task that is being prepared.
+
+        Args:
+            urgent: it may take the room that is reserved for urgent tasks.
 
         Raises:
             Conflict: the id is in use. Overloaded: too many tasks are in generation.
         """
         task_id = self.free_id(requested)
-        self._check_room(1)
+        self._check_room(1, urgent=urgent)
         self._reserved.add(task_id)
         try:
             yield task_id
@@ -83,19 +90,27 @@ class TaskTable:
             Conflict: the id is in use. Overloaded: too many generations.
         """
         self.free_id(name)
-        self._check_room(generations)
+        self._check_room(generations, urgent=False)
         self._requests[name] = generations
         try:
             yield
         finally:
             del self._requests[name]
 
-    def _check_room(self, generations: int) -> None:
+    def _check_room(self, generations: int, *, urgent: bool) -> None:
         live = len(self.generating()) + len(self._reserved) + sum(self._requests.values())
-        if live + generations > self._settings.max_live_tasks:
-            raise Overloaded(
-                f"{live} of {self._settings.max_live_tasks} generations are being served", where="tasks"
-            )
+        most = self._settings.max_live_tasks
+        if not urgent:
+            most -= math.floor(most * self._settings.urgent_share)
+        if live + generations > most:
+            reserved = "" if urgent else " for requests that are not urgent"
+            raise Overloaded(f"{live} of {most} generations{reserved} are being served", where="tasks")
+
+    def next_place_s(self) -> float | None:
+        """Expected time until a generation ends, by how long the latest ones took, seconds; None: none has ended."""
+        lives_s = [task.generated_s - task.arrival_s for task in list(self.recent)[-RECENT_LIVES:]]
+        live = len(self.generating())
+        return sum(lives_s) / len(lives_s) / live if lives_s and live else None
 
     def add(self, task: Task) -> None:
         """Add a task whose id was reserved."""

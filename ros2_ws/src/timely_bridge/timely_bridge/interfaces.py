@@ -42,6 +42,7 @@ class PlanClient(Protocol):
         app: str | None = None,
         urgency: int | None = None,
         deadline_s: float | None = None,
+        wait_s: float = 0.0,
         id: str | None = None,
         report_token: str | None = None,
         traceparent: str | None = None,

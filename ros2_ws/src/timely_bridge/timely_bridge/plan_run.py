@@ -34,6 +34,9 @@ from timely_bridge.segment_run import SegmentRun
 GOAL_ID = re.compile(r"[0-9a-f]{32}")
 """Of a ROS 2 goal, in a task's id."""
 
+WAIT_SHARE = 0.8
+"""Share of the time for the submission in which a refused task is submitted again."""
+
 log = logging.getLogger(__name__)
 
 MAX_EXECUTED_CHARS, MAX_REASON_CHARS = 4_000, 2_000
@@ -262,6 +265,7 @@ class PlanRun:
                 app=goal.app,
                 urgency=goal.urgency,
                 deadline_s=self.context.deadlines.task_s,
+                wait_s=WAIT_SHARE * self.context.deadlines.submit_s,
                 id=self.task_id,
                 report_token=self.token,
                 traceparent=self._trace(),

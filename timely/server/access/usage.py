@@ -1,0 +1,96 @@
+"""What each principal uses of the server, against its limits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from timely.core.clock import Clock
+from timely.core.errors import RateLimited
+from timely.server.access.principals import Principal
+
+
+class TokenBucket:
+    """Permits so many requests a second, and ``burst`` at once.
+
+    Args:
+        rate_per_s: requests a second in the long run.
+        now: the time, seconds.
+    """
+
+    def __init__(self, rate_per_s: float, burst: int, now: float) -> None:
+        self._rate_per_s, self._burst = rate_per_s, burst
+        self._permits = float(burst)
+        self._filled_s = now
+
+    def fits(self, rate_per_s: float, burst: int) -> bool:
+        """Whether the bucket is of these limits."""
+        return (self._rate_per_s, self._burst) == (rate_per_s, burst)
+
+    def take(self, now: float) -> float:
+        """Take a permit and return 0; or take none and return the seconds until there is one."""
+        elapsed_s = now - self._filled_s
+        self._permits = min(self._burst, self._permits + self._rate_per_s * elapsed_s)
+        self._filled_s = now
+        if self._permits < 1.0:
+            return (1.0 - self._permits) / self._rate_per_s
+        self._permits -= 1.0
+        return 0.0
+
+
+class Usage:
+    """Requests and connections of all principals. Limits are those of the file as it is at the moment.
+
+    Args:
+        clock: fills the buckets.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._buckets: dict[str, TokenBucket] = {}
+        self._connections: Counter[str] = Counter()
+
+    def count_request(self, principal: Principal, live_plans: int) -> None:
+        """Count a request for a generation.
+
+        Args:
+            live_plans: generations of the principal.
+
+        Raises:
+            RateLimited: the principal is over its limits.
+        """
+        limits = principal.limits
+        if limits.live_plans is not None and live_plans >= limits.live_plans:
+            raise RateLimited(
+                f"{principal.name} has {live_plans} plans in generation, its limit", where="live_plans"
+            )
+        if limits.requests_per_s is None:
+            return
+        now, bucket = self._clock.now(), self._buckets.get(principal.name)
+        if bucket is None or not bucket.fits(limits.requests_per_s, limits.burst):
+            bucket = self._buckets[principal.name] = TokenBucket(limits.requests_per_s, limits.burst, now)
+        if wait_s := bucket.take(now):
+            raise RateLimited(
+                f"{principal.name} may send {limits.requests_per_s:g} requests a second",
+                where="requests_per_s",
+                eta_s=wait_s,
+            )
+
+    @contextmanager
+    def connection(self, principal: Principal) -> Iterator[None]:
+        """Count an HTTP request while it is in progress.
+
+        Raises:
+            RateLimited: the principal has too many.
+        """
+        name, most = principal.name, principal.limits.connections
+        if most is not None and self._connections[name] >= most:
+            raise RateLimited(f"{name} has {most} connections, its limit", where="connections")
+        self._connections[name] += 1
+        try:
+            yield
+        finally:
+            self._connections[name] -= 1
+            if not self._connections[name]:
+                del self._connections[name]
