@@ -372,7 +372,7 @@ class VllmEngine(Engine):
         """The mean over all engines: vLLM chooses the engine of a request by counts of requests."""
         event = {"kind": "eta", "tuf": [utility.ert_s, utility.alpha, utility.beta]}
         answers = await self._control(event)
-        return sum(answer["eta_s"] for answer in answers) / len(answers)
+        return sum(float(answer["eta_s"]) for answer in answers) / len(answers)
 
     async def _control(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
         llm = self._running()
