@@ -94,6 +94,21 @@ def test_chats_leave_an_urgent_robot_the_machine_where_sequences_are_expensive()
     assert list(scene.compose(3.0).tokens) == ["robot"]
 
 
+@pytest.mark.parametrize(
+    ("utility", "robots", "chats"), [(NORMAL, 6, 24), (URGENT, 1, 0)], ids=["normal", "urgent"]
+)
+def test_chats_wait_for_steeper_utilities_alone(utility: TimeUtility, robots: int, chats: int) -> None:
+    """Two cores: chats lengthen late segments, which without them end before a chat's next token is due."""
+    scene = Scene(sequence_s=0.0019, prompt_s=0.00065)
+    for number in range(24):
+        scene.decode(scene.add(f"chat {number}", 0.0, plain=True), 20, 3.0)
+    for number in range(robots):
+        job = scene.decode(scene.add(f"robot {number}", 1.5, plain=False, utility=utility), 1, 3.0)
+        scene.table.rank[job.row] = 14.0
+    plan = scene.compose(3.0)
+    assert len([name for name in plan.tokens if str(name).startswith("chat")]) == chats
+
+
 def test_a_chat_left_out_too_long_is_taken_again() -> None:
     scene = Scene(sequence_s=0.003)
     scene.decode(scene.add("chat", 0.0, plain=True), 20, 0.5)

@@ -21,10 +21,15 @@ class DelayCost:
 
     Args:
         early_share: share of the slope that counts before the deadline.
+
+    Attributes:
+        wait_share: how long a candidate that is left out waits, as a share of the members' work. That is predicted in
+            the steps of a full pool, and without the candidate steps may be shorter.
     """
 
     __slots__ = (
         "_early_share", "_early_weight", "_early_work", "_in_bulk", "_late", "_late_work", "_timely", "late_weight",
+        "wait_share",
     )  # fmt: skip
 
     def __init__(self, early_share: float) -> None:
@@ -38,6 +43,7 @@ class DelayCost:
         self._late: dict[float, tuple[float, float]] = {}
         """Late members, the same two sums by weight."""
         self.late_weight = self._late_work = 0.0
+        self.wait_share = 1.0
 
     @property
     def empty(self) -> bool:
@@ -144,13 +150,13 @@ class DelayCost:
             loss += member * over_s
             hurt += member
             wait += member * work
-        early = self._early_share
+        early, share = self._early_share, self.wait_share
         cost = (1.0 - early) * loss + early * all_weight * delay_s
         # Left out it would wait until the members that it delays are done; before its deadline that costs little.
-        until_s = wait / hurt if hurt > 0.0 else 0.0
+        until_s = share * wait / hurt if hurt > 0.0 else 0.0
         gain_s = (1.0 - early) * max(0.0, until_s - max(0.0, slack_s))
         if all_weight > 0.0:
-            gain_s += early * all_work / all_weight
+            gain_s += early * share * all_work / all_weight
         return weight * gain_s >= cost
 
     def worth_together(
@@ -167,15 +173,15 @@ class DelayCost:
         count = len(delays_s)
         if not self._timely and self.late_weight == 0.0:
             return count
-        early = self._early_share
+        early, share = self._early_share, self.wait_share
         dues_s, members, works, _ = np.array(self._timely).T if self._timely else np.zeros((4, 0))
         if dues_s.size:
             count = int(np.searchsorted(np.cumsum(delays_s), dues_s[0] - already_s))
         all_weight, all_work = self._early_weight + self.late_weight, self._early_work + self._late_work
-        mean_s = all_work / all_weight if all_weight > 0.0 else 0.0
+        mean_s = share * all_work / all_weight if all_weight > 0.0 else 0.0
         if count:
             # None of these makes a member late.
-            until_s = self._late_work / self.late_weight if self.late_weight > 0.0 else 0.0
+            until_s = share * self._late_work / self.late_weight if self.late_weight > 0.0 else 0.0
             gains_s = (1.0 - early) * np.maximum(0.0, until_s - np.maximum(0.0, slacks_s)) + early * mean_s
             costs = delays_s * ((1.0 - early) * self.late_weight + early * all_weight)
             if (weights * gains_s >= costs)[:count].all():
@@ -188,7 +194,7 @@ class DelayCost:
         waits = self._late_work + np.concatenate(([0.0], np.cumsum(members * works)))[places]
         dues = np.concatenate(([0.0], np.cumsum(members * (dues_s - already_s))))[places]
         losses = hurts * delays_s - dues
-        until = np.divide(waits, hurts, out=np.zeros_like(waits), where=hurts > 0.0)
+        until = share * np.divide(waits, hurts, out=np.zeros_like(waits), where=hurts > 0.0)
         gains_s = (1.0 - early) * np.maximum(0.0, until - np.maximum(0.0, slacks_s)) + early * mean_s
         costs = (1.0 - early) * losses + early * all_weight * delays_s
         return None if (weights * gains_s >= costs).any() else 0

@@ -10,7 +10,8 @@ order of an index. Each joins only if it gains at least what the members lose:
   closes, or those of the members do. A member with less slack than that loses its slope times the difference.
 * **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.
   Of that wait it loses its slope times what exceeds its own slack. If that is less, it waits. So a normal task's
-  prompt waits while an urgent first segment is generated.
+  prompt waits while an urgent first segment is generated. A plain request expects that
+  wait in steps without it, since they are shorter.
 * **Overload.** That wait is a promise that a lasting overload breaks: other jobs come, and the batch stays small. A
   job later than ``PATIENCE`` times its predicted wait is no longer delayed for jobs that lose utility no faster.
 * **Chunks.** A prompt that would cost too much at once takes as much of the step as all slack allows, that of parked
@@ -19,7 +20,8 @@ order of an index. Each joins only if it gains at least what the members lose:
   composition then tends to short responses instead of leaving them to chance.
 * **Plain requests.** The utility of a request without segments is that of its first token. From then on each token is
   due one expected response time after the one before. The tokens still to come are learned from finished answers.
-  Those without a utility of their own are served first come, first served among themselves, as in vLLM.
+  Those without a utility of their own are served first come, first served among themselves, as in vLLM. They wait only
+  for jobs that lose utility faster: a normal task's segment interrupts no answer.
 * **Opportunistic decode.** A parked generation joins a step that runs anyway if that delays no member too much.
   Decoding it with others is nearly free; decoding it alone later costs a whole step a token. It never starts a step
   before its robot is about to run dry. While less KV cache is free than in use, all parked generations join. A complete
@@ -184,6 +186,7 @@ class Timely(KeyedDiscipline):
             self._rank_by_arrival(index, ordinary, table.resident[every])
         return Numbers(
             rows,
+            step_s,
             sequence_s,
             prompt_token_s,
             left,

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from timely.core.job import Job
+from timely.core.utility import NORMAL
 from timely.disciplines.base import Floats, Rows
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.timely.delay_cost import DelayCost
@@ -24,6 +25,9 @@ MIN_CHUNK_TOKENS = 32
 
 MAX_PROMPT_REFUSALS = 8
 """After so many refused prompts in a row no further prompt is considered: the others rank lower still."""
+
+ORDINARY_WEIGHT = -NORMAL.alpha
+"""Utility that an ordinary request loses per second."""
 
 MIN_GROUP = 8
 """Decoding candidates in a row that are first judged as one."""
@@ -64,6 +68,7 @@ class Numbers:
 
     Attributes:
         rows: the table's rows that are described, in order.
+        step_s: predicted step of the whole pool, seconds.
         sequence_s: what one more decoding sequence adds to a step, seconds.
         prompt_token_s: what one more prompt token adds, seconds.
         left_tokens: until the segment closes, or the plain answer ends.
@@ -76,6 +81,7 @@ class Numbers:
     """
 
     rows: Rows
+    step_s: float
     sequence_s: float
     prompt_token_s: float
     left_tokens: Floats
@@ -96,13 +102,13 @@ class Step:
 
     Delays so far are kept in one number, ``_delay_s``, instead of being taken off each member's slack.
 
-    Ordinary requests are served first come, first served among themselves, as in vLLM. So a candidate among them has to
-    gain only what the other members lose.
+    Ordinary requests are served first come, first served among themselves, as in vLLM, and wait for no equal. So a
+    candidate among them has to gain only what those members lose that lose utility faster.
     """
 
     __slots__ = (
-        "_all", "_builder", "_delay_s", "_longest_tokens", "_numbers", "_others", "_parked_slack_s", "_refusals",
-        "_residents_only", "_rules", "held",
+        "_all", "_builder", "_delay_s", "_longest_tokens", "_numbers", "_parked_slack_s", "_refusals",
+        "_residents_only", "_rules", "_steeper", "held",
     )  # fmt: skip
 
     def __init__(
@@ -117,8 +123,8 @@ class Step:
         self._longest_tokens = 1.0
         """Most tokens that a member's segment still has."""
         self._all = DelayCost(rules.EARLY_SHARE)
-        self._others = DelayCost(rules.EARLY_SHARE)
-        """Members that are no ordinary requests."""
+        self._steeper = DelayCost(rules.EARLY_SHARE)
+        """Members that lose utility faster than ordinary requests."""
         self._refusals = 0
         """Prompts refused in a row."""
         self._residents_only = False
@@ -168,7 +174,7 @@ class Step:
             if builder.barred(row):
                 continue
             tokens, delay_s = self._share(row, prompt, left, slack, plain=plain)
-            costs = self._others if ordinary else self._all
+            costs = self._costs(ordinary=ordinary)
             if (
                 self._rules.PROTECT
                 and builder.rows
@@ -187,6 +193,15 @@ class Step:
                 # Nothing less important may take the room that this job waits for; resident jobs go on.
                 self._residents_only = True
                 self.held = self.held or "memory"
+
+    def _costs(self, *, ordinary: bool) -> DelayCost:
+        """What delays cost those members that a candidate has to heed."""
+        if not ordinary:
+            return self._all
+        builder = self._builder
+        step_s = builder.limits.speed.step_s(len(builder.rows), 0, 0)
+        self._steeper.wait_share = min(1.0, step_s / self._numbers.step_s)
+        return self._steeper
 
     def _is_worth(
         self, costs: DelayCost, delay_s: float, weight: float, slack_s: float, work_s: float
@@ -225,7 +240,7 @@ class Step:
         delays = numbers.sequence_s * np.where(plain, np.minimum(lefts, longest), lefts)
         count: int | None = len(places)
         if ordinary:
-            count = self._others.worth_together(
+            count = self._costs(ordinary=True).worth_together(
                 delays, weights, slacks - already_s, -slacks - works, already_s
             )
             if count == 0:
@@ -239,7 +254,10 @@ class Step:
             return 0
         self._all.join_together(slacks[:count], delays[:count], weights[:count], works[:count], plain[:count])
         if not ordinary:
-            self._others.join_together(slacks, delays, weights, works, plain)
+            steep = weights > ORDINARY_WEIGHT
+            self._steeper.join_together(
+                slacks[steep], delays[steep], weights[steep], works[steep], plain[steep]
+            )
         self._delay_s += float(delays[:count].sum())
         self._longest_tokens = longest
         self._refusals = 0
@@ -269,10 +287,10 @@ class Step:
         if slack_s == math.inf:
             return  # no delay costs it anything
         self._all.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
-        if not ordinary:
-            self._others.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
-            if not plain:
-                self._longest_tokens = max(self._longest_tokens, left_tokens)
+        if weight > ORDINARY_WEIGHT:
+            self._steeper.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
+        if not (ordinary or plain):
+            self._longest_tokens = max(self._longest_tokens, left_tokens)
 
     def worth_evicting(self, row: int, victims: list[int]) -> bool:
         """Whether a job gains at least as much by the victims' memory as they lose.
