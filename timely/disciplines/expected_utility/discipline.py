@@ -153,7 +153,7 @@ class ExpectedUtility(Timely):
             name: _merged(undated, getattr(own, name), getattr(dated, name))
             for name in ("left_tokens", "work_s", "weight", "slack_s", "plain", "ordinary", "index")
         }
-        return Numbers(rows, dated.sequence_s, dated.prompt_token_s, **columns)
+        return Numbers(rows, dated.step_s, dated.sequence_s, dated.prompt_token_s, **columns)
 
     def _undated_numbers(self, table: JobTable, limits: StepLimits, rows: Rows) -> Numbers:
         """What composition reads of rows without a deadline."""
@@ -174,6 +174,7 @@ class ExpectedUtility(Timely):
             self._share_fairly(table, rows, places, use_s, step_s)
         return Numbers(
             rows,
+            step_s,
             sequence_s,
             prompt_token_s,
             left,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from timely.core.arrays import Ints
 from timely.disciplines.step_builder import StepBuilder
+from timely.disciplines.timely.delay_cost import DelayCost
 from timely.disciplines.timely.step import Numbers, Rules, Step
 
 
@@ -14,6 +15,8 @@ class UtilityStep(Step):
         apps: number of each request's application by place; 0: none.
         context_token_s: what an eviction costs for each token of the victim's context, seconds.
     """
+
+    HEEDED_WEIGHT = 0.0
 
     __slots__ = ("_apps", "_context_s")
 
@@ -33,8 +36,11 @@ class UtilityStep(Step):
     @property
     def in_time(self) -> bool:
         """No member with a deadline is late."""
-        self._others.settle(self._delay_s)
-        return self._others.late_weight == 0.0
+        self._heeded.settle(self._delay_s)
+        return self._heeded.late_weight == 0.0
+
+    def _costs(self, *, ordinary: bool) -> DelayCost:
+        return self._heeded if ordinary else self._all
 
     @property
     def _context_token_s(self) -> float:

@@ -10,8 +10,8 @@ order of an index. Each joins only if it gains at least what the members lose:
   closes, or those of the members do. A member with less slack than that loses its slope times the difference.
 * **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.
   Of that wait it loses its slope times what exceeds its own slack. If that is less, it waits. So a normal task's
-  prompt waits while an urgent first segment is generated. A plain request expects that
-  wait in steps without it, since they are shorter.
+  prompt waits while an urgent first segment is generated. A plain request expects that wait in steps without it, since
+  they are shorter.
 * **Overload.** That wait is a promise that a lasting overload breaks: other jobs come, and the batch stays small. A
   job later than ``PATIENCE`` times its predicted wait is no longer delayed for jobs that lose utility no faster.
 * **Chunks.** A prompt that would cost too much at once takes as much of the step as all slack allows, that of parked

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -25,9 +25,6 @@ MIN_CHUNK_TOKENS = 32
 
 MAX_PROMPT_REFUSALS = 8
 """After so many refused prompts in a row no further prompt is considered: the others rank lower still."""
-
-ORDINARY_WEIGHT = -NORMAL.alpha
-"""Utility that an ordinary request loses per second."""
 
 MIN_GROUP = 8
 """Decoding candidates in a row that are first judged as one."""
@@ -106,9 +103,12 @@ class Step:
     candidate among them has to gain only what those members lose that lose utility faster.
     """
 
+    HEEDED_WEIGHT: ClassVar[float] = -NORMAL.alpha
+    """Ordinary requests wait for members that lose more utility per second than this, which is what they lose."""
+
     __slots__ = (
-        "_all", "_builder", "_delay_s", "_longest_tokens", "_numbers", "_parked_slack_s", "_refusals",
-        "_residents_only", "_rules", "_steeper", "held",
+        "_all", "_builder", "_delay_s", "_heeded", "_longest_tokens", "_numbers", "_parked_slack_s", "_refusals",
+        "_residents_only", "_rules", "held",
     )  # fmt: skip
 
     def __init__(
@@ -123,8 +123,8 @@ class Step:
         self._longest_tokens = 1.0
         """Most tokens that a member's segment still has."""
         self._all = DelayCost(rules.EARLY_SHARE)
-        self._steeper = DelayCost(rules.EARLY_SHARE)
-        """Members that lose utility faster than ordinary requests."""
+        self._heeded = DelayCost(rules.EARLY_SHARE)
+        """Members that an ordinary request has to heed."""
         self._refusals = 0
         """Prompts refused in a row."""
         self._residents_only = False
@@ -200,8 +200,8 @@ class Step:
             return self._all
         builder = self._builder
         step_s = builder.limits.speed.step_s(len(builder.rows), 0, 0)
-        self._steeper.wait_share = min(1.0, step_s / self._numbers.step_s)
-        return self._steeper
+        self._heeded.wait_share = min(1.0, step_s / self._numbers.step_s)
+        return self._heeded
 
     def _is_worth(
         self, costs: DelayCost, delay_s: float, weight: float, slack_s: float, work_s: float
@@ -254,8 +254,8 @@ class Step:
             return 0
         self._all.join_together(slacks[:count], delays[:count], weights[:count], works[:count], plain[:count])
         if not ordinary:
-            steep = weights > ORDINARY_WEIGHT
-            self._steeper.join_together(
+            steep = weights > self.HEEDED_WEIGHT
+            self._heeded.join_together(
                 slacks[steep], delays[steep], weights[steep], works[steep], plain[steep]
             )
         self._delay_s += float(delays[:count].sum())
@@ -287,8 +287,8 @@ class Step:
         if slack_s == math.inf:
             return  # no delay costs it anything
         self._all.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
-        if weight > ORDINARY_WEIGHT:
-            self._steeper.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
+        if not ordinary and weight > self.HEEDED_WEIGHT:
+            self._heeded.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
         if not (ordinary or plain):
             self._longest_tokens = max(self._longest_tokens, left_tokens)
 
