@@ -614,3 +614,22 @@ def test_a_fleet_that_cannot_start_says_so_and_leaves_nothing(
         start_bridge_fleet(
             parse_bridge_fleet({"robots": robots}), domain_id=domain_id, client_factory=FakeServer()
         )
+
+
+def test_no_segment_is_lost_before_a_driver_that_is_held_up(domain_id: int) -> None:
+    held, script = threading.Event(), [FakeSegment("mf(20);", 1.0)] * 16
+
+    class Server(FakeServer):
+        async def submit(self, task: str, **fields: Any) -> Any:
+            here.fleet.spinner.call(held.wait, LIMIT_S)  # of the bridge and the driver
+            return await super().submit(task, **fields)
+
+    here = World(domain_id, a_fleet(1, 0, speed=100.0), Server({"many": script}))
+    try:
+        goal, port = here.task("drone1", "many"), here.fleet.bridge._robots["drone1"].port
+        eventually(lambda: len(port._goals) == len(script), "not all segments were sent")
+        held.set()
+        assert goal.result().error_msg == ""
+    finally:
+        held.set()
+        here.close()

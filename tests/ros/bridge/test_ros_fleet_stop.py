@@ -13,6 +13,7 @@ import pytest
 from ros_harness import LIMIT_S, eventually, principals
 from std_srvs.srv import Trigger
 from test_ros_bridge import SCRIPTS, World, a_fleet
+from timely_bridge import fleet_stop
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet_stop import ANSWER_S, TOKEN_VARIABLE
 from timely_bridge.stop_latch import StopLatch
@@ -47,6 +48,14 @@ def test_every_robot_acknowledges(world: World) -> None:
     assert goal.result().error_code in (ErrorCode.FLEET_STOPPED, ErrorCode.DRIVER_STOPPED)
     assert world.program.call(ResetStop, RESET).success
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
+
+
+def test_the_drivers_answer_before_the_goals_are_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_stop, "DRIVERS_FIRST_S", LIMIT_S)
+    stopped, outcomes = world.fleet.bridge.fleet_stop, list[dict[str, str]]()
+    monkeypatch.setattr(stopped, "_on_stop_call", lambda: outcomes.append(stopped.outcomes()))
+    assert world.program.call(StopFleet, STOP_FLEET, StopFleet.Request(deadline_s=LIMIT_S)).success
+    assert StopFleet.Response.UNKNOWN not in outcomes[0].values()
 
 
 @pytest.mark.process

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from timely_robots import execution
 from timely_robots.clock import ManualRobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
@@ -219,6 +220,29 @@ def test_stop_needs_a_reset_and_ends_the_tasks_for_good(bench: Bench) -> None:
 def test_stop_halts_a_robot_that_seems_to_be_at_rest(bench: Bench) -> None:
     bench.work.stop()
     assert bench.body.halts == 1
+
+
+def test_the_robot_brakes_before_the_end_of_its_segments_is_published(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "HALT_FIRST_S", LIMIT_S)
+    moving, events = bench.send(0, "abc"), list[str]()
+    assert moving.began.wait(LIMIT_S)
+
+    class Waiting(Listener):
+        def finished(self, done: SegmentResult) -> None:
+            events.append("finished")
+
+    bench.work.submit(SegmentOrder("t", 1, "d", "drone", 1.0), Waiting())
+    pause = threading.Event()
+
+    def halt() -> None:
+        pause.wait(0.01)
+        events.append("braked")
+
+    monkeypatch.setattr(bench.body, "halt", halt)
+    bench.work.stop()
+    assert events == ["braked", "finished"]
 
 
 def test_the_queue_has_a_limit() -> None:

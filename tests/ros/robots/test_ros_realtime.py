@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 from timely_robots.ros import realtime
@@ -45,18 +47,19 @@ def test_all_threads_get_short_slices_those_to_come_too_and_keep_their_priority(
     assert int(nice) == 3
 
 
-def test_threads_of_ordinary_priority_are_raised_and_a_chosen_one_stays(
-    monkeypatch: pytest.MonkeyPatch,
+def test_threads_of_the_middleware_and_of_stops_come_before_all_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    for number, name in ((11, "python"), (12, "dds.udp.7400")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "comm").write_text(f"{name}\n")
     raised: list[int] = []
-    monkeypatch.setattr(realtime.os, "listdir", lambda folder: ["1", "2", "3"])
-    monkeypatch.setattr(realtime.os, "getpriority", lambda which, thread: 3 if thread == 2 else 0)
-
-    def set_priority(which: int, thread: int, niceness: int) -> None:
-        if thread == 3:
-            raise PermissionError
-        raised.append(thread)
-
-    monkeypatch.setattr(realtime.os, "setpriority", set_priority)
-    assert realtime.raise_ros_priority() == 1
-    assert raised == [1]
+    monkeypatch.setattr(realtime, "Path", lambda _: tmp_path)
+    monkeypatch.setattr(realtime, "raise_core_realtime", raised.extend)
+    end = threading.Event()
+    threads = [realtime.stop_thread(threading.Thread(target=end.wait, daemon=True)) for _ in range(2)]
+    threads[0].start()
+    realtime.raise_stop_threads()
+    end.set()
+    assert {12, threads[0].native_id} <= set(raised)
+    assert 11 not in raised

@@ -22,7 +22,7 @@ from rclpy.lifecycle import LifecycleNode
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.ros.actions import assumed_goal_handle, new_goal_id, send_goal, without_ros_debug_lines
-from timely_robots.ros.rclpy_utils import LATCHED
+from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED
 
 from timely.client import Segment
 from timely.core.errors import TimelyError
@@ -73,7 +73,7 @@ class DriverPort:
         self._matched = False
         self._goals: dict[SentSegment, _Goal] = {}
         self._unannounced: deque[tuple[SentSegment, Callable[[], None]]] = deque()
-        self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment")
+        self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment", **GOAL_SERVICES)
         without_ros_debug_lines(self._client)
         self._subscription = node.create_subscription(RobotState, f"{robot}/state", self._on_state, LATCHED)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import os
 import signal
 import sys
 import threading
@@ -133,7 +135,10 @@ class DriverProcesses:
 
     def _start(self, process: _Process) -> None:
         where = f"driver of {process.robots}"
-        process.child = ChildProcess(where, process.command, self._environment, log=process.log).start()
+        process.child = child = ChildProcess(where, process.command, self._environment, log=process.log).start()
+        with contextlib.suppress(OSError):
+            # Until it is ready, a driver takes no precedence over those that move a robot.
+            os.setpriority(os.PRIO_PROCESS, child.pid, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
         process.started_s, process.due_s = time.monotonic(), None
 
     def _supervise(self) -> None:

@@ -24,6 +24,7 @@ from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
 from timely_robots.operators import Operators
 from timely_robots.ros.rclpy_utils import LATCHED
+from timely_robots.ros.realtime import stop_thread
 
 from timely.core.errors import NotAllowed
 from timely_bridge.goals import RobotEntry
@@ -37,6 +38,8 @@ ANSWER_S = 1.0
 MAX_DEADLINE_S = 30.0
 REPEAT_S = 0.25
 """How often a latched stop is sent again to a driver that has answered without acknowledging it."""
+DRIVERS_FIRST_S = 0.1
+"""The goals are ended when all drivers have answered, at the latest so long after a stop."""
 UNANSWERED_S = 1.0
 """A request without an answer for so long is replaced. Sooner, a slow driver would get a backlog of stops."""
 THREADS = 4
@@ -74,7 +77,7 @@ class FleetStop:
 
     Args:
         bridge: full name of the bridge's node, which the services belong to.
-        on_stop: is called at each stop, on a thread of this object, after the drivers were called.
+        on_stop: is called at each stop, on a thread of this object, after the drivers were called and could answer.
         operators: may reset.
     """
 
@@ -100,7 +103,7 @@ class FleetStop:
         self._executor = MultiThreadedExecutor(THREADS, context=context)
         self._executor.add_node(self._node)
         self._thread = threading.Thread(target=self._spin, name="fleet stop", daemon=True)
-        self._thread.start()
+        stop_thread(self._thread).start()
 
     def set_robots(self, entries: Iterable[RobotEntry], silence_s: float, latch: StopLatch) -> None:
         """Set the fleet and the latch of its state folder. A driver is lost after ``silence_s`` without a state."""
@@ -146,8 +149,14 @@ class FleetStop:
         for robot in robots.values():
             robot.acknowledged = False
             self._send_stop(robot)
-        self._on_stop_call()
         self.latch.put(True)
+        with self._changed:
+            # To end all goals takes the processor for a while, which the drivers need now.
+            self._changed.wait_for(
+                lambda: all(robot.stop_request is None for robot in robots.values()),
+                min(DRIVERS_FIRST_S, max(0.0, deadline_s - time.monotonic())),
+            )
+        self._on_stop_call()
         enough = (AT_REST,) if until_at_rest else (HALTED, AT_REST)
         with self._changed:
             self._changed.wait_for(

@@ -55,6 +55,8 @@ class SegmentRunner(Protocol):
 
 HALT_S = 0.4
 """A stop waits so long for the robot's halt."""
+HALT_FIRST_S = 0.05
+"""The work after a stop waits so long for the robot's halt: both need the processor and the interpreter."""
 
 
 @dataclass(slots=True)
@@ -193,13 +195,14 @@ class SegmentExecutor:
 
         thread = threading.Thread(target=halt, name="halt", daemon=True)
         thread.start()
+        thread.join(HALT_FIRST_S)
         for item, result in ended:
             item.listener.finished(result)
         try:
             self._store.save()
         except InvalidInput as error:
             problems.append(error)
-        thread.join(HALT_S)
+        thread.join(HALT_S - HALT_FIRST_S)
         if thread.is_alive():
             problems.insert(0, MotionError("the robot's halt did not return", ErrorCode.MOTION_TIMEOUT))
         if problems:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
+import threading
 
+from timely.core.priority import raise_core_realtime
 from timely.emulators.cli import run_emulator_command
 
-NICENESS = -10
 SWITCH_INTERVAL_S = 0.0005
 """How long one thread of the emulator may keep another waiting."""
 
 
 def main() -> int:
     """Run ``timely-emulate`` before other processes, as far as the system permits it."""
-    with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # threads that start later inherit it
+    raise_core_realtime([threading.get_native_id()])  # threads that start later inherit it
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     return run_emulator_command(sys.argv[1:])
 

@@ -23,6 +23,8 @@ STATE_EVERY_S = 0.2
 HALT_AGAIN_S = 0.1
 HALT_FAULT_S = 3.0
 """An arm that was not observed at rest so long after a stop has a fault. The stop is repeated all the same."""
+STOP_FIRST_S = 0.03
+"""A stop's caller waits so long for the controller's answer, so that its own work does not delay the stop."""
 MAX_OPEN_STOPS = 8
 """Stop calls that hang at most; each has a thread of its own."""
 _T = TypeVar("_T")
@@ -110,12 +112,12 @@ class Indy7Link:
                 getattr(arm, f"{name}_channel").close()
 
     def halt(self) -> None:
-        """Brake now; repeated until the arm is observed at rest. Returns at once, from any thread."""
+        """Brake now; repeated until the arm is observed at rest. Returns within ``STOP_FIRST_S``, from any thread."""
         if self._arm is None or self._closing.is_set():
             return
         self._halt_s = self._clock.now()
         self.at_rest = False
-        self._send_stop()
+        self._send_stop(STOP_FIRST_S)
         self._halting.set()
 
     @property
@@ -123,8 +125,8 @@ class Indy7Link:
         """A stop is still being repeated."""
         return self._halting.is_set()
 
-    def _send_stop(self) -> None:
-        """Send one stop on a thread of its own, since the library's call may hang."""
+    def _send_stop(self, wait_s: float = 0.0) -> None:
+        """Send one stop on a thread of its own, since the library's call may hang; wait so long for its answer."""
         arm = self._arm
         if arm is None or not self._open_stops.acquire(blocking=False):
             return
@@ -137,7 +139,10 @@ class Indy7Link:
             finally:
                 self._open_stops.release()
 
-        threading.Thread(target=stop, name=f"indy7 {self._host} stop", daemon=True).start()
+        thread = threading.Thread(target=stop, name=f"indy7 {self._host} stop", daemon=True)
+        thread.start()
+        if wait_s > 0.0:
+            thread.join(wait_s)
 
     def _repeat_halt(self) -> None:
         while not self._closing.is_set():

@@ -18,6 +18,8 @@ from rclpy.logging import LoggingSeverity
 from rclpy.task import Future
 from unique_identifier_msgs.msg import UUID
 
+from timely_robots.ros.rclpy_utils import GOAL_SERVICES
+
 
 def mark_ros_goal_executing(handle: ServerGoalHandle) -> bool:
     """Show a goal as executing although its result comes later, from elsewhere. True if that worked.
@@ -196,6 +198,7 @@ class EagerActionServer(ActionServer):
             handle_accepted_callback=on_accepted,
             cancel_callback=on_cancel,
             result_timeout=result_timeout,
+            **GOAL_SERVICES,
         )
         without_ros_debug_lines(self)
 

@@ -14,6 +14,14 @@ LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 TASKS = QoSProfile(depth=20, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 """Late subscribers get the last few: several tasks of a robot may live at once."""
 
+GOALS = QoSProfile(depth=256)
+"""Requests of an action that wait in the middleware, for an executor that is held up or a network that is cut.
+
+rclpy keeps ten. The first segments of a longer plan would be dropped, and the driver would refuse the rest.
+"""
+GOAL_SERVICES = {f"{service}_service_qos_profile": GOALS for service in ("goal", "result", "cancel")}
+"""Arguments of action clients and servers."""
+
 
 def describe_ros_parameter(
     text: str, *, read_only: bool = False, low: Any = None, high: Any = None

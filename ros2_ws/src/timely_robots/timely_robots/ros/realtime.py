@@ -14,8 +14,12 @@ import os
 import platform
 import struct
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
+from timely.core.priority import raise_core_priority, raise_core_realtime
 from timely_robots.ros.actions import cheap_ros_goal_names
 
 SWITCH_INTERVAL_S = 0.0005
@@ -26,7 +30,12 @@ SLICE_S = 1e-4
 """The shortest time slice that the kernel grants."""
 
 NICENESS = -10
-"""Precedence over ordinary processes, such as a model server, where the system permits it."""
+"""Precedence over ordinary processes, such as a model server: a stop must not wait for a busy computer."""
+
+TRANSPORT_THREADS = "dds."
+"""The names of the middleware's threads begin so."""
+
+_stop_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 """Numbers of ``sched_setattr`` and ``sched_getattr``."""
@@ -49,7 +58,8 @@ def realtime_process() -> Iterator[None]:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     cheap_ros_goal_names()
     shorten_ros_time_slices()
-    raise_ros_priority()
+    raise_core_priority(NICENESS)
+    raise_stop_threads()
     gc.collect()
     gc.freeze()
     try:
@@ -68,19 +78,23 @@ def shorten_ros_time_slices() -> int:
     return sum(_shorten(libc, *calls, int(thread)) for thread in os.listdir("/proc/self/task"))
 
 
-def raise_ros_priority() -> int:
-    """Give all threads of this process, and those they start, precedence over ordinary ones; returns how many.
+def stop_thread(thread: threading.Thread) -> threading.Thread:
+    """Mark a thread as one that a stop passes through; ``realtime_process`` lets it run before all others."""
+    _stop_threads.add(thread)
+    return thread
 
-    A stop must not wait for a busy computer. It takes a privilege (root, CAP_SYS_NICE or RLIMIT_NICE), without which
-    nothing changes. A niceness that was set before stays.
+
+def raise_stop_threads() -> int:
+    """Let the middleware's threads, those marked, and those that they start run before all others; returns how many.
+
+    At a stop all processes of a fleet have work to end at once. A niceness does not tell them apart.
     """
-    raised = 0
-    for thread in map(int, os.listdir("/proc/self/task") if platform.system() == "Linux" else ()):
+    numbers = [thread.native_id for thread in _stop_threads if thread.is_alive() and thread.native_id]
+    for task in Path("/proc/self/task").glob("*"):
         with contextlib.suppress(OSError):
-            if os.getpriority(os.PRIO_PROCESS, thread) == 0:
-                os.setpriority(os.PRIO_PROCESS, thread, NICENESS)
-                raised += 1
-    return raised
+            if (task / "comm").read_text().startswith(TRANSPORT_THREADS):
+                numbers.append(int(task.name))
+    return raise_core_realtime(numbers)
 
 
 def _shorten(libc: ctypes.CDLL, setter: int, getter: int, thread: int) -> bool:

@@ -87,6 +87,11 @@ class Spinner:
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=f"{name} executor", daemon=True)
 
+    @property
+    def thread(self) -> threading.Thread:
+        """The thread that spins."""
+        return self._thread
+
     def start(self) -> Spinner:
         """Begin to spin."""
         self._thread.start()

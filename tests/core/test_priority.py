@@ -1,0 +1,41 @@
+"""Precedence over other processes: threads, and the session that Linux divides the processor by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from timely.core import priority
+
+
+@pytest.mark.parametrize(("leads", "session"), [(True, "-10"), (False, "0")])
+def test_threads_of_ordinary_priority_are_raised_and_the_session_with_them(
+    leads: bool, session: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    raised: list[tuple[int, int]] = []
+    autogroup = tmp_path / "autogroup"
+    autogroup.write_text("0")
+    monkeypatch.setattr(priority, "AUTOGROUP", autogroup)
+    monkeypatch.setattr(priority.os, "listdir", lambda folder: ["1", "2", "3"])
+    monkeypatch.setattr(priority.os, "getpriority", lambda which, thread: 3 if thread == 2 else 0)
+    monkeypatch.setattr(priority.os, "getsid", lambda pid: priority.os.getpid() if leads else 1)
+
+    def set_priority(which: int, thread: int, niceness: int) -> None:
+        if thread == 3:
+            raise PermissionError
+        raised.append((thread, niceness))
+
+    monkeypatch.setattr(priority.os, "setpriority", set_priority)
+    assert priority.raise_core_priority(-10) == 1
+    assert raised == [(1, -10)]
+    assert autogroup.read_text() == session
+
+
+def test_threads_that_may_not_run_first_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def set_scheduler(thread: int, policy: int, param: object) -> None:
+        if thread == 3:
+            raise PermissionError
+
+    monkeypatch.setattr(priority.os, "sched_setscheduler", set_scheduler)
+    assert priority.raise_core_realtime([1, 2, 3]) == 2
