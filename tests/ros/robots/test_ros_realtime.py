@@ -60,6 +60,10 @@ def test_threads_of_the_middleware_and_of_stops_come_before_all_others(
     threads = [realtime.stop_thread(threading.Thread(target=end.wait, daemon=True)) for _ in range(2)]
     threads[0].start()
     realtime.raise_stop_threads()
+    monkeypatch.setattr(realtime._active, "is_set", lambda: True)
+    late = threading.Thread(target=end.wait, daemon=True)
+    late.start()
+    realtime.stop_thread(late)
     end.set()
-    assert {12, threads[0].native_id} <= set(raised)
+    assert {12, threads[0].native_id, late.native_id} <= set(raised)
     assert 11 not in raised

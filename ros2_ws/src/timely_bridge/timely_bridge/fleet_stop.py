@@ -241,6 +241,7 @@ class FleetStop:
             self._changed.notify_all()
 
     def _on_state(self, name: str, state: RobotState) -> None:
+        stop_thread(threading.current_thread())  # of the executor's pool, any of which may get the next stop
         robot = self._robots.get(name)
         if robot is None:
             return
@@ -253,6 +254,7 @@ class FleetStop:
 
     def _repeat(self) -> None:
         """Send the latched stop again to every driver that has not acknowledged it."""
+        stop_thread(threading.current_thread())
         if not self.latch.set:
             return
         now_s = time.monotonic()

@@ -36,6 +36,8 @@ TRANSPORT_THREADS = "dds."
 """The names of the middleware's threads begin so."""
 
 _stop_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_active = threading.Event()
+"""This process is a real-time process."""
 
 _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 """Numbers of ``sched_setattr`` and ``sched_getattr``."""
@@ -59,12 +61,14 @@ def realtime_process() -> Iterator[None]:
     cheap_ros_goal_names()
     shorten_ros_time_slices()
     raise_core_priority(NICENESS)
+    _active.set()
     raise_stop_threads()
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
+        _active.clear()
         gc.unfreeze()
         sys.setswitchinterval(before)
 
@@ -80,7 +84,10 @@ def shorten_ros_time_slices() -> int:
 
 def stop_thread(thread: threading.Thread) -> threading.Thread:
     """Mark a thread as one that a stop passes through; ``realtime_process`` lets it run before all others."""
-    _stop_threads.add(thread)
+    if thread not in _stop_threads:
+        _stop_threads.add(thread)
+        if _active.is_set() and thread.native_id is not None:
+            raise_core_realtime([thread.native_id])
     return thread
 
 
