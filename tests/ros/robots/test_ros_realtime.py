@@ -57,13 +57,15 @@ def test_threads_of_the_middleware_and_of_stops_come_before_all_others(
     monkeypatch.setattr(realtime, "Path", lambda _: tmp_path)
     monkeypatch.setattr(realtime, "raise_core_realtime", raised.extend)
     end = threading.Event()
-    threads = [realtime.stop_thread(threading.Thread(target=end.wait, daemon=True)) for _ in range(2)]
+    threads = [
+        realtime.mark_ros_stop_thread(threading.Thread(target=end.wait, daemon=True)) for _ in range(2)
+    ]
     threads[0].start()
-    realtime.raise_stop_threads()
+    realtime.raise_ros_stop_threads()
     monkeypatch.setattr(realtime._active, "is_set", lambda: True)
     late = threading.Thread(target=end.wait, daemon=True)
     late.start()
-    realtime.stop_thread(late)
+    realtime.mark_ros_stop_thread(late)
     end.set()
     assert {12, threads[0].native_id, late.native_id} <= set(raised)
     assert 11 not in raised

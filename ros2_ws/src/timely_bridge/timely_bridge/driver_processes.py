@@ -135,7 +135,9 @@ class DriverProcesses:
 
     def _start(self, process: _Process) -> None:
         where = f"driver of {process.robots}"
-        process.child = child = ChildProcess(where, process.command, self._environment, log=process.log).start()
+        process.child = child = ChildProcess(
+            where, process.command, self._environment, log=process.log
+        ).start()
         with contextlib.suppress(OSError):
             # Until it is ready, a driver takes no precedence over those that move a robot.
             os.setpriority(os.PRIO_PROCESS, child.pid, max(0, os.getpriority(os.PRIO_PROCESS, 0)))

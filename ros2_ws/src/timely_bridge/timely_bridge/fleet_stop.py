@@ -24,7 +24,7 @@ from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
 from timely_robots.operators import Operators
 from timely_robots.ros.rclpy_utils import LATCHED
-from timely_robots.ros.realtime import stop_thread
+from timely_robots.ros.realtime import mark_ros_stop_thread
 
 from timely.core.errors import NotAllowed
 from timely_bridge.goals import RobotEntry
@@ -103,7 +103,7 @@ class FleetStop:
         self._executor = MultiThreadedExecutor(THREADS, context=context)
         self._executor.add_node(self._node)
         self._thread = threading.Thread(target=self._spin, name="fleet stop", daemon=True)
-        stop_thread(self._thread).start()
+        mark_ros_stop_thread(self._thread).start()
 
     def set_robots(self, entries: Iterable[RobotEntry], silence_s: float, latch: StopLatch) -> None:
         """Set the fleet and the latch of its state folder. A driver is lost after ``silence_s`` without a state."""
@@ -241,7 +241,9 @@ class FleetStop:
             self._changed.notify_all()
 
     def _on_state(self, name: str, state: RobotState) -> None:
-        stop_thread(threading.current_thread())  # of the executor's pool, any of which may get the next stop
+        mark_ros_stop_thread(
+            threading.current_thread()
+        )  # of the executor's pool, any of which may get the next stop
         robot = self._robots.get(name)
         if robot is None:
             return
@@ -254,7 +256,7 @@ class FleetStop:
 
     def _repeat(self) -> None:
         """Send the latched stop again to every driver that has not acknowledged it."""
-        stop_thread(threading.current_thread())
+        mark_ros_stop_thread(threading.current_thread())
         if not self.latch.set:
             return
         now_s = time.monotonic()

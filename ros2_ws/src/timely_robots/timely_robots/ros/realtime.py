@@ -62,7 +62,7 @@ def realtime_process() -> Iterator[None]:
     shorten_ros_time_slices()
     raise_core_priority(NICENESS)
     _active.set()
-    raise_stop_threads()
+    raise_ros_stop_threads()
     gc.collect()
     gc.freeze()
     try:
@@ -82,7 +82,7 @@ def shorten_ros_time_slices() -> int:
     return sum(_shorten(libc, *calls, int(thread)) for thread in os.listdir("/proc/self/task"))
 
 
-def stop_thread(thread: threading.Thread) -> threading.Thread:
+def mark_ros_stop_thread(thread: threading.Thread) -> threading.Thread:
     """Mark a thread as one that a stop passes through; ``realtime_process`` lets it run before all others."""
     if thread not in _stop_threads:
         _stop_threads.add(thread)
@@ -91,7 +91,7 @@ def stop_thread(thread: threading.Thread) -> threading.Thread:
     return thread
 
 
-def raise_stop_threads() -> int:
+def raise_ros_stop_threads() -> int:
     """Let the middleware's threads, those marked, and those that they start run before all others; returns how many.
 
     At a stop all processes of a fleet have work to end at once. A niceness does not tell them apart.

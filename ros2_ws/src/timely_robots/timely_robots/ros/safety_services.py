@@ -22,7 +22,7 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
 from timely_robots.operators import Operators
 from timely_robots.robot import Robot
-from timely_robots.ros.realtime import stop_thread
+from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely_robots.ros.spinner import Spinner
 from timely_robots.safety import SafetyGuard
 from timely_robots.segments import SegmentResult
@@ -69,7 +69,7 @@ class SafetyServices:
         )
         stop_node.create_service(Trigger, f"{name}/stop", self._on_stop)
         self._spinner = Spinner(node.context, [stop_node], name=f"{namespace} stop", owns_context=False)
-        stop_thread(self._spinner.start().thread)
+        mark_ros_stop_thread(self._spinner.start().thread)
 
     def close(self) -> None:
         """End the service ``~/stop``."""
