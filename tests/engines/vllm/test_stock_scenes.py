@@ -136,6 +136,23 @@ def test_ordinary_requests_start_in_vllms_order() -> None:
 # ---------------------------------------------------------------------- rows of the matrix in docs/vllm.md
 
 
+@pytest.mark.parametrize("budget", [128, 1024])
+def test_chats_in_a_closed_loop_get_the_steps_of_vllms_own_scheduler(budget: int) -> None:
+    """The load of ``timely bench plain``: 96 requests, 24 at once; every step computes the same tokens."""
+    results = []
+    for stock in (True, False):
+        scene = Scene(stock=stock, blocks=400, depth=2, max_num_seqs=64, budget=budget)
+
+        def submit(scene: Scene = scene) -> bool:
+            while scene.arrivals < min(96, 24 + len(scene.finished)):
+                scene.add(f"r{scene.arrivals}", 64, 48)
+            return len(scene.finished) == 96
+
+        scene.run(until=submit)
+        results.append(scene.steps)
+    assert results[0] == results[1]
+
+
 def test_prompt_logprobs_read_no_cached_prefix() -> None:
     scene = Scene()
     scene.add("first", [5] * 50, 2)

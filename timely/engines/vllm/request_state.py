@@ -42,6 +42,15 @@ class RequestState:
     """A value that came while a step of this request was in flight."""
     new_boundaries: list[tuple[ClosedText, int]] = field(default_factory=list)
     """Boundaries in the tokens of this step, each with its position among them."""
+    end_tokens: int = field(init=False)
+    """Longest context that the request may reach."""
+
+    def __post_init__(self) -> None:
+        self.sync_end()
+
+    def sync_end(self) -> None:
+        """The prompt or the most tokens have changed."""
+        self.end_tokens = self.request.num_prompt_tokens + self.request.max_tokens
 
     def record(self, segment: Segment, now: float, *, last: bool) -> None:
         """A segment was closed.

@@ -180,10 +180,11 @@ class TimelyScheduler(ChunkCaps):
         if self._pause_state == PauseState.PAUSED_ALL:
             return StepPlan()
         started_s = time.perf_counter()
-        settings = self.settings
+        settings, in_flight = self.settings, self._steps.in_flight
         limits = StepLimits(
             now=now,
-            token_budget=self.max_num_scheduled_tokens,
+            # Decoding requests that vLLM will leave out take no token.
+            token_budget=self.max_num_scheduled_tokens + (in_flight[-1].ending if in_flight else 0),
             max_batch=min(settings.max_batch or self.max_num_active_reqs, self.max_num_active_reqs),
             max_resident=self.max_num_active_reqs,
             prefill_chunk=self._longest_chunk(throttle_prefills),

@@ -18,6 +18,7 @@ from timely.engines.scheduler_core import Controller, rows_of
 from timely.engines.vllm.request_state import RequestState
 
 _computed_of = attrgetter("num_computed_tokens")
+_end_of = attrgetter("end_tokens")
 
 
 @dataclass(slots=True)
@@ -30,6 +31,8 @@ class StepInFlight:
     prefills: int = 0
     prefill_squares: int = 0
     context_tokens: int = 0
+    ending: int = 0
+    """Requests whose last token it computes: vLLM leaves them out of the next step."""
 
     def add(self, tokens: Rows, computed_tokens: Rows, prefill: np.ndarray) -> None:
         """Count requests of the step; arrays with an entry for each.
@@ -106,6 +109,8 @@ def record_scheduled(
     prefill = table.prefill_left[rows] > 0
     prefill[chunks] = True
     step.add(np.array(counts, dtype=np.int64), computed, prefill)
+    ends = np.fromiter(map(_end_of, states), dtype=np.int64, count=number)
+    step.ending = int(np.count_nonzero(computed + 1 >= ends))
     table.context_tokens[rows] = computed
     table.blocks[rows] = -(-computed // block_tokens)
     table.prefill_left[rows] = 0
