@@ -63,7 +63,7 @@ class ClientAccount:
         plans, requests: submitted; ``_answered`` counts those with a complete answer.
         segments: received by robots.
         tokens: received in ordinary answers.
-        plan_tokens: received in segments.
+        plan_tokens: received in segments before the load ended.
         failures: problems, in words.
     """
 
@@ -145,7 +145,8 @@ async def run_benchmark_robot_client(
                         account.failures.append(f"{agent}: segment {segment.index} instead of {expected}")
                     expected += 1
                     account.segments += 1
-                    account.plan_tokens += segment.tokens
+                    if time.monotonic() < end_s:
+                        account.plan_tokens += segment.tokens
                     await stream.report_started(segment.index)
                     await asyncio.sleep(min(segment.execution_s, MAX_EXECUTION_S))
                     if segment.blocking:

@@ -98,13 +98,13 @@ class HttpLoad:
         robot_tokens = urgent.plan_tokens + others.plan_tokens
         return LoadResult(urgent.response_s, chat_tokens / seconds, robot_tokens / seconds)
 
-    async def _chats(self, chats: int, end_s: float) -> int:
-        """Tokens that all chats have received by ``end_s``."""
+    async def _chats(self, chats: int, end_s: float) -> float:
+        """Tokens of all chats by ``end_s``, those of unfinished answers included."""
         import httpx
 
+        received = 0.0
         if not chats:
-            return 0
-        received = 0
+            return received
         async with httpx.AsyncClient(base_url=self._url, timeout=CHAT_TIMEOUT_S) as http:
             model = (await http.get("/v1/models")).json()["data"][0]["id"]
             body = {
@@ -116,11 +116,22 @@ class HttpLoad:
 
             async def chat() -> None:
                 nonlocal received
-                while time.monotonic() < end_s:
+                while (begin_s := time.monotonic()) < end_s:
                     answer = await http.post("/v1/chat/completions", json=body)
                     answer.raise_for_status()
-                    if time.monotonic() < end_s:
-                        received += answer.json()["usage"]["completion_tokens"]
+                    tokens = answer.json()["usage"]["completion_tokens"]
+                    received += tokens_until(end_s, begin_s, time.monotonic(), tokens)
 
             await asyncio.gather(*(chat() for _ in range(chats)))
         return received
+
+
+def tokens_until(end_s: float, begin_s: float, finish_s: float, tokens: int) -> float:
+    """The part of an answer's tokens that came by ``end_s``, if they came at an even rate.
+
+    Chats that begin together also end together. Counting finished answers only would make the throughput depend on
+    where ``end_s`` falls between two such waves.
+    """
+    if finish_s <= end_s:
+        return float(tokens)
+    return tokens * (end_s - begin_s) / (finish_s - begin_s)
