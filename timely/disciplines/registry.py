@@ -57,8 +57,15 @@ _ABLATION: dict[str, str] = {
     "timely-no-chunks": "timely.disciplines.timely.ablations:WithoutChunks",
     "timely-no-early": "timely.disciplines.timely.ablations:WithoutHurry",
     "timely-no-ride": "timely.disciplines.timely.ablations:WithoutRiding",
+    "expected-utility-mean": "timely.disciplines.expected_utility.ablations:WithoutDistributions",
+    "expected-utility-no-drafts": "timely.disciplines.expected_utility.ablations:WithoutDrafts",
+    "expected-utility-no-apps": "timely.disciplines.expected_utility.ablations:WithoutApplications",
+    "expected-utility-no-levels": "timely.disciplines.expected_utility.ablations:WithoutLevels",
+    "expected-utility-no-residence": "timely.disciplines.expected_utility.ablations:WithoutResidence",
+    "expected-utility-slots": "timely.disciplines.expected_utility.ablations:SlotsOnly",
+    "expected-utility-cache": "timely.disciplines.expected_utility.ablations:CacheOnly",
 }
-"""Parts of ``timely``, for benchmarks: they can be loaded by name and are not listed."""
+"""Parts of our disciplines, for benchmarks: they can be loaded by name and are not listed."""
 
 
 def register_discipline(name: str, target: str) -> None:
@@ -119,7 +126,7 @@ def _split(name: str) -> tuple[str, Path | None]:
 
 def discipline_ablation_names() -> list[str]:
     """Names of the parts of ``timely`` that benchmarks compare."""
-    return list(_ABLATION)
+    return [name for name in _ABLATION if name.startswith(f"{DEFAULT}-")]
 
 
 def discipline_infos() -> list[DisciplineInfo]:

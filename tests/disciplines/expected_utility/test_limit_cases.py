@@ -12,7 +12,7 @@ from utility_scene import STEP_S, dated, join, keys, limits, make_resident, ordi
 
 from timely.core.job import JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
-from timely.disciplines.expected_utility.discipline import ExpectedUtility
+from timely.disciplines.expected_utility.discipline import SLOPE, ExpectedUtility
 from timely.disciplines.registry import create_discipline
 from timely.disciplines.sagesched.gittins import CostDistribution
 from timely.engines.step_time.learned import FixedSpeed
@@ -42,7 +42,7 @@ def test_without_deadlines_it_is_the_gittins_index() -> None:
     for job, age in zip(jobs, ages, strict=True):
         lengths = discipline._undated.lengths[discipline._undated.place(job)]
         textbook = CostDistribution(lengths * STEP_S).index(age * STEP_S)
-        expected = -NORMAL.alpha / textbook if not math.isnan(textbook) else None
+        expected = SLOPE / textbook if not math.isnan(textbook) else None
         assert expected is None or index[job.job_id] == pytest.approx(expected)
     assert not any(math.isnan(value) for value in index.values())
 

@@ -53,8 +53,11 @@ from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.timely.discipline import Timely
 from timely.disciplines.timely.step import Numbers
 
-SLOPE = -NORMAL.alpha
-"""Utility that a request without a deadline loses per second."""
+SLOPE = -0.1 * NORMAL.alpha
+"""Utility that a request without a deadline loses per second: a tenth of what a late robot task loses.
+
+It matters beside robots only. With as much as a robot task, chats make urgent tasks late; with a hundredth, they starve.
+"""
 
 
 class ExpectedUtility(Timely):
@@ -160,7 +163,7 @@ class ExpectedUtility(Timely):
         requests = self._undated
         _, sequence_s, step_s = self._step_times_s(table, limits)
         prompt_token_s = limits.speed.prefill_token_s
-        machine = Machine(step_slots(limits), requests.clock.cache_tokens(table, limits))
+        machine = self._machine(table, limits)
         places = requests.places(table, rows)
         a_round = requests.tokens_a_round(places)
         prompt_s = prompt_token_s * table.prefill_left[rows]
@@ -186,6 +189,9 @@ class ExpectedUtility(Timely):
             np.ones(len(rows), dtype=np.bool_),
             weight / use_s,
         )
+
+    def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
+        return Machine(step_slots(limits), self._undated.clock.cache_tokens(table, limits))
 
     def _level_weights(self, table: JobTable, rows: Rows) -> Floats:
         levels = np.minimum(table.urgency[rows], LEVELS - 1)
@@ -218,8 +224,12 @@ class ExpectedUtility(Timely):
         undated = numbers.ordinary
         if undated.any():
             apps[undated] = self._undated.apps[self._undated.places(table, numbers.rows[undated])]
-        context_token_s = min(2.0 * limits.swap_s_per_token, limits.speed.prefill_token_s)
-        return UtilityStep(self, builder, numbers, parked_slack_s, apps, context_token_s)
+        return UtilityStep(self, builder, numbers, parked_slack_s, apps, self._context_token_s(limits))
+
+    @staticmethod
+    def _context_token_s(limits: StepLimits) -> float:
+        """What an eviction costs for each token of the victim's context, seconds: moved out and in, or recomputed."""
+        return min(2.0 * limits.swap_s_per_token, limits.speed.prefill_token_s)
 
 
 def _merged(undated: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:

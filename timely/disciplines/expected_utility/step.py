@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from timely.core.arrays import Ints
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.timely.delay_cost import DelayCost
@@ -16,9 +18,10 @@ class UtilityStep(Step):
         context_token_s: what an eviction costs for each token of the victim's context, seconds.
     """
 
-    HEEDED_WEIGHT = 0.0
-
     __slots__ = ("_apps", "_context_s")
+
+    HEEDED_WEIGHT: ClassVar[float] = 0.0
+    PROTECTS_ORDINARY: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -30,14 +33,10 @@ class UtilityStep(Step):
         context_token_s: float,
     ) -> None:
         super().__init__(rules, builder, numbers, parked_slack_s)
+        # Requests without a deadline wait for members that would be late, not for early ones to end earlier.
+        self._heeded = DelayCost(0.0)
         self._apps = apps
         self._context_s = context_token_s
-
-    @property
-    def in_time(self) -> bool:
-        """No member with a deadline is late."""
-        self._heeded.settle(self._delay_s)
-        return self._heeded.late_weight == 0.0
 
     def _costs(self, *, ordinary: bool) -> DelayCost:
         return self._heeded if ordinary else self._all

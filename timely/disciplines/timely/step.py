@@ -111,6 +111,9 @@ class Step:
         "_residents_only", "_rules", "held",
     )  # fmt: skip
 
+    PROTECTS_ORDINARY: ClassVar[bool] = True
+    """Ordinary members count when others join."""
+
     def __init__(
         self, rules: Rules, builder: StepBuilder, numbers: Numbers, parked_slack_s: float = math.inf
     ) -> None:
@@ -252,7 +255,10 @@ class Step:
             count = min(count, self._builder.decoding_room)
         if not count or not self._builder.add_decoding(numbers.rows[places[:count]]):
             return 0
-        self._all.join_together(slacks[:count], delays[:count], weights[:count], works[:count], plain[:count])
+        if not ordinary or self.PROTECTS_ORDINARY:
+            self._all.join_together(
+                slacks[:count], delays[:count], weights[:count], works[:count], plain[:count]
+            )
         if not ordinary:
             steep = weights > self.HEEDED_WEIGHT
             self._heeded.join_together(
@@ -284,7 +290,7 @@ class Step:
     ) -> None:
         already_s = self._delay_s
         self._delay_s += delay_s
-        if slack_s == math.inf:
+        if slack_s == math.inf or (ordinary and not self.PROTECTS_ORDINARY):
             return  # no delay costs it anything
         self._all.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
         if not ordinary and weight > self.HEEDED_WEIGHT:

@@ -1,0 +1,75 @@
+"""`expected-utility` without one of its parts, for ablations in the simulator; none is offered for serving."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from timely.core.arrays import Floats
+from timely.core.job import Job, JobSpec, JobTable
+from timely.disciplines.base import Rows, StepLimits
+from timely.disciplines.expected_utility.discipline import ExpectedUtility
+from timely.disciplines.expected_utility.index import Machine
+from timely.disciplines.expected_utility.lengths import AnswerDistributions
+from timely.disciplines.predictors.app_cost import AppCosts
+from timely.disciplines.predictors.history import LengthPredictor, Prediction
+
+
+class MeanLengths(AnswerDistributions):
+    """Each answer has its expected length for certain."""
+
+    def predict(self, spec: JobSpec) -> tuple[Floats, Prediction | None]:
+        lengths, prediction = super().predict(spec)
+        return np.full_like(lengths, lengths.mean()), prediction
+
+
+class WithoutDistributions(ExpectedUtility):
+    """The expected length instead of its distribution."""
+
+    def __init__(self, history: LengthPredictor | None = None, costs: AppCosts | None = None) -> None:
+        super().__init__(history, costs)
+        self._undated.answers = MeanLengths(history)
+
+
+class WithoutDrafts(ExpectedUtility):
+    """Tokens count, not rounds."""
+
+    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+        """Nothing is learned of drafts."""
+
+
+class WithoutApplications(ExpectedUtility):
+    """Each request counts for itself."""
+
+    def _share_fairly(self, table: JobTable, rows: Rows, places: Rows, use_s: Floats, step_s: float) -> None:
+        """Each request keeps its own use."""
+
+
+class WithoutLevels(ExpectedUtility):
+    """All levels weigh alike."""
+
+    LEVEL_FACTOR: ClassVar[float] = 1.0
+
+
+class WithoutResidence(ExpectedUtility):
+    """Evictions cost nothing."""
+
+    @staticmethod
+    def _context_token_s(limits: StepLimits) -> float:
+        return 0.0
+
+
+class SlotsOnly(ExpectedUtility):
+    """A request uses a slot, however much of the cache it holds."""
+
+    def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
+        return replace(super()._machine(table, limits), cache_tokens=1e12)
+
+
+class CacheOnly(ExpectedUtility):
+    """A request uses its share of the cache, however many slots there are."""
+
+    def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
+        return replace(super()._machine(table, limits), slots=1e12)
