@@ -56,7 +56,8 @@ from timely.disciplines.timely.step import Numbers
 SLOPE = -0.1 * NORMAL.alpha
 """Utility that a request without a deadline loses per second: a tenth of what a late robot task loses.
 
-It matters beside robots only. With as much as a robot task, chats make urgent tasks late; with a hundredth, they starve.
+It matters beside robots only. As much as a robot task loses would make urgent tasks late; a hundredth would make chats
+end twice as late.
 """
 
 
