@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from step_driver import Machine as Engine
+from step_driver import StepDriver, random_works
 from utility_scene import dated, join, keys, limits, make_resident, ordinary
 
 from timely.core.hints import RequestHints
@@ -15,6 +17,12 @@ from timely.disciplines.expected_utility.discipline import ExpectedUtility
 from timely.disciplines.expected_utility.index import Machine, gittins_use, mean_left
 from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributions, even_lengths
 from timely.disciplines.expected_utility.rounds import PRIOR_TOKENS_A_ROUND, RoundTokens
+
+
+PARTS = [
+    f"expected-utility-{part}"
+    for part in ("mean", "no-drafts", "no-apps", "no-levels", "no-residence", "slots", "cache")
+]
 
 
 def app(name: str, instance: str, *, requests: int, expected: float) -> JobSpec:
@@ -162,3 +170,18 @@ def test_columns_are_reused() -> None:
         table.remove(job.job_id)
     assert len(discipline._undated.apps) == 64
     assert discipline.state() == {"without_deadline": 0, "apps": 0}
+
+
+def test_many_requests_without_a_deadline_do_not_make_a_robot_wait() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    chats = join(table, discipline, *(ordinary(str(number), expected=300.0) for number in range(30)))
+    for chat in chats:
+        make_resident(chat, 5)
+    (robot,) = join(table, discipline, dated("robot", URGENT, prompt=500))
+    assert discipline.compose(table, limits(max_batch=64)).tokens[robot.job_id] == 500
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_each_part_can_be_left_out(name: str) -> None:
+    driver = StepDriver(name, random_works(3, 12), Engine(blocks=60, max_batch=4), seed=3).run()
+    assert all(fate.outcome in ("complete", "cancelled") for fate in driver.fates.values())
