@@ -18,7 +18,6 @@ from timely.disciplines.expected_utility.index import Machine, gittins_use, mean
 from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributions, even_lengths
 from timely.disciplines.expected_utility.rounds import PRIOR_TOKENS_A_ROUND, RoundTokens
 
-
 PARTS = [
     f"expected-utility-{part}"
     for part in ("mean", "no-drafts", "no-apps", "no-levels", "no-residence", "slots", "cache")
