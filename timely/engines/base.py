@@ -122,6 +122,7 @@ class GenerationRequest:
         task: what is asked, in the words that predictors read; empty: the prompt.
         hints: what the scheduler may go by.
         forced: for replays: what is generated, exactly.
+        keep_prompt: the prompt's blocks are the last that the prefix cache gives up.
         history: a plan of an earlier life of the server, which goes on behind its segments.
     """
 
@@ -137,6 +138,7 @@ class GenerationRequest:
     seed: int | None = None
     constrained: bool = True
     forced: ForcedPlan | None = None
+    keep_prompt: bool = False
     history: PlanHistory | None = None
 
     @property

@@ -139,6 +139,8 @@ class ReplayOptions:
         estimate_factor: estimates of execution times are this times the truth ...
         estimate_noise: ... times a log-normal factor of this sigma.
         warm_prefixes: shared prefixes are in the prefix cache from the start, as on a server that has been running.
+        keep_prefixes: shared prefixes are the last that the prefix cache gives up, as those of ``timely serve``.
+            Simulator only.
         closed_loop: robots report when a segment starts and ends, which replaces estimates.
         learned_speed: the discipline learns step times online, as in the live engine; False: it is given the
             profile's own.
@@ -167,6 +169,7 @@ class ReplayOptions:
     estimate_factor: float = 1.0
     estimate_noise: float = 0.0
     warm_prefixes: bool = False
+    keep_prefixes: bool = False
     closed_loop: bool = True
     learned_speed: bool = True
     journal: bool = True

@@ -177,6 +177,22 @@ def test_a_prefix_is_held_only_as_deep_as_somebody_reaches() -> None:
     assert not pool.grow(other, 96)
 
 
+@pytest.mark.parametrize(("keeps", "found"), [(False, 0), (True, 64)])
+def test_kept_prefixes_are_reused_last(keeps: bool, found: int) -> None:
+    pool = BlockPool(10, 16, keep_prefixes=keeps)
+    first = pool.holding("drone", 64, 80)
+    pool.admit(first)
+    assert pool.grow(first, 80)
+    assert pool.publish(first, 80)
+    pool.release(first)
+    for _ in range(3):
+        chat = pool.holding("", 0, 96)
+        pool.admit(chat)
+        assert pool.grow(chat, 96)
+        pool.release(chat)
+    assert pool.admit(pool.holding("drone", 64, 80)) == found
+
+
 def test_warm_prefixes_are_there_from_the_start() -> None:
     tasks = [task(k, 1.0 * k, prompt_tokens=100, shared_prefix_tokens=80, prefix="drone") for k in range(2)]
     assert [r.cached_tokens for r in run(tasks, discipline="fcfs", warm_prefixes=True).records] == [80, 80]

@@ -65,6 +65,7 @@ def test_defaults_are_the_normal_task() -> None:
         ({"timely": "drone"}, "timely"),
         ({"timely_network_s": -1.0}, "timely.network_s"),
         ({"timely_arrival_s": 0.0}, "timely_arrival_s"),
+        ({"timely_keep_prompt": True}, "timely_keep_prompt"),
         ({"timely_priority": -5.0}, "timely_priority"),
         ({"timely_names": ["cup"]}, "timely_names"),
     ],

@@ -27,21 +27,23 @@ class System:
 
     Attributes:
         prioritised: requests bring vLLM's ``priority``: 0 for urgent tasks, 1 for others, 2 for chats.
+        is_timely_serve: it runs in ``timely serve``, where the fixed parts of prompts stay in the prefix cache.
     """
 
     discipline: str
     mode: Mode
     prioritised: bool = False
+    is_timely_serve: bool = False
 
 
 CAPACITY_SYSTEMS: dict[str, System] = {
-    "timely": System("timely", "segmented"),
+    "timely": System("timely", "segmented", is_timely_serve=True),
     "vllm": System("fcfs", "whole"),
     "vllm-stream": System("fcfs", "stream"),
     "vllm-priority": System("vllm-priority", "stream", prioritised=True),
     "vllm-priority-preempt": System("priority", "stream", prioritised=True),
-    "edf": System("edf", "segmented"),
-    "pud": System("pud", "segmented"),
+    "edf": System("edf", "segmented", is_timely_serve=True),
+    "pud": System("pud", "segmented", is_timely_serve=True),
     "qoserve": System("qoserve", "stream"),
     "jitserve": System("jitserve", "stream"),
     "slos-serve": System("slos-serve", "stream"),
@@ -71,8 +73,9 @@ def measure_capacity_point(
     if chosen.prioritised:
         tasks = [_with_priority(task) for task in tasks]
     options = ReplayOptions(
-        mode=chosen.mode, journal=False, warm_prefixes=True, seed=seed, token_budget=token_budget
-    )
+        mode=chosen.mode, journal=False, warm_prefixes=True, keep_prefixes=chosen.is_timely_serve, seed=seed,
+        token_budget=token_budget,
+    )  # fmt: skip
     discipline = create_discipline(chosen.discipline)
     run = Simulator(options, load_step_profile(profile), discipline=discipline).run(tasks)
     return capacity_point(run.records, run.end_s)

@@ -91,12 +91,16 @@ class BlockPool:
     Args:
         capacity: blocks in all.
         block_tokens: tokens a block holds.
+        keep_prefixes: prefixes are reused last.
     """
 
-    __slots__ = ("_idle", "_idle_blocks", "_prefixes", "_unused", "block_tokens", "capacity")
+    __slots__ = (
+        "_idle", "_idle_blocks", "_keeps_prefixes", "_prefixes", "_unused", "block_tokens", "capacity",
+    )  # fmt: skip
 
-    def __init__(self, capacity: int, block_tokens: int) -> None:
+    def __init__(self, capacity: int, block_tokens: int, *, keep_prefixes: bool = False) -> None:
         self.capacity = capacity
+        self._keeps_prefixes = keep_prefixes
         self.block_tokens = block_tokens
         self._unused = capacity
         # Owner -> blocks, longest idle first. An owner is a Prefix, a Holding (evicted), or an object(). The blocks
@@ -245,6 +249,10 @@ class BlockPool:
         self._unused -= fresh
         blocks -= fresh
         self._idle_blocks -= blocks
+        if blocks and self._keeps_prefixes:
+            for prefix in self._prefixes.values():
+                if prefix in self._idle:
+                    self._idle.move_to_end(prefix)
         while blocks:
             owner, stored = next(iter(self._idle.items()))
             taken = min(blocks, stored)

@@ -58,7 +58,7 @@ class Memory:
 
     Args:
         capacity: KV blocks.
-        options: its ``eviction`` and ``warm_prefixes``.
+        options: its ``eviction``, ``warm_prefixes`` and ``keep_prefixes``.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Memory:
         options: ReplayOptions,
         controller: Controller,
     ) -> None:
-        self.pool = BlockPool(capacity, profile.kv.block_tokens)
+        self.pool = BlockPool(capacity, profile.kv.block_tokens, keep_prefixes=options.keep_prefixes)
         self.block_tokens = profile.kv.block_tokens
         self._terms = profile.step_s
         self._rate = profile.kv.swap_s_per_token

@@ -49,7 +49,11 @@ CACHE_METHODS: dict[str, tuple[str, ...]] = {
     "prefix_cache_lookup_enabled": ("request",),
     "get_blocks": ("request_id",),
 }
-POOL_METHODS: dict[str, tuple[str, ...]] = {"get_cached_block": ("block_hash", "kv_cache_group_ids")}
+POOL_METHODS: dict[str, tuple[str, ...]] = {
+    "get_cached_block": ("block_hash", "kv_cache_group_ids"),
+    "touch": ("blocks",),
+    "free_blocks": ("ordered_blocks",),
+}
 CORE_METHODS = (
     "_handle_client_request", "_handle_shutdown", "_notify_idle_state_callbacks", "_pause_complete",
     "_send_abort_outputs", "run_busy_loop", "add_request",

@@ -167,7 +167,7 @@ class VllmEngine(Engine):
     async def _warm_up(self) -> None:
         """Pre-stored prompts (TimelyLLM section 4.1).
 
-        The fixed part of every skill set's prompt enters the prefix cache and its grammar is compiled.
+        The fixed part of every skill set's prompt enters the prefix cache, to stay, and its grammar is compiled.
         """
         for name in self.options.warm_up if self.options.warm_up is not None else skill_set_names():
             prompt = build_prompt(find_skill_set(name), "Get ready.")
@@ -177,6 +177,7 @@ class VllmEngine(Engine):
                 system=prompt.system,
                 skill_set=name,
                 max_tokens=2,
+                keep_prompt=True,
             )
             if len(self._templated(request)) > self.max_prompt_tokens:
                 continue  # a small context: this skill set's tasks will be refused with the reason
@@ -281,6 +282,7 @@ class VllmEngine(Engine):
             "robot": request.robot,
             # The task's own words: predictors were trained on these, not on the scene around them.
             "text": request.words[:TEXT_CHARS],
+            "keep_prompt": request.keep_prompt,
         }
         if rules and request.skill_set in self._planner_names:
             timely["names"] = vllm_prompt_names(request.prompt, self._planner_names[request.skill_set])

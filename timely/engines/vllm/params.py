@@ -22,7 +22,9 @@ KEY = "timely"
 FLAT_PREFIX = "timely_"
 MOST_NAMES = 2000
 _TUF_FIELDS = ("ert_s", "alpha", "beta", "cutoff_s")
-RESERVED = frozenset({"arrival_s", "priority", "forced", "forced_ids", "segment_tokens", "names"})
+RESERVED = frozenset(
+    {"arrival_s", "priority", "forced", "forced_ids", "segment_tokens", "names", "keep_prompt"}
+)
 """Fields of our own server and of replays. From an HTTP client they would jump the queue or the grammar."""
 
 
@@ -77,6 +79,8 @@ class TimelyParams(BaseModel):
     """For replays: the exact output token ids."""
     names: list[str] | None = Field(None, max_length=MOST_NAMES)
     """Names that object arguments may have, set by our own server for a planner's requests; by default any."""
+    keep_prompt: bool = False
+    """The prompt stays in the prefix cache, set by our own server for the fixed parts of its prompts."""
 
     @property
     def utility(self) -> TimeUtility:

@@ -34,6 +34,7 @@ from timely.engines.vllm import compatibility
 from timely.engines.vllm.block_manager import BlockManager
 from timely.engines.vllm.chunk_caps import ChunkCaps
 from timely.engines.vllm.control import ControlEvents
+from timely.engines.vllm.kept_prefixes import KeptPrefixes
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.params import TimelyParams, parse_extra_args
 from timely.engines.vllm.planned_queue import PlannedQueue
@@ -78,6 +79,7 @@ class TimelyScheduler(ChunkCaps):
         self._readiness = Readiness(self, self.live, self.blocks)
         self._intake = RequestIntake(self.vllm_config.model_config, self.settings)
         self._names = PromptNames(self)
+        self._prompts = KeptPrefixes(self)
         self._outputs = TokenOutput(lambda: self.controller, self.live, self._names)
         self._values = RobotValues(self, self._readiness, self._names, self._intake, self._unpark)
         self._events = ControlEvents(
@@ -123,6 +125,8 @@ class TimelyScheduler(ChunkCaps):
         state = RequestState(request, job, task_id, boundaries, cached_blocks=cached_blocks)
         self.live.add(state)
         self._names.begin(request.request_id, params)
+        if params.keep_prompt:
+            self._prompts.keep(request)
         self._readiness.check(state, now)
 
     def _continue_session(self, request_id: str) -> None:
@@ -159,6 +163,7 @@ class TimelyScheduler(ChunkCaps):
         """Let the discipline compose the step, then vLLM schedule just that."""
         now = self.clock()
         self._readiness.refresh(now)
+        self._prompts.refresh(now)
         plan = self._plan = self._compose(now, throttle_prefills)
         for request_id in plan.evict:
             self.blocks.evict(self.live[str(request_id)], now)

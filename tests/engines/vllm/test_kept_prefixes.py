@@ -1,0 +1,49 @@
+"""The fixed part of a prompt survives ordinary requests that fill the cache, holds no block, and does not crowd."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from tests.support.vllm_scheduler import BLOCK_TOKENS, Scene
+from timely.engines.vllm.kept_prefixes import MOST_SHARE, REFRESH_S
+
+pytestmark = pytest.mark.engine
+
+FIXED = [5] * (4 * BLOCK_TOKENS)
+BLOCKS = 40
+
+
+def cached_after_chats(*, keep: bool, fixed: list[int] = FIXED) -> tuple[int, Scene]:
+    """Prompt tokens that a robot's task finds after chats that together need every block several times."""
+    scene = Scene(blocks=BLOCKS)
+    scene.add("warm-up", [*fixed, 1], 1, {"keep_prompt": keep})
+    scene.run()
+    for number in range(12):
+        scene.clock.advance_to(scene.clock.now() + REFRESH_S)
+        scene.add(f"chat-{number}", 10 * BLOCK_TOKENS, 2)
+        scene.run()
+    request = scene.add("task", [*fixed, 2, 2], 2)
+    cached = scene.scheduler.blocks.cached_blocks(request) * BLOCK_TOKENS
+    scene.run()
+    scene.check_empty()
+    return cached, scene
+
+
+def test_a_kept_prompt_survives_chats() -> None:
+    assert cached_after_chats(keep=False)[0] == 0
+    assert cached_after_chats(keep=True)[0] == len(FIXED)
+
+
+def test_a_prompt_over_the_share_is_left_to_vllm() -> None:
+    assert cached_after_chats(keep=True, fixed=[5] * (int(MOST_SHARE * BLOCKS) + 2) * BLOCK_TOKENS)[0] == 0
+
+
+def test_kept_blocks_go_when_a_request_needs_them_and_the_cache_can_be_reset() -> None:
+    _, scene = cached_after_chats(keep=True)
+    assert scene.scheduler.kv_cache_manager.reset_prefix_cache()
+    scene.add("large", BLOCK_TOKENS * (BLOCKS - 1), 2)
+    scene.run()
+    scene.check_empty()
+
