@@ -177,8 +177,8 @@ def test_a_prefix_is_held_only_as_deep_as_somebody_reaches() -> None:
     assert not pool.grow(other, 96)
 
 
-@pytest.mark.parametrize(("keeps", "found"), [(False, 0), (True, 64)])
-def test_kept_prefixes_are_reused_last(keeps: bool, found: int) -> None:
+@pytest.mark.parametrize(("keeps", "cached_tokens"), [(False, 0), (True, 64)])
+def test_kept_prefixes_are_reused_last(keeps: bool, cached_tokens: int) -> None:
     pool = BlockPool(10, 16, keep_prefixes=keeps)
     first = pool.holding("drone", 64, 80)
     pool.admit(first)
@@ -190,7 +190,7 @@ def test_kept_prefixes_are_reused_last(keeps: bool, found: int) -> None:
         pool.admit(chat)
         assert pool.grow(chat, 96)
         pool.release(chat)
-    assert pool.admit(pool.holding("drone", 64, 80)) == found
+    assert pool.admit(pool.holding("drone", 64, 80)) == cached_tokens
 
 
 def test_warm_prefixes_are_there_from_the_start() -> None:

@@ -46,4 +46,3 @@ def test_kept_blocks_go_when_a_request_needs_them_and_the_cache_can_be_reset() -
     scene.add("large", BLOCK_TOKENS * (BLOCKS - 1), 2)
     scene.run()
     scene.check_empty()
-
