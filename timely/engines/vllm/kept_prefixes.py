@@ -47,8 +47,8 @@ class KeptPrefixes:
         if not self._hashes or now < self._next_s:
             return
         self._next_s = now + REFRESH_S
-        found = (self._pool.get_cached_block(one, [0]) for one in self._hashes)
-        blocks = [one[0] for one in found if one and one[0].ref_cnt == 0]
+        stored = (self._pool.get_cached_block(one, [0]) for one in self._hashes)
+        blocks = [one[0] for one in stored if one and one[0].ref_cnt == 0]
         self._pool.touch(blocks)
         # The end of a prompt goes first: without its beginning it is of no use.
         self._pool.free_blocks(reversed(blocks))
