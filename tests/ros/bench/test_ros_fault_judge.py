@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_ros_bench.faults.judge import (
-    Moved,
+    RobotMotion,
     Said,
     Violations,
     judge_ros_fault_holding,
@@ -58,7 +58,7 @@ def said(*modes: tuple[float, int, int]) -> list[Said]:
 
 
 BUSY, HOLDS, READY = int(RobotState.EXECUTING), int(RobotState.HOLDING), int(RobotState.READY)
-FIRST, SECOND = Moved("forward 20", 10.0, 12.0), Moved("cw 21", 16.0, 17.0)
+FIRST, SECOND = RobotMotion("forward 20", 10.0, 12.0), RobotMotion("cw 21", 16.0, 17.0)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,18 @@ def test_a_schedule_is_seeded_and_has_every_kind_before_any_again() -> None:
         faulty_robot_names(["submarine"])
 
 
+def test_pairs_follow_when_every_kind_has_come_alone() -> None:
+    robots = faulty_robot_names(("tello", "indy7", "sim"))
+    rounds = fault_schedule(60, 2, robots)
+    assert rounds[:40] == fault_schedule(40, 2, robots), "a longer run goes on after a shorter one"
+    alone, later = rounds[: len(KINDS)], rounds[len(KINDS) :]
+    assert all(fault.companion is None for fault in alone)
+    pairs = [fault for fault in later if fault.companion is not None]
+    assert len(pairs) == len(later) / 2
+    assert all(len(set(fault.kinds)) == 2 for fault in pairs)
+    assert not {fault.kinds[1] for fault in pairs} & {"late_segment", "unsafe_plan", "battery"}
+
+
 def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> None:
     import random
 
@@ -149,7 +161,7 @@ def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> Non
         '{"t_s": 5.0, "event": "motion", "command": "cw 21", "outcome": "done", "start_s": 4.5, "end_s": 5.0}\n{"t_s"'
     )
     moved = fault_bench_log_motions("tello1", files, 1.5)
-    assert moved == [Moved("forward 20", 2.0, 4.0), Moved("cw 21", 4.5, 5.0)]
+    assert moved == [RobotMotion("forward 20", 2.0, 4.0), RobotMotion("cw 21", 4.5, 5.0)]
     plan = fault_round_plan("tello1", 0, random.Random(0))
     assert fault_bench_plan_motions("tello1", plan) == ["forward 20", "cw 21", "back 22", "ccw 23"]
     with CommandLog(files[2]) as journal:

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from emulated_robots import need, tello_ports
 from timely_ros_bench import faults, stop
-from timely_ros_bench.faults.dds_cut import DdsCut, build_dds_cut, dds_udp_only
+from timely_ros_bench.faults import tally
+from timely_ros_bench.faults.dds_cut import CUTS, DdsCut, build_dds_cut, dds_udp_only
+from timely_ros_bench.faults.history import HISTORY_VIOLATIONS
 from timely_ros_bench.faults.judge import VIOLATIONS
 from timely_ros_bench.faults.rounds import fault_schedule, faulty_robot_names
 
 from timely.cli import main as shell
 from timely.core.errors import EngineFailed, Unsupported
 
-SEED = 191
+SEED = 8
 """Four faults, each of another kind."""
 
 
@@ -32,8 +34,9 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
     with tello_ports():
         result = faults.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append)
     assert result["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
+    assert result["history_violations"] == dict.fromkeys(HISTORY_VIOLATIONS, 0), lines
     assert result["lost_tasks"] == 0, lines
-    assert (result["faults"], result["tasks"]) == (4, 8)
+    assert (result["rounds"], result["faults"], result["tasks"]) == (4, 4, 8)
     assert sum(result["outcomes"].values()) == result["tasks"]
     assert any(not label.startswith("complete") for label in result["outcomes"]), "nothing was broken"
     assert result["restarts"] >= 3
@@ -68,9 +71,9 @@ def test_the_cut_is_a_switch_for_the_ports_of_one_domain(tmp_path: Path) -> None
     assert library.exists()
     cut = DdsCut(library, tmp_path / "switch", 7)
     assert (cut.environment["TIMELY_CUT_LOW"], cut.environment["TIMELY_CUT_HIGH"]) == ("9150", "9400")
-    for on, byte in ((True, b"1"), (False, b"0")):
-        cut.set(on)
-        assert (tmp_path / "switch").read_bytes() == byte
+    for number, kind in enumerate(CUTS):
+        cut.set(kind)
+        assert (tmp_path / "switch").read_bytes() == str(number).encode()
     assert "127.0.0.1" in Path(dds_udp_only(tmp_path)["FASTDDS_DEFAULT_PROFILES_FILE"]).read_text()
 
 
@@ -89,20 +92,21 @@ def test_a_broken_promise_is_exit_code_1_and_in_the_json(
 
     def measured(count: int, seed: int, **options: Any) -> dict[str, Any]:
         calls.append((count, seed, options["fleet"]))
-        violations = dict.fromkeys(VIOLATIONS, 0)
-        return {
-            "faults": count,
-            "violations": {**violations, "repeated": seed},
-            "lost_tasks": 0,
-            "tasks": 2,
-            "outcomes": {},
-        }
+        return tally.FaultTally(
+            rounds=count,
+            faults=count,
+            tasks=2,
+            violations={**dict.fromkeys(VIOLATIONS, 0), "repeated": seed},
+            history_violations={**dict.fromkeys(HISTORY_VIOLATIONS, 0), "after_end": max(0, seed - 1)},
+        ).result()
 
     monkeypatch.setattr(faults, "measure_faults", measured)
     assert (
         shell.run_timely_command(["bench", "faults", "--count", "3", "--robots", "sim, sim", "--json"]) == 0
     )
-    assert json.loads(capsys.readouterr().out)["violations"]["repeated"] == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["violations"]["repeated"] == 0
+    assert result["bound"] == pytest.approx(1.0 - 0.05 ** (1 / 3), abs=1e-6)
     assert shell.run_timely_command(["bench", "faults", "--count", "3", "--seed", "1", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["violations"]["repeated"] == 1
     assert calls == [(3, 0, ["sim", "sim"]), (3, 1, ["tello", "indy7", "sim", "sim"])]

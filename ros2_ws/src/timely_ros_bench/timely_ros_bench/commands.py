@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -60,10 +61,9 @@ def stop(
     require_cli_package("rclpy")
     from timely_ros_bench.stop import measure_stop
 
-    checkpoint = None
-    if json_file is not None and json_file != STDOUT:
-        checkpoint = json_file.with_name(f"{json_file.name}.partial")
-    result = measure_stop(robots, repetitions, seed=seed, checkpoint=checkpoint, say=print_cli_progress)
+    result = measure_stop(
+        robots, repetitions, seed=seed, checkpoint=_checkpoint(json_file), say=print_cli_progress
+    )
     write_cli_json(json_file, result)
     first, rest = result["first_command_ms"], result["at_rest_s"]
     rows = [
@@ -81,25 +81,41 @@ def stop(
 
 
 def faults(
-    count: Annotated[int, typer.Option(min=1, help="Number of faults; each takes about 15 s.")] = 100,
+    count: Annotated[int, typer.Option(min=1, help="Number of rounds; each takes about 15 s.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Seed of kinds, times and robots.")] = 0,
     robots: Annotated[
         str, typer.Option(help="Kinds, comma-separated: tello and indy7 are emulated, sim needs no library.")
     ] = "tello,indy7,sim,sim",
     json_file: JsonFile = None,
 ) -> None:
-    """Break robots, networks and processes at random. Exit code 1 if a motion is repeated or a task is lost."""
+    """Break robots, networks and processes at random, alone and in pairs. Exit code 1 if a promise is broken.
+
+    Server log, bridge, and robots' logs are judged as one history. With a JSON file, an interrupted run goes on where
+    it was (FILE.partial).
+    """
     require_cli_package("rclpy")
     from timely_ros_bench.faults import measure_faults
 
-    result = measure_faults(count, seed, fleet=split_cli_names(robots), say=print_cli_progress)
+    result = measure_faults(
+        count, seed, fleet=split_cli_names(robots), checkpoint=_checkpoint(json_file), say=print_cli_progress
+    )
     write_cli_json(json_file, result)
-    counts = {**result["violations"], "lost tasks": result["lost_tasks"]}
+    history = {f"history: {kind}": number for kind, number in result["history_violations"].items()}
+    counts = {**result["violations"], **history, "lost tasks": result["lost_tasks"]}
     console = make_cli_console(json_file)
     show_table(console, ("violation", "count"), [(kind, str(number)) for kind, number in counts.items()])
-    console.print(f"{count} faults, {result['tasks']} tasks: {result['outcomes']}")
+    console.print(
+        f"{result['faults']} faults in {count} rounds, {result['tasks']} tasks: {result['outcomes']}; a round fails "
+        f"with a probability of at most {result['bound']:.2g} (95% confidence)"
+    )
     if any(counts.values()):
         raise typer.Exit(1)
+
+
+def _checkpoint(json_file: Path | None) -> Path | None:
+    """The file of an unfinished run that writes ``json_file``."""
+    on_disk = json_file is not None and json_file != STDOUT
+    return json_file.with_name(f"{json_file.name}.partial") if json_file is not None and on_disk else None
 
 
 def soak(

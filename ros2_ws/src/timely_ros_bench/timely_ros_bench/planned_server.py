@@ -18,6 +18,7 @@ from timely.plans.robot_profiles import find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
+from timely.server.settings import ServerSettings
 from timely_ros_bench.faults.motions import TOKEN_S, TOKENS
 
 
@@ -41,10 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--ready", type=Path, required=True)
+    parser.add_argument("--state-dir", type=Path, help="keeps the tasks over a restart")
     options = parser.parse_args(arguments)
     stop = core_stop_event()
     engine = ScriptedEngine(planner=_planner, token_s=TOKEN_S)
-    with ServerThread(create_app(engine), port=options.port) as server:
+    with ServerThread(
+        create_app(engine, ServerSettings(state_dir=options.state_dir)), port=options.port
+    ) as server:
         core_write_file(options.ready, server.url)
         stop.wait()
     return 0

@@ -203,7 +203,7 @@ class _StopTrials:
             if fault == "hung":
                 world.signal(f"driver of {name}", signal.SIGSTOP)
             elif fault == "cut":
-                world.cuts[name].set(True)
+                world.cuts[name].set("both")
             else:
                 world.kill(f"driver of {name}")
         if names:
@@ -215,7 +215,7 @@ class _StopTrials:
                 if fault == "hung":
                     world.signal(f"driver of {name}", signal.SIGCONT)
                 elif fault == "cut":
-                    world.cuts[name].set(False)
+                    world.cuts[name].set("none")
                 else:
                     world.start_driver(name)
 

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timely.core.errors import InvalidInput
-from timely.core.files import core_write_file
+from timely_ros_bench.checkpoint import load_checkpoint, save_checkpoint
 
 BRAKES = ("stop", "StopMotion")
 """Commands of emulated robots that stop a motion."""
@@ -72,24 +71,13 @@ class StopTally:
 
     def save(self, file: Path, robots: Sequence[str], seed: int) -> None:
         """Write everything to a file, for a run of the same robots and seed that goes on."""
-        core_write_file(file, json.dumps({"robots": list(robots), "seed": seed, "tally": asdict(self)}))
+        save_checkpoint(file, {"robots": list(robots), "seed": seed}, asdict(self))
 
     @classmethod
     def load(cls, file: Path, robots: Sequence[str], seed: int) -> StopTally:
-        """The stops that an earlier run saved; none without the file.
-
-        Raises:
-            InvalidInput: the file is of other robots or another seed, or cannot be read.
-        """
-        if not file.exists():
-            return cls()
-        try:
-            data = json.loads(file.read_text())
-            if (data["robots"], data["seed"]) != (list(robots), seed):
-                raise ValueError("other robots or another seed")
-            return cls(**data["tally"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InvalidInput(f"is no checkpoint of this run: {error}", where=str(file)) from error
+        """The stops that an earlier run saved; none without the file. Raises as ``load_checkpoint``."""
+        tally = load_checkpoint(file, {"robots": list(robots), "seed": seed})
+        return cls(**tally) if tally is not None else cls()
 
     def result(self) -> dict[str, Any]:
         """The figures of ``timely bench stop --json``."""

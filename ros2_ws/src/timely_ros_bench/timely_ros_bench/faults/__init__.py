@@ -2,15 +2,21 @@
 
 Server (a scripted model), bridge, drivers and emulated robots run in processes of their own. Drivers use the vendors'
 own clients. The network of the emulated Tello loses and doubles one datagram in five. In each round every robot gets a
-task, and one fault happens to one robot or to all:
+task, and one fault or a pair happens to one robot or to all:
 
 * ``late_segment``: the model stalls in the middle of a plan;
 * ``unsafe_plan``: the model writes a motion outside the robot's limits;
 * ``emulator_dies``, ``battery``: the robot is gone in the middle of a motion, its battery runs out;
 * ``driver_killed``, ``bridge_killed``, ``server_killed``: the process gets SIGKILL and is started again;
-* ``dds_cut``: the driver's ROS 2 datagrams are lost, both ways, for five seconds.
+* ``driver_hangs``, ``bridge_hangs``, ``server_hangs``: the process gets SIGSTOP, and goes on up to six seconds later;
+* ``dds_cut``, ``dds_cut_sent``, ``dds_cut_received``: the driver's ROS 2 datagrams are lost for five seconds, both ways,
+  those that it sends, or those that others send;
+* ``fleet_stop``: a program stops the fleet, and an operator resets it.
 
-Then the robots' own logs are compared with what was sent, and the end of every task is checked (``judge``).
+Every kind comes once alone. Then every second round is a pair: the second fault begins while the first one lasts.
+
+Each round is judged by itself (``judge``). The whole run of a fleet is judged as one history (``history``). It has the
+server's log, the ends and leases that bridge and drivers published, and the robots' own logs.
 """
 
 from __future__ import annotations

@@ -1,19 +1,26 @@
-"""Rounds of faults: tasks for all robots, one fault, the tasks' ends, everything whole again, the verdict."""
+"""Rounds of faults: tasks for all robots, one fault or a pair, the tasks' ends, everything whole again, the verdict."""
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from timely_bridge.error_codes import bridge_error_name
-from timely_interfaces.msg import ErrorCode, RobotState
+from timely_interfaces.msg import RobotState
+from timely_interfaces.srv import ResetStop, StopFleet
 
-from timely.client import TimelyClient
-from timely.core.errors import EngineFailed, TimelyError, UnknownName
+from timely.core.errors import EngineFailed
 from timely_ros_bench.faults.fleet_processes import RESERVE, World
+from timely_ros_bench.faults.history import (
+    History,
+    LeaseRecord,
+    TaskRecord,
+    Violation,
+    judge_fault_history,
+)
 from timely_ros_bench.faults.judge import (
     Said,
     Violations,
@@ -29,8 +36,10 @@ from timely_ros_bench.faults.motions import (
 )
 from timely_ros_bench.faults.observer import Errand, Observer
 from timely_ros_bench.faults.rounds import Fault, faulty_robot_kind
+from timely_ros_bench.faults.server_log import ServerLog
+from timely_ros_bench.faults.strikes import RESET, STOP, Strikes
+from timely_ros_bench.faults.tally import FaultTally
 
-CUT_S = 5.0
 EMPTY_SOON = 20.1
 """Per cent: a drone that starts with so little has reached its reserve after some nine seconds in the air."""
 START_S = 60.0
@@ -38,23 +47,38 @@ TASK_LIMIT_S = 60.0
 """A task that has not ended then is lost; the longest deadline on its way is 25 s."""
 PATIENCE_S = 4.0
 """The other robots' tasks are cancelled so long after the struck one's end, as an operator would."""
+UNHEARD = ("dds_cut", "dds_cut_sent", "driver_killed", "driver_hangs")
+"""Faults in which the states of the robot's driver are not published or not received."""
+IN_THE_TASK = ("late_segment", "unsafe_plan", "battery")
+BRIDGE = "timely_bridge-"
+"""The owners of its leases begin so."""
 
 
 @dataclass(slots=True)
 class Campaign:
-    """Rounds of faults and what they showed."""
+    """Rounds of faults of one fleet.
+
+    Attributes:
+        history: of this fleet, judged as a whole after each round.
+    """
 
     world: World
     observer: Observer
-    rng: random.Random
-    violations: Violations = field(default_factory=Violations)
-    lost: int = 0
-    tasks: int = 0
-    held: int = 0
-    """How often a robot waited for its next segment and said so."""
-    outcomes: dict[str, int] = field(default_factory=dict)
+    tally: FaultTally
+    history: History = field(default_factory=History)
+    _strikes: Strikes = field(init=False)
+    _server_log: ServerLog = field(init=False)
+    _errands: list[tuple[Errand, str]] = field(default_factory=list)
+    """All tasks, each with the fault of its round."""
+    _cases: set[Violation] = field(default_factory=set)
 
-    def play(self, number: int, fault: Fault) -> str:
+    def __post_init__(self) -> None:
+        self._strikes = Strikes(self.world, self.observer, self.history)
+        self._server_log = ServerLog(self.world.server_state)
+        self.observer.connect(StopFleet, STOP, START_S)
+        self.observer.connect(ResetStop, RESET, START_S)
+
+    def play(self, number: int, fault: Fault, rng: random.Random) -> str:
         """One round: tasks for all, the fault, the tasks' ends, everything whole again, the verdict.
 
         Returns:
@@ -67,21 +91,81 @@ class Campaign:
             self._until(lambda: self._nearly_empty(fault.robot), 25.0)
             begin_s = time.monotonic()
         heard = {name: len(self.observer.said[name]) for name in self.world.robots}
-        plans = {name: fault_round_plan(name, number, self.rng) for name in self.world.robots}
+        plans = {name: fault_round_plan(name, number, rng) for name in self.world.robots}
         errands = {
             name: self.observer.send(name, self._task(fault, name, plans[name]), plans[name])
             for name in plans
         }
-        self.tasks += len(errands)
-        self._strike(fault)
+        title = " and ".join(f"{one.kind} of {one.robot}" for one in (fault, fault.companion) if one)
+        self._errands += [(errand, f"round {number + 1}, {title}") for errand in errands.values()]
+        if fault.kind not in IN_THE_TASK:
+            self._await_segment(fault)
+        self._strikes.strike(fault)
         self._see_to_the_end(fault, errands)
+        self._strikes.reset()
         self.make_whole()
-        ends = {}
+        violations, ends = Violations(), {}
         for name, errand in errands.items():
-            who = f"round {number + 1} ({fault.kind} of {fault.robot}), {name}"
+            who = f"round {number + 1} ({title}), {name}"
             said = self.observer.said[name][heard[name] :]
-            ends[name] = self._judge(fault, name, errand, said, begin_s, who)
+            ends[name] = self._judge(fault, name, errand, said, begin_s, violations, who)
+        self._count(fault, ends, violations)
         return ends[fault.robot]
+
+    def _count(self, fault: Fault, ends: dict[str, str], violations: Violations) -> None:
+        """Add a round to the tally."""
+        tally, history = self.tally, self._judge_history()
+        tally.rounds += 1
+        tally.faults += len(fault.kinds)
+        tally.tasks += len(ends)
+        tally.lost_tasks += sum(not label for label in ends.values())
+        tally.failed_rounds += bool(violations.cases or history)
+        for label in filter(None, ends.values()):
+            tally.outcomes[label] = tally.outcomes.get(label, 0) + 1
+        for kind, count in violations.counts.items():
+            tally.violations[kind] += count
+        for kind, _ in history:
+            tally.history_violations[kind] += 1
+        tally.cases += [*violations.cases, *(f"history, {kind}: {case}" for kind, case in history)]
+
+    def _judge_history(self) -> list[Violation]:
+        """The violations in the history of this fleet that no earlier round has shown."""
+        server = self._server_log.read()
+        self.history.tasks = []
+        for errand, title in self._errands:
+            outcome, code, end_s = self._end(errand) or ("", 0, math.inf)
+            task = server.get(errand.task_id)
+            self.history.tasks.append(
+                TaskRecord(
+                    f"{errand.task_id} of {title}",
+                    errand.robot,
+                    fault_bench_plan_motions(errand.robot, errand.plan),
+                    errand.sent_s,
+                    end_s,
+                    outcome,
+                    code,
+                    task.released_s if task is not None else None,
+                    task.reported if task is not None else (),
+                    BRIDGE,
+                )
+            )
+        self.history.motions = {
+            name: fault_bench_log_motions(name, files, -math.inf) for name, files in self.world.logs.items()
+        }
+        self.history.leases = [
+            LeaseRecord(name, since_s, owner)
+            for name, leases in self.observer.leases.items()
+            for since_s, owner in leases
+        ]
+        cases = [case for case in judge_fault_history(self.history) if case not in self._cases]
+        self._cases.update(cases)
+        return cases
+
+    def _end(self, errand: Errand) -> tuple[str, int, float] | None:
+        """Outcome, code and time of a task's end: its result, or what a bridge that was started again published."""
+        if errand.ended and errand.result.outcome:
+            return str(errand.result.outcome), int(errand.result.error_code), errand.end_s[0]
+        return self.observer.ends.get(errand.task_id)
 
     def make_whole(self) -> None:
         """Wait until every robot is at rest and can be sent a task; start a driver again that does not come round.
@@ -129,107 +213,67 @@ class Campaign:
             parts[fault.segment + 1] = "move_to(7);" if faulty_robot_kind(name) == "indy7" else "mf(900);"
         return "|".join(parts)
 
-    def _strike(self, fault: Fault) -> None:
-        if fault.kind in ("late_segment", "unsafe_plan", "battery"):
-            return
+    def _await_segment(self, fault: Fault) -> None:
+        """Return when the fault's segment is under way."""
         since = len(self.observer.said[fault.robot])
-
-        def under_way() -> bool:
-            return any(
+        self._until(
+            lambda: any(
                 one.executing and one.segment >= fault.segment
                 for one in self.observer.said[fault.robot][since:]
-            )
-
-        self._until(under_way, 25.0)
-        time.sleep(fault.delay_s)
-        if fault.kind == "emulator_dies":
-            self.world.kill(f"emulator of {fault.robot}")
-        elif fault.kind == "driver_killed":
-            self.world.kill(f"driver of {fault.robot}")
-        elif fault.kind == "bridge_killed":
-            self.world.kill("bridge")
-            self.world.start_bridge()
-        elif fault.kind == "server_killed":
-            self.world.kill("server")
-            time.sleep(self.rng.uniform(0.0, 2.0))
-            self.world.start_server()
-        elif fault.kind == "dds_cut":
-            self.world.cuts[fault.robot].set(True)
-            time.sleep(CUT_S)
-            self.world.cuts[fault.robot].set(False)
+            ),
+            25.0,
+        )
 
     def _see_to_the_end(self, fault: Fault, errands: dict[str, Errand]) -> None:
         begin_s = time.monotonic()
-        if fault.kind == "bridge_killed":
+        if "bridge_killed" in fault.kinds:
             self._until(lambda: all(map(self.observer.reachable, errands)), START_S)
             for errand in errands.values():
                 self.observer.insist(errand)
         struck = errands[fault.robot]
         # An answer of a server that has just appeared may get lost. It is requested again by the goal's id.
-        while not self._until(lambda: struck.ended, 5.0) and time.monotonic() - begin_s < TASK_LIMIT_S:
-            self.observer.insist(struck)
-        if fault.kind == "driver_killed":
-            self.world.start_driver(fault.robot)
-        if fault.kind in ("emulator_dies", "battery"):
-            self.world.start_robot(fault.robot)
-        self._until(lambda: all(errand.ended for errand in errands.values()), PATIENCE_S)
-        for errand in errands.values():
-            if not errand.ended:
-                self.observer.cancel(errand)
-        while not self._until(lambda: all(e.ended for e in errands.values()), 5.0):
+        while not self._until(lambda: self._end(struck) is not None, 5.0):
             if time.monotonic() - begin_s > TASK_LIMIT_S:
                 break
-            for errand in errands.values():
-                if not errand.ended:
-                    self.observer.insist(errand)
+            self.observer.insist(struck)
+        self._strikes.repair(fault)
+        self._until(lambda: not self._pending(errands), PATIENCE_S)
+        for errand in self._pending(errands):
+            self.observer.cancel(errand)
+        while not self._until(lambda: not self._pending(errands), 5.0):
+            if time.monotonic() - begin_s > TASK_LIMIT_S:
+                break
+            for errand in self._pending(errands):
+                self.observer.insist(errand)
+
+    def _pending(self, errands: dict[str, Errand]) -> list[Errand]:
+        return [errand for errand in errands.values() if self._end(errand) is None]
 
     def _judge(
-        self, fault: Fault, name: str, errand: Errand, said: list[Said], begin_s: float, who: str
+        self,
+        fault: Fault,
+        name: str,
+        errand: Errand,
+        said: list[Said],
+        begin_s: float,
+        violations: Violations,
+        who: str,
     ) -> str:
-        violations, label = self.violations, ""
-        outcome = self._outcome(fault, errand)
-        if outcome is None:
-            self.lost += 1
+        """Judge one robot's part of a round; its task's end in words, empty if it was lost."""
+        label, end = "", self._end(errand)
+        if end is None:
             violations.cases.append(f"lost: {who}")
         else:
-            judge_ros_fault_outcome(*outcome, violations, who)
-            label = f"{outcome[0]} {bridge_error_name(outcome[1])}"
-            self.outcomes[label] = self.outcomes.get(label, 0) + 1
+            judge_ros_fault_outcome(end[0], end[1], violations, who)
+            label = f"{end[0]} {bridge_error_name(end[1])}"
         moved = fault_bench_log_motions(name, self.world.logs[name], begin_s)
         sent = fault_bench_plan_motions(name, errand.plan)
         judge_ros_fault_motions(sent, [motion.what for motion in moved], violations, who)
-        # What a driver says while it is cut off, or dead, nobody can hear.
-        if not (name == fault.robot and fault.kind in ("dds_cut", "driver_killed")):
-            self.held += judge_ros_fault_holding(said, moved, sent, violations, who)
+        if not any(
+            one is not None and one.robot == name and one.kind in UNHEARD for one in (fault, fault.companion)
+        ):
+            self.tally.held += judge_ros_fault_holding(said, moved, sent, violations, who)
         return label
-
-    def _outcome(self, fault: Fault, errand: Errand) -> tuple[str, int] | None:
-        """How a task ended: by the bridge, or, where it died with the task, by the server that planned it."""
-        if errand.ended and errand.result.outcome:
-            return str(errand.result.outcome), int(errand.result.error_code)
-        if fault.kind != "bridge_killed":
-            return None
-        client = TimelyClient(self.world.url)
-        try:
-            end: dict[str, Any] = {}
-
-            def settled() -> bool:
-                end.update(client.task(errand.task_id))
-                return bool(end.get("outcome"))
-
-            self._until(settled, 20.0, every_s=0.2)
-        except UnknownName:
-            return None
-        except TimelyError:
-            return None
-        finally:
-            client.close()
-        words = {"complete": ("complete", 0), "cancelled": ("cancelled", int(ErrorCode.CANCELLED))}
-        return (
-            words.get(str(end.get("outcome")), ("failed", int(ErrorCode.ENGINE_FAILED)))
-            if end.get("outcome")
-            else None
-        )
 
     def _until(self, what: Callable[[], bool], timeout_s: float, every_s: float = 0.02) -> bool:
         deadline = time.monotonic() + timeout_s

@@ -1,4 +1,6 @@
-"""Cuts a program off from ROS 2 and connects it again: loses the datagrams of its domain's ports, both ways, at will.
+"""Cuts a program off from ROS 2 and connects it again: loses the datagrams of its domain's ports, at will.
+
+The cut works both ways, or for the program's own datagrams only, or for those of others only.
 
 A small library replaces libc's socket calls (``LD_PRELOAD``). This needs no privileges and changes no other program.
 Traffic to robots on other ports goes on. Linux with a C compiler only.
@@ -16,6 +18,8 @@ from timely.core.errors import EngineFailed, Unsupported
 PORT_BASE, PORTS_PER_DOMAIN = 7400, 250
 """Of the RTPS protocol: a domain's ports begin at base + 250 times its number."""
 COMPILE_S = 60.0
+CUTS = ("none", "both", "sent", "received")
+"""What a switch loses."""
 
 PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 <dds xmlns="http://www.eprosima.com">
@@ -72,8 +76,11 @@ __attribute__((constructor)) static void begin(void) {
     high = atoi(to);
 }
 
+/* The switch: 0 open, 1 both ways, 2 what is sent, 3 what comes. */
+static int cut(char one_way) { return cut_flag && (*cut_flag == '1' || *cut_flag == one_way); }
+
 static int ours(const struct sockaddr *address) {
-    if (!cut_flag || *cut_flag != '1' || !address || address->sa_family != AF_INET) return 0;
+    if (!address || address->sa_family != AF_INET) return 0;
     int port = ntohs(((const struct sockaddr_in *)address)->sin_port);
     return port >= low && port < high;
 }
@@ -81,20 +88,19 @@ static int ours(const struct sockaddr *address) {
 static int ours_here(int handle) {
     struct sockaddr_in here;
     socklen_t size = sizeof here;
-    if (!cut_flag || *cut_flag != '1') return 0;
-    return getsockname(handle, (struct sockaddr *)&here, &size) == 0 && ours((struct sockaddr *)&here);
+    return cut('3') && getsockname(handle, (struct sockaddr *)&here, &size) == 0 && ours((struct sockaddr *)&here);
 }
 
 ssize_t sendto(int handle, const void *data, size_t size, int flags, const struct sockaddr *to, socklen_t length) {
     static ssize_t (*real)(int, const void *, size_t, int, const struct sockaddr *, socklen_t);
     if (!real) real = dlsym(RTLD_NEXT, "sendto");
-    return ours(to) ? (ssize_t)size : real(handle, data, size, flags, to, length);
+    return cut('2') && ours(to) ? (ssize_t)size : real(handle, data, size, flags, to, length);
 }
 
 ssize_t sendmsg(int handle, const struct msghdr *message, int flags) {
     static ssize_t (*real)(int, const struct msghdr *, int);
     if (!real) real = dlsym(RTLD_NEXT, "sendmsg");
-    if (!ours(message->msg_name)) return real(handle, message, flags);
+    if (!cut('2') || !ours(message->msg_name)) return real(handle, message, flags);
     ssize_t size = 0;
     for (size_t i = 0; i < (size_t)message->msg_iovlen; i++) size += message->msg_iov[i].iov_len;
     return size;
@@ -179,7 +185,7 @@ class DdsCut:
         }
         """For the program that is to be cut off."""
 
-    def set(self, cut: bool) -> None:
-        """Cut, or connect again; at once."""
+    def set(self, cut: str) -> None:
+        """Lose datagrams from now on, one of ``CUTS``."""
         with self._file.open("r+b") as file:
-            file.write(b"1" if cut else b"0")
+            file.write(str(CUTS.index(cut)).encode())

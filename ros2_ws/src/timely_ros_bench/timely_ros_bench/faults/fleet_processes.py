@@ -30,6 +30,7 @@ class World:
         self.folder = folder
         self.logs: dict[str, list[Path]] = {name: [] for name in robots}
         self.restarts = 0
+        self.server_state = folder / "server"
         self._seed = seed
         self._domain = domain
         self._port = _free_port()
@@ -58,7 +59,8 @@ class World:
         """The server; returns when it answers."""
         ready = self.folder / "server.url"
         ready.unlink(missing_ok=True)
-        part = self._begin("server", SERVER, ["--port", str(self._port), "--ready", str(ready)])
+        arguments = ["--port", str(self._port), "--ready", str(ready), "--state-dir", str(self.server_state)]
+        part = self._begin("server", SERVER, arguments)
         part.wait_for_file(ready)
 
     def start_bridge(self) -> None:
@@ -81,6 +83,7 @@ class World:
             "heartbeat_period_s": 0.5,
             # Another plan would be the same one again here, and its motions repetitions.
             "replan_attempts": 0,
+            "state_folder": str(self.folder / "bridge"),
             **robots,
         }
         self._begin("bridge", "timely_bridge.main", self._parameters("bridge", settings))

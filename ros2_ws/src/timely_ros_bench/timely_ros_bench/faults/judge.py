@@ -48,12 +48,14 @@ class Violations:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class RobotMotion:
     """A motion out of a robot's own log; seconds on the monotonic clock."""
 
     what: str
     start_s: float
     end_s: float
+    done: bool = True
+    """It came to its end; false if it was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,13 @@ class Said:
         return bool(self.mode == RobotState.EXECUTING)
 
 
+def fault_bench_out_of_limits(motion: str) -> bool:
+    """A motion is longer or shorter than its robot allows."""
+    parsed = NUMBER.match(motion)
+    low, high = LIMITS.get(parsed[1] if parsed else "", (-math.inf, math.inf))
+    return bool(parsed and not low <= float(parsed[2]) <= high)
+
+
 def judge_ros_fault_motions(
     sent: Sequence[str], moved: Sequence[str], violations: Violations, who: str
 ) -> None:
@@ -84,9 +93,7 @@ def judge_ros_fault_motions(
     """
     position = 0
     for what in moved:
-        parsed = NUMBER.match(what)
-        low, high = LIMITS.get(parsed[1] if parsed else "", (-math.inf, math.inf))
-        if parsed and not low <= float(parsed[2]) <= high:
+        if fault_bench_out_of_limits(what):
             violations.add("out_of_limits", f"{who}: {what}")
         if what in sent[:position]:
             violations.add("repeated", f"{who}: {what} of {list(sent)}, moved {list(moved)}")
@@ -100,7 +107,7 @@ def judge_ros_fault_motions(
 
 
 def judge_ros_fault_holding(
-    said: Sequence[Said], moved: Sequence[Moved], sent: Sequence[str], violations: Violations, who: str
+    said: Sequence[Said], moved: Sequence[RobotMotion], sent: Sequence[str], violations: Violations, who: str
 ) -> int:
     """Within a second of a segment's end the robot no longer says that it executes it, and it moves only when it does.
 
@@ -139,10 +146,15 @@ def judge_ros_fault_holding(
 
 def judge_ros_fault_outcome(outcome: str, code: int, violations: Violations, who: str) -> None:
     """A task's end says what became of it and why."""
+    if reason := fault_bench_untyped_outcome(outcome, code):
+        violations.add("untyped", f"{who}: {reason}")
+
+
+def fault_bench_untyped_outcome(outcome: str, code: int) -> str:
+    """Why the end of a task does not say what became of it; empty if it does."""
     if outcome not in OUTCOMES:
-        violations.add("untyped", f"{who}: outcome {outcome!r}")
-    elif outcome == ExecuteTask.Result.COMPLETE:
-        if code != ErrorCode.NONE:
-            violations.add("untyped", f"{who}: complete with code {code}")
-    elif code not in NAMES or code == ErrorCode.NONE or code in DEFECTS:
-        violations.add("untyped", f"{who}: {outcome} with code {NAMES.get(code, code)}")
+        return f"outcome {outcome!r}"
+    if outcome == ExecuteTask.Result.COMPLETE:
+        return "" if code == ErrorCode.NONE else f"complete with code {code}"
+    typed = code in NAMES and code != ErrorCode.NONE and code not in DEFECTS
+    return "" if typed else f"{outcome} with code {NAMES.get(code, code)}"

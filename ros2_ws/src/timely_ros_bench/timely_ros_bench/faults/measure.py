@@ -8,14 +8,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from timely_ros_bench.checkpoint import load_checkpoint, save_checkpoint
 from timely_ros_bench.faults.campaign import Campaign
 from timely_ros_bench.faults.fleet_processes import World
-from timely_ros_bench.faults.judge import VIOLATIONS
 from timely_ros_bench.faults.observer import Observer
 from timely_ros_bench.faults.rounds import FLEET, fault_schedule, faulty_robot_names
+from timely_ros_bench.faults.tally import FaultTally
 
 Say = Callable[[str], None]
 
@@ -47,37 +49,43 @@ def measure_faults(
     *,
     fleet: Sequence[str] = FLEET,
     domain_id: int | None = None,
+    checkpoint: Path | None = None,
     say: Say = _silent,
 ) -> dict[str, Any]:
-    """Run so many rounds.
+    """Play so many rounds; each has one fault or a pair.
+
+    Args:
+        checkpoint: a file of the rounds so far. A run that finds it goes on after them, and removes it at its end.
 
     Returns:
-        ``faults``, ``violations`` (by kind), ``lost_tasks``; and ``tasks``, ``outcomes``, ``held``, ``restarts``, and
-        ``cases``, a line for each violation.
+        The fields of ``FaultTally`` and ``bound``: the largest probability of a failed round that the run leaves, with
+        95% confidence.
 
     Raises:
         EngineFailed: a part does not come back. Unsupported: no vendor's library or no C compiler.
+        InvalidInput: the checkpoint is of another run.
     """
     robots = faulty_robot_names(fleet)
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 101
-    with running_fault_fleet(robots, seed, domain) as (world, observer):
-        campaign = Campaign(world, observer, random.Random(seed + 1))
-        for number, fault in enumerate(fault_schedule(count, seed, robots)):
-            before_s, seen = time.monotonic(), len(campaign.violations.cases)
-            struck = campaign.play(number, fault)
-            say(
-                f"{number + 1:4d}/{count} {fault.kind:14s} {fault.robot:6s} {time.monotonic() - before_s:5.1f} s: "
-                f"{struck or 'lost'}; {campaign.violations.total} violations, {campaign.lost} lost so far"
-            )
-            for case in campaign.violations.cases[seen:]:
-                say(f"     {case}")
-        return {
-            "faults": count,
-            "violations": {kind: campaign.violations.counts[kind] for kind in VIOLATIONS},
-            "lost_tasks": campaign.lost,
-            "tasks": campaign.tasks,
-            "outcomes": dict(sorted(campaign.outcomes.items())),
-            "held": campaign.held,
-            "restarts": world.restarts,
-            "cases": campaign.violations.cases,
-        }
+    run = {"robots": robots, "seed": seed}
+    earlier = load_checkpoint(checkpoint, run) if checkpoint is not None else None
+    tally = FaultTally(**earlier) if earlier is not None else FaultTally()
+    if tally.rounds < count:
+        with running_fault_fleet(robots, seed + tally.rounds, domain) as (world, observer):
+            campaign, restarts = Campaign(world, observer, tally), tally.restarts
+            schedule = fault_schedule(count, seed, robots)
+            for number, fault in enumerate(schedule[tally.rounds :], tally.rounds):
+                before_s, seen = time.monotonic(), len(tally.cases)
+                end = campaign.play(number, fault, random.Random(f"{seed} {number}"))
+                tally.restarts = restarts + world.restarts
+                if checkpoint is not None:
+                    save_checkpoint(checkpoint, run, asdict(tally))
+                say(
+                    f"{number + 1:4d}/{count} {' and '.join(fault.kinds)} of {fault.robot}, "
+                    f"{time.monotonic() - before_s:.1f} s: {end or 'lost'}; {tally.failed_rounds} failed so far"
+                )
+                for case in tally.cases[seen:]:
+                    say(f"     {case}")
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    return tally.result()

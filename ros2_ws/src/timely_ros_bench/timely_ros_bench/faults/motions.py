@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from timely_ros_bench.faults.judge import Moved
+from timely_ros_bench.faults.judge import RobotMotion
 from timely_ros_bench.faults.rounds import SEGMENTS, faulty_robot_kind
 
 TOKENS, TOKEN_S, STALL_TOKENS = 3, 0.05, 110
@@ -39,7 +39,7 @@ def fault_bench_plan_motions(robot: str, plan: Sequence[str]) -> list[str]:
     return calls
 
 
-def fault_bench_log_motions(robot: str, files: Sequence[Path], since_s: float) -> list[Moved]:
+def fault_bench_log_motions(robot: str, files: Sequence[Path], since_s: float) -> list[RobotMotion]:
     """What the robot did, out of its own logs, without what a driver does for safety (takeoff, landing, home)."""
     moved = []
     for file in files:
@@ -54,7 +54,9 @@ def fault_bench_log_motions(robot: str, files: Sequence[Path], since_s: float) -
                 continue
             what = _canonical(robot, record["command"])
             if what:
-                moved.append(Moved(what, record["start_s"], record["end_s"]))
+                moved.append(
+                    RobotMotion(what, record["start_s"], record["end_s"], record["outcome"] == "done")
+                )
     return sorted(moved, key=lambda motion: motion.start_s)
 
 

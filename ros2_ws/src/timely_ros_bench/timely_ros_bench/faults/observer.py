@@ -14,8 +14,9 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.action import ActionClient
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from timely_interfaces.action import ExecuteTask
-from timely_interfaces.msg import RobotState
+from timely_interfaces.msg import RobotState, Task
 from timely_robots.ros.actions import ActionCall
+from timely_robots.ros.rclpy_utils import TASKS
 from timely_robots.ros.spinner import Spinner, isolated_context
 
 from timely.core.errors import EngineFailed
@@ -29,6 +30,9 @@ class Errand:
     robot: str
     plan: list[str]
     call: ActionCall
+    sent_s: float
+    end_s: list[float]
+    """When its result came; empty before."""
 
     @property
     def task_id(self) -> str:
@@ -51,6 +55,10 @@ class Observer:
 
     def __init__(self, robots: Sequence[str], domain: int) -> None:
         self.said: dict[str, list[Said]] = {name: [] for name in robots}
+        self.ends: dict[str, tuple[str, int, float]] = {}
+        """Task -> outcome, code and time of its end, as the bridge published it."""
+        self.leases: dict[str, list[tuple[float, str]]] = {name: [] for name in robots}
+        """Robot -> times and owners of its lease, by its driver."""
         context = isolated_context(domain)
         self.node = rclpy.create_node("faults", context=context)
         self._clients = {
@@ -61,6 +69,7 @@ class Observer:
             self.node.create_subscription(
                 RobotState, f"/{name}/state", lambda state, name=name: self._hear(name, state), keep
             )
+            self.node.create_subscription(Task, f"/{name}/task", self._take_task, TASKS)
         self.node.create_subscription(DiagnosticArray, "/diagnostics", self._diagnosed, 50)
         self._server_s = -math.inf
         self._services: dict[str, Any] = {}
@@ -79,6 +88,13 @@ class Observer:
             state.detail,
         )
         self.said[name].append(heard)
+        leases = self.leases[name]
+        if not leases or leases[-1][1] != state.lease_owner:
+            leases.append((heard.heard_s, state.lease_owner))
+
+    def _take_task(self, task: Task) -> None:
+        if task.phase == Task.ENDED:
+            self.ends.setdefault(task.task_id, (task.outcome, task.error_code, time.monotonic()))
 
     def _diagnosed(self, array: DiagnosticArray) -> None:
         if any(part.hardware_id == "server" and part.level == DiagnosticStatus.OK for part in array.status):
@@ -99,9 +115,15 @@ class Observer:
 
     def send(self, name: str, task: str, plan: list[str]) -> Errand:
         """Send a task."""
-        call = ActionCall(self._clients[name], ExecuteTask.Goal(task=task))
+        end_s: list[float] = []
+        call = ActionCall(
+            self._clients[name],
+            ExecuteTask.Goal(task=task),
+            on_response=lambda response: end_s.append(time.monotonic()),
+        )
+        sent_s = time.monotonic()
         self._spinner.call(call.send)
-        return Errand(name, plan, call)
+        return Errand(name, plan, call, sent_s, end_s)
 
     def insist(self, errand: Errand) -> None:
         """Request the result by the goal's id: after a bridge was started again, or an answer was lost."""

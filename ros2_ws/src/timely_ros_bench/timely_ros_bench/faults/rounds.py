@@ -1,10 +1,10 @@
-"""What strikes whom in each round of ``timely bench faults``: drawn by a seed, every kind before any comes again."""
+"""The faults of each round of ``timely bench faults``: drawn by a seed, every kind before any comes again."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from timely.core.errors import UnknownName
 
@@ -17,28 +17,51 @@ KINDS = (
     "dds_cut",
     "emulator_dies",
     "battery",
+    "driver_hangs",
+    "bridge_hangs",
+    "server_hangs",
+    "dds_cut_sent",
+    "dds_cut_received",
+    "fleet_stop",
 )
+COMPANIONS = tuple(kind for kind in KINDS if kind not in ("late_segment", "unsafe_plan", "battery"))
+"""Faults that may follow another one in its round."""
 OF_A_TELLO = ("battery",)
 OF_AN_EMULATOR = ("emulator_dies",)
 FLEET = ("tello", "indy7", "sim", "sim")
 SEGMENTS = 4
 """Of every plan."""
+LONGEST_HOLD_S = 6.0
 LABELS = {"tello": "tello", "indy7": "arm", "sim": "sim"}
 """kind -> what its robots are called; a number follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One round: what strikes whom, when its segment ``segment`` is under way for ``delay_s``."""
+    """A fault of one robot, when its segment ``segment`` has been under way for ``delay_s``.
+
+    Attributes:
+        hold_s: how long a process hangs, or is away before it is started again.
+        companion: another fault, which follows after its own ``delay_s``.
+    """
 
     kind: str
     robot: str
     segment: int
     delay_s: float
+    hold_s: float = 0.0
+    companion: Fault | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the round."""
+        return (self.kind, self.companion.kind) if self.companion else (self.kind,)
 
 
 def fault_schedule(count: int, seed: int, robots: Sequence[str]) -> list[Fault]:
-    """So many faults; every kind that the robots allow comes once before any comes again.
+    """So many rounds; every kind that the robots allow comes once before any comes again.
+
+    Once every kind has come alone, every second round is a pair. A longer schedule begins with the shorter one.
 
     Args:
         robots: names such as ``tello1``; the letters say the kind of robot.
@@ -46,16 +69,29 @@ def fault_schedule(count: int, seed: int, robots: Sequence[str]) -> list[Fault]:
     rng = random.Random(seed)
     emulated = [name for name in robots if faulty_robot_kind(name) != "sim"]
     tellos = [name for name in robots if faulty_robot_kind(name) == "tello"]
-    kinds = [
-        kind
-        for kind in KINDS
-        if (kind not in OF_A_TELLO or tellos) and (kind not in OF_AN_EMULATOR or emulated)
-    ]
-    faults: list[Fault] = []
+
+    def allowed(kinds: Sequence[str]) -> list[str]:
+        return [
+            kind
+            for kind in kinds
+            if (kind not in OF_A_TELLO or tellos) and (kind not in OF_AN_EMULATOR or emulated)
+        ]
+
+    def draw(kind: str) -> Fault:
+        names = tellos if kind in OF_A_TELLO else emulated if kind in OF_AN_EMULATOR else list(robots)
+        segment = rng.randrange(SEGMENTS - 1)
+        return Fault(
+            kind, rng.choice(names), segment, rng.uniform(0.0, 1.0), rng.uniform(0.0, LONGEST_HOLD_S)
+        )
+
+    kinds, faults = allowed(KINDS), list[Fault]()
     while len(faults) < count:
         for kind in rng.sample(kinds, len(kinds)):
-            whom = tellos if kind in OF_A_TELLO else emulated if kind in OF_AN_EMULATOR else list(robots)
-            faults.append(Fault(kind, rng.choice(whom), rng.randrange(SEGMENTS - 1), rng.uniform(0.0, 1.0)))
+            fault = draw(kind)
+            if len(faults) >= len(kinds) and len(faults) % 2:
+                others = [other for other in allowed(COMPANIONS) if other != kind]
+                fault = replace(fault, companion=draw(rng.choice(others)))
+            faults.append(fault)
     return faults[:count]
 
 

@@ -1,0 +1,34 @@
+"""The state of a long benchmark in a file, so that an interrupted run goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from timely.core.errors import InvalidInput
+from timely.core.files import core_write_file
+
+
+def save_checkpoint(file: Path, run: Mapping[str, Any], tally: Mapping[str, Any]) -> None:
+    """Write the tally of a run, with what identifies the run."""
+    core_write_file(file, json.dumps({**run, "tally": tally}))
+
+
+def load_checkpoint(file: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The tally of an interrupted run; None without the file.
+
+    Raises:
+        InvalidInput: the file is of another run, or cannot be read.
+    """
+    if not file.exists():
+        return None
+    try:
+        data: dict[str, Any] = json.loads(file.read_text())
+        tally: dict[str, Any] = data.pop("tally")
+        if data != run:
+            raise ValueError(f"of {data}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"is no checkpoint of this run: {error}", where=str(file)) from error
+    return tally

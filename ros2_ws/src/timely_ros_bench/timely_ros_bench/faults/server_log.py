@@ -1,0 +1,44 @@
+"""What the server's own log says of tasks: which segments it released and when, and which were reported as done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from timely.core.errors import InvalidInput
+from timely.core.record_log import read_record_log
+
+
+@dataclass(slots=True)
+class ServerTask:
+    """A task: segment -> when it was released, seconds on the machine's clock; and the segments reported as done."""
+
+    released_s: dict[int, float] = field(default_factory=dict)
+    reported: set[int] = field(default_factory=set)
+
+
+class ServerLog:
+    """Collects the server's log over its restarts; the server deletes files whose tasks it has forgotten.
+
+    Args:
+        state_dir: the server's.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / "tasks"
+        self.tasks: dict[str, ServerTask] = {}
+
+    def read(self) -> dict[str, ServerTask]:
+        """All tasks so far, by id."""
+        for path in sorted(self._folder.glob("*.log")):
+            try:
+                records, _ = read_record_log(path)
+            except InvalidInput:
+                continue  # deleted meanwhile
+            for record in records[1:]:
+                task = self.tasks.setdefault(record["task"], ServerTask())
+                if record["kind"] == "segment":
+                    task.released_s.setdefault(record["data"]["index"], record["ready_s"])
+                elif record["kind"] == "report" and record["report"]["kind"] in ("done", "value"):
+                    task.reported.add(record["report"]["segment"])
+        return self.tasks

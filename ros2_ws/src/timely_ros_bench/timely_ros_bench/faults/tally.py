@@ -1,0 +1,60 @@
+"""What rounds of faults showed: counts, cases, and what so few failures prove."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from timely_ros_bench.faults.history import HISTORY_VIOLATIONS
+from timely_ros_bench.faults.judge import VIOLATIONS
+
+CONFIDENCE = 0.95
+
+
+@dataclass(slots=True)
+class FaultTally:
+    """Counts over all rounds, kept in a checkpoint.
+
+    Attributes:
+        rounds: that were played. faults: in them; a pair has two.
+        failed_rounds: with a violation or a lost task.
+        held: how often a robot waited for its next segment and said so.
+        restarts: of processes.
+        cases: a line for each violation.
+    """
+
+    rounds: int = 0
+    faults: int = 0
+    failed_rounds: int = 0
+    tasks: int = 0
+    lost_tasks: int = 0
+    held: int = 0
+    restarts: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    violations: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VIOLATIONS, 0))
+    history_violations: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HISTORY_VIOLATIONS, 0))
+    cases: list[str] = field(default_factory=list)
+
+    def result(self) -> dict[str, Any]:
+        """The figures of ``timely bench faults --json``; ``bound`` is that of the probability of a failed round."""
+        bound = fault_bench_upper_bound(self.failed_rounds, self.rounds)
+        return {**asdict(self), "outcomes": dict(sorted(self.outcomes.items())), "bound": bound}
+
+
+def fault_bench_upper_bound(failed: int, rounds: int) -> float:
+    """The largest probability of a failure that leaves so few of them 5% of the time (Clopper-Pearson, one-sided)."""
+    if failed >= rounds:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        chance = sum(_binomial(rounds, k, middle) for k in range(failed + 1))
+        low, high = (middle, high) if chance > 1.0 - CONFIDENCE else (low, middle)
+    return round(high, 6)
+
+
+def _binomial(count: int, k: int, share: float) -> float:
+    """The probability of ``k`` events in ``count`` trials; by logarithms, because the factors exceed all floats."""
+    ways = math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
+    return math.exp(ways + k * math.log(share) + (count - k) * math.log1p(-share))
