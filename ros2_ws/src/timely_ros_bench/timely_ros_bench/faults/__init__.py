@@ -9,8 +9,8 @@ task, and one fault or a pair happens to one robot or to all:
 * ``emulator_dies``, ``battery``: the robot is gone in the middle of a motion, its battery runs out;
 * ``driver_killed``, ``bridge_killed``, ``server_killed``: the process gets SIGKILL and is started again;
 * ``driver_hangs``, ``bridge_hangs``, ``server_hangs``: the process gets SIGSTOP, and goes on up to six seconds later;
-* ``dds_cut``, ``dds_cut_sent``, ``dds_cut_received``: the driver's ROS 2 datagrams are lost for five seconds, both ways,
-  those that it sends, or those that others send;
+* ``dds_cut``, ``dds_cut_sent``, ``dds_cut_received``: the driver's ROS 2 datagrams are lost for five seconds: both
+  ways, those that it sends, or those that others send;
 * ``fleet_stop``: a program stops the fleet, and an operator resets it.
 
 Every kind comes once alone. Then every second round is a pair: the second fault begins while the first one lasts.
