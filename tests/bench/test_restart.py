@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from timely.bench.restart import History, Plan, bench_restarts
+from timely.bench import restart
+from timely.bench.restart import History, Plan, Server, bench_restarts
+from timely.core.child_process import ChildProcess
 
 
 @pytest.mark.process
@@ -16,6 +18,22 @@ async def test_a_killed_server_loses_and_repeats_nothing(tmp_path: Path) -> None
     assert result["segments"] > 0
     assert result["next_segment_s"]["p50"] > 0.0
     assert result["durability_ms"] > 0.0
+
+
+def test_the_server_ends_with_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed benchmark closes the pipe that ``timely.core.child_process`` reads."""
+    commands: list[list[str]] = []
+
+    class Recorded(ChildProcess):
+        def start(self) -> ChildProcess:
+            commands.append(self._command)
+            return self
+
+    monkeypatch.setattr(restart, "ChildProcess", Recorded)
+    server = Server(tmp_path)
+    server.start()
+    server.kill()
+    assert commands[0][1:5] == ["-m", "timely.core.child_process", "timely.cli.main", "serve"]
 
 
 def test_what_is_lost_or_comes_twice_is_counted() -> None:

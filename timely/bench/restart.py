@@ -12,7 +12,6 @@ import contextlib
 import random
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from timely.client import AsyncTaskStream, AsyncTimelyClient, Segment
-from timely.core.child_process import ChildProcess
+from timely.core.child_process import ChildProcess, core_module_command
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
 
 TASKS = (
@@ -102,8 +101,10 @@ class Server:
 
     def start(self) -> None:
         """Start it; returns at once."""
-        command = [str(Path(sys.executable).with_name("timely")), "serve", "--engine", "scripted"]
-        command += ["--port", str(self._port), "--state-dir", str(self._folder / "state"), *self._arguments]
+        arguments = ["serve", "--engine", "scripted", "--port", str(self._port)]
+        arguments += ["--state-dir", str(self._folder / "state"), *self._arguments]
+        # A benchmark that is killed leaves no server behind.
+        command = core_module_command("timely.cli.main", arguments)
         self._process = ChildProcess("server", command, log=self._folder / "server.log").start()
 
     def check(self) -> None:
