@@ -33,7 +33,7 @@ def test_the_server_ends_with_the_benchmark(tmp_path: Path, monkeypatch: pytest.
     server = Server(tmp_path)
     server.start()
     server.kill()
-    assert commands[0][1:5] == ["-m", "timely.core.child_process", "timely.cli.main", "serve"]
+    assert commands[0][1:3] == ["-m", "timely.core.child_process"]
 
 
 def test_what_is_lost_or_comes_twice_is_counted() -> None:

@@ -336,26 +336,6 @@ def test_a_task_ends_at_its_own_deadline(served: Fleet) -> None:
     assert served.stats().jobs == ()
 
 
-def test_when_the_engine_dies_every_robot_is_told(served: Fleet) -> None:
-    with (
-        served.http.stream("POST", "/v1/tasks", json=body("long", agent="a")) as first,
-        served.http.stream("POST", "/v1/tasks", json=body("long", agent="b")) as second,
-    ):
-        readers = [Reader(first), Reader(second)]
-        for reader in readers:
-            reader.next()
-        served.run_for(0.1)
-        served.call(lambda: served.engine.crash("out of memory"))
-        for reader in readers:
-            *_, (_, name, error) = reader.rest()
-            assert (name, error["code"], error["detail"]) == ("error", "engine_failed", "out of memory")
-    answer = served.http.post("/v1/tasks", json=body())
-    assert (answer.status_code, answer.json()["code"]) == (502, "engine_failed")
-    served.run_for(0.2)  # A snapshot of the engine is that old at most.
-    assert served.http.get("/healthz").status_code == 503
-    assert served.http.get("/metrics").status_code == 200
-
-
 def test_silence_is_filled_with_comments() -> None:
     with (
         fleet(keepalive_s=0.02) as served,

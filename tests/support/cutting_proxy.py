@@ -16,15 +16,29 @@ class CuttingProxy:
     ``url`` is where it listens; ``connections`` how many it has had.
     """
 
-    def __init__(self, target: str, cuts: Sequence[int]) -> None:
-        host, port = target.removeprefix("http://").split(":")
-        self._target = (host, int(port))
+    def __init__(self, target: str, cuts: Sequence[int] = ()) -> None:
+        self._target: tuple[str, int] | None = None
+        self.forward_to(target)
         self._cuts = list(cuts)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = 0
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = [self._listener]
+
+    def forward_to(self, target: str) -> None:
+        """Forward new connections to that server."""
+        host, port = target.removeprefix("http://").split(":")
+        self._target = (host, int(port))
+
+    def cut_all(self) -> None:
+        """End all connections, and refuse further ones until ``forward_to``."""
+        self._target = None
+        for end in self._sockets[1:]:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
 
     def __enter__(self) -> CuttingProxy:
         self._start(self._accept)
@@ -55,9 +69,13 @@ class CuttingProxy:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            target = self._target
+            if target is None:
+                near.close()
+                continue
             cut = self._cuts[self.connections] if self.connections < len(self._cuts) else None
             self.connections += 1
-            far = socket.create_connection(self._target, timeout=WAIT_S)
+            far = socket.create_connection(target, timeout=WAIT_S)
             far.settimeout(None)
             self._sockets += [near, far]
             self._start(self._pump, near, far, None)

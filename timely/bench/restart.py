@@ -12,6 +12,7 @@ import contextlib
 import random
 import socket
 import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,7 +105,7 @@ class Server:
         arguments = ["serve", "--engine", "scripted", "--port", str(self._port)]
         arguments += ["--state-dir", str(self._folder / "state"), *self._arguments]
         # A benchmark that is killed leaves no server behind.
-        command = core_module_command("timely.cli.main", arguments)
+        command = core_module_command(str(Path(sys.executable).with_name("timely")), arguments)
         self._process = ChildProcess("server", command, log=self._folder / "server.log").start()
 
     def check(self) -> None:

@@ -98,6 +98,12 @@ RefuseLate = Annotated[
         help="Refuse a task that would be served when its utility is zero, and say when it would be.",
     ),
 ]
+Drain = Annotated[
+    float,
+    typer.Option(
+        min=0.0, help="After SIGTERM let plans in generation finish for up to so many seconds; no new ones."
+    ),
+]
 AuditLog = Annotated[Path | None, typer.Option(help="Append every action of a principal as a JSON line.")]
 EventLog = Annotated[
     Path | None, typer.Option(help="Append every task event as a JSON line; `lrtrace record` reads it.")

@@ -11,10 +11,11 @@ from timely.core.errors import EngineFailed, InvalidInput, NotAllowed, Overloade
 
 
 def _by_code(kind: type[TimelyError]) -> dict[str, type[TimelyError]]:
-    classes = {kind.code: kind}
+    classes: dict[str, type[TimelyError]] = {}
     for child in kind.__subclasses__():
         classes |= {code: cls for code, cls in _by_code(child).items() if cls.__module__ == errors.__name__}
-    return classes
+    # A code that a subclass shares stands for the class itself.
+    return classes | {kind.code: kind}
 
 
 CODES: Mapping[str, type[TimelyError]] = _by_code(TimelyError)

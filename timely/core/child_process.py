@@ -2,8 +2,8 @@
 
     python -m timely.core.child_process MODULE [ARGUMENT ...]
 
-runs a module as ``python -m`` does. When the parent ends, which closes standard input, the module gets SIGINT and
-must end within ``ORPHAN_S``.
+runs a module as ``python -m`` does, or the Python script of a path. When the parent ends, which closes standard input,
+the module gets SIGINT and must end within ``ORPHAN_S``.
 """
 
 from __future__ import annotations
@@ -246,7 +246,11 @@ class ChildProcesses:
 
 
 def core_module_command(module: str, arguments: Sequence[str] = (), *, python: str = "") -> list[str]:
-    """The command that runs a module as a child of this process; ``python`` is another interpreter."""
+    """The command that runs a module, or a script by its path, as a child of this process.
+
+    Args:
+        python: another interpreter.
+    """
     return [python or sys.executable, "-m", "timely.core.child_process", module, *arguments]
 
 
@@ -283,7 +287,10 @@ def main() -> None:
     core_watch_parent(end)
     module = sys.argv[1]
     sys.argv = sys.argv[1:]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    if os.sep in module:
+        runpy.run_path(module, run_name="__main__")
+    else:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

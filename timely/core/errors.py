@@ -97,7 +97,17 @@ class RateLimited(Overloaded):
     code = "rate_limited"
 
 
+class Draining(Overloaded):
+    """The server finishes its plans before it ends, and takes no more."""
+
+    code = "draining"
+
+
 class EngineFailed(TimelyError):
     """The engine died or broke its contract."""
 
     code = "engine_failed"
+
+
+class EngineDied(EngineFailed):
+    """The engine ended by itself: what it was generating can go on when it has been started again."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from timely.core.errors import Unsupported
+from timely.core.errors import EngineFailed, Unsupported
 from timely.core.hints import NO_HINTS, RequestHints
 from timely.core.job import PLAIN_SEGMENT_TOKENS, Job, JobId, JobSpec, Segment
 from timely.core.reports import ExecutionReport
@@ -92,20 +93,33 @@ class PastReport:
 
 @dataclass(frozen=True, slots=True)
 class PlanHistory:
-    """What happened to a plan before the server was restarted.
+    """What happened to a plan before the server or its engine was restarted.
 
     Attributes:
         arrival_s: when the task arrived, seconds on the engine's clock.
         events: segments that were sent and reports on them, in order.
+        replaced_segments: so many first segments belong to plans that this one replaces. The prompt describes them,
+            and the context does not have their tokens.
     """
 
     arrival_s: float
     events: tuple[SegmentReady | PastReport, ...] = ()
+    replaced_segments: int = 0
 
     @property
     def segments(self) -> list[SegmentReady]:
         """The segments that were sent."""
         return [event for event in self.events if isinstance(event, SegmentReady)]
+
+    @property
+    def own_segments(self) -> list[SegmentReady]:
+        """Those of this plan: the generation goes on behind them."""
+        return self.segments[self.replaced_segments :]
+
+    @property
+    def text(self) -> str:
+        """The text that was sent."""
+        return "".join(segment.text for segment in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +137,7 @@ class GenerationRequest:
         hints: what the scheduler may go by.
         forced: for replays: what is generated, exactly.
         keep_prompt: the prompt's blocks are the last that the prefix cache gives up.
-        history: a plan of an earlier life of the server, which goes on behind its segments.
+        history: a plan that was begun before a restart, which goes on behind its segments.
     """
 
     task_id: str
@@ -157,6 +171,8 @@ class SegmentReady:
         due_s: when the robot is expected to have finished it, seconds on the engine's clock.
         blocking: the generation waits for a value report on this segment.
         pace: what this robot's earlier reports make of the profile's time: a factor.
+        token_ids: what the model generated for it; empty where the engine has no tokens.
+        last: the plan ended with it.
     """
 
     task_id: str
@@ -168,9 +184,19 @@ class SegmentReady:
     due_s: float
     blocking: bool = False
     pace: float = 1.0
+    token_ids: tuple[int, ...] = ()
+    last: bool = False
 
     @classmethod
-    def of(cls, task_id: str, segment: Segment, *, blocking: bool) -> SegmentReady:
+    def of(
+        cls,
+        task_id: str,
+        segment: Segment,
+        *,
+        blocking: bool,
+        token_ids: Sequence[int] = (),
+        last: bool = False,
+    ) -> SegmentReady:
         """The event of a segment that was released."""
         return cls(
             task_id=task_id,
@@ -182,6 +208,8 @@ class SegmentReady:
             due_s=segment.end_s,
             blocking=blocking,
             pace=segment.pace,
+            token_ids=tuple(token_ids),
+            last=last,
         )
 
     def segment(self) -> Segment:
@@ -285,8 +313,6 @@ class Engine(ABC):
     name: str
     planner_skill_sets: frozenset[str] = frozenset()
     """Skill sets that the loaded model was trained to plan for: their prompts need no examples."""
-    resumes: bool = False
-    """``generate`` takes requests with a history."""
 
     @property
     def identity(self) -> str:
@@ -305,6 +331,14 @@ class Engine(ABC):
     async def stop(self) -> None:
         """End all generations and release everything; safe to call twice."""
 
+    async def wait_dead(self) -> EngineFailed:
+        """Return when the engine, which has been started, ends by itself; the error says why.
+
+        It can be started again after ``stop``.
+        """
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
     @abstractmethod
     def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
         """Generate: ``SegmentReady`` in order, each once, then one ``GenerationDone``.
@@ -316,8 +350,8 @@ class Engine(ABC):
 
         Raises:
             InvalidInput: at the first ``anext``: the request cannot be served (prompt too long, unknown names).
-            Conflict: it would have written another plan than the request's history.
-            EngineFailed: the engine died.
+            Conflict: it cannot go on with the request's history.
+            EngineDied: the engine ended. EngineFailed: it broke its contract.
         """
 
     @abstractmethod

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 
 from timely.core.errors import Conflict
 from timely.core.execution import ExecutionTrack
 from timely.core.job import Job
-from timely.engines.base import PastReport, SegmentReady
+from timely.engines.base import PastReport, PlanHistory
 
 
-def restore_job(job: Job, track: ExecutionTrack, past: Iterable[SegmentReady | PastReport]) -> None:
+def restore_job(job: Job, track: ExecutionTrack, history: PlanHistory) -> None:
     """Repeat what happened to the job, in order. No counter of the engine changes.
 
-    Its whole context is to be computed, and its due time is left to the caller.
+    Its whole context is to be computed, and its due time is left to the caller. Segments of plans that were replaced
+    keep their robot busy. Their tokens are not computed, and no value of theirs is awaited.
     """
     table, row = job.table, job.row
-    for event in past:
+    for event in history.events:
         if isinstance(event, PastReport):
             _repeat_report(job, track, event)
             continue
-        table.output_tokens[row] += event.tokens
-        table.prefill_left[row] += event.tokens
+        own = event.index >= history.replaced_segments
+        if own:
+            table.output_tokens[row] += event.tokens
+            table.prefill_left[row] += event.tokens
         table.segment[row] += 1
         track.release(event.segment())
         job.parked = job.spec.segmented
-        if job.parked and event.blocking and job.awaiting is None:
+        if own and job.parked and event.blocking and job.awaiting is None:
             job.awaiting = event.index
 
 

@@ -24,7 +24,7 @@ from timely.core.utility import TimeUtility
 from timely.disciplines.base import Discipline, Rows, Speed, StepLimits, StepPlan
 from timely.disciplines.requirements import check_discipline_urgency
 from timely.engines.active_discipline import ActiveDiscipline
-from timely.engines.base import PastReport, SegmentReady
+from timely.engines.base import PlanHistory
 from timely.engines.decision_log import scheduling_choice
 from timely.engines.job_history import restore_job
 from timely.engines.robot_pace import Paces
@@ -102,13 +102,11 @@ class Controller:
 
     # ------------------------------------------------------------------ what happened
 
-    def arrive(
-        self, spec: JobSpec, past: Sequence[SegmentReady | PastReport] = (), now: float | None = None
-    ) -> Job:
+    def arrive(self, spec: JobSpec, history: PlanHistory | None = None, now: float | None = None) -> Job:
         """A generation joins.
 
         Args:
-            past: what happened to it before a restart. Its whole context is to be computed.
+            history: what happened to it before a restart. Its whole context is to be computed.
             now: the time, if it is not that of the arrival.
 
         Raises:
@@ -122,8 +120,8 @@ class Controller:
         job = self.table.add(spec)
         track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.hints.network_s)
         job.segments = track.segments
-        if past:
-            restore_job(job, track, past)
+        if history is not None:
+            restore_job(job, track, history)
             self._moved(job)
             if job.parked:
                 self._park(job)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from timely.core.clock import AsyncClock, SystemClock, wait_on_clock
-from timely.core.errors import Conflict, EngineFailed, TimelyError, TooLarge
+from timely.core.errors import Conflict, EngineDied, EngineFailed, TimelyError, TooLarge
 from timely.core.job import Job
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
@@ -66,6 +66,8 @@ class _Live:
     cached_tokens: int
     events: asyncio.Queue[EngineEvent | TimelyError] = field(default_factory=asyncio.Queue)
     closed: int = 0
+    replaced_text: str = ""
+    """Of an earlier plan that this one goes on with."""
     suspensions: int = 0
     recompute_left: int = 0
     first_token_s: float | None = None
@@ -95,7 +97,6 @@ class ScriptedEngine(Engine):
     """
 
     name = "scripted"
-    resumes = True
 
     def __init__(
         self,
@@ -122,12 +123,8 @@ class ScriptedEngine(Engine):
         self._planner: Planner = planner or nearest_script
         self.clock: AsyncClock = clock or SystemClock()
         self._speed = FixedSpeed(token_s, sequence_s, prefill_token_s)
-        self._controller = Controller(
-            registry.create_discipline(discipline, predictors),
-            self._speed,
-            files=predictors,
-            fallback=FALLBACK,
-        )
+        self._discipline, self._predictors = discipline, predictors
+        self._controller = self._new_controller()
         self._mode: Mode = mode
         self._max_batch, self._max_resident = max_batch, max_resident
         self._kv_blocks, self._block_tokens = kv_blocks, block_tokens
@@ -138,13 +135,28 @@ class ScriptedEngine(Engine):
         self._wake = asyncio.Event()
         self._switching = asyncio.Lock()
         self._loop_task: asyncio.Task[None] | None = None
-        self._failure: EngineFailed | None = None
+        self._failure: EngineDied | None = None
+        self._died = asyncio.Event()
         self._step_s = self._decide_s = 0.0
         self._closed = 0
+
+    def _new_controller(self) -> Controller:
+        return Controller(
+            registry.create_discipline(self._discipline, self._predictors),
+            self._speed,
+            files=self._predictors,
+            fallback=FALLBACK,
+        )
 
     # ------------------------------------------------------------------ the interface
 
     async def start(self) -> None:
+        """After a crash nothing of the engine before is left."""
+        if self._failure is not None:
+            self._failure = None
+            self._died.clear()
+            self._prefixes.clear()
+            self._controller = self._new_controller()
         if self._loop_task is None:
             self._loop_task = asyncio.create_task(self._live_on(), name="scripted-engine")
 
@@ -155,6 +167,10 @@ class ScriptedEngine(Engine):
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    async def wait_dead(self) -> EngineFailed:
+        await self._died.wait()
+        return self._failure or EngineFailed("it was started again", where="engine")
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
         live = self._admit(request)
@@ -242,12 +258,13 @@ class ScriptedEngine(Engine):
         return self._max_prompt_tokens
 
     def crash(self, reason: str) -> None:
-        """Die as an engine process would: every generation and every later call raises ``EngineFailed``."""
-        self._failure = EngineFailed(reason, where="engine")
+        """Die as an engine process would: every generation and every later call raises ``EngineDied``."""
+        self._failure = EngineDied(reason, where="engine")
         for task_id, live in list(self._live.items()):
             self._controller.finish(task_id, "failed", self.clock.now())
             live.events.put_nowait(self._failure)
         self._live.clear()
+        self._died.set()
 
     # ------------------------------------------------------------------ joining and leaving
 
@@ -270,9 +287,11 @@ class ScriptedEngine(Engine):
         if math.ceil(whole / self._block_tokens) > self._kv_blocks:
             raise TooLarge(f"{whole} tokens do not fit into the KV cache", where="prompt")
         cached_tokens = system if request.system in self._prefixes else 0
-        live = _Live(request, script, system + prompt, cached_tokens)
-        history, now = request.history or PlanHistory(self.clock.now()), self.clock.now()
-        sent = history.segments
+        now = self.clock.now()
+        history = request.history or PlanHistory(now)
+        sent = history.own_segments
+        replaced_text = history.text[: len(history.text) - sum(len(segment.text) for segment in sent)]
+        live = _Live(request, script, system + prompt, cached_tokens, replaced_text=replaced_text)
         if [part.text for part in script[: len(sent)]] != [segment.text for segment in sent]:
             raise Conflict("the script of this task is another one now", where="history")
         self._controller.arrive(
@@ -287,7 +306,7 @@ class ScriptedEngine(Engine):
                 segment_tokens=longest,
                 text=request.words,
             ),
-            history.events,
+            history,
             now,
         )
         self._live[request.task_id] = live
@@ -306,7 +325,7 @@ class ScriptedEngine(Engine):
             GenerationDone(
                 task_id=task_id,
                 reason=reason,
-                text="".join(segment.text for segment in live.script[: live.closed]),
+                text=live.replaced_text + "".join(segment.text for segment in live.script[: live.closed]),
                 tokens=sum(segment.length for segment in live.script[: live.closed]),
                 prompt_tokens=live.prompt_tokens,
                 cached_tokens=live.cached_tokens,

@@ -39,15 +39,17 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "rate_limited": (429, "The principal is over a limit of its own"),
     "shutting_down": (503, "The server is shutting down"),
     "engine_failed": (502, "The engine failed"),
+    "draining": (503, "The server finishes its plans and takes no more"),
     # Further outcomes of a task; only in an ``error`` event, where the status is informative.
     "expired": (504, "The task was not finished in time"),
     "execution_failed": (409, "The robot reported a failed segment"),
     "interrupted": (502, "The server was restarted and cannot go on with the plan"),
+    "quarantined": (502, "The engine died more than once while it generated this plan"),
     "truncated": (422, "The plan was cut off at its token limit"),
 }
 """code -> (HTTP status, title)."""
 
-RETRY_CODES = ("overloaded", "rate_limited", "shutting_down")
+RETRY_CODES = ("overloaded", "rate_limited", "shutting_down", "draining")
 
 _HTTP_CODES: Mapping[int, str] = {
     404: "not_found",

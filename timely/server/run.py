@@ -98,8 +98,9 @@ async def serve_app(
 ) -> int | None:
     """Serve until SIGINT or SIGTERM, or until cancelled; returns the signal's number (None without one).
 
-    The first signal ends live streams with the error ``shutting_down`` and stops the engine; a second signal does
-    not wait for readers. Both return within ``stop_timeout_s`` plus the deadlines of the engine in
+    SIGTERM first lets plans finish for ``drain_s`` of the settings, in which no task is admitted. Then, and at once
+    after SIGINT or a second signal, live streams end with the error ``shutting_down`` and the engine is stopped. A
+    further signal does not wait for readers. All return within ``stop_timeout_s`` plus the deadlines of the engine in
     ``ServerSettings``.
 
     Args:
@@ -111,13 +112,18 @@ async def serve_app(
         InvalidInput: the address is not available. EngineFailed: the engine or uvicorn could not start.
     """
     service: TaskService = app.state.service
+    settings = service.settings
     listener = bind_socket(host, port, authenticated=app.state.authenticated, insecure=insecure)
     stopped = asyncio.Event()
+    hurried = asyncio.Event()
     received: list[int] = []
     server = new_server(app, stop_timeout_s, log_level, tls)
 
     def on_signal(number: int) -> None:
-        server.force_exit = bool(received)
+        finishing = received == [signal.SIGTERM] and not hurried.is_set() and settings.drain_s > 0
+        server.force_exit = bool(received) and not finishing
+        if received:
+            hurried.set()
         received.append(number)
         stopped.set()
 
@@ -137,6 +143,8 @@ async def serve_app(
         await _either(serving, stopped)
         if serving.done():
             serving.result()
+        elif received == [signal.SIGTERM]:
+            await _finish_plans(service, hurried)
         return received[0] if received else None
     finally:
         if serving is not None:
@@ -161,6 +169,16 @@ async def _start(service: TaskService, stopped: asyncio.Event) -> bool:
     finally:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
+
+
+async def _finish_plans(service: TaskService, hurried: asyncio.Event) -> None:
+    """Let the plans in generation finish; another signal ends the wait."""
+    finishing = asyncio.create_task(service.finish())
+    try:
+        await _either(finishing, hurried)
+    finally:
+        finishing.cancel()
+        await asyncio.gather(finishing, return_exceptions=True)
 
 
 async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:

@@ -23,6 +23,7 @@ class ServerSettings:
         max_task_s: longest life of a generation, seconds; then it ends as ``expired``.
         settle_s: wait for a first report after the expected end of a complete plan, seconds.
         settle_reporting_s: the same for a robot that has reported before, seconds.
+        drain_s: how long plans in generation may finish after SIGTERM, seconds; no task is admitted meanwhile.
         retry_after_s: the ``Retry-After`` of a refused client, seconds.
         keepalive_s: silence after which an event stream carries a comment, seconds.
         send_timeout_s: how long a reader may leave a full connection unread, seconds.
@@ -65,6 +66,7 @@ class ServerSettings:
     max_task_s: float = 900.0
     settle_s: float = 5.0
     settle_reporting_s: float = 120.0
+    drain_s: float = 0.0
     retry_after_s: float = 1.0
     keepalive_s: float = 10.0
     send_timeout_s: float = 30.0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,17 @@ import pytest
 import pytest_asyncio
 
 from tests.support.hints import with_hints
-from timely.core.errors import Conflict, InvalidInput, TooLarge, UnknownName, Unsupported
+from timely.core.errors import Conflict, EngineDied, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT
-from timely.engines.base import ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.base import (
+    ForcedPlan,
+    GenerationDone,
+    GenerationRequest,
+    PastReport,
+    PlanHistory,
+    SegmentReady,
+)
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.step_time.journal import read_step_journal, steps_from_events
 from timely.engines.vllm.arguments import VllmOptions
@@ -306,3 +315,51 @@ async def test_plans_copy_words_that_no_model_knows(engine: VllmEngine) -> None:
         assert isinstance(done, GenerationDone)
         written.append(set(names_of_plan(done.text, drone)))
     assert written == [{word} for word in words]
+
+
+async def test_a_killed_engine_is_started_again_and_plans_go_on(engine: VllmEngine) -> None:
+    """The last test of this module, for it costs a start of the engine."""
+    drone = find_skill_set("drone")
+    prompt = build_prompt(
+        drone, "Go forward 1 meter, turn left 90 degrees and take a picture.", examples=False
+    )
+    request = GenerationRequest(
+        task_id="killed",
+        prompt=prompt.user,
+        system=prompt.system,
+        skill_set="drone",
+        robot="tello",
+        max_tokens=64,
+    )
+
+    async def rest(request: GenerationRequest) -> tuple[list[SegmentReady], GenerationDone]:
+        segments: list[SegmentReady] = []
+        async for event in engine.generate(request):
+            if isinstance(event, GenerationDone):
+                return segments, event
+            segments.append(event)
+            await engine.report("killed", ExecutionReport(event.index, "done"))
+        raise AssertionError("no end")
+
+    whole, end = await rest(request)
+    assert len(whole) >= 3
+    stream = engine.generate(request)
+    first = await asyncio.wait_for(anext(stream), 20)
+    assert isinstance(first, SegmentReady)
+    os.kill(engine_core_pid(), signal.SIGKILL)
+    with pytest.raises(EngineDied):
+        await asyncio.wait_for(anext(stream), 20)
+    assert isinstance(await asyncio.wait_for(engine.wait_dead(), 20), EngineDied)
+    with pytest.raises(EngineDied):
+        await engine.stats()
+    await engine.stop()
+    await engine.start()
+    done = PastReport(ExecutionReport(0, "done"), first.ready_s + 0.1)
+    history = PlanHistory(first.ready_s - 1.0, (first, done))
+    segments, resumed_end = await rest(replace(request, history=history))
+
+    def written(segments: list[SegmentReady]) -> list[tuple[int, str, tuple[int, ...]]]:
+        return [(segment.index, segment.text, segment.token_ids) for segment in segments]
+
+    assert written([first, *segments]) == written(whole)
+    assert (resumed_end.text, resumed_end.tokens) == (end.text, end.tokens)

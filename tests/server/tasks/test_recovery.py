@@ -209,13 +209,51 @@ def test_a_plan_of_another_script_ends_typed_and_can_be_replanned(tmp_path: Path
         assert "tc(10);" in served.http.get("/v1/tasks/two").json()["history"]
 
 
-@pytest.mark.parametrize("change", ["identity", "resumes"])
-def test_a_plan_of_another_model_ends_typed(
-    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+def test_another_model_goes_on_behind_what_was_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, before = cut(tmp_path, "long", seconds=3.0, s0="done")
+    monkeypatch.setattr(ScriptedEngine, "identity", "another model")
+    sent = [data["text"] for _, name, data in before if name == "segment"]
+    with server(state, now=105.0, plans={"long": ["mu(50);", "mu(60);", "mu(70);"]}) as served:
+        served.run_for(0.5)
+        history = served.http.get("/v1/tasks/one").json()["history"]
+        assert history.endswith(
+            f"another model, skill set or robot profile; executed so far: {''.join(sent)}"
+        )
+        again = tmp_path / "killed-again"
+        served.run_for(3.0)
+        shutil.copytree(state, again)
+    with server(again, now=110.0, plans={"long": ["mu(50);", "mu(60);", "mu(70);"]}) as served:
+        report(served, 0, "done")  # of the first plan
+        events = rest(served, 0)
+    segments = [data for _, name, data in events if name == "segment"]
+    assert [data["index"] for data in segments] == list(range(len(sent) + 3))
+    assert [data["text"] for data in segments] == [*sent, "mu(50);", "mu(60);", "mu(70);"]
+    assert (events[-1][1], events[-1][2]["plan"]) == ("result", "".join([*sent, "mu(50);mu(60);mu(70);"]))
+
+
+def test_another_model_asks_again_for_a_value_that_had_not_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, _ = cut(tmp_path, "long", seconds=1.0)
-    monkeypatch.setattr(ScriptedEngine, change, "other" if change == "identity" else False)
+    state, _ = cut(tmp_path, "ask", seconds=1.0)
+    monkeypatch.setattr(ScriptedEngine, "identity", "another model")
     with server(state, now=102.0) as served:
+        served.run_for(2.0)
+        assert served.http.get("/v1/tasks/one").json()["history"].endswith("executed so far: nothing")
+        report(served, 0, "value", value="False")
+        report(served, 1, "value", value="True")
+        assert rest(served, 0)[-1][2]["plan"] == "lk('cat');lk('cat');mu(50);"
+
+
+def test_inside_a_branch_no_other_model_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: dict[str, Script] = {"turn": [ScriptedSegment("?lk('cat'){tc(10);", 5.0, 4), "tc(20);", "}"]}
+    with (
+        server(tmp_path / "first", plans=plans) as served,
+        served.http.stream("POST", "/v1/tasks", json=body("turn", id="one")),
+    ):
+        served.run_for(1.0)
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    monkeypatch.setattr(ScriptedEngine, "identity", "another model")
+    with server(tmp_path / "killed", now=102.0, plans=plans) as served:
         assert rest(served, 0, seconds=0.0)[-1][2]["code"] == "interrupted"
 
 

@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 from timely.core.errors import (
     Conflict,
+    EngineDied,
     EngineFailed,
     InvalidInput,
     TimelyError,
@@ -38,6 +39,7 @@ from timely.engines.base import (
     GenerationRequest,
     JobView,
     Mode,
+    PlanHistory,
 )
 from timely.engines.vllm.arguments import (
     EngineSizes,
@@ -55,9 +57,15 @@ from timely.engines.vllm.engine_events import (
     vllm_segment_ready,
 )
 from timely.engines.vllm.forced_decoding import sampling_keywords
-from timely.engines.vllm.model import DEFAULT_MODEL, vllm_planner_adapter, vllm_planner_card
+from timely.engines.vllm.model import (
+    DEFAULT_MODEL,
+    vllm_model_identity,
+    vllm_planner_adapter,
+    vllm_planner_card,
+)
 from timely.engines.vllm.name_constraint import vllm_prompt_names
 from timely.engines.vllm.params import vllm_forced_plan_params, vllm_hint_params
+from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end, vllm_resumed_tokens
 from timely.planner.model_card import Card, read_card
 from timely.plans import build_prompt, find_skill_set, plan_grammar, skill_set_names
 from timely.plans.prompt_tokens import PromptEncoder, plan_prompt_encoder
@@ -68,8 +76,14 @@ TEXT_CHARS = 2_000
 CONTROL_DEADLINE_S = 10.0
 """A control event is answered within one engine step; longer means that the engine is gone."""
 
+JOIN_POLL_S = 0.01
+"""Between two reports of a generation that the engines do not have yet."""
+
 LOAD_POLL_S = 0.05
 """Between two questions whether the engines have loaded a discipline."""
+
+WATCH_POLL_S = 0.2
+"""Between two looks whether the engine's processes live."""
 
 STOP_S = 12.0
 """Time for the engine's processes to end, seconds. vLLM kills them afterwards, and shared memory is left behind."""
@@ -95,8 +109,15 @@ class VllmEngine(Engine):
         self._grammars: dict[str, str] = {}
         self._planner_names: dict[str, list[str]] = {}
         """By skill set: names that a planner may write although the prompt does not have them."""
+        self._identity = self.name
         self._live: set[str] = set()
+        self._joining: set[str] = set()
+        """Resumed plans without an output yet, which the engines may not have yet: reports on them wait."""
         self._switching = asyncio.Lock()
+
+    @property
+    def identity(self) -> str:
+        return self._identity
 
     # ------------------------------------------------------------------ life
 
@@ -114,6 +135,7 @@ class VllmEngine(Engine):
             register_vllm_plugin()
             self._args = parse_vllm_arguments(self.options)
         card = self._planner_card()
+        self._identity = await asyncio.to_thread(self._identify)
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
         self._planner_names = dict((card.names if card else None) or {})
         engine_args = AsyncEngineArgs.from_cli_args(self._args)
@@ -149,6 +171,16 @@ class VllmEngine(Engine):
 
         self.openai_app = await build_vllm_openai_app(self._llm, self._args)
         await self._warm_up()
+
+    def _identify(self) -> str:
+        adapter = Path(self._lora.lora_path) if self._lora is not None else None
+        return " ".join(
+            [
+                self.name,
+                vllm_model_identity(self._args.model),
+                vllm_model_identity(adapter) if adapter else "",
+            ]
+        )
 
     def _planner_card(self) -> Card | None:
         """The card of the planner in the weights, or of the adapter beside them, which its requests then name."""
@@ -202,6 +234,18 @@ class VllmEngine(Engine):
             llm.output_processor.propagate_error(EngineDeadError())
         await asyncio.get_running_loop().run_in_executor(None, llm.shutdown, STOP_S)
 
+    async def wait_dead(self) -> EngineFailed:
+        llm = self._running()
+        while not llm.errored:  # noqa: ASYNC110 - of other processes
+            await asyncio.sleep(WATCH_POLL_S)
+        return EngineDied("its process ended", where="vllm")
+
+    @staticmethod
+    def _failure(llm: Any, error: Exception) -> EngineFailed:
+        """vLLM raises ``EngineDeadError`` and others from many places."""
+        kind = EngineDied if llm.errored else EngineFailed
+        return kind(vllm_error_line(error), where="vllm")
+
     # ------------------------------------------------------------------ generating
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
@@ -210,25 +254,32 @@ class VllmEngine(Engine):
         llm = self._running()
         if request.task_id in self._live:
             raise Conflict(f"task {request.task_id!r} is already being served", where="task_id")
-        token_ids = await self._on_tokenizer(self._prompt_ids, request)
-        parameters = self._sampling_parameters(request)
+        history = request.history
+        if history is not None and (end := vllm_resumed_end(request, history)) is not None:
+            yield end
+            return
         whole = self.options.mode == "whole"
         sent = 0
         account: dict[str, Any] = {"segments": []}
         last: Any = None
         self._live.add(request.task_id)
-        stream = llm.generate(
-            tokens_input(token_ids),
-            parameters,
-            request_id=request.task_id,
-            priority=int(request.hints.priority) if self._args.scheduling_policy == "priority" else 0,
-            lora_request=self._lora if request.skill_set in self.planner_skill_sets else None,
-        )
+        if history is not None:
+            self._joining.add(request.task_id)
         try:
+            context = await self._on_tokenizer(self._resumed_context, history) if history else []
+            token_ids = await self._on_tokenizer(self._prompt_ids, request) + context
+            stream = llm.generate(
+                tokens_input(token_ids),
+                self._sampling_parameters(request, len(context)),
+                request_id=request.task_id,
+                priority=int(request.hints.priority) if self._args.scheduling_policy == "priority" else 0,
+                lora_request=self._lora if request.skill_set in self.planner_skill_sets else None,
+            )
             # Closed here: a reader that leaves must free its KV cache now, not at garbage collection.
             async with contextlib.aclosing(stream):
                 async for output in stream:
                     last = output
+                    self._joining.discard(request.task_id)
                     timely = (output.kv_transfer_params or {}).get("timely")
                     if timely is None:
                         continue
@@ -236,16 +287,19 @@ class VllmEngine(Engine):
                     for segment in account["segments"][sent:] if not whole else ():
                         yield vllm_segment_ready(request.task_id, segment)
                         sent += 1
-        except (InvalidInput, GeneratorExit, asyncio.CancelledError):
+        except (Conflict, InvalidInput, GeneratorExit, asyncio.CancelledError):
             raise
         except ValueError as error:
             raise InvalidInput(vllm_error_line(error), where="request") from error
         except Exception as error:
-            # vLLM raises EngineDeadError and others from many places: all mean that the engine is gone.
-            raise EngineFailed(vllm_error_line(error), where="vllm") from error
+            raise self._failure(llm, error) from error
         finally:
             self._live.discard(request.task_id)
+            self._joining.discard(request.task_id)
         text = last.outputs[0].text if last is not None and last.outputs else ""
+        if history is not None:
+            segments = account["segments"]
+            text = "".join([history.text, *(part["text"] for part in segments), account.get("tail", "")])
         if whole and account["segments"]:
             yield vllm_merged_segment(request.task_id, account["segments"], text)
         yield vllm_generation_done(request, last, account, text)
@@ -255,6 +309,9 @@ class VllmEngine(Engine):
         if forced is None or forced.prompt_token_ids is None:
             return self._fitting(self._templated(request))
         return self._fitting(list(forced.prompt_token_ids))
+
+    def _resumed_context(self, history: PlanHistory) -> list[int]:
+        return vllm_resumed_context(history, self.options.mode, self.prompt_encoder.encode_text)
 
     @property
     def prompt_encoder(self) -> PromptEncoder:
@@ -270,7 +327,7 @@ class VllmEngine(Engine):
             raise TooLarge(f"the prompt has {len(token_ids)} tokens; at most {limit} fit", where="task")
         return token_ids
 
-    def _sampling_parameters(self, request: GenerationRequest) -> Any:
+    def _sampling_parameters(self, request: GenerationRequest, resumed_tokens: int) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
@@ -288,9 +345,13 @@ class VllmEngine(Engine):
             timely["names"] = vllm_prompt_names(request.prompt, self._planner_names[request.skill_set])
         if request.forced:
             timely |= vllm_forced_plan_params(request.forced)
+        max_tokens = request.max_tokens
+        if request.history is not None:
+            timely |= {"history": asdict(request.history), "resumed_tokens": resumed_tokens}
+            max_tokens -= len(vllm_resumed_tokens(request.history))
         return SamplingParams(
             temperature=request.temperature,
-            max_tokens=request.max_tokens,
+            max_tokens=max_tokens,
             seed=request.seed,
             ignore_eos=bool(request.forced),
             structured_outputs=StructuredOutputsParams(grammar=rules) if rules else None,
@@ -312,7 +373,10 @@ class VllmEngine(Engine):
         """With several engines the report reaches all, and the one that holds the task takes it."""
         # A report waits in the engine's queue until a step ends; its times hold for the moment it was sent.
         event = {"kind": "report", "task_id": task_id, "report": report.to_dict(), "sent_s": time.monotonic()}
-        await self._control(event)
+        while not any(answer["known"] for answer in await self._control(event)):
+            if task_id not in self._joining:
+                return
+            await asyncio.sleep(JOIN_POLL_S)
 
     async def cancel(self, task_id: str) -> bool:
         answers = await self._control({"kind": "cancel", "task_id": task_id})
@@ -387,7 +451,7 @@ class VllmEngine(Engine):
         except TimelyError:
             raise
         except Exception as error:
-            raise EngineFailed(vllm_error_line(error), where="vllm") from error
+            raise self._failure(llm, error) from error
         for answer in answers:
             if "error" in answer:
                 raise vllm_error_from_data(answer["error"])

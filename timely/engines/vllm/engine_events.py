@@ -21,6 +21,8 @@ def vllm_segment_ready(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
         due_s=data["due_s"],
         blocking=data["blocking"],
         pace=data["pace"],
+        token_ids=tuple(data["token_ids"]),
+        last=data["last"],
     )
 
 
@@ -43,6 +45,7 @@ def vllm_merged_segment(task_id: str, segments: Sequence[Mapping[str, Any]], tex
         ready_s=segments[-1]["ready_s"],
         execution_s=sum(segment["execution_s"] for segment in segments),
         due_s=segments[-1]["due_s"],
+        last=True,
     )
 
 

@@ -34,6 +34,8 @@ NAME = "smollm2-135m-instruct"
 FORMAT = 1
 """Raised when the conversion itself changes, so that older caches are not taken for new ones."""
 MANIFEST = "timely-manifest.json"
+SMALL_FILE_BYTES = 64 * 1024 * 1024
+"""Tokenizers are smaller, weights are larger."""
 CONVERT_TIMEOUT_S = 600.0
 LOCK_TIMEOUT_S = 900.0
 
@@ -137,6 +139,23 @@ def vllm_planner_card(model: Path | str) -> Card | None:
     """The card of the planner that was merged into a model folder; None for a model without."""
     folder = Path(model)
     return read_card(folder, weights=False) if (folder / CARD).is_file() else None
+
+
+def vllm_model_identity(model: Path | str) -> str:
+    """A digest of a model folder: of small files their content, of large ones name and size; else the name itself.
+
+    Plans go on where it is equal. Their tokens are valid under any weights of the same tokenizer.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        return str(model)
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.is_file():
+            size = path.stat().st_size
+            digest.update(f"{path.name}\0{size}\0".encode())
+            digest.update(path.read_bytes() if size <= SMALL_FILE_BYTES else b"")
+    return digest.hexdigest()
 
 
 def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Progress | None = None) -> Path:

@@ -16,14 +16,24 @@ from timely.core.errors import InvalidInput
 from timely.core.hints import HINTS, RequestHints
 from timely.core.utility import NORMAL, TimeUtility
 from timely.disciplines.justitia.app_groups import MOST_REQUESTS
-from timely.engines.base import ForcedPlan
+from timely.engines.base import ForcedPlan, PlanHistory
 
 KEY = "timely"
 FLAT_PREFIX = "timely_"
 MOST_NAMES = 2000
 _TUF_FIELDS = ("ert_s", "alpha", "beta", "cutoff_s")
 RESERVED = frozenset(
-    {"arrival_s", "priority", "forced", "forced_ids", "segment_tokens", "names", "keep_prompt"}
+    {
+        "arrival_s",
+        "priority",
+        "forced",
+        "forced_ids",
+        "segment_tokens",
+        "names",
+        "keep_prompt",
+        "history",
+        "resumed_tokens",
+    }
 )
 """Fields of our own server and of replays. From an HTTP client they would jump the queue or the grammar."""
 
@@ -77,6 +87,10 @@ class TimelyParams(BaseModel):
     """For replays: the longest segment of its skill set, tokens; by default that of the plan."""
     forced_ids: list[int] | None = None
     """For replays: the exact output token ids."""
+    history: PlanHistory | None = None
+    """Of a plan that goes on after a restart; set by our own server only."""
+    resumed_tokens: int = Field(0, ge=0)
+    """So many last tokens of the prompt are those of ``history``: segments, and values behind them."""
     names: list[str] | None = Field(None, max_length=MOST_NAMES)
     """Names that object arguments may have, set by our own server for a planner's requests; by default any."""
     keep_prompt: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from vllm.tokenizers import cached_tokenizer_from_config
@@ -20,6 +21,7 @@ from timely.engines.vllm.boundaries import (
     vllm_skill_set,
 )
 from timely.engines.vllm.params import TimelyParams
+from timely.engines.vllm.resumed_plan import vllm_resumed_tokens
 from timely.engines.vllm.settings import SchedulerSettings
 
 PREDICTED_TOKENS = 256
@@ -45,14 +47,16 @@ class RequestIntake:
         """
         boundaries, segment_tokens = self._boundaries(request, params)
         lora = request.lora_request
+        recorded_tokens = len(vllm_resumed_tokens(params.history)) if params.history is not None else 0
+        arrival_s = params.history.arrival_s if params.history is not None else params.arrival_s
         spec = job_spec(
             request.request_id,
-            now if params.arrival_s is None else min(now, params.arrival_s),
+            now if arrival_s is None else min(now, arrival_s),
             params.hints(float(request.priority)),
             self._settings.mode,
-            prompt_tokens=request.num_prompt_tokens,
+            prompt_tokens=request.num_prompt_tokens - params.resumed_tokens,
             cached_tokens=cached_tokens,
-            max_tokens=request.max_tokens,
+            max_tokens=request.max_tokens + recorded_tokens,
             segment_tokens=segment_tokens,
             plain=boundaries is None,
             acceptance=params.acceptance,
@@ -85,7 +89,9 @@ class RequestIntake:
             return None, self._settings.plain_segment_tokens
         skill_set = vllm_skill_set(params.skill_set)
         profile = vllm_robot_profile(params.robot) if params.robot else None
-        detokenizer = IncrementalDetokenizer.from_new_request(self.tokenizer, request)
+        detokenizer = IncrementalDetokenizer.from_new_request(
+            self.tokenizer, _bare(request, params.resumed_tokens)
+        )
 
         def detokenize(token_id: int) -> str:
             before = len(detokenizer.output_text)
@@ -103,3 +109,12 @@ class RequestIntake:
         if not token_ids or self._model_config.skip_tokenizer_init:
             return ""
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
+
+
+def _bare(request: Request, resumed_tokens: int) -> Request:
+    """The request as it was before its plan was begun: the detokenizer reads the end of the prompt."""
+    if not resumed_tokens:
+        return request
+    bare = copy(request)
+    bare.prompt_token_ids = request.prompt_token_ids[:-resumed_tokens]
+    return bare

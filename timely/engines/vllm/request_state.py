@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,8 +40,10 @@ class RequestState:
     """A blocking segment was closed and its value is not in the context yet; tokens sampled now are void."""
     value: str | None = None
     """A value that came while a step of this request was in flight."""
-    new_boundaries: list[tuple[ClosedText, int]] = field(default_factory=list)
-    """Boundaries in the tokens of this step, each with its position among them."""
+    token_ids: list[int] = field(default_factory=list)
+    """Generated since the last boundary."""
+    new_boundaries: list[tuple[ClosedText, int, Sequence[int]]] = field(default_factory=list)
+    """Boundaries in the tokens of this step, each with its position among them and the tokens of its segment."""
     end_tokens: int = field(init=False)
     """Longest context that the request may reach."""
 
@@ -52,10 +54,11 @@ class RequestState:
         """The prompt or the most tokens have changed."""
         self.end_tokens = self.request.num_prompt_tokens + self.request.max_tokens
 
-    def record(self, segment: Segment, now: float, *, last: bool) -> None:
+    def record(self, segment: Segment, token_ids: Sequence[int], now: float, *, last: bool) -> None:
         """A segment was closed.
 
         Args:
+            token_ids: its tokens; a restarted engine goes on behind them.
             last: the generation ends with it.
         """
         if self.job.spec.segmented and not last:
@@ -70,6 +73,8 @@ class RequestState:
                 "due_s": segment.end_s,
                 "blocking": segment.blocking and not last,
                 "pace": segment.pace,
+                "token_ids": token_ids,
+                "last": last,
             }
         )
 

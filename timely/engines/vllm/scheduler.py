@@ -41,6 +41,11 @@ from timely.engines.vllm.planned_queue import PlannedQueue
 from timely.engines.vllm.readiness import Readiness
 from timely.engines.vllm.request_intake import RequestIntake
 from timely.engines.vllm.request_state import LiveRequests, RequestState
+from timely.engines.vllm.resumed_plan import (
+    advance_vllm_grammar,
+    resume_vllm_state,
+    vllm_resumed_tokens,
+)
 from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
 from timely.engines.vllm.step_timing import StepInFlight, StepTiming, record_scheduled
 from timely.engines.vllm.token_output import TokenOutput, append_vllm_tokens
@@ -88,6 +93,8 @@ class TimelyScheduler(ChunkCaps):
         self._steps = StepTiming()
         self._plan = StepPlan()
         self._token_caps: dict[str, int] = {}
+        self._grammar_prefixes: dict[str, list[int]] = {}
+        """Recorded tokens of resumed requests; their grammars are compiled when they run for the first time."""
         self._decide_s = 0.0
         self._freed: list[tuple[str, str]] | None = None
         self._idle_until_s = -math.inf
@@ -119,7 +126,7 @@ class TimelyScheduler(ChunkCaps):
         spec, boundaries = self._intake.job_spec(
             request, params, now, cached_tokens=cached_blocks * self.block_size
         )
-        job = self.controller.arrive(spec)
+        job = self.controller.arrive(spec, params.history, now if params.history is not None else None)
         self._idle_until_s = -math.inf
         task_id = params.task_id or request.request_id
         state = RequestState(request, job, task_id, boundaries, cached_blocks=cached_blocks)
@@ -127,6 +134,10 @@ class TimelyScheduler(ChunkCaps):
         self._names.begin(request.request_id, params)
         if params.keep_prompt:
             self._prompts.keep(request)
+        if params.history is not None:
+            resume_vllm_state(state, self._names, params.history)
+            self._grammar_prefixes[request.request_id] = vllm_resumed_tokens(params.history)
+            self.blocks.sync_context(state)
         self._readiness.check(state, now)
 
     def _continue_session(self, request_id: str) -> None:
@@ -154,6 +165,7 @@ class TimelyScheduler(ChunkCaps):
         self._idle_until_s = -math.inf
         self.controller.finish(request_id, outcome, self.clock())
         self._names.forget(request_id)
+        self._grammar_prefixes.pop(request_id, None)
         self._values.forget(request_id)
         self.live.remove(request_id)
 
@@ -309,6 +321,8 @@ class TimelyScheduler(ChunkCaps):
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any:
         """vLLM calls this while the accelerator computes: time for what need not wait for the next decision."""
         self.controller.maintain()
+        for request_id in self._grammar_prefixes.keys() & scheduler_output.num_scheduled_tokens.keys():
+            advance_vllm_grammar(self.requests[request_id], self._grammar_prefixes.pop(request_id))
         output = super().get_grammar_bitmask(scheduler_output)
         if output is not None:
             self._names.narrow(output, scheduler_output.scheduled_spec_decode_tokens)

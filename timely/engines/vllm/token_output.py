@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from vllm.v1.engine import EngineCoreOutput
@@ -36,8 +36,10 @@ def append_vllm_tokens(
             break
         _, stopped = append(state.request, [token_id], stale)
         kept += 1
+        state.token_ids.append(token_id)
         for closed in state.boundaries.feed(token_id):
-            state.new_boundaries.append((closed, kept))
+            state.new_boundaries.append((closed, kept, state.token_ids))
+            state.token_ids = []
             if closed.blocking and state.job.spec.segmented and not stopped:
                 state.awaits_value = True
     del token_ids[kept:]
@@ -96,19 +98,26 @@ class TokenOutput:
         if count:
             self._names.wrote(output.request_id, output.new_token_ids)
         boundaries, state.new_boundaries = state.new_boundaries, []
-        for closed, position in boundaries:
-            self._close(state, closed, count - position, now, last=finished)
+        for closed, position, token_ids in boundaries:
+            self._close(state, closed, token_ids, count - position, now, last=finished)
         if finished and state.boundaries is not None:
             rest = state.boundaries.finish()
             if rest is not None:
-                self._close(state, rest, 0, now, last=True)
+                self._close(state, rest, state.token_ids, 0, now, last=True)
         if finished or len(state.segments) > state.sent_segments:
             # Chunks may be merged on the way, so what is sent always holds all segments.
             account: dict[str, Any] = {"timely": state.account(now, finished=finished)}
             output.kv_transfer_params = {**(output.kv_transfer_params or {}), **account}
 
     def _close(
-        self, state: RequestState, closed: ClosedText, surplus_tokens: int, now: float, *, last: bool
+        self,
+        state: RequestState,
+        closed: ClosedText,
+        token_ids: Sequence[int],
+        surplus_tokens: int,
+        now: float,
+        *,
+        last: bool,
     ) -> None:
         segment = self._controller().close_segment(
             state.job,
@@ -119,4 +128,4 @@ class TokenOutput:
             surplus_tokens=surplus_tokens,
             last=last,
         )
-        state.record(segment, now, last=last)
+        state.record(segment, token_ids, now, last=last)

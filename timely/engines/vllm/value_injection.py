@@ -82,7 +82,8 @@ def append_vllm_value(scheduler: Any, request: Request, token_ids: list[int]) ->
     No step of the request may be in flight.
     """
     assert request.num_in_flight_tokens == 0
-    running = request.status == RequestStatus.RUNNING
+    status = request.status
+    running = status == RequestStatus.RUNNING
     generated_tokens = request.num_output_tokens
     # Void tokens behind the boundary were computed, too; their places are written again.
     computed_tokens = min(request.num_computed_tokens, request.num_tokens)
@@ -103,6 +104,8 @@ def append_vllm_value(scheduler: Any, request: Request, token_ids: list[int]) ->
         ),
     )
     request.num_computed_tokens = computed_tokens
+    if status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
+        request.status = status  # a plan that was resumed, whose grammar is still being compiled
     if running:
         scheduler.running.remove(request)
         scheduler._enqueue_waiting_request(request)

@@ -19,7 +19,7 @@ from timely.server.access.sessions import COOKIE, Sessions
 from timely.server.access.usage import Usage
 from timely.server.problems import http_problem, problem_from_error, retry_headers
 
-OPEN_PATHS = frozenset({"/healthz", "/", "/v1/session"})
+OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/", "/v1/session"})
 """Answered without a principal: health, the live page without data, and the start of its session."""
 
 RETRY_S = 1.0

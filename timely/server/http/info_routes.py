@@ -88,6 +88,21 @@ def info_router(service: TaskService) -> APIRouter:
         page = await asyncio.to_thread(service.recorder.metrics.page, stats)
         return Response(page, media_type=CONTENT_TYPE)
 
+    @routes.get("/livez")
+    async def live() -> JSONResponse:
+        """200 while the server answers at all. It starts a dead engine itself, so only another answer calls for a
+        restart."""
+        return JSONResponse({"status": "ok", "engine_deaths": service.engine.supervisor.deaths})
+
+    @routes.get("/readyz")
+    async def ready() -> JSONResponse:
+        """200 while tasks are taken, else 503: ``draining`` while the last plans finish, ``shutting_down`` at the end,
+        ``overloaded`` while the engine is started again."""
+        if service.stopping:
+            return http_problem("shutting_down", "the server is shutting down").response()
+        service.check_ready()
+        return JSONResponse({"status": "ok"})
+
     @routes.get("/healthz")
     async def health() -> JSONResponse:
         """200 while tasks are taken and the engine answers, else 503."""
@@ -98,6 +113,7 @@ def info_router(service: TaskService) -> APIRouter:
         except EngineFailed as error:
             failed = http_problem("engine_failed", error.message, error.where)
             return failed.with_status(503).response()
+        service.check_ready()
         return JSONResponse({"status": "ok", "engine": stats.engine, "uptime_s": round(service.uptime_s, 3)})
 
     return routes

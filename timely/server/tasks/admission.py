@@ -10,7 +10,7 @@ from timely.core.clock import AsyncClock
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.disciplines.predictors.request_annotator import Arrival
-from timely.engines.base import GenerationRequest, PlanHistory
+from timely.engines.base import GenerationRequest
 from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
@@ -19,6 +19,7 @@ from timely.server.catalogue import Catalogue, look_up_catalogue_entry
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient
+from timely.server.tasks.replanning import sent_plan_history
 from timely.server.tasks.request import MAX_TOKENS, TaskRequest
 from timely.server.tasks.task import Task
 from timely.server.tasks.task_events import TaskEvents
@@ -107,29 +108,49 @@ class Admission:
     def _task(
         self, request: TaskRequest, skill_set: SkillSet, profile: RobotProfile, prompt: Prompt, **fields: Any
     ) -> Task:
-        plan_source = (
-            self._engine.engine.identity,
-            prompt.system,
-            prompt.user,
-            skill_set.model_dump_json(),
-            profile.model_dump_json(),
-        )
         return Task(
             request=request,
             skill_set=skill_set,
             profile=profile,
             prompt=prompt,
             events=TaskEvents(self._max_tokens(request, skill_set) + EXTRA_EVENTS),
-            fingerprint=hashlib.sha256("\0".join(plan_source).encode()).hexdigest(),
+            fingerprint=self._fingerprint(skill_set, profile, prompt),
             **fields,
         )
+
+    def _fingerprint(self, skill_set: SkillSet, profile: RobotProfile, prompt: Prompt) -> str:
+        source = (
+            self._engine.engine.identity,
+            prompt.system,
+            prompt.user,
+            skill_set.model_dump_json(),
+            profile.model_dump_json(),
+        )
+        return hashlib.sha256("\0".join(source).encode()).hexdigest()
 
     @staticmethod
     def _max_tokens(request: TaskRequest, skill_set: SkillSet) -> int:
         return min(request.max_tokens or skill_set.max_tokens, MAX_TOKENS)
 
-    def generation(self, task: Task, history: PlanHistory | None = None) -> GenerationRequest:
-        """What the engine is asked for; with a history, the rest of a plan."""
+    async def replan(self, task: Task, reason: str) -> None:
+        """Give a task a new prompt, which says what was sent of its plan and why that plan is over.
+
+        Raises:
+            TooLarge: the prompt is too long.
+        """
+        self.set_history(task, sent_plan_history(task, reason))
+        await self._engine.check_length(task.prompt.system + task.prompt.user)
+
+    def set_history(self, task: Task, history: str) -> None:
+        """Give a task the prompt with a history; the plan begins anew behind the segments so far."""
+        task.request = task.request.model_copy(update={"history": history})
+        task.prompt = self._prompt(task.request, task.skill_set)
+        task.fingerprint = self._fingerprint(task.skill_set, task.profile, task.prompt)
+        task.replaced_segments = len(task.track.segments)
+        task.reset_parser()
+
+    def generation(self, task: Task) -> GenerationRequest:
+        """What the engine is asked for."""
         request, annotation, prompt = task.request, task.annotation, task.prompt
         return GenerationRequest(
             task_id=task.task_id,
@@ -151,7 +172,6 @@ class Admission:
             max_tokens=self._max_tokens(request, task.skill_set),
             temperature=request.temperature,
             seed=request.seed,
-            history=history,
         )
 
     async def _robot(self, request: TaskRequest) -> tuple[SkillSet, RobotProfile]:

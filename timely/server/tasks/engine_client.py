@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Coroutine
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from timely.core.clock import Clock
-from timely.core.errors import EngineFailed, Overloaded, TimelyError, TooLarge
+from timely.core.clock import AsyncClock
+from timely.core.errors import EngineDied, EngineFailed, Overloaded, TooLarge
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
 from timely.disciplines.base import DisciplineInfo
 from timely.disciplines.requirements import discipline_reads
 from timely.engines.base import Engine, EngineStats
 from timely.server.settings import ServerSettings
-
-log = logging.getLogger(__name__)
+from timely.server.tasks.engine_supervisor import EngineSupervisor
 
 Answer = TypeVar("Answer")
 
@@ -42,8 +40,9 @@ class EngineClient:
         clock: measures the age of a snapshot.
     """
 
-    def __init__(self, engine: Engine, settings: ServerSettings, clock: Clock) -> None:
+    def __init__(self, engine: Engine, settings: ServerSettings, clock: AsyncClock) -> None:
         self.engine = engine
+        self.supervisor = EngineSupervisor(engine, settings, clock)
         self._settings = settings
         self._clock = clock
         self._stats: EngineStats | None = None
@@ -65,16 +64,12 @@ class EngineClient:
             EngineFailed: it could not start.
         """
         await self.engine.start()
+        self.supervisor.begin()
 
     async def stop(self) -> None:
-        """Stop the engine; one that does not stop in time is abandoned, with a line in the log."""
-        try:
-            async with asyncio.timeout(self._settings.stop_timeout_s):
-                await self.engine.stop()
-        except TimeoutError:
-            log.error("the engine did not stop within %s s", self._settings.stop_timeout_s)
-        except TimelyError as error:
-            log.error("the engine failed while stopping: %s", error)
+        """Stop the engine; always returns."""
+        await self.supervisor.end()
+        await self.supervisor.stop_engine()
 
     async def report(self, task_id: str, report: ExecutionReport) -> None:
         """Pass a report on.
@@ -182,12 +177,16 @@ class EngineClient:
             UnknownName: no such discipline.
         """
         await self._within_deadline(self.engine.set_discipline(name), SWITCH_S)
+        self.supervisor.discipline = name
         self._stats = None
 
     async def _within_deadline(
         self, answer: Coroutine[Any, Any, Answer], limit_s: float | None = None
     ) -> Answer:
         limit_s = limit_s or self._settings.engine_timeout_s
+        if not self.supervisor.running:
+            answer.close()
+            raise EngineDied(f"it is being started again: {self.supervisor.problem}", where="engine")
         try:
             async with asyncio.timeout(limit_s):
                 return await answer

@@ -16,12 +16,21 @@ from dataclasses import replace
 from typing import Any, cast
 
 from timely.core.clock import AsyncClock, clock_timeout, wait_on_clock
-from timely.core.errors import Conflict, EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
+from timely.core.errors import (
+    Conflict,
+    EngineDied,
+    EngineFailed,
+    InvalidInput,
+    NotAllowed,
+    Overloaded,
+    TimelyError,
+)
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
-from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, PastReport, SegmentReady
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient
+from timely.server.tasks.quarantine import Quarantine
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.task import Ending, Task, task_call_data
 from timely.server.tasks.task_events import TaskEvents
@@ -60,6 +69,9 @@ class TaskLifecycle:
         self._settings = settings
         self._clock = clock
         self._releasing = asyncio.Lock()
+        self._quarantine = Quarantine(clock)
+        self._in_engine: dict[str, Task] = {}
+        engine.supervisor.on_death = self._engine_died
 
     # ------------------------------------------------------------------ what the service asks for
 
@@ -85,9 +97,9 @@ class TaskLifecycle:
         """Go on with a task of an earlier life of the server.
 
         Args:
-            generation: the rest of its plan; None if it has ended, or ends now as ``task.ending`` says.
+            generation: its plan; None if it has ended, or ends now as ``task.ending`` says.
         """
-        task.recovered_s = self._clock.now()
+        task.recovered_s, task.resumed = self._clock.now(), True
         self._table.add(task)
         if generation is not None:
             task.pump = asyncio.create_task(self._generate(task, generation), name=f"generate {task.task_id}")
@@ -135,9 +147,10 @@ class TaskLifecycle:
             # The plan goes on with the value, so that it must be kept before.
             self._log.report(task, report, now)
         if task.state == "generating" and task.ending is None:
-            await self._engine.report(task.task_id, report)
+            await self._pass_on(task, report)
         if not task.track.report(report, now):
             return False
+        task.past.append(PastReport(report, now))
         if report.kind != "value":
             self._log.report(task, report, now)
         self._recorder.report_news(task, report)
@@ -148,6 +161,20 @@ class TaskLifecycle:
             await self.end(task, ending)
         task.reported.set()
         return True
+
+    async def _pass_on(self, task: Task, report: ExecutionReport) -> None:
+        """Give a report to the engine; one that is dead gets it with the history of the task when it runs again."""
+        supervisor = self._engine.supervisor
+        while True:
+            deaths = supervisor.deaths
+            try:
+                await self._engine.report(task.task_id, report)
+                return
+            except EngineFailed as error:
+                if deaths == supervisor.deaths and not isinstance(error, EngineDied):
+                    raise
+                if deaths == supervisor.deaths or not supervisor.running:
+                    return
 
     async def end(self, task: Task, ending: Ending) -> None:
         """End a generation early; returns when it is over, even if the engine does not answer."""
@@ -182,6 +209,11 @@ class TaskLifecycle:
             if task.outcome == "complete":
                 task.ending = ending
             self.settle(task)
+
+    async def finish(self, until_s: float) -> None:
+        """Return when no plan is in generation, or at ``until_s``."""
+        for task in self._table.generating():
+            await wait_on_clock(task.over, self._clock, until_s)
 
     async def drain(self, ending: Ending) -> None:
         """End every generation."""
@@ -221,9 +253,8 @@ class TaskLifecycle:
     async def _generate(self, task: Task, generation: GenerationRequest) -> None:
         """Read the engine's events; an error ends this task and no other."""
         try:
-            events = cast(AsyncGenerator[EngineEvent, None], self._engine.engine.generate(generation))
             # Closing the events frees the KV cache.
-            async with aclosing(events):
+            async with aclosing(self._events(task, generation)) as events:
                 async for event in events:
                     task.answered.set()
                     if isinstance(event, GenerationDone):
@@ -233,11 +264,12 @@ class TaskLifecycle:
                         await self._release(task, event)
                     if task.outcome == "unsafe_segment":
                         return
-            raise EngineFailed("the generation stopped without an end", where="engine")
+            if task.ending is None:
+                raise EngineFailed("the generation stopped without an end", where="engine")
         except TimelyError as error:
             if not task.answered.is_set():
                 task.refusal = error
-            if generation.history is not None and isinstance(error, (Conflict, InvalidInput)):
+            if task.resumed and isinstance(error, (Conflict, InvalidInput)):
                 ending = Ending("failed", "interrupted", error.message, error.where)
             elif not task.track.segments and isinstance(error, (InvalidInput, Overloaded, NotAllowed)):
                 ending = Ending("refused", error.code, error.message, error.where)
@@ -249,8 +281,45 @@ class TaskLifecycle:
             detail = f"{type(error).__name__}; see the server's log"
             task.ending = task.ending or Ending("engine_failed", "engine_failed", detail, "engine")
         finally:
+            self._quarantine.clear(task.task_id)
             task.answered.set()
             task.over.set()
+
+    async def _events(self, task: Task, generation: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
+        """The engine's events; after its death those of the next engine, behind what was sent."""
+        supervisor, task_id = self._engine.supervisor, task.task_id
+        while True:
+            await supervisor.wait_running()
+            if task.resumed:
+                # Made now: reports from here on reach the engine itself.
+                generation = _resumed(task, generation)
+            deaths = supervisor.deaths
+            self._in_engine[task_id] = task
+            try:
+                events = cast(AsyncGenerator[EngineEvent, None], self._engine.engine.generate(generation))
+                async with aclosing(events):
+                    async for event in events:
+                        self._quarantine.clear(task_id)
+                        yield event
+                return
+            except EngineDied:
+                await supervisor.wait_running(deaths)
+            finally:
+                self._in_engine.pop(task_id, None)
+            if count := self._quarantine.deaths_by(task_id):
+                task.ending = Ending(
+                    "engine_failed",
+                    "quarantined",
+                    f"the engine died {count} times while it generated task {task_id!r}",
+                    "engine",
+                )
+                return
+            task.resumed = True
+            await self._quarantine.wait_turn(task_id)
+
+    def _engine_died(self, error: EngineFailed) -> None:
+        self._recorder.engine_died(error)
+        self._quarantine.engine_died(self._in_engine.values(), parks=self._recorder.mode == "segmented")
 
     async def _release(self, task: Task, event: SegmentReady) -> None:
         """Send a segment.
@@ -263,8 +332,10 @@ class TaskLifecycle:
             if segment is None:
                 return
             data = task.segment(segment)
+            event = replace(event, ready_s=segment.ready_s, due_s=segment.end_s)
+            task.past.append(event)
             began_s = time.perf_counter()
-            self._log.segment(task, segment, data)
+            self._log.segment(event, data)
             if not self._log.flushes_segments:
                 self._log.segment_costs_s.append(time.perf_counter() - began_s)
                 await self._send(task, segment, data)
@@ -361,6 +432,14 @@ class TaskLifecycle:
 
     def _count_live(self) -> None:
         self._recorder.metrics.live.set(len(self._table.generating()))
+
+
+def _resumed(task: Task, generation: GenerationRequest) -> GenerationRequest:
+    """The request for the rest of a plan, with the urgency that an operator may have set."""
+    hints = generation.hints
+    if task.annotation is not None:
+        hints = replace(hints, urgency=task.annotation.urgency.level)
+    return replace(generation, hints=hints, history=task.history)
 
 
 def task_execution_failure(report: ExecutionReport) -> Ending:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from timely.core.clock import Clock
-from timely.core.errors import TimelyError
+from timely.core.errors import EngineFailed, TimelyError
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
 from timely.engines.base import EngineStats
@@ -32,11 +32,13 @@ class TaskRecorder:
     Attributes:
         arrived: requests for plans since the start, refused ones included.
         totals: sums over the ended tasks, by class.
+        mode: how the engine sends segments.
     """
 
     def __init__(self) -> None:
         self.metrics = ServerMetrics()
         self.arrived = 0
+        self.mode = ""
         self.totals: dict[str, Totals] = {"urgent": Totals(), "normal": Totals()}
         self._log: EventLog | None = None
         self._audit_log: EventLog | None = None
@@ -55,8 +57,14 @@ class TaskRecorder:
 
     def started(self, stats: EngineStats) -> None:
         """The engine runs."""
+        self.mode = stats.mode
         if self._log is not None:
             self._log.opened(stats.engine, stats.discipline, stats.mode)
+
+    def engine_died(self, error: EngineFailed) -> None:
+        """The engine ended by itself and is started again."""
+        self.metrics.engine_deaths.inc()
+        self.note("engine_died", detail=str(error))
 
     def close(self) -> None:
         """Close the logs and the export; blocks on the disk and the network."""

@@ -1,8 +1,9 @@
 """Goes on with the tasks of an earlier life of the server, from the records that it left.
 
-Segments that were sent keep their event ids and are not sent again. A plan in generation goes on behind them, if the
-engine can do so and prompt, skill set, robot and model are the same. Otherwise it ends with the code ``interrupted``,
-and its client may re-plan from what was executed.
+Segments that were sent keep their event ids and are not sent again. A plan in generation goes on behind them, from its
+recorded tokens, if prompt, skill set, robot and model are the same. Otherwise the same task gets a new plan, whose
+prompt says what was sent: the robot executes that. Inside an open loop or branch no other plan can go on. That plan
+ends with the code ``interrupted``, and its client may re-plan.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
 from timely.disciplines.predictors.request_annotator import Annotation
 from timely.disciplines.predictors.urgency import Assignment
-from timely.engines.base import GenerationDone, PastReport, PlanHistory, SegmentReady
+from timely.engines.base import GenerationDone, PastReport, SegmentReady
 from timely.server.settings import ServerSettings
 from timely.server.tasks.admission import Admission
 from timely.server.tasks.lifecycle import TaskLifecycle, task_execution_failure
@@ -29,13 +30,8 @@ from timely.server.tasks.task_table import TaskTable
 log = logging.getLogger(__name__)
 
 STOPPED = Ending("cancelled", "", "the fleet was stopped")
-OTHER_PLAN = Ending(
-    "failed",
-    "interrupted",
-    "the server was restarted with another model, skill set or robot profile",
-    "server",
-)
-NO_RESUMING = Ending("failed", "interrupted", "the server was restarted during the generation", "server")
+OTHER_SOURCE = "the server was restarted with another model, skill set or robot profile"
+INSIDE_A_BLOCK = Ending("failed", "interrupted", f"{OTHER_SOURCE}, inside a loop or branch", "server")
 
 
 class Recovery:
@@ -63,16 +59,16 @@ class Recovery:
         self._log = task_log
         self._settings = settings
 
-    async def restore(self, records: Iterable[Record], now: float, *, resumes: bool, stopped: bool) -> None:
+    async def restore(self, records: Iterable[Record], now: float, *, stopped: bool) -> None:
         """Bring back all tasks that are not over for longer than their retention.
 
         Args:
-            resumes: the engine goes on with plans. stopped: the fleet is stopped, so that no plan goes on.
+            stopped: the fleet is stopped, so that no plan goes on.
         """
         states = {"generating": 0, "executing": 0, "ended": 0}
         for task_id, own in _by_task(records).items():
             try:
-                task, fingerprint, events = await self._task(task_id, own)
+                task, fingerprint = await self._task(task_id, own)
             except (TimelyError, ValueError, KeyError, TypeError) as error:
                 log.error("task %s of an earlier start cannot be restored: %s", task_id, error)
                 self._log.forget(task_id)
@@ -83,11 +79,12 @@ class Recovery:
             states[task.state] += 1
             generation = None
             if task.state == "generating":
-                same = fingerprint == task.fingerprint
-                task.ending = task.ending or _ending(same=same, resumes=resumes, stopped=stopped)
+                if stopped:
+                    task.ending = task.ending or STOPPED
+                if task.ending is None and fingerprint != task.fingerprint:
+                    await self._replan(task)
                 if task.ending is None:
-                    history = PlanHistory(task.arrival_s, tuple(events))
-                    generation = self._admission.generation(task, history)
+                    generation = self._admission.generation(task)
             self._lifecycle.adopt(task, generation)
             if task.replans is not None and (old := self._table.find(task.replans)) is not None:
                 old.replanned_as = task_id
@@ -96,10 +93,20 @@ class Recovery:
                 "tasks of an earlier start: %s", ", ".join(f"{n} {name}" for name, n in states.items())
             )
 
-    async def _task(
-        self, task_id: str, records: list[Record]
-    ) -> tuple[Task, str, list[SegmentReady | PastReport]]:
-        """A task, the fingerprint of its plan's source, and what happened to the plan."""
+    async def _replan(self, task: Task) -> None:
+        """Let the present model, skill set and robot go on with a task behind what was sent; sets the ending if not."""
+        if task.parser is not None and task.parser.depth:
+            task.ending = INSIDE_A_BLOCK
+            return
+        try:
+            await self._admission.replan(task, OTHER_SOURCE)
+        except TimelyError as error:
+            task.ending = Ending("failed", "interrupted", f"{OTHER_SOURCE}: {error.message}", error.where)
+            return
+        self._log.replanned(task)
+
+    async def _task(self, task_id: str, records: list[Record]) -> tuple[Task, str]:
+        """A task and the fingerprint of its plan's source."""
         first = records[0]
         request = TaskRequest.model_validate(first["request"])
         annotation = None
@@ -118,16 +125,18 @@ class Recovery:
         task.owner, task.replans, task.executed_before = first["owner"], first["replans"], first["executed"]
         task.events.append("accepted", task.accepted())
         sent = next((record["segments"] for record in records if record["kind"] == "generated"), None)
-        events: list[SegmentReady | PastReport] = []
+        fingerprint: str = first["fingerprint"]
         for record in records[1:]:
             shift_s = record["shift_s"]
             if record["kind"] == "segment":
                 # A plan that ended early may have a last segment that was kept and not sent.
                 if sent is None or record["data"]["index"] < sent:
-                    events.append(_segment(task, record, shift_s))
+                    _segment(task, record, shift_s)
             elif record["kind"] == "report":
-                report = ExecutionReport(**record["report"])
-                events.append(_report(task, report, record["at_s"] + shift_s))
+                _report(task, ExecutionReport(**record["report"]), record["at_s"] + shift_s)
+            elif record["kind"] == "replanned":
+                self._admission.set_history(task, record["history"])
+                fingerprint = record["fingerprint"]
             elif record["kind"] == "urgency" and task.annotation is not None:
                 task.annotation = replace(task.annotation, urgency=Assignment(record["level"], "operator"))
             elif record["kind"] == "generated":
@@ -135,8 +144,8 @@ class Recovery:
             elif record["kind"] == "settled":
                 task.state, task.settled_s = "ended", record["at_s"] + shift_s
         if task.state == "generating" and task.track.failed is not None:
-            task.ending = _failure(task, events)
-        return task, first["fingerprint"], events
+            task.ending = _failure(task)
+        return task, fingerprint
 
 
 def _by_task(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -153,16 +162,7 @@ def _by_task(records: Iterable[Record]) -> dict[str, list[Record]]:
     return tasks
 
 
-def _ending(*, same: bool, resumes: bool, stopped: bool) -> Ending | None:
-    """Why a plan does not go on, or None."""
-    if stopped:
-        return STOPPED
-    if not same:
-        return OTHER_PLAN
-    return None if resumes else NO_RESUMING
-
-
-def _segment(task: Task, record: Record, shift_s: float) -> SegmentReady:
+def _segment(task: Task, record: Record, shift_s: float) -> None:
     data: dict[str, Any] = record["data"]
     segment = Segment(
         index=data["index"],
@@ -179,20 +179,28 @@ def _segment(task: Task, record: Record, shift_s: float) -> SegmentReady:
     task.track.release(segment)
     task.calls.append(data["calls"])
     task.events.append("segment", data)
-    return SegmentReady.of(task.task_id, segment, blocking=segment.blocking)
+    task.past.append(
+        SegmentReady.of(
+            task.task_id,
+            segment,
+            blocking=segment.blocking,
+            token_ids=record.get("token_ids", ()),
+            last=record.get("last", False),
+        )
+    )
 
 
-def _report(task: Task, report: ExecutionReport, at_s: float) -> PastReport:
+def _report(task: Task, report: ExecutionReport, at_s: float) -> None:
     try:
         task.track.report(report, at_s)
     except Conflict:
         log.debug("task %s: a report of an earlier start is refused again", task.task_id)
-    return PastReport(report, at_s)
+    task.past.append(PastReport(report, at_s))
 
 
-def _failure(task: Task, events: Iterable[SegmentReady | PastReport]) -> Ending:
+def _failure(task: Task) -> Ending:
     """The ending of a plan whose robot had reported a failure."""
-    reports = [event.report for event in events if isinstance(event, PastReport)]
+    reports = [event.report for event in task.past if isinstance(event, PastReport)]
     return task_execution_failure(next(report for report in reports if report.kind == "failed"))
 
 

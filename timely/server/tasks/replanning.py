@@ -42,6 +42,18 @@ def replan_history(old: Task, change: ReplanRequest, max_chars: int = MAX_HISTOR
     return f"plan {_tail(plan, room)} failed because {reason}; executed so far: {_tail(executed, room)}"
 
 
+def sent_plan_history(task: Task, reason: str) -> str:
+    """The history of a task that goes on with another plan: the robot executes what was sent.
+
+    A last segment whose value has not come is left out, so that the new plan asks again.
+    """
+    sent = task.track.segments
+    if sent and sent[-1].blocking and sent[-1].index not in task.track.values:
+        sent = sent[:-1]
+    executed = task.executed_before + "".join(segment.text for segment in sent)
+    return replan_history(task, ReplanRequest(reason=reason, executed=executed))
+
+
 def task_executed_segments(old: Task, change: ReplanRequest) -> str:
     """What was executed of the plan and of those that it replaced."""
     if change.executed is not None:

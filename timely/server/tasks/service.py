@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from timely.core.clock import AsyncClock
-from timely.core.errors import Conflict, Overloaded, TimelyError, UnknownName, Unsupported
+from timely.core.errors import Conflict, Draining, Overloaded, TimelyError, UnknownName, Unsupported
 from timely.disciplines.predictors.request_annotator import Predictors, RequestAnnotator
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
@@ -82,7 +82,7 @@ class TaskService:
             settings,
         )
         self._admission = Admission(self.engine, catalogue, self.predictions, settings, clock)
-        self._started = self._stopping = False
+        self._started = self._draining = self._stopping = False
         self._started_s = clock.now()
         self._lock = asyncio.Lock()
 
@@ -116,7 +116,6 @@ class TaskService:
             await recovery.restore(
                 records,
                 self.clock.now(),
-                resumes=self.engine.engine.resumes,
                 stopped=self.fleet_stop.latch.latched,
             )
             self._started, self._started_s = True, self.clock.now()
@@ -134,6 +133,11 @@ class TaskService:
             await self.log.close()
             await asyncio.to_thread(self.recorder.close)
 
+    async def finish(self) -> None:
+        """Admit no more tasks, and return when no plan is in generation, or after ``drain_s``."""
+        self._draining = True
+        await self.lifecycle.finish(self.clock.now() + self.settings.drain_s)
+
     async def drain(self) -> None:
         """Admit no more tasks and end those in generation, so that their event streams end with the reason."""
         self._stopping = True
@@ -143,6 +147,20 @@ class TaskService:
     def stopping(self) -> bool:
         """No more tasks are admitted."""
         return self._stopping
+
+    def check_ready(self) -> None:
+        """Check that the server takes tasks.
+
+        Raises:
+            Draining: it finishes its plans. Overloaded: it starts, shuts down or starts its engine again.
+        """
+        if self._draining and not self._stopping:
+            raise Draining("the server finishes its plans and takes no more", where="server")
+        if not self._started or self._stopping:
+            reason = "is shutting down" if self._stopping else "is not ready"
+            raise Overloaded(f"the server {reason}")
+        if not self.engine.supervisor.running:
+            raise Overloaded("the engine is being started again", where="engine")
 
     @property
     def uptime_s(self) -> float:
@@ -226,13 +244,11 @@ class TaskService:
         """Check that the server admits requests.
 
         Raises:
-            Conflict: the fleet is stopped. Overloaded: the server is starting or shutting down.
+            Conflict: the fleet is stopped. Overloaded: see ``check_ready``.
         """
         if self.fleet_stop.latch.latched:
             raise Conflict("the fleet is stopped; an operator must reset the stop first", where="stop")
-        if not self._started or self._stopping:
-            reason = "is shutting down" if self._stopping else "is not ready"
-            raise Overloaded(f"the server {reason}")
+        self.check_ready()
 
     @contextmanager
     def admitted_request(self, name: str, generations: int, principal: Principal) -> Iterator[None]:

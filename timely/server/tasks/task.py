@@ -11,7 +11,7 @@ from timely.core.errors import TimelyError
 from timely.core.execution import ExecutionTrack
 from timely.core.job import Segment
 from timely.disciplines.predictors.request_annotator import Annotation
-from timely.engines.base import GenerationDone
+from timely.engines.base import GenerationDone, PastReport, PlanHistory, SegmentReady
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import Call, Operation, Value, Variable
 from timely.plans.prompt import Prompt
@@ -71,6 +71,10 @@ class Task:
     """The task whose plan this one replaces."""
     executed_before: str = ""
     """What was executed of the plans that this one replaces."""
+    past: list[SegmentReady | PastReport] = field(default_factory=list)
+    """Segments that were sent and reports on them, in order: a restarted engine goes on behind them."""
+    replaced_segments: int = 0
+    """Segments of an earlier plan of this task, of a model or skill set that is no longer there."""
     parser: SegmentParser | None = None
     calls: list[list[dict[str, Any]]] = field(default_factory=list)
     """The calls of each released segment, as they went out."""
@@ -83,6 +87,8 @@ class Task:
     settled_s: float = math.nan
     recovered_s: float = -math.inf
     """When a later life of the server took it up."""
+    resumed: bool = False
+    """Its generation goes on after a restart of the server or the engine."""
     stopping: bool = False
     """The generation is being ended early."""
     replanned_as: str | None = None
@@ -100,8 +106,11 @@ class Task:
 
     def __post_init__(self) -> None:
         self.track = ExecutionTrack(self.arrival_s, self.network_s)
-        if self.skill_set.language != "text":
-            self.parser = SegmentParser(self.skill_set)
+        self.reset_parser()
+
+    def reset_parser(self) -> None:
+        """Check the next segment as the first one of a plan."""
+        self.parser = SegmentParser(self.skill_set) if self.skill_set.language != "text" else None
 
     def check(self, text: str) -> list[Call]:
         """The calls of the plan's next segment, parsed inside the blocks that earlier segments left open.
@@ -116,6 +125,12 @@ class Task:
         if self.track.segments and self.track.segments[-1] is segment:
             self.track.segments.pop()
             self.calls.pop()
+            self.past = [event for event in self.past if getattr(event, "index", None) != segment.index]
+
+    @property
+    def history(self) -> PlanHistory:
+        """What an engine needs to go on with its plan."""
+        return PlanHistory(self.arrival_s, tuple(self.past), self.replaced_segments)
 
     @property
     def kind(self) -> str:

@@ -5,7 +5,9 @@ and relates the server's clock to the wall clock. Every other record has a ``kin
 
 - ``task``, before the generation starts: ``request`` without its token, ``token`` (SHA-256), ``owner``, ``replans``,
   ``executed``, ``arrival_s``, ``network_s``, ``annotation``, ``fingerprint``.
-- ``segment``, written before it is sent: ``data`` of its event, ``ready_s``, ``execution_s``, ``pace``.
+- ``segment``, written before it is sent: ``data`` of its event, ``ready_s``, ``execution_s``, ``pace``, and where the
+  engine has them ``token_ids`` and ``last``.
+- ``replanned``, when another model or skill set goes on with the plan: ``history`` of the prompt, ``fingerprint``.
 - ``report``, before it is answered: ``report``, ``at_s``.
 - ``urgency``, by an operator: ``level``.
 - ``generated``: ``ending``, ``done``, ``segments``, ``at_s``, and ``name`` and ``data`` of the last event.
@@ -35,9 +37,9 @@ from typing import IO, Any
 
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
-from timely.core.job import Segment
 from timely.core.record_log import RecordFile, read_record_log
 from timely.core.reports import ExecutionReport
+from timely.engines.base import SegmentReady
 from timely.server.tasks.request import task_utility_to_wire
 from timely.server.tasks.task import Task
 
@@ -237,16 +239,24 @@ class TaskLog:
             fingerprint=task.fingerprint,
         )
 
-    def segment(self, task: Task, segment: Segment, data: dict[str, Any]) -> None:
-        """A segment is about to be sent; ``data`` is that of its event."""
+    def segment(self, event: SegmentReady, data: dict[str, Any]) -> None:
+        """A segment is about to be sent; ``data`` is that of its event on the wire."""
+        generated: dict[str, Any] = {"token_ids": event.token_ids} if event.token_ids else {}
+        if event.last:
+            generated["last"] = True
         self.write(
             "segment",
-            task.task_id,
+            event.task_id,
             data=data,
-            ready_s=segment.ready_s,
-            execution_s=segment.execution_s,
-            pace=segment.pace,
+            ready_s=event.ready_s,
+            execution_s=event.execution_s,
+            pace=event.pace,
+            **generated,
         )
+
+    def replanned(self, task: Task) -> None:
+        """Another model or skill set goes on with the plan behind the segments so far."""
+        self.write("replanned", task.task_id, history=task.request.history, fingerprint=task.fingerprint)
 
     def report(self, task: Task, report: ExecutionReport, now: float) -> None:
         """A robot reported."""

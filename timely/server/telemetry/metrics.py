@@ -71,6 +71,9 @@ class ServerMetrics:
             "timely_tasks_arrived", "Tasks that arrived, refused ones included", registry=self.registry
         )
         self.tasks = Counter("timely_tasks", "Ended tasks", ["outcome", "class"], registry=self.registry)
+        self.engine_deaths = Counter(
+            "timely_engine_deaths", "Times that the engine died and was started again", registry=self.registry
+        )
         self.live = Gauge("timely_tasks_live", "Tasks in generation", registry=self.registry)
         self.readers = Gauge("timely_event_readers", "Open event streams", registry=self.registry)
         self.segments = Counter(

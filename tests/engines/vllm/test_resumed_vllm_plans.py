@@ -1,0 +1,107 @@
+"""Plans go on behind the segments that were sent before a restart: same tokens, same segments, nothing twice."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from tests.support.vllm_scheduler import Scene
+from timely.core.errors import Conflict
+from timely.core.reports import ExecutionReport
+from timely.engines.base import GenerationRequest, PastReport, PlanHistory, SegmentReady
+from timely.engines.vllm.engine_events import vllm_segment_ready
+from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end
+
+pytestmark = pytest.mark.engine
+
+PLAN = ((4, 0.05), (5, 0.05, True), (3, 0.05), (2, 0.05))
+TOKENS = sum(segment[0] for segment in PLAN)
+PROMPT = [7] * 20
+
+
+def value(text: str) -> ExecutionReport:
+    return ExecutionReport(1, "value", value=text)
+
+
+def encode(text: str) -> list[int]:
+    from timely.engines.vllm.request_intake import RequestIntake
+    from timely.plans.prompt_tokens import plan_prompt_encoder
+
+    intake: RequestIntake = Scene().scheduler._intake
+    return list(plan_prompt_encoder(intake.tokenizer).encode_text(text))
+
+
+def undisturbed() -> tuple[list[int], list[SegmentReady]]:
+    """The tokens of a plan, and its segments as they left."""
+    scene = Scene()
+    scene.add("plan", PROMPT, TOKENS, scene.plan(*PLAN))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
+    scene.report("plan", 1, "value", value="cup")
+    scene.run()
+    segments = [vllm_segment_ready("plan", data) for data in scene.accounts["plan"]["segments"]]
+    return scene.outputs["plan"], segments
+
+
+def resume(history: PlanHistory) -> Scene:
+    """Another engine that goes on with the plan."""
+    scene = Scene()
+    context = vllm_resumed_context(history, "segmented", encode)
+    generated = sum(segment.tokens for segment in history.own_segments)
+    params = {**scene.plan(*PLAN), "history": asdict(history), "resumed_tokens": len(context)}
+    scene.clock.advance_to(100.0)
+    scene.add("plan", [*PROMPT, *context], TOKENS - generated, params)
+    return scene
+
+
+@pytest.mark.parametrize("sent", [0, 1, 2, 3])
+def test_the_rest_is_what_it_would_have_been(sent: int) -> None:
+    tokens, segments = undisturbed()
+    assert [len(segment.token_ids) for segment in segments] == [4, 5, 3, 2]
+    assert [segment.last for segment in segments] == [False, False, False, True]
+    events: list[SegmentReady | PastReport] = list(segments[:sent])
+    if sent >= 2:
+        events.insert(2, PastReport(value("cup"), 1.0))
+    scene = resume(PlanHistory(0.0, tuple(events)))
+    if sent < 2:
+        scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
+        scene.report("plan", 1, "value", value="cup")
+    scene.run()
+    sent_tokens = sum(segment.tokens for segment in segments[:sent])
+    assert scene.outputs["plan"] == tokens[sent_tokens:]
+    account = scene.accounts["plan"]
+    assert [part["index"] for part in account["segments"]] == list(range(sent, 4))
+    assert (account["tokens"], account["prompt_tokens"]) == (TOKENS, len(PROMPT))
+    scene.check_empty()
+
+
+def test_a_value_that_was_awaited_still_is() -> None:
+    tokens, segments = undisturbed()
+    scene = resume(PlanHistory(0.0, tuple(segments[:2])))
+    assert scene.scheduler.control({"kind": "stats"})["blocked"] == 1
+    assert not scene.scheduler.has_requests()
+    assert scene.report("plan", 1, "value", value="cup") == {"known": True}
+    scene.run()
+    assert scene.outputs["plan"] == tokens[9:]
+    scene.check_empty()
+
+
+def test_tokens_that_give_other_segments_are_refused() -> None:
+    segments: list[Any] = undisturbed()[1]
+    wrong = PlanHistory(0.0, (vllm_segment_ready("plan", {**asdict(segments[0]), "text": "stop();"}),))
+    scene = resume(wrong)
+    scene.run()
+    assert scene.finished == {"plan": "error"}
+    scene.check_empty()
+    with pytest.raises(Conflict, match="not recorded"):
+        resume(PlanHistory(0.0, (SegmentReady("plan", 0, "go();", 4, 1.0, 0.05, 1.05),)))
+
+
+def test_behind_the_last_segment_there_is_only_the_end() -> None:
+    segments = undisturbed()[1]
+    request = GenerationRequest("plan", "x", max_tokens=100)
+    assert vllm_resumed_end(request, PlanHistory(0.0, tuple(segments[:3]))) is None
+    end = vllm_resumed_end(request, PlanHistory(0.0, tuple(segments)))
+    assert end is not None
+    assert (end.reason, end.text, end.tokens) == ("complete", "go();" * 4, TOKENS)

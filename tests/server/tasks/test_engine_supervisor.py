@@ -1,0 +1,167 @@
+"""An engine that dies is started again; its tasks go on behind what was sent, and a task that kills it is found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from fleet import WAIT_S, Fleet, Reader, body, fleet
+
+from timely.core.errors import EngineFailed
+from timely.core.job import Job
+from timely.engines.scripts import Script, ScriptedSegment
+
+POISON: dict[str, Script] = {
+    "poison": [ScriptedSegment("mu(50);", 1.0, 4), ScriptedSegment("tc(90);", 1.0, 9)]
+}
+
+
+@pytest.fixture
+def served() -> Iterator[Fleet]:
+    with fleet(POISON) as running:
+        yield running
+
+
+@contextmanager
+def tasks(served: Fleet, *names: str) -> Iterator[list[Reader]]:
+    """Readers of one task for each name; the id of a task is its number."""
+    if not names:
+        yield []
+        return
+    with (
+        tasks(served, *names[:-1]) as readers,
+        served.http.stream("POST", "/v1/tasks", json=body(names[-1], id=str(len(names)))) as stream,
+    ):
+        reader = Reader(stream)
+        reader.next()
+        yield [*readers, reader]
+
+
+def crash(served: Fleet, reason: str = "out of memory") -> None:
+    served.call(lambda: served.engine.crash(reason))
+
+
+def texts(events: list[tuple[int, str, dict[str, Any]]]) -> list[str]:
+    return [data["text"] for _, name, data in events if name == "segment"]
+
+
+LONG = [f"tc({10 * n});" for n in range(1, 13)]
+
+
+def test_plans_go_on_behind_what_was_sent(served: Fleet) -> None:
+    with tasks(served, "long", "long") as readers:
+        for _ in range(3):
+            served.run_for(0.8)
+            crash(served)
+        served.run_for(60.0)
+        for reader in readers:
+            events = reader.rest()
+            assert [number for number, _, _ in events] == list(range(2, 15))
+            assert texts(events) == LONG
+            assert events[-1][2]["outcome"] == "complete"
+    assert served.http.get("/livez").json() == {"status": "ok", "engine_deaths": 3}
+    assert "timely_engine_deaths_total 3.0" in served.http.get("/metrics").text
+
+
+def test_while_no_engine_runs_tasks_wait_and_new_ones_are_refused(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken() -> None:
+        raise EngineFailed("no memory", where="vllm")
+
+    with tasks(served, "ask") as (reader,):
+        served.run_for(1.0)
+        monkeypatch.setattr(served.engine, "start", broken)
+        crash(served)
+        served.run_for(20.0)
+        for path, status in {"/livez": 200, "/metrics": 200, "/readyz": 503, "/healthz": 503}.items():
+            assert served.http.get(path).status_code == status, path
+        refused = served.http.post("/v1/tasks", json=body())
+        assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+        assert refused.headers["Retry-After"]
+        value = served.http.post("/v1/tasks/1/reports", json={"segment": 0, "kind": "value", "value": "True"})
+        assert value.json()["news"] == 1
+        monkeypatch.undo()
+        served.run_for(40.0)
+        assert texts(reader.rest()) == ["lk('cat');", "mu(50);"]
+    assert served.http.get("/readyz").status_code == 200
+    assert served.http.get("/healthz").status_code == 200
+
+
+def test_a_task_ends_while_no_engine_runs(served: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken() -> None:
+        raise EngineFailed("no memory", where="vllm")
+
+    with tasks(served, "long", "ask") as readers:
+        served.run_for(0.5)
+        monkeypatch.setattr(served.engine, "start", broken)
+        crash(served)
+        served.run_for(2.0)
+        assert served.http.delete("/v1/tasks/1").json()["outcome"] == "cancelled"
+        served.run_for(900.0)
+        assert readers[1].rest()[-1][2]["code"] == "expired"
+
+
+def test_the_next_engine_has_the_discipline_and_the_urgency_that_were_set(served: Fleet) -> None:
+    with tasks(served, "long"):
+        served.run_for(0.3)
+        assert served.http.put("/v1/disciplines", json={"name": "edf"}).status_code == 200
+        urgency = {"urgency": 0, "operator": "Ada", "reason": "smoke"}
+        assert served.http.put("/v1/tasks/1/urgency", json=urgency).status_code == 200
+        crash(served)
+        served.run_for(0.3)
+        assert served.stats().discipline == "edf"
+        table = served.engine._controller.table
+        assert int(table.urgency[table["1"].row]) == 0
+
+
+def kill_by(served: Fleet, monkeypatch: pytest.MonkeyPatch, task_id: str, segment: int) -> None:
+    """The engine dies while it computes that segment of that task."""
+    compute = served.engine._compute
+
+    def deadly(job: Job, share: int, now: float) -> None:
+        if job.job_id == task_id and len(job.segments) == segment and job.table.segment_tokens[job.row] > 2:
+            raise RuntimeError("an illegal memory access was encountered")
+        compute(job, share, now)
+
+    monkeypatch.setattr(served.engine, "_compute", deadly)
+
+
+@pytest.mark.parametrize(("others", "deaths"), [(0, 2), (3, 3)])
+def test_a_task_that_kills_the_engine_is_quarantined(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch, others: int, deaths: int
+) -> None:
+    """Others that were computed at the same deaths go on."""
+    kill_by(served, monkeypatch, str(others + 1), segment=1)
+    monkeypatch.setattr("timely.server.tasks.quarantine.BUSY_S", float("inf"))
+    with tasks(served, *["long"] * others, "poison") as readers:
+        served.run_for(200.0)
+        *innocent, guilty = [reader.rest() for reader in readers]
+    error = guilty[-1][2]
+    assert (error["code"], error["outcome"]) == ("quarantined", "engine_failed")
+    assert f"task '{others + 1}'" in error["detail"]
+    assert [texts(events) for events in innocent] == [LONG] * others
+    assert served.http.get("/livez").json()["engine_deaths"] == deaths
+
+
+def test_plans_finish_before_the_server_ends() -> None:
+    with fleet(drain_s=8.0) as served, tasks(served, "short", "ask") as (short, endless):
+        served.run_for(0.1)
+        assert served.server.loop is not None
+        finishing = asyncio.run_coroutine_threadsafe(served.service.finish(), served.server.loop)
+        ready = served.http.get("/readyz")
+        assert (ready.status_code, ready.json()["code"]) == (503, "draining")
+        refused = served.http.post("/v1/tasks", json=body())
+        assert (refused.status_code, refused.json()["code"]) == (503, "draining")
+        assert refused.headers["Retry-After"]
+        assert served.http.get("/livez").status_code == 200
+        served.run_for(7.0)
+        assert texts(short.rest()) == ["mu(50);", "tc(90);"]
+        assert not finishing.done()
+        served.run_for(2.0)
+        finishing.result(WAIT_S)
+        served.server.stop()
+        assert endless.rest()[-1][2]["code"] == "shutting_down"
