@@ -112,7 +112,10 @@ def test_the_next_engine_has_the_discipline_and_the_urgency_that_were_set(served
         urgency = {"urgency": 0, "operator": "Ada", "reason": "smoke"}
         assert served.http.put("/v1/tasks/1/urgency", json=urgency).status_code == 200
         crash(served)
-        served.run_for(0.3)
+        supervisor = served.service.engine.supervisor
+        # A discipline is loaded by a thread.
+        served.until(lambda: supervisor.deaths == 1 and supervisor.running)
+        served.run_for(0.1)
         assert served.stats().discipline == "edf"
         table = served.engine._controller.table
         assert int(table.urgency[table["1"].row]) == 0
