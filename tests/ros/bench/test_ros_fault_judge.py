@@ -8,7 +8,7 @@ import pytest
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_ros_bench.faults.judge import (
     RobotMotion,
-    Said,
+    StateReport,
     Violations,
     judge_ros_fault_holding,
     judge_ros_fault_motions,
@@ -32,7 +32,7 @@ def broken(violations: Violations) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("moved", "wrong"),
+    ("motions", "wrong"),
     [
         ([], {}),
         (SENT[:2], {}),
@@ -46,15 +46,15 @@ def broken(violations: Violations) -> dict[str, int]:
         (["mf(900)"], {"out_of_order": 1, "out_of_limits": 1}),
     ],
 )
-def test_motions_are_held_against_what_was_sent(moved: list[str], wrong: dict[str, int]) -> None:
+def test_motions_are_held_against_what_was_sent(motions: list[str], wrong: dict[str, int]) -> None:
     violations = Violations()
-    judge_ros_fault_motions(SENT, moved, violations, "tello1")
+    judge_ros_fault_motions(SENT, motions, violations, "tello1")
     assert broken(violations) == wrong
 
 
-def said(*modes: tuple[float, int, int]) -> list[Said]:
+def state_reports(*modes: tuple[float, int, int]) -> list[StateReport]:
     """(when, mode, segment)"""
-    return [Said(mode, 1, when, when, "t", segment) for when, mode, segment in modes]
+    return [StateReport(mode, 1, when, when, "t", segment) for when, mode, segment in modes]
 
 
 BUSY, HOLDS, READY = int(RobotState.EXECUTING), int(RobotState.HOLDING), int(RobotState.READY)
@@ -96,7 +96,9 @@ def test_waiting_is_said_within_a_second_and_nothing_moves_meanwhile(
     states: list[tuple[float, int, int]], wrong: dict[str, int], held: int
 ) -> None:
     violations = Violations()
-    assert judge_ros_fault_holding(said(*states), [FIRST, SECOND], SENT, violations, "tello1") == held
+    assert (
+        judge_ros_fault_holding(state_reports(*states), [FIRST, SECOND], SENT, violations, "tello1") == held
+    )
     assert broken(violations) == wrong, violations.cases
 
 
@@ -160,8 +162,8 @@ def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> Non
     files[1].write_text(
         '{"t_s": 5.0, "event": "motion", "command": "cw 21", "outcome": "done", "start_s": 4.5, "end_s": 5.0}\n{"t_s"'
     )
-    moved = fault_bench_log_motions("tello1", files, 1.5)
-    assert moved == [RobotMotion("forward 20", 2.0, 4.0), RobotMotion("cw 21", 4.5, 5.0)]
+    motions = fault_bench_log_motions("tello1", files, 1.5)
+    assert motions == [RobotMotion("forward 20", 2.0, 4.0), RobotMotion("cw 21", 4.5, 5.0)]
     plan = fault_round_plan("tello1", 0, random.Random(0))
     assert fault_bench_plan_motions("tello1", plan) == ["forward 20", "cw 21", "back 22", "ccw 23"]
     with CommandLog(files[2]) as journal:

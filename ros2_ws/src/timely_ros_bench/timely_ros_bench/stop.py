@@ -241,4 +241,4 @@ class _StopTrials:
             name: (last.mode, last.detail) if (last := self._observer.last(name)) else None
             for name in self._names
         }
-        return f"{modes}; {self._world.said('bridge')[-500:]}"
+        return f"{modes}; {self._world.output('bridge')[-500:]}"

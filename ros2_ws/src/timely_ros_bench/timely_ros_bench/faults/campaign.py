@@ -22,7 +22,7 @@ from timely_ros_bench.faults.history import (
     judge_fault_history,
 )
 from timely_ros_bench.faults.judge import (
-    Said,
+    StateReport,
     Violations,
     judge_ros_fault_holding,
     judge_ros_fault_motions,
@@ -90,7 +90,7 @@ class Campaign:
             self.world.start_robot(fault.robot, battery=EMPTY_SOON)
             self._until(lambda: self._nearly_empty(fault.robot), 25.0)
             begin_s = time.monotonic()
-        heard = {name: len(self.observer.said[name]) for name in self.world.robots}
+        state_counts = {name: len(self.observer.states[name]) for name in self.world.robots}
         plans = {name: fault_round_plan(name, number, rng) for name in self.world.robots}
         errands = {
             name: self.observer.send(name, self._task(fault, name, plans[name]), plans[name])
@@ -107,8 +107,8 @@ class Campaign:
         violations, ends = Violations(), {}
         for name, errand in errands.items():
             who = f"round {number + 1} ({title}), {name}"
-            said = self.observer.said[name][heard[name] :]
-            ends[name] = self._judge(fault, name, errand, said, begin_s, violations, who)
+            states = self.observer.states[name][state_counts[name] :]
+            ends[name] = self._judge(fault, name, errand, states, begin_s, violations, who)
         self._count(fault, ends, violations)
         return ends[fault.robot]
 
@@ -179,7 +179,7 @@ class Campaign:
                 if not self._until(lambda: self._at_rest(name), START_S):  # noqa: B023
                     raise EngineFailed(
                         f"{name} does not come back: {self.observer.last(name)}; its driver says "
-                        f"{self.world.said(f'driver of {name}')}",
+                        f"{self.world.output(f'driver of {name}')}",
                         where="bench faults",
                     )
         now_s = time.monotonic()
@@ -189,12 +189,12 @@ class Campaign:
 
         if not self._until(ready, START_S):
             raise EngineFailed(
-                f"the bridge does not come back: {self.world.said('bridge')}", where="bench faults"
+                f"the bridge does not come back: {self.world.output('bridge')}", where="bench faults"
             )
 
     def _at_rest(self, name: str) -> bool:
         last = self.observer.last(name)
-        if last is None or time.monotonic() - last.heard_s > 1.0 or last.mode != RobotState.READY:
+        if last is None or time.monotonic() - last.received_s > 1.0 or last.mode != RobotState.READY:
             return False
         # Its driver is well, but is the robot itself?
         return not any(complaint in last.detail for complaint in ("nothing heard", "does not answer"))
@@ -215,11 +215,11 @@ class Campaign:
 
     def _await_segment(self, fault: Fault) -> None:
         """Return when the fault's segment is under way."""
-        since = len(self.observer.said[fault.robot])
+        since = len(self.observer.states[fault.robot])
         self._until(
             lambda: any(
                 one.executing and one.segment >= fault.segment
-                for one in self.observer.said[fault.robot][since:]
+                for one in self.observer.states[fault.robot][since:]
             ),
             25.0,
         )
@@ -254,7 +254,7 @@ class Campaign:
         fault: Fault,
         name: str,
         errand: Errand,
-        said: list[Said],
+        states: list[StateReport],
         begin_s: float,
         violations: Violations,
         who: str,
@@ -266,13 +266,13 @@ class Campaign:
         else:
             judge_ros_fault_outcome(end[0], end[1], violations, who)
             label = f"{end[0]} {bridge_error_name(end[1])}"
-        moved = fault_bench_log_motions(name, self.world.logs[name], begin_s)
-        sent = fault_bench_plan_motions(name, errand.plan)
-        judge_ros_fault_motions(sent, [motion.what for motion in moved], violations, who)
+        motions = fault_bench_log_motions(name, self.world.logs[name], begin_s)
+        plan = fault_bench_plan_motions(name, errand.plan)
+        judge_ros_fault_motions(plan, [motion.what for motion in motions], violations, who)
         if not any(
             one is not None and one.robot == name and one.kind in UNHEARD for one in (fault, fault.companion)
         ):
-            self.tally.held += judge_ros_fault_holding(said, moved, sent, violations, who)
+            self.tally.held += judge_ros_fault_holding(states, motions, plan, violations, who)
         return label
 
     def _until(self, what: Callable[[], bool], timeout_s: float, every_s: float = 0.02) -> bool:

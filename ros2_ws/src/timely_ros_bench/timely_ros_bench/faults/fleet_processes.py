@@ -141,7 +141,7 @@ class World:
         """Send a signal to a part."""
         self._parts[role].signal(number)
 
-    def said(self, role: str) -> str:
+    def output(self, role: str) -> str:
         """What a part has written."""
         return self._parts[role].quote()
 

@@ -1,4 +1,4 @@
-"""Judges a whole run as one history: what server, bridge and drivers said of tasks, and what robots did.
+"""Judges a whole run as one history: the log of the server, the messages of bridge and drivers, the logs of robots.
 
 Times are seconds on the machine's monotonic clock. A motion belongs to the latest task of its robot that was accepted
 before the motion began and has it in its plan. The rules:
@@ -8,7 +8,7 @@ before the motion began and has it in its plan. The rules:
 * ``repeated``, ``out_of_order``, ``out_of_limits``: each motion runs once, in order, within the robot's limits.
 * ``unsent``: the server released its segment before.
 * ``after_end``: no motion begins after the end of its task.
-* ``after_orphan``: no motion begins when the robot has heard nothing of the task for longer than its patience.
+* ``after_orphan``: no motion begins when the driver has received nothing of the task for longer than its patience.
 * ``after_stop``: after an acknowledged stop no motion begins, and each motion ends, until the reset.
 * ``wrong_owner``: a motion begins only under the lease of the bridge that sent its task.
 """
@@ -44,7 +44,7 @@ ACKNOWLEDGED = ("halted", "at_rest")
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """A task: its plan, and what bridge and server said of it. Each segment is one motion of the plan.
+    """A task: its plan, and its end by bridge and server. Each segment is one motion of the plan.
 
     Attributes:
         plan: motions in the words of the robot's log, all different.
@@ -68,7 +68,7 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time in which a robot's driver could hear nothing of its bridge."""
+    """A time in which a robot's driver received nothing of its bridge."""
 
     robot: str
     begin_s: float
@@ -87,7 +87,7 @@ class StopRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """The driver says from then on that this owner holds its lease."""
+    """From then on this owner holds the lease of the robot, by its driver."""
 
     robot: str
     since_s: float
@@ -96,11 +96,11 @@ class LeaseRecord:
 
 @dataclass(slots=True)
 class History:
-    """Everything that was said and done, in any order.
+    """All records of a run, in any order.
 
     Attributes:
         motions: robot -> its motions, out of its own log.
-        patience_s: drivers begin no motion of a task of which they have heard nothing for longer.
+        patience_s: drivers begin no motion of a task without a message for longer.
     """
 
     tasks: list[TaskRecord] = field(default_factory=list)
@@ -123,7 +123,7 @@ def judge_fault_history(history: History) -> list[Violation]:
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """A task and the positions of its plan that have moved."""
+    """A task, and the motions of its plan that have begun and that are done, by position."""
 
     record: TaskRecord
     begun: set[int] = field(default_factory=set)
@@ -205,7 +205,7 @@ class _RobotJudge:
     def _judge_silences(self, motion: RobotMotion) -> None:
         for silence in self._silences:
             if silence.begin_s + self._patience_s + SLACK_S < motion.start_s < silence.end_s:
-                self._add("after_orphan", motion, f"nothing heard since {silence.begin_s:.2f} s")
+                self._add("after_orphan", motion, f"no message since {silence.begin_s:.2f} s")
 
     def _judge_stops(self, motion: RobotMotion) -> None:
         for stop in self._stops:

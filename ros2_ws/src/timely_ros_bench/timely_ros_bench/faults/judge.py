@@ -15,7 +15,7 @@ from timely_interfaces.msg import ErrorCode, RobotState
 VIOLATIONS = ("repeated", "out_of_limits", "out_of_order", "late_hold", "untyped")
 HOLD_WITHIN_S = 1.0
 SETTLED_S = 0.5
-"""A driver's word and its robot's log are this far apart at most."""
+"""The state of a driver and the log of its robot are this far apart at most."""
 OUTCOMES = tuple(getattr(ExecuteTask.Result, name) for name in ("COMPLETE", "CANCELLED", "FAILED", "REFUSED"))
 DEFECTS = (ErrorCode.BRIDGE_INTERNAL, ErrorCode.DRIVER_INTERNAL, ErrorCode.SERVER_ERROR)
 """Codes that say no more than that something is broken: no type of outcome."""
@@ -59,13 +59,13 @@ class RobotMotion:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A ``RobotState`` as it was heard; ``heard_s`` on the monotonic clock, ``stamp_s`` the driver's own."""
+class StateReport:
+    """A ``RobotState``; ``received_s`` on the monotonic clock, ``stamp_s`` on the driver's own."""
 
     mode: int
     session: int
     stamp_s: float
-    heard_s: float
+    received_s: float
     task_id: str = ""
     segment: int = 0
     battery: float = math.nan
@@ -73,7 +73,7 @@ class Said:
 
     @property
     def executing(self) -> bool:
-        """It says that it executes."""
+        """The robot is executing a segment, by its driver."""
         return bool(self.mode == RobotState.EXECUTING)
 
 
@@ -85,60 +85,66 @@ def fault_bench_out_of_limits(motion: str) -> bool:
 
 
 def judge_ros_fault_motions(
-    sent: Sequence[str], moved: Sequence[str], violations: Violations, who: str
+    plan: Sequence[str], motions: Sequence[str], violations: Violations, who: str
 ) -> None:
-    """Every motion was sent, at most once, in order: ``moved`` is ``sent`` up to some point.
+    """Every motion was sent, at most once, in order: ``motions`` is ``plan`` up to some point.
 
-    The motions of ``sent`` differ from each other.
+    The motions of ``plan`` differ from each other.
     """
     position = 0
-    for what in moved:
+    for what in motions:
         if fault_bench_out_of_limits(what):
             violations.add("out_of_limits", f"{who}: {what}")
-        if what in sent[:position]:
-            violations.add("repeated", f"{who}: {what} of {list(sent)}, moved {list(moved)}")
-        elif what in sent[position:]:
-            place = sent.index(what, position)
+        if what in plan[:position]:
+            violations.add("repeated", f"{who}: {what} of {list(plan)}, moved {list(motions)}")
+        elif what in plan[position:]:
+            place = plan.index(what, position)
             if place != position:
-                violations.add("out_of_order", f"{who}: {what} before {sent[position]}")
+                violations.add("out_of_order", f"{who}: {what} before {plan[position]}")
             position = place + 1
         else:
-            violations.add("out_of_order", f"{who}: {what} was never sent; sent {list(sent)}")
+            violations.add("out_of_order", f"{who}: {what} was never sent; sent {list(plan)}")
 
 
 def judge_ros_fault_holding(
-    said: Sequence[Said], moved: Sequence[RobotMotion], sent: Sequence[str], violations: Violations, who: str
+    states: Sequence[StateReport],
+    motions: Sequence[RobotMotion],
+    plan: Sequence[str],
+    violations: Violations,
+    who: str,
 ) -> int:
-    """Within a second of a segment's end the robot no longer says that it executes it, and it moves only when it does.
+    """Within a second of a segment's end the robot is no longer EXECUTING, and it moves only while it is.
 
-    Whether a segment has ended is the robot's own log; one segment of ``sent`` is one motion.
+    Whether a segment has ended is the robot's own log; one segment of ``plan`` is one motion.
 
     Returns:
-        How often the next segment was late and the robot said HOLDING.
+        How often the next segment was late and the robot published HOLDING.
     """
     limit_s = HOLD_WITHIN_S + SETTLED_S
-    for before, after in itertools.pairwise(said):
+    for before, after in itertools.pairwise(states):
         silent_s = after.stamp_s - before.stamp_s
         if before.session == after.session and before.executing and silent_s > limit_s:
             violations.add("late_hold", f"{who}: said nothing for {silent_s:.1f} s after EXECUTING")
     held = 0
-    for position, motion in enumerate(moved):
-        following = moved[position + 1].start_s if position + 1 < len(moved) else motion.end_s + 2.0 * limit_s
-        between = [one for one in said if motion.end_s < one.heard_s < following]
-        index = sent.index(motion.what) if motion.what in sent else -1
+    for position, motion in enumerate(motions):
+        following = (
+            motions[position + 1].start_s if position + 1 < len(motions) else motion.end_s + 2.0 * limit_s
+        )
+        between = [one for one in states if motion.end_s < one.received_s < following]
+        index = plan.index(motion.what) if motion.what in plan else -1
         stale = [one for one in between if one.executing and one.segment == index]
-        if stale and stale[-1].heard_s > motion.end_s + limit_s:
-            late_s = stale[-1].heard_s - motion.end_s
+        if stale and stale[-1].received_s > motion.end_s + limit_s:
+            late_s = stale[-1].received_s - motion.end_s
             violations.add(
                 "late_hold", f"{who}: still said EXECUTING {late_s:.1f} s after the end of {motion.what}"
             )
         waited = any(one.mode == RobotState.HOLDING for one in between)
         held += waited
-        late = following > motion.end_s + limit_s and position + 1 < len(moved)
+        late = following > motion.end_s + limit_s and position + 1 < len(motions)
         if late and between and not waited and not any(one.executing for one in between):
             violations.add("late_hold", f"{who}: waited after {motion.what} and never said HOLDING")
-        around = [one for one in said if abs(one.heard_s - motion.start_s) <= SETTLED_S]
-        earlier = next((one for one in reversed(said) if one.heard_s < motion.start_s - SETTLED_S), None)
+        around = [one for one in states if abs(one.received_s - motion.start_s) <= SETTLED_S]
+        earlier = next((one for one in reversed(states) if one.received_s < motion.start_s - SETTLED_S), None)
         if earlier is not None and around and not any(one.executing for one in [earlier, *around]):
             violations.add("late_hold", f"{who}: {motion.what} began while it said mode {earlier.mode}")
     return held

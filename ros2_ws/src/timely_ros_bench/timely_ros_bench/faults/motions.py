@@ -39,9 +39,9 @@ def fault_bench_plan_motions(robot: str, plan: Sequence[str]) -> list[str]:
     return calls
 
 
-def fault_bench_log_motions(robot: str, files: Sequence[Path], since_s: float) -> list[RobotMotion]:
+def fault_bench_log_motions(robot: str, files: Sequence[Path], begin_s: float) -> list[RobotMotion]:
     """What the robot did, out of its own logs, without what a driver does for safety (takeoff, landing, home)."""
-    moved = []
+    motions = []
     for file in files:
         if not file.exists():
             continue
@@ -50,14 +50,14 @@ def fault_bench_log_motions(robot: str, files: Sequence[Path], since_s: float) -
                 record = json.loads(line)
             except ValueError:
                 continue  # the last line of a program that was killed
-            if record["event"] != "motion" or record["start_s"] < since_s:
+            if record["event"] != "motion" or record["start_s"] < begin_s:
                 continue
             what = _canonical(robot, record["command"])
             if what:
-                moved.append(
+                motions.append(
                     RobotMotion(what, record["start_s"], record["end_s"], record["outcome"] == "done")
                 )
-    return sorted(moved, key=lambda motion: motion.start_s)
+    return sorted(motions, key=lambda motion: motion.start_s)
 
 
 def _canonical(robot: str, command: str) -> str:

@@ -1,4 +1,4 @@
-"""A robot program that sends tasks to all robots and hears what they say of themselves."""
+"""A robot program that sends tasks to all robots and keeps the states that they publish."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from timely_robots.ros.rclpy_utils import TASKS
 from timely_robots.ros.spinner import Spinner, isolated_context
 
 from timely.core.errors import EngineFailed
-from timely_ros_bench.faults.judge import Said
+from timely_ros_bench.faults.judge import StateReport
 
 
 @dataclass(slots=True, eq=False)
@@ -51,10 +51,10 @@ class Errand:
 
 
 class Observer:
-    """Sends tasks and keeps what robots say of themselves."""
+    """Sends tasks and keeps the states of robots, the ends of tasks, and the owners of leases."""
 
     def __init__(self, robots: Sequence[str], domain: int) -> None:
-        self.said: dict[str, list[Said]] = {name: [] for name in robots}
+        self.states: dict[str, list[StateReport]] = {name: [] for name in robots}
         self.ends: dict[str, tuple[str, int, float]] = {}
         """Task -> outcome, code and time of its end, as the bridge published it."""
         self.leases: dict[str, list[tuple[float, str]]] = {name: [] for name in robots}
@@ -67,17 +67,17 @@ class Observer:
         keep = QoSProfile(depth=50, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
         for name in robots:
             self.node.create_subscription(
-                RobotState, f"/{name}/state", lambda state, name=name: self._hear(name, state), keep
+                RobotState, f"/{name}/state", lambda state, name=name: self._take_state(name, state), keep
             )
             self.node.create_subscription(Task, f"/{name}/task", self._take_task, TASKS)
-        self.node.create_subscription(DiagnosticArray, "/diagnostics", self._diagnosed, 50)
+        self.node.create_subscription(DiagnosticArray, "/diagnostics", self._take_diagnostics, 50)
         self._server_s = -math.inf
         self._services: dict[str, Any] = {}
         self._spinner = Spinner(context, [self.node], name="faults").start()
 
-    def _hear(self, name: str, state: RobotState) -> None:
+    def _take_state(self, name: str, state: RobotState) -> None:
         stamp_s = state.stamp.sec + 1e-9 * state.stamp.nanosec
-        heard = Said(
+        report = StateReport(
             state.mode,
             state.session,
             stamp_s,
@@ -87,31 +87,31 @@ class Observer:
             state.battery,
             state.detail,
         )
-        self.said[name].append(heard)
+        self.states[name].append(report)
         leases = self.leases[name]
         if not leases or leases[-1][1] != state.lease_owner:
-            leases.append((heard.heard_s, state.lease_owner))
+            leases.append((report.received_s, state.lease_owner))
 
     def _take_task(self, task: Task) -> None:
         if task.phase == Task.ENDED:
             self.ends.setdefault(task.task_id, (task.outcome, task.error_code, time.monotonic()))
 
-    def _diagnosed(self, array: DiagnosticArray) -> None:
+    def _take_diagnostics(self, array: DiagnosticArray) -> None:
         if any(part.hardware_id == "server" and part.level == DiagnosticStatus.OK for part in array.status):
             self._server_s = time.monotonic()
 
     def served_since(self, when_s: float) -> bool:
-        """The bridge has said since then that its server answers."""
+        """The bridge has published since then that its server answers."""
         return self._server_s > when_s
 
     def reachable(self, name: str) -> bool:
         """The bridge's action for the robot is there."""
         return bool(self._clients[name].server_is_ready())
 
-    def last(self, name: str) -> Said | None:
-        """What the robot said last."""
-        said = self.said[name]
-        return said[-1] if said else None
+    def last(self, name: str) -> StateReport | None:
+        """The last state of the robot."""
+        states = self.states[name]
+        return states[-1] if states else None
 
     def send(self, name: str, task: str, plan: list[str]) -> Errand:
         """Send a task."""

@@ -128,7 +128,7 @@ class Strikes:
         self.world.start_bridge()
 
     def _note_silence(self, robots: Sequence[str], seconds: float) -> None:
-        """Robots have heard nothing of their bridge until now."""
+        """Drivers have received nothing of their bridge until now."""
         now_s = time.monotonic()
         self.history.silences += [Silence(robot, now_s - seconds, now_s) for robot in robots]
 

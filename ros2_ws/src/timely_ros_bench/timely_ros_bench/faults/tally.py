@@ -19,7 +19,7 @@ class FaultTally:
     Attributes:
         rounds: that were played. faults: in them; a pair has two.
         failed_rounds: with a violation or a lost task.
-        held: how often a robot waited for its next segment and said so.
+        held: how often a robot waited for its next segment in the state HOLDING.
         restarts: of processes.
         cases: a line for each violation.
     """
