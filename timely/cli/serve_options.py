@@ -91,11 +91,14 @@ FlushSegments = Annotated[
         "--flush-segments", help="Send a segment when it is on the disk, so that a power failure loses none."
     ),
 ]
-RefuseLate = Annotated[
-    bool,
+RefuseBelow = Annotated[
+    float | None,
     typer.Option(
-        "--refuse-late",
-        help="Refuse a task that would be served when its utility is zero, and say when it would be.",
+        min=0,
+        max=1,
+        metavar="SHARE",
+        help="Refuse a task whose predicted utility is below this share of its initial one: 0 refuses worthless"
+        " tasks, 1 all that would be late; by default none.",
     ),
 ]
 Drain = Annotated[

@@ -53,7 +53,11 @@ class TimeUtility:
     @property
     def cutoff_s(self) -> float:
         """The latency at which the utility is zero, seconds; infinite when the slope is flat."""
-        return math.inf if self.alpha == 0 else self.ert_s - self.beta / self.alpha
+        return self.latency_s(0.0)
+
+    def latency_s(self, share: float) -> float:
+        """The latency at which the utility falls to a share of ``beta``, seconds; infinite when the slope is flat."""
+        return math.inf if self.alpha == 0 else self.ert_s - (1.0 - share) * self.beta / self.alpha
 
     @property
     def urgent(self) -> bool:

@@ -116,7 +116,7 @@ class Controller:
         if spec.job_id in self.table:
             raise Conflict(f"job {spec.job_id!r} is already being served", where="job_id")
         self.discipline.check(spec)
-        self._service_time.learn(spec)
+        self._service_time.arrive(spec, self.table, self.speed, self._limits)
         job = self.table.add(spec)
         track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.hints.network_s)
         job.segments = track.segments
@@ -195,6 +195,8 @@ class Controller:
             pace=self.paces.of(job.spec.hints.agent, text),
         )
         self._tracks[job.job_id].release(segment)
+        if not segment.index:
+            self._service_time.respond(job, now)
         self.segments += 1
         table.segment[row] += 1
         table.segment_tokens[row] = surplus_tokens
@@ -323,6 +325,7 @@ class Controller:
         self._active.inform("finished", job, now)
         self.table.remove(job_id)
         del self._tracks[job_id]
+        self._service_time.finish(job_id)
         self._note("finish", now, job_id, outcome=outcome)
         return job
 

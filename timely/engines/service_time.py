@@ -1,9 +1,11 @@
-"""When a new request would be served, predicted from the queue, step times, and the prompts of earlier requests."""
+"""When a new request would be served, predicted from the queue and step times, and corrected by earlier predictions."""
 
 from __future__ import annotations
 
+import math
+
 from timely.core.hints import RequestHints
-from timely.core.job import JobSpec, JobTable
+from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.core.utility import TimeUtility
 from timely.disciplines.base import Speed, StepLimits
 from timely.routing.forecast import EngineLoad, forecast
@@ -14,28 +16,55 @@ WEIGHT = 0.05
 FIRST_PROMPT_TOKENS = 256.0
 """Prompt tokens to compute for a request, before the first one has arrived."""
 
+FIRST_SEGMENT_TOKENS = 10.0
+"""Longest segment of a request, before the first one has arrived."""
+
+BUCKETS = 3
+"""Corrections for each doubling of the predicted time."""
+
 UNBOUNDED = 1 << 30
 
 
 class ServiceTime:
     """Predicts the response to a request that has not been sent to the engine yet.
 
-    Its prompt is not known, so it gets the mean length of recent requests, without what was cached.
+    Its prompt is not known, so it gets the mean length of recent requests, without what was cached. The forecast knows
+    neither the tasks that will come nor the true length of a segment. So each forecast is compared with what became of
+    its task, and later ones of its size are corrected by the mean ratio. Urgent tasks have corrections of their own.
     """
 
     def __init__(self) -> None:
         self._prompt_tokens = FIRST_PROMPT_TOKENS
-        self._segment_tokens = 0.0
+        self._segment_tokens = FIRST_SEGMENT_TOKENS
+        self._forecasts: dict[JobId, float] = {}
+        """Forecast at the arrival of each job without a segment, seconds."""
+        self._corrections: dict[tuple[bool, int], float] = {}
+        """Mean logarithm of response over forecast, by urgency and size of the forecast."""
 
-    def learn(self, spec: JobSpec) -> None:
-        """A request has arrived."""
+    def arrive(self, spec: JobSpec, table: JobTable, speed: Speed, limits: StepLimits | None) -> None:
+        """A request arrives; it is not in the table yet."""
         if spec.plain:
             return
-        prompt_tokens = float(spec.prompt_tokens - spec.cached_tokens)
-        if not self._segment_tokens:
-            self._prompt_tokens, self._segment_tokens = prompt_tokens, float(spec.segment_tokens)
-        self._prompt_tokens += WEIGHT * (prompt_tokens - self._prompt_tokens)
+        self._forecasts[spec.job_id] = self._forecast_s(
+            spec.hints.utility, table, speed, limits, spec.arrival_s
+        )
+        self._prompt_tokens += WEIGHT * (spec.prompt_tokens - spec.cached_tokens - self._prompt_tokens)
         self._segment_tokens += WEIGHT * (spec.segment_tokens - self._segment_tokens)
+
+    def respond(self, job: Job, now: float) -> None:
+        """A job has closed its first segment."""
+        forecast_s = self._forecasts.pop(job.job_id, None)
+        response_s = now - job.spec.arrival_s
+        if forecast_s is None or response_s <= 0.0:
+            return
+        key = (job.spec.hints.utility.urgent, _bucket(forecast_s))
+        ratio = math.log(response_s / forecast_s)
+        before = self._corrections.get(key, ratio)
+        self._corrections[key] = before + WEIGHT * (ratio - before)
+
+    def finish(self, job_id: JobId) -> None:
+        """A job has ended, with or without a segment."""
+        self._forecasts.pop(job_id, None)
 
     def response_s(
         self, utility: TimeUtility, table: JobTable, speed: Speed, limits: StepLimits | None, now: float
@@ -45,12 +74,24 @@ class ServiceTime:
         Args:
             limits: of the latest step; None before the first one.
         """
+        forecast_s = self._forecast_s(utility, table, speed, limits, now)
+        corrections = self._corrections
+        near = min(
+            (key for key in corrections if key[0] == utility.urgent),
+            key=lambda key: abs(key[1] - _bucket(forecast_s)),
+            default=None,
+        )
+        return forecast_s if near is None else forecast_s * math.exp(corrections[near])
+
+    def _forecast_s(
+        self, utility: TimeUtility, table: JobTable, speed: Speed, limits: StepLimits | None, now: float
+    ) -> float:
         spec = JobSpec(
             None,
             now,
             RequestHints(utility=utility),
             prompt_tokens=max(1, round(self._prompt_tokens)),
-            segment_tokens=max(1, round(self._segment_tokens)) if self._segment_tokens else 10,
+            segment_tokens=max(1, round(self._segment_tokens)),
         )
         free, block, batch = (
             (UNBOUNDED, 1, UNBOUNDED)
@@ -58,3 +99,7 @@ class ServiceTime:
             else (limits.free_blocks, limits.block_tokens, limits.max_batch)
         )
         return forecast(spec, EngineLoad(table, speed, 0, free, UNBOUNDED, block, batch), now).response_s
+
+
+def _bucket(forecast_s: float) -> int:
+    return math.floor(BUCKETS * math.log2(max(forecast_s, 1e-6)))

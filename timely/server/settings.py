@@ -15,8 +15,8 @@ class ServerSettings:
     Attributes:
         max_live_tasks: tasks in generation at once; further ones are refused with ``overloaded``.
         urgent_share: share of ``max_live_tasks`` that only urgent tasks may use.
-        refuse_late: refuse a task that would be served when its utility is zero. A task whose ``deadline_s`` is earlier
-            than its predicted response is always refused.
+        refuse_below: refuse a task whose predicted utility is below this share of its initial one; None: never. A task
+            whose ``deadline_s`` is earlier than its predicted response is always refused.
         max_retained_tasks: ended tasks kept for late readers; the oldest are removed first.
         retention_s: how long an ended task can still be read and resumed, seconds.
         grace_s: how long a generation runs without a reader before it is cancelled, seconds.
@@ -59,7 +59,7 @@ class ServerSettings:
 
     max_live_tasks: int = 512
     urgent_share: float = 0.0625
-    refuse_late: bool = False
+    refuse_below: float | None = None
     max_retained_tasks: int = 2000
     retention_s: float = 300.0
     grace_s: float = 5.0

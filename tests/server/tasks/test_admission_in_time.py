@@ -37,10 +37,10 @@ def test_a_task_is_refused_when_its_deadline_is_before_its_predicted_response() 
 
 
 def test_a_late_task_is_refused_only_where_the_operator_wants_that() -> None:
-    for refuse_late in (False, True):
-        with fleet(engine=SLOW, refuse_late=refuse_late) as served, ExitStack() as stack:
+    for share in (None, 0.0):
+        with fleet(engine=SLOW, refuse_below=share) as served, ExitStack() as stack:
             accepted(served, stack, tuf={"ert_s": 1000.0, "alpha": -5.0, "beta": 1.0})
-            if refuse_late:
+            if share is not None:
                 assert check_refusal(served.http.post("/v1/tasks", json=body())) > 1.5
             else:
                 accepted(served, stack)

@@ -29,6 +29,8 @@ BENCHMARKS = (
     "cross",
     "capacity",
     "routing",
+    "eta",
+    "surge",
     "gpu",
     "disciplines-live",
     "injection",

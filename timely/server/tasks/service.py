@@ -238,7 +238,8 @@ class TaskService:
     def _latest_response_s(self, request: TaskRequest) -> float:
         """Predicted response times beyond this many seconds are a reason to refuse a task."""
         limit_s = math.inf if request.deadline_s is None else request.deadline_s
-        return min(limit_s, request.tuf.cutoff_s) if self.settings.refuse_late else limit_s
+        share = self.settings.refuse_below
+        return limit_s if share is None else min(limit_s, request.tuf.latency_s(share))
 
     def _check_open(self) -> None:
         """Check that the server admits requests.

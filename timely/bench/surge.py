@@ -1,0 +1,171 @@
+"""Overload in the simulator: how right predicted response times are, and what is late when late tasks are refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from lrtrace.compose.composition import compose
+from lrtrace.compose.workload import WORKLOADS
+from timely.bench.capacity.measure import is_bench_task_in_time
+from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
+from timely.engines.step_time.profile import load_step_profile
+from timely.replay.trace import replay_task_from_job
+
+WORKLOAD = "wid2"
+
+LOW_LOAD, HIGH_LOAD = 6.0, 24.0
+"""Loads in turn: of WID 2 the engine bears about 15 with 90% of all tasks in time (docs/capacity.md)."""
+
+PHASE_S = 900.0
+"""Duration of each phase, seconds, as in QoServe's evaluation."""
+
+TOKEN_BUDGET = 512
+"""Most tokens of a step: the best for ``timely`` on WID 2 (docs/capacity.md)."""
+
+REFUSE_BELOW = 1.0
+"""Share of the initial utility below which a task is refused: all that would be late."""
+
+KEPT_RECORDS = 1000
+"""Records of ended tasks after which they are dropped."""
+
+Result = dict[str, Any]
+
+
+class AdmittingSimulator(Simulator):
+    """Predicts the response to each task when it arrives, as the server does, and may refuse it.
+
+    Args:
+        ended: called with the record and the predicted response time of each task that is served or refused.
+        refuse_below: refuse a task whose predicted utility is below this share of its initial one; None: never.
+    """
+
+    def __init__(
+        self,
+        options: ReplayOptions,
+        profile: str,
+        ended: Callable[[JobRecord, float], None],
+        *,
+        refuse_below: float | None,
+    ) -> None:
+        super().__init__(options, load_step_profile(profile))
+        self._report_end, self._refuse_below = ended, refuse_below
+        self._predicted: dict[int | str, tuple[JobRecord, float]] = {}
+
+    def submit(self, now: float, record: JobRecord) -> None:
+        task = record.task
+        eta_s = self.controller.eta_s(task.hints.utility, now)
+        self._predicted[task.job] = record, eta_s
+        if self._refuse_below is not None and eta_s > task.hints.utility.latency_s(self._refuse_below):
+            record.outcome, record.note = "refused", f"response in {eta_s:.3f} s"
+            self._ended(task, now)
+            return
+        super().submit(now, record)
+
+    def _ended(self, task: PlannedTask, now: float) -> None:
+        super()._ended(task, now)
+        self._report_end(*self._predicted.pop(task.job))
+        if len(self.arrivals.records) >= KEPT_RECORDS:
+            self.arrivals.records.clear()
+
+
+def surge_tasks(duration_s: float, seed: int) -> Iterator[PlannedTask]:
+    """WID 2 at a low and at a high load in turn."""
+    base = WORKLOADS[WORKLOAD]
+    arrivals = list(_surge_arrivals(np.random.default_rng(seed), base.eps, duration_s))
+    trace = compose(
+        WORKLOAD, seed, arrivals=arrivals, agents=math.ceil(base.agents * HIGH_LOAD), duration_s=duration_s
+    )
+    return (replay_task_from_job(job, trace.header.network_s) for job in trace.jobs)
+
+
+def _surge_arrivals(draw: np.random.Generator, eps: float, duration_s: float) -> Iterator[float]:
+    """A Poisson process by thinning."""
+    time_s = 0.0
+    while (time_s := time_s + draw.exponential(1.0 / (eps * HIGH_LOAD))) < duration_s:
+        if time_s // PHASE_S % 2 or draw.random() < LOW_LOAD / HIGH_LOAD:
+            yield round(time_s, 6)
+
+
+def measure_surge(hours: float, seed: int, profile: str) -> Result:
+    """Serve the surge with late tasks refused.
+
+    ``violations`` and ``urgent_violations`` are shares of the admitted tasks whose first action came after the expected
+    response time. ``refused_with_eta`` is the share of the refusals that named a time, and ``refused`` of all tasks.
+    ``recovery_s`` is the longest time after a high phase until no admitted task is late any more.
+    """
+    urgent, every, refusals, etas = [0, 0], [0, 0], 0, 0
+    latest_s = 0.0
+
+    def ended(record: JobRecord, eta_s: float) -> None:
+        nonlocal refusals, etas, latest_s
+        if record.outcome == "refused":
+            refusals += 1
+            etas += math.isfinite(eta_s)
+            return
+        late = not is_bench_task_in_time(record)
+        for counts in (urgent, every) if record.task.hints.utility.urgent else (every,):
+            counts[0] += 1
+            counts[1] += late
+        phase, into_s = divmod(record.arrived_s, PHASE_S)
+        if late and phase and phase % 2 == 0:
+            latest_s = max(latest_s, into_s)
+
+    AdmittingSimulator(_options(seed), profile, ended, refuse_below=REFUSE_BELOW).run(
+        surge_tasks(3600.0 * hours, seed)
+    )
+    return {
+        "urgent_violations": _share(urgent[1], urgent[0]),
+        "violations": _share(every[1], every[0]),
+        "refused_with_eta": _share(etas, refusals),
+        "refused": _share(refusals, refusals + every[0]),
+        "tasks": refusals + every[0],
+        "recovery_s": round(latest_s, 3),
+    }
+
+
+def measure_eta(hours: float, seed: int, profile: str) -> Result:
+    """The error of predicted response times on the surge, as a share of the response time that came about.
+
+    ``error_p90`` and ``error_p50`` are its percentiles with every task served, and ``refusing`` has those with late
+    tasks refused. ``urgent`` and ``normal`` have the tasks apart.
+    """
+    return {**_errors(hours, seed, profile, None), "refusing": _errors(hours, seed, profile, REFUSE_BELOW)}
+
+
+def _errors(hours: float, seed: int, profile: str, refuse_below: float | None) -> Result:
+    errors: dict[bool, list[float]] = {True: [], False: []}
+
+    def ended(record: JobRecord, eta_s: float) -> None:
+        if record.outcome != "refused":
+            response_s = record.ready_s[0] - record.arrived_s
+            errors[record.task.hints.utility.urgent].append(abs(eta_s - response_s) / response_s)
+
+    tasks = surge_tasks(3600.0 * hours, seed)
+    AdmittingSimulator(_options(seed), profile, ended, refuse_below=refuse_below).run(tasks)
+    return {
+        **_percentiles(errors[True] + errors[False]),
+        "urgent": _percentiles(errors[True]),
+        "normal": _percentiles(errors[False]),
+    }
+
+
+def _percentiles(errors: list[float]) -> Result:
+    if not errors:
+        return {"tasks": 0, "error_p90": None, "error_p50": None}
+    median, high = (round(float(np.quantile(errors, share)), 4) for share in (0.5, 0.9))
+    return {"tasks": len(errors), "error_p90": high, "error_p50": median}
+
+
+def _options(seed: int) -> ReplayOptions:
+    return ReplayOptions(
+        discipline="timely", journal=False, warm_prefixes=True, seed=seed, token_budget=TOKEN_BUDGET
+    )
+
+
+def _share(part: int, total: int) -> float | None:
+    return round(part / total, 6) if total else None

@@ -1,0 +1,29 @@
+"""``timely bench eta``: the error of predicted response times under overload, in the simulator."""
+
+from __future__ import annotations
+
+from timely.cli.bench.surge import Hours, Profile, Seed
+from timely.cli.bench.tables import format_cli_number, make_cli_console, show_table
+from timely.cli.output import JsonFile, write_cli_json
+
+
+def command(
+    hours: Hours = 1.0, seed: Seed = 1, profile: Profile = "rtx4090-llama3-8b", json_file: JsonFile = None
+) -> None:
+    """Compare the predicted response time of each task of the surge with the one that came about."""
+    from timely.bench.surge import measure_eta
+
+    result = measure_eta(hours, seed, profile)
+    write_cli_json(json_file, result)
+    rows = [
+        (
+            title,
+            kind,
+            str(part["tasks"]),
+            format_cli_number(part["error_p50"]),
+            format_cli_number(part["error_p90"]),
+        )
+        for title, row in (("all served", result), ("late ones refused", result["refusing"]))
+        for kind, part in (("all", row), ("urgent", row["urgent"]), ("normal", row["normal"]))
+    ]
+    show_table(make_cli_console(json_file), ("admission", "tasks", "number", "error p50", "error p90"), rows)

@@ -1,0 +1,39 @@
+"""``timely bench surge``: an overloaded engine that refuses tasks which would be late, in the simulator."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from timely.cli.bench.tables import make_cli_console, show_table
+from timely.cli.output import JsonFile, write_cli_json
+
+Hours = Annotated[
+    float, typer.Option(min=0.001, help="Simulated time; each phase takes a quarter of an hour.")
+]
+Seed = Annotated[int, typer.Option(help="Of the tasks.")]
+Profile = Annotated[str, typer.Option(metavar="NAME|FILE", help="Step times of the engine.")]
+
+
+def command(
+    hours: Hours = 4.0, seed: Seed = 1, profile: Profile = "rtx4090-llama3-8b", json_file: JsonFile = None
+) -> None:
+    """Serve drones at a low and at a high rate in turn, the high one beyond what the engine bears."""
+    from timely.bench.surge import measure_surge
+
+    result = measure_surge(hours, seed, profile)
+    write_cli_json(json_file, result)
+    rows = [
+        ("tasks", str(result["tasks"])),
+        ("refused", _percent(result["refused"])),
+        ("refusals with an estimated time", _percent(result["refused_with_eta"])),
+        ("admitted tasks that were late", _percent(result["violations"])),
+        ("admitted urgent tasks that were late", _percent(result["urgent_violations"])),
+        ("last late task after a high phase, s", f"{result['recovery_s']:.1f}"),
+    ]
+    show_table(make_cli_console(json_file), (f"{hours:g} h", ""), rows)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100.0 * share:.2f}%"
