@@ -79,7 +79,7 @@ def test_a_parked_engine_has_nothing_to_do_until_due(sync_engine: Any) -> None:
     sync_engine.add("sleeper", "Sleep.", 60, parked(300.0)(0))
     sync_engine.run(until=lambda: scheduler.control({"kind": "stats"})["parked"] == 1)
     prediction = scheduler.control({"kind": "eta", "tuf": [1.0, -2.0, 1.0]})
-    assert 0.0 < prediction["eta_s"] < 60.0
+    assert prediction["eta_s"] > 0.0
     assert not scheduler.has_requests()
     wait = scheduler.seconds_to_resume()
     assert 200.0 < wait < 300.0
