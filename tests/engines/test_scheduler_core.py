@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -483,6 +484,34 @@ def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
     assert [event["t_s"] for event in events] == sorted(event["t_s"] for event in events)
     assert events[1]["tokens"] == {"a": 1}
     assert events[3] == {"event": "report", "t_s": 2.5, "job": "a", "segment": 0, "kind": "done"}
+
+
+def test_a_journal_that_fails_is_kept_no_further(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    written: list[str] = []
+
+    def fragile(event: Mapping[str, Any]) -> None:
+        written.append(event["event"])
+        raise OSError(28, "No space left on device")
+
+    controller = Controller(create_discipline("fcfs"), SPEED, journal=fragile)
+    job = controller.arrive(JobSpec("a", 1.0))
+    close(controller, job, 2.0)
+    assert written == ["arrive"]
+    assert caplog.text.count("the journal failed") == 1
+
+    def broken(*_: object) -> None:
+        raise TypeError("no such key")
+
+    monkeypatch.setattr("timely.engines.scheduler_core.Controller._step_event", broken)
+    events: list[str] = []
+    controller = Controller(
+        create_discipline("fcfs"), SPEED, journal=lambda event: events.append(event["event"])
+    )
+    close(controller, controller.arrive(JobSpec("a", 1.0)), 2.0)
+    assert events == ["arrive"]
+    assert len(job.segments) == 1
 
 
 def test_a_switch_to_and_fro_forgets_nothing_that_was_learned() -> None:

@@ -201,6 +201,29 @@ async def test_serve_returns_when_it_is_cancelled_and_leaves_nothing() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_sigterm_lets_plans_finish_unless_it_comes_twice(signals: int) -> None:
+    clock, urls = ManualClock(), asyncio.Queue[str]()
+    settings = ServerSettings(drain_s=1000.0)
+    app = create_app(ScriptedEngine(PLANS, clock=clock), settings, clock, catalogue())
+    serving = asyncio.create_task(serve_app(app, port=0, on_ready=urls.put_nowait, stop_timeout_s=2.0))
+    async with asyncio.timeout(WAIT_S), httpx.AsyncClient(headers=OWNER) as http:
+        url = await urls.get()
+        async with http.stream("POST", url + "/v1/tasks", json=body("short")) as response:
+            lines = response.aiter_lines()
+            assert await anext(lines) == "id: 1"
+            os.kill(os.getpid(), signal.SIGTERM)
+            while (await http.get(url + "/readyz")).status_code == 200:
+                continue
+            if signals == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            else:
+                await clock.run_for(60.0)
+            rest = "".join([line async for line in lines])
+            assert ("shutting_down" if signals == 2 else '"outcome":"complete"') in rest
+        assert await serving == signal.SIGTERM
+
+
 PROGRAM = """
 import asyncio, sys
 sys.path.insert(0, {folder!r})

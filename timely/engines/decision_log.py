@@ -1,7 +1,9 @@
-"""Which jobs a step left out, and by what keys: plain data for journals and for ``timely explain``."""
+"""Journals of a scheduler, and what a step left out by which keys: plain data, also for ``timely explain``."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,29 @@ from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, StepLimits, StepPlan
 from timely.disciplines.step_builder import KeyedDiscipline
 
+log = logging.getLogger(__name__)
+
+Event = Mapping[str, Any]
+
 MAX_LEFT_OUT = 8
 """Jobs left out that are named, the most important first."""
+
+
+class GuardedJournal:
+    """A journal that ends with its first error, and ends nothing else: scheduling goes on without it."""
+
+    def __init__(self, journal: Callable[[Event], None]) -> None:
+        self._journal: Callable[[Event], None] | None = journal
+
+    def __call__(self, event: Event | Callable[[], Event]) -> None:
+        """Write an event, or what a function makes of the present state."""
+        if self._journal is None:
+            return
+        try:
+            self._journal(event() if callable(event) else event)
+        except Exception:
+            self._journal = None
+            log.exception("the journal failed and is kept no further")
 
 
 def scheduling_choice(

@@ -25,7 +25,7 @@ from timely.disciplines.base import Discipline, Rows, Speed, StepLimits, StepPla
 from timely.disciplines.requirements import check_discipline_urgency
 from timely.engines.active_discipline import ActiveDiscipline
 from timely.engines.base import PlanHistory
-from timely.engines.decision_log import scheduling_choice
+from timely.engines.decision_log import GuardedJournal, scheduling_choice
 from timely.engines.job_history import restore_job
 from timely.engines.robot_pace import Paces
 from timely.engines.service_time import ServiceTime
@@ -84,7 +84,7 @@ class Controller:
             discipline, self.table, files, fallback, self._park, self._note_fallback
         )
         self.speed: LearningSpeed = speed or LearnedSpeed()
-        self.journal = journal
+        self.journal = GuardedJournal(journal) if journal is not None else None
         self.paces = Paces()
         """How much faster than its profile each robot has been."""
         self._service_time = ServiceTime()
@@ -370,13 +370,16 @@ class Controller:
             self._steps.append([])
         plan = self._active.compose(limits)
         if self.journal and (plan.tokens or plan.evict):
-            event = {
-                "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
-            }  # fmt: skip
-            if plan.held:
-                event["choice"] = scheduling_choice(plan, self.table, self.discipline, limits)
-            self.journal(event)
+            self.journal(lambda: self._step_event(plan, limits))
         return plan
+
+    def _step_event(self, plan: StepPlan, limits: StepLimits) -> dict[str, Any]:
+        event: dict[str, Any] = {
+            "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
+        }  # fmt: skip
+        if plan.held:
+            event["choice"] = scheduling_choice(plan, self.table, self.discipline, limits)
+        return event
 
     def started(self, job: Job) -> None:
         """The job takes part in the step just composed; from its first one it is in the pool until it parks."""

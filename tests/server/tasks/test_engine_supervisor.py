@@ -79,9 +79,10 @@ def test_while_no_engine_runs_tasks_wait_and_new_ones_are_refused(
         served.run_for(20.0)
         for path, status in {"/livez": 200, "/metrics": 200, "/readyz": 503, "/healthz": 503}.items():
             assert served.http.get(path).status_code == status, path
-        refused = served.http.post("/v1/tasks", json=body())
-        assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
-        assert refused.headers["Retry-After"]
+        for path in ("/v1/tasks", "/v1/chat/completions"):
+            refused = served.http.post(path, json=body())
+            assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+            assert refused.headers["Retry-After"]
         value = served.http.post("/v1/tasks/1/reports", json={"segment": 0, "kind": "value", "value": "True"})
         assert value.json()["news"] == 1
         monkeypatch.undo()

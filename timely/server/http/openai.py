@@ -101,6 +101,7 @@ class OpenAIEndpoints:
         engine = self._service.engine.engine
         app: ASGIApp | None = getattr(engine, "openai_app", None)
         if app is None:
+            self._service.check_ready()
             raise Unsupported(
                 f"engine {engine.name!r} has no OpenAI endpoint; ask for plans at /v1/tasks", where=path
             )
