@@ -17,6 +17,11 @@ def test_every_discipline_can_be_measured(name: str, jobs: int) -> None:
     assert scheduling_point_us(name, jobs, points=12) > 0.0
 
 
+@pytest.mark.parametrize("name", ["timely", "expected-utility", "sagesched-smooth"])
+def test_ordinary_requests_can_be_measured(name: str) -> None:
+    assert scheduling_point_us(name, 40, points=12, ordinary=True) > 0.0
+
+
 def test_it_is_the_time_of_the_discipline_alone() -> None:
     """A clock that ticks at each look: four spans a point, whatever else happens in between."""
     ticks = itertools.count()

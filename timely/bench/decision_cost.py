@@ -22,7 +22,13 @@ STEP_S = 0.02
 
 
 def scheduling_point_us(
-    name: str, jobs: int, *, points: int = 100, seed: int = 0, timer: Callable[[], float] = time.perf_counter
+    name: str,
+    jobs: int,
+    *,
+    points: int = 100,
+    seed: int = 0,
+    ordinary: bool = False,
+    timer: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Median time of a scheduling point, microseconds.
 
@@ -34,6 +40,7 @@ def scheduling_point_us(
 
     Args:
         points: measured points, after a tenth as many for warming up.
+        ordinary: ordinary requests without a deadline, half of them in applications, instead of robot tasks.
 
     Raises:
         UnknownName: no such discipline.
@@ -41,15 +48,22 @@ def scheduling_point_us(
     """
     if jobs < 1 or points < 1:
         raise ValueError(f"jobs and points must be at least 1, got {jobs} and {points}")
-    bench = _Bench(create_discipline(name), jobs, random.Random(seed), timer)
+    bench = _Bench(create_discipline(name), jobs, random.Random(seed), timer, ordinary=ordinary)
     warm_up = max(2, points // 10)
     return statistics.median([bench.point() for _ in range(warm_up + points)][warm_up:]) * 1e6
 
 
 class _Bench:
     def __init__(
-        self, discipline: Discipline, jobs: int, rng: random.Random, timer: Callable[[], float]
+        self,
+        discipline: Discipline,
+        jobs: int,
+        rng: random.Random,
+        timer: Callable[[], float],
+        *,
+        ordinary: bool,
     ) -> None:
+        self.ordinary = ordinary
         self.discipline, self.rng, self.timer = discipline, rng, timer
         self.table = JobTable(capacity=2 * jobs)
         self.now = 0.0
@@ -61,6 +75,7 @@ class _Bench:
     def _arrival(self) -> Job:
         rng = self.rng
         self.arrivals += 1
+        grouped = not self.ordinary or self.arrivals % 10 < 5
         return self.table.add(
             JobSpec(
                 job_id=self.arrivals,
@@ -68,12 +83,14 @@ class _Bench:
                 prompt_tokens=CONTEXT_BLOCKS * BLOCK_TOKENS - rng.randrange(100),
                 segment_tokens=12,
                 hints=RequestHints(
-                    utility=URGENT if rng.random() < 0.3 else NORMAL,
+                    utility=URGENT if rng.random() < 0.3 and not self.ordinary else NORMAL,
                     urgency=rng.randrange(5),
-                    app=f"app{self.arrivals // 5}",
+                    app=f"app{self.arrivals // 5}" if grouped else None,
                     app_requests=5,
                     expected_tokens=rng.uniform(10.0, 400.0),
                 ),
+                segmented=not self.ordinary,
+                plain=self.ordinary,
                 acceptance=rng.random(),
                 text=f"bring object {rng.randrange(1000)} to room {rng.randrange(50)}",
             )
@@ -104,7 +121,7 @@ class _Bench:
         ran = [table[job_id] for job_id in plan.tokens]
         for job, tokens in zip(ran, plan.tokens.values(), strict=True):
             self._ran(job, tokens)
-        closed = [job for job in ran if self.rng.random() < 0.1]
+        closed = [job for job in ran if self.rng.random() < 0.1 and not self.ordinary]
         for job in closed:
             self._close(job)
         begin_s = timer()

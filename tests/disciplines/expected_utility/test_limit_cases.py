@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from step_driver import Machine, StepDriver, Work
-from utility_scene import STEP_S, dated, join, keys, limits, make_resident, ordinary
+from utility_scene import SPEED, STEP_S, dated, join, keys, limits, make_resident, ordinary
 
 from timely.core.job import JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
@@ -82,11 +82,14 @@ def test_light_load_meets_every_deadline_that_earliest_deadline_first_meets() ->
 
 
 def test_earliest_deadline_first_can_be_better_where_one_slot_is_contended() -> None:
-    """A counterexample to more: a steep short job overtakes, though its deadline is later, and the other is late."""
-    table = JobTable()
+    """A counterexample to more: a steep job overtakes, though its deadline is later, and the other is late."""
     tight = dated("tight", TimeUtility(0.32, -0.1, 1.0), prompt=2000)
-    steep = dated("steep", TimeUtility(0.6, -20.0, 2.0), prompt=200)
-    discipline, earliest = ExpectedUtility(), create_discipline("edf")
-    join(table, discipline, tight, steep)
-    assert next(iter(earliest.compose(table, limits(max_batch=1)).tokens)) == "tight"
-    assert next(iter(discipline.compose(table, limits(max_batch=1)).tokens)) == "steep"
+    steep = dated("steep", TimeUtility(0.6, -20.0, 2.0), prompt=800)
+    machine = Machine(max_batch=1, token_budget=4096, prefill_chunk=4096, speed=SPEED)
+    late: dict[str, list[object]] = {}
+    for name in ("edf", "expected-utility"):
+        driver = StepDriver(name, [Work(spec, [(2, 0.0, False)]) for spec in (tight, steep)], machine).run()
+        late[name] = [
+            job_id for job_id, fate in driver.fates.items() if fate.end_s > fate.work.spec.hints.utility.ert_s
+        ]
+    assert late == {"edf": [], "expected-utility": ["tight"]}

@@ -19,6 +19,9 @@ def command(
         list[int] | None, typer.Option(min=1, help="How many are queued; may be repeated.")
     ] = None,
     points: Annotated[int, typer.Option(min=1, help="Scheduling points measured of each.")] = 40,
+    ordinary: Annotated[
+        bool, typer.Option("--ordinary", help="Ordinary requests without a deadline instead of robot tasks.")
+    ] = False,
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
 ) -> None:
@@ -33,7 +36,8 @@ def command(
     for name in names:
         registry.load_discipline(name)
         costs[name] = {
-            str(count): round(scheduling_point_us(name, count, points=points), 1) for count in counts
+            str(count): round(scheduling_point_us(name, count, points=points, ordinary=ordinary), 1)
+            for count in counts
         }
         print_cli_progress(f"{name}: {costs[name]}")
     write_cli_json(json_file, {"scheduling_point_us": costs})
