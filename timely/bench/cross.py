@@ -2,7 +2,7 @@
 
 Each workload is that of its paper's reproduction.
 On its own paper's workload a discipline has what the paper gives it: a trained cost model, a filled history.
-On the others it starts without.
+On the others it starts without. ``expected-utility`` is for all of them, so it has the history and the cost model.
 Requests bring the predicted lengths, levels and applications of the workload; disciplines ignore what they do not use.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from step_driver import Machine as Engine
 from step_driver import StepDriver, random_works
 from utility_scene import dated, join, keys, limits, make_resident, ordinary
 
+from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.core.utility import URGENT
@@ -17,6 +19,8 @@ from timely.disciplines.expected_utility.discipline import ExpectedUtility
 from timely.disciplines.expected_utility.index import Machine, gittins_use, mean_left
 from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributions, even_lengths
 from timely.disciplines.expected_utility.rounds import PRIOR_TOKENS_A_ROUND, RoundTokens
+from timely.disciplines.predictors.app_cost import OnlineAppCosts, TrainedAppCosts, predictor_kv_token_time
+from timely.disciplines.predictors.history import HistoryPredictor
 
 PARTS = [
     f"expected-utility-{part}"
@@ -184,3 +188,17 @@ def test_many_requests_without_a_deadline_do_not_make_a_robot_wait() -> None:
 def test_each_part_can_be_left_out(name: str) -> None:
     driver = StepDriver(name, random_works(3, 12), Engine(blocks=60, max_batch=4), seed=3).run()
     assert all(fate.outcome in ("complete", "cancelled") for fate in driver.fates.values())
+
+
+def test_a_predictor_file_of_either_kind_gives_it_a_start(tmp_path: Path) -> None:
+    history = HistoryPredictor()
+    history.remember(history.embedder.embed(["a task"])[0], 10, 77)
+    history.save(tmp_path / "history.npz")
+    started = ExpectedUtility.with_predictor(tmp_path / "history.npz")
+    knowledge = started.knowledge()
+    assert isinstance(knowledge, HistoryPredictor)
+    assert len(knowledge) == 1
+    TrainedAppCosts({}, "kv", OnlineAppCosts(predictor_kv_token_time)).save(tmp_path / "costs.npz")
+    assert isinstance(ExpectedUtility.with_predictor(tmp_path / "costs.npz"), ExpectedUtility)
+    with pytest.raises(InvalidInput):
+        ExpectedUtility.with_predictor(tmp_path / "none.npz")
