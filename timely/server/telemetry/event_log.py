@@ -24,6 +24,7 @@ fields:
 - ``length``, a predicted length: ``bucket``, ``expected_tokens``, ``confidence``.
 - ``refused``: ``agent``, ``code``, ``detail``.
 - ``discipline``, a switch: ``name``.
+- ``engine_died``, before it is started again: ``detail``.
 - ``lost``, lines that the disk was too slow for: ``lines``.
 - ``closed``: the server ended in good order.
 """

@@ -35,7 +35,9 @@ CODES: Mapping[str, int] = {
     # Codes of the server's problem details that no class of the tree has.
     "not_authenticated": ErrorCode.NOT_ALLOWED,
     "shutting_down": ErrorCode.OVERLOADED,
+    "draining": ErrorCode.OVERLOADED,
     "interrupted": ErrorCode.ENGINE_FAILED,
+    "quarantined": ErrorCode.ENGINE_FAILED,
     "expired": ErrorCode.EXPIRED,
     "truncated": ErrorCode.PLAN_TRUNCATED,
     "execution_failed": ErrorCode.MOTION_FAILED,
