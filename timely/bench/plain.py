@@ -28,6 +28,7 @@ MEASURES = {
     "throughput_ratio": "output_throughput",
     "ttft_p50_ratio": "p50_ttft_ms",
     "ttft_p99_ratio": "p99_ttft_ms",
+    "itl_p50_ratio": "p50_itl_ms",
     "itl_p99_ratio": "p99_itl_ms",
 }
 """Name of a ratio -> field of the client's result."""
@@ -51,7 +52,7 @@ def benchmark_plain_throughput(bench: Bench, repetitions: int, say: Callable[[st
     """Ratios over stock of the medians of all repetitions.
 
     Returns ``{"throughput_ratio": {"plugged", "served"}, "ttft_p50_ratio": ..., "ttft_p99_ratio": ...,
-    "itl_p99_ratio": ..., "medians": {server: {field: value}}, "runs": {server: [{field: value}]}}``.
+    "itl_p50_ratio": ..., "itl_p99_ratio": ..., "medians": {server: {field: value}}, "runs": {server: [{field: value}]}}``.
 
     Raises:
         EngineFailed: a server did not start, or the client failed.
