@@ -139,6 +139,7 @@ class JobTable:
     output_tokens: Ints  # tokens generated in all
     prompt_tokens: Ints
     context_tokens: Ints  # tokens in its KV cache
+    end_tokens: Ints  # longest context that it may reach
     prefill_left: Ints  # tokens to compute before the next one can be sampled (0 while decoding)
     blocks: Ints  # KV blocks held
     shared_blocks: Ints  # of them, those that other jobs hold anyway: nothing gained by leaving
@@ -214,6 +215,7 @@ class JobTable:
         self.segment[row] = self.segment_tokens[row] = self.output_tokens[row] = 0
         self.segment_bound[row] = spec.segment_tokens
         self.prompt_tokens[row] = spec.prompt_tokens
+        self.end_tokens[row] = spec.prompt_tokens + spec.max_tokens
         self.context_tokens[row] = self.blocks[row] = self.shared_blocks[row] = 0
         self.prefill_left[row] = max(1, spec.prompt_tokens - spec.cached_tokens)
         self.urgency[row] = 5 if hints.urgency is None else hints.urgency

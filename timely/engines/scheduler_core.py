@@ -150,17 +150,24 @@ class Controller:
         self.tokens += tokens
         self._active.inform("progressed", job, now, tokens)
 
-    def progress_together(self, jobs: Sequence[Job], tokens: Sequence[int], now: float) -> None:
-        """``progress`` for different jobs of a step at once: ``tokens[i]`` new tokens of ``jobs[i]``."""
+    def progress_together(self, jobs: Sequence[Job], tokens: Sequence[int], now: float) -> list[int]:
+        """``progress`` for different jobs of a step at once: ``tokens[i]`` new tokens of ``jobs[i]``.
+
+        Returns:
+            Places of those jobs whose first tokens these are.
+        """
         table, rows = self.table, rows_of(jobs)
         counts = np.array(tokens, dtype=np.int64)
-        table.output_tokens[rows] += counts
+        before = table.output_tokens[rows]
+        table.output_tokens[rows] = before + counts
         table.segment_tokens[rows] += counts
         table.due_s[rows[table.plain[rows]]] = now
         self.tokens += int(counts.sum())
         if type(self.discipline).progressed is not Discipline.progressed:
             for job, count in zip(jobs, tokens, strict=True):
                 self._active.inform("progressed", job, now, count)
+        first: list[int] = np.flatnonzero(before == 0).tolist()
+        return first
 
     def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
         """Speculative decoding verified ``drafted`` tokens of the job; call it before ``progress``."""

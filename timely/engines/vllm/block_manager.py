@@ -102,7 +102,7 @@ class BlockManager:
     def sync_context(self, state: RequestState) -> None:
         """Bring the table in line with a context that changed outside a step."""
         request, table, row = state.request, state.job.table, state.job.row
-        state.sync_end()
+        table.end_tokens[row] = request.num_prompt_tokens + request.max_tokens
         computed_tokens = request.num_computed_tokens
         if request.status != RequestStatus.RUNNING:
             cached_tokens = state.cached_blocks * self._block_tokens

@@ -44,15 +44,6 @@ class RequestState:
     """Generated since the last boundary."""
     new_boundaries: list[tuple[ClosedText, int, Sequence[int]]] = field(default_factory=list)
     """Boundaries in the tokens of this step, each with its position among them and the tokens of its segment."""
-    end_tokens: int = field(init=False)
-    """Longest context that the request may reach."""
-
-    def __post_init__(self) -> None:
-        self.sync_end()
-
-    def sync_end(self) -> None:
-        """The prompt or the most tokens have changed."""
-        self.end_tokens = self.request.num_prompt_tokens + self.request.max_tokens
 
     def record(self, segment: Segment, token_ids: Sequence[int], now: float, *, last: bool) -> None:
         """A segment was closed.

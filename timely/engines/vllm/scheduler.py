@@ -95,6 +95,8 @@ class TimelyScheduler(ChunkCaps):
         self._token_caps: dict[str, int] = {}
         self._grammar_prefixes: dict[str, list[int]] = {}
         """Recorded tokens of resumed requests; their grammars are compiled when they run for the first time."""
+        self._any_parked = False
+        """Whether a request in ``running`` took no part in the last plan."""
         self._decide_s = 0.0
         self._freed: list[tuple[str, str]] | None = None
         self._idle_until_s = -math.inf
@@ -241,17 +243,21 @@ class TimelyScheduler(ChunkCaps):
         """
         members: list[Request] = []
         waiting: list[Request] = []
-        running = RequestStatus.RUNNING
-        for state in self.live.select(self._token_caps):
+        places, ids = list(self._token_caps), [request.request_id for request in self.running]
+        if not self._any_parked and places[: len(ids)] == ids:
+            # As in the step before: nothing to put in order or to resume.
+            members, places = self.running, places[len(ids) :]
+        for state in self.live.select(places):
             request = state.request
-            if request.status is running:
+            if request.status is RequestStatus.RUNNING:
                 members.append(request)
                 if state.eligible_step is not None:
                     self._unpark(request, state)
             elif request in self.waiting:
                 self.deferred_waiting.discard(request)
                 waiting.append(request)
-        if len(members) < len(self.running):
+        self._any_parked = len(members) < len(self.running)
+        if self._any_parked:
             others = [request for request in self.running if request.request_id not in self._token_caps]
             for state in self.live.select(request.request_id for request in others):
                 if state.eligible_step is None:

@@ -18,7 +18,6 @@ from timely.engines.scheduler_core import Controller, rows_of
 from timely.engines.vllm.request_state import RequestState
 
 _computed_of = attrgetter("num_computed_tokens")
-_end_of = attrgetter("end_tokens")
 
 
 @dataclass(slots=True)
@@ -98,7 +97,7 @@ def record_scheduled(
         counts = list(scheduled.values())
     else:
         counts = [scheduled[request.request_id] for request in requests]
-    chunks = [place for place, request in enumerate(requests) if request.is_prefill_chunk]
+    tokens = np.array(counts, dtype=np.int64)
     for place in np.flatnonzero(~table.active[rows]).tolist():
         state = states[place]
         if state.evicted_context_tokens:
@@ -107,10 +106,10 @@ def record_scheduled(
             state.evicted_context_tokens = 0
     controller.started_together(jobs, rows)
     prefill = table.prefill_left[rows] > 0
+    chunks = [place for place in np.flatnonzero(prefill | (tokens > 1)) if requests[place].is_prefill_chunk]
     prefill[chunks] = True
-    step.add(np.array(counts, dtype=np.int64), computed, prefill)
-    ends = np.fromiter(map(_end_of, states), dtype=np.int64, count=number)
-    step.ending = int(np.count_nonzero(computed + 1 >= ends))
+    step.add(tokens, computed, prefill)
+    step.ending = int(np.count_nonzero(computed + 1 >= table.end_tokens[rows]))
     table.context_tokens[rows] = computed
     table.blocks[rows] = -(-computed // block_tokens)
     table.prefill_left[rows] = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from vllm.v1.engine import EngineCoreOutput
@@ -57,7 +57,7 @@ class TokenOutput:
         self._names = names
 
     def process(
-        self, outputs: Iterable[EngineCoreOutput], finished_ids: Container[str], now: float
+        self, outputs: Sequence[EngineCoreOutput], finished_ids: Container[str], now: float
     ) -> list[str]:
         """The outputs of a step. Ordinary requests are counted together and cost little more until they finish.
 
@@ -67,26 +67,23 @@ class TokenOutput:
         Returns:
             Requests that ended a turn of their session.
         """
-        get = self._live.get
-        pairs = [(state, output) for output in outputs if (state := get(output.request_id)) is not None]
-        counts = [len(output.new_token_ids) for _, output in pairs]
+        tracked, states = outputs, self._live.select([output.request_id for output in outputs])
+        if len(states) < len(tracked):
+            tracked = [output for output in tracked if output.request_id in self._live]
+        counts = [len(output.new_token_ids) for output in tracked]
+        written = states
         if 0 in counts:
-            jobs = [state.job for (state, _), count in zip(pairs, counts, strict=True) if count]
+            written = [state for state, count in zip(states, counts, strict=True) if count]
             counts = [count for count in counts if count]
-        else:
-            jobs = [state.job for state, _ in pairs]
-        self._controller().progress_together(jobs, counts, now)
+        for place in self._controller().progress_together([state.job for state in written], counts, now):
+            written[place].first_token_s = now
         turns: list[str] = []
-        more = [
-            (state, output)
-            for state, output in pairs
-            if state.boundaries is not None or output.finish_reason is not None or state.first_token_s is None
-        ]
-        for state, output in more:
-            if state.first_token_s is None and output.new_token_ids:
-                state.first_token_s = now
-            if state.boundaries is None and output.finish_reason is None:
+        segmented = self._live.with_boundaries
+        for state, output in zip(states, tracked, strict=True):
+            if output.finish_reason is None and output.request_id not in segmented:
                 continue
+            if state.first_token_s is None and output.new_token_ids:
+                state.first_token_s = now  # of a plan that goes on after a restart
             finished = output.finish_reason is not None and output.request_id in finished_ids
             self._process(state, output, now, finished=finished)
             if output.finish_reason is not None and not finished:
