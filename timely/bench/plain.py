@@ -51,8 +51,8 @@ class Bench(Protocol):
 def benchmark_plain_throughput(bench: Bench, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Ratios over stock of the medians of all repetitions.
 
-    Returns ``{"throughput_ratio": {"plugged", "served"}, "ttft_p50_ratio": ..., "ttft_p99_ratio": ...,
-    "itl_p50_ratio": ..., "itl_p99_ratio": ..., "medians": {server: {field: value}}, "runs": {server: [{field: value}]}}``.
+    Returns ``{NAME: {"plugged", "served"}, "medians": {server: {field: value}}, "runs": {server: [{field: value}]}}`` with
+    the names and fields of ``MEASURES``.
 
     Raises:
         EngineFailed: a server did not start, or the client failed.
