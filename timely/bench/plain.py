@@ -51,8 +51,8 @@ class Bench(Protocol):
 def benchmark_plain_throughput(bench: Bench, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Ratios over stock of the medians of all repetitions.
 
-    Returns ``{NAME: {"plugged", "served"}, "medians": {server: {field: value}}, "runs": {server: [{field: value}]}}`` with
-    the names and fields of ``MEASURES``.
+    Returns ``{NAME: {"plugged", "served"}, "medians": {server: {field: value}}, "runs": {server: [{field: value}]}}``.
+    Names and fields are those of ``MEASURES``.
 
     Raises:
         EngineFailed: a server did not start, or the client failed.
