@@ -52,7 +52,7 @@ def test_requests_over_the_rate_are_refused_with_the_time_of_the_next_one(tmp_pa
         assert problem["eta_s"] == pytest.approx(4.0)
         with server.as_("arms") as arms:
             assert arms.post("/v1/tasks", json=body(skill_set="none")).status_code == 422
-        server.fleet.run_for(4.0)
+        server.fleet.run_for(4.1)
         with drones.stream("POST", "/v1/tasks", json=body()) as response:
             assert Reader(response).next()[1] == "accepted"
 
