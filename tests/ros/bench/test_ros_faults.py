@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from emulated_robots import need, tello_ports
 from timely_ros_bench import faults, stop
-from timely_ros_bench.faults import tally
+from timely_ros_bench.faults import measure, tally
 from timely_ros_bench.faults.dds_cut import CUTS, DdsCut, build_dds_cut, dds_udp_only
 from timely_ros_bench.faults.history import HISTORY_VIOLATIONS
 from timely_ros_bench.faults.judge import VIOLATIONS
 from timely_ros_bench.faults.rounds import fault_schedule, faulty_robot_names
 
 from timely.cli import main as shell
-from timely.core.errors import EngineFailed, Unsupported
+from timely.core.errors import EngineFailed, InvalidInput, Unsupported
 
 SEED = 8
 """Four faults, each of another kind."""
@@ -55,6 +58,38 @@ def test_a_busy_fleet_stops_and_a_faulty_driver_is_unknown(domain_id: int) -> No
     assert 0 < result["samples"] <= 4
     assert 0.0 < result["first_command_ms"]["p50"] < 500.0
     assert 0.0 < result["at_rest_s"]["max"] < 5.0
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[int] = []
+
+    class Campaign:
+        def __init__(self, world: Any, observer: Any, tally: tally.FaultTally) -> None:
+            self.tally = tally
+
+        def play(self, number: int, fault: Any, rng: random.Random) -> str:
+            if len(played) == 3:
+                played.append(-1)
+                raise EngineFailed("the bridge does not come back")
+            played.append(number)
+            self.tally.rounds += 1
+            return "complete NONE"
+
+    @contextmanager
+    def fleet(*_: Any) -> Iterator[Any]:
+        yield SimpleNamespace(restarts=1), None
+
+    monkeypatch.setattr(measure, "Campaign", Campaign)
+    monkeypatch.setattr(measure, "running_fault_fleet", fleet)
+    file = tmp_path / "faults.json.partial"
+    with pytest.raises(EngineFailed):
+        measure.measure_faults(5, 1, fleet=["sim"], checkpoint=file)
+    with pytest.raises(InvalidInput, match="no checkpoint of this run"):
+        measure.measure_faults(5, 2, fleet=["sim"], checkpoint=file)
+    result = measure.measure_faults(5, 1, fleet=["sim"], checkpoint=file)
+    assert played == [0, 1, 2, -1, 3, 4]
+    assert (result["rounds"], result["restarts"]) == (5, 2)
+    assert not file.exists()
 
 
 def test_half_of_the_stops_meet_a_faulty_driver_of_each_kind() -> None:
