@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from timely_robots import safety
+from timely_robots.driver_store import DriverStore
 from timely_robots.failsafe import Conditions, FailsafeMonitor
+from timely_robots.lease import Lease
 from timely_robots.robot import RobotStatus
+from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
+from timely_robots.task_watchdog import TaskWatchdog
 
 from lrtrace.robot_profile import Failsafe
 
@@ -43,3 +49,53 @@ def test_hold_never_ends_in_another_action() -> None:
 
 def test_a_robot_that_does_not_observe_its_motion_is_not_at_rest() -> None:
     assert not RobotStatus().at_rest
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_after_a_pause_messages_come_before_motions(ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(safety, "time", SimpleNamespace(monotonic=lambda: now_s))
+    store, pauses, watchdog = DriverStore(), safety.PauseGate(0.5), TaskWatchdog(1, 2, 60.0)
+    guard = safety.SafetyGuard(
+        store,
+        Lease(store.next_epoch, 60.0),
+        watchdog,
+        FailsafeMonitor(Failsafe()),
+        safety.ProximityGate(0.0, 0.0),
+        safety.Confirmation(1.0),
+        pauses,
+        lambda: 1.0,
+    )
+    watchdog.observe("t", 1, 5, now_s)
+
+    class Pause:
+        order = SegmentOrder("t", 3, "mf(20);", "drone")
+
+        def sleep(self, seconds: float) -> None:
+            nonlocal now_s
+            now_s += seconds
+            pauses.check(now_s)
+            if ended:
+                watchdog.observe("t", 2, 5, now_s)
+
+    call, motion = SkillCall("move_forward", (20,), "mf(20)"), cast(Motion, Pause())
+    pauses.check(now_s)
+    guard(call, motion)
+    assert now_s == 100.0
+    now_s = 105.0  # the process stood still
+    if ended:
+        with pytest.raises(MotionError, match="its task has ended"):
+            guard(call, motion)
+    else:
+        guard(call, motion)
+    assert now_s >= 105.0 + safety.SETTLE_S
+
+
+def test_a_repeated_request_of_the_owner_keeps_its_lease() -> None:
+    store = DriverStore()
+    lease = Lease(store.next_epoch, 3.0)
+    epoch = lease.acquire("a", 10.0)
+    assert lease.acquire("a", 10.5) == epoch, "the answer to the first may be late"
+    assert lease.permits("a", epoch or 0, 13.4)
+    assert lease.acquire("a", 20.0) == 2, "a lapsed lease begins anew"
+    assert lease.acquire("a", 20.1, take_over=True) == 3

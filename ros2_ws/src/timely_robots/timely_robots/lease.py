@@ -49,6 +49,10 @@ class Lease:
             held = self._owner and now_s - self._renewed_s <= self.lapse_s
             if held and self._owner != owner and not take_over:
                 return None
+            if held and not take_over:
+                # A request that was sent again. Another epoch would end the owner's own segments.
+                self._renewed_s = now_s
+                return self._epoch
             self._epoch = self._next_epoch()
             self._owner, self._renewed_s = owner, now_s
             return self._epoch

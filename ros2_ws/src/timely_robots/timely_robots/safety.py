@@ -18,6 +18,45 @@ from timely_robots.task_watchdog import TaskWatchdog
 
 CONFIRM_POLL_S = 0.05
 MAX_PROXIMITY_AGE_S = 1.0
+PAUSE_S, PAUSE_POLL_S = 1.0, 0.02
+"""A shorter time without a check is no pause."""
+SETTLE_S = 0.25
+"""After a pause of its process, a driver has received the messages of the pause when so long has passed."""
+
+
+class PauseGate:
+    """Holds motions back after a pause of the driver's process, until its executor has received what came meanwhile.
+
+    Without it a driver that hung would begin the next motion of a task that has ended, or of a bridge that is gone.
+    Times are seconds on the caller's monotonic clock.
+
+    Args:
+        period_s: between two checks by a running executor.
+    """
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._longest_s = max(2.0 * period_s, PAUSE_S)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the last check: none was due meanwhile."""
+        self._checked_s = math.inf
+        self._settled_s = -math.inf
+
+    def check(self, now_s: float) -> float:
+        """The executor runs now; for how long messages could not be received, seconds, or 0 without a pause."""
+        gap_s = now_s - self._checked_s
+        self._checked_s = now_s
+        if gap_s > self._longest_s:
+            self._settled_s = now_s + SETTLE_S
+            return gap_s - self._period_s + SETTLE_S
+        late_s = gap_s - self._period_s
+        return late_s if late_s > self._period_s else 0.0
+
+    def open(self, now_s: float) -> bool:
+        """A motion may begin."""
+        return now_s - self._checked_s <= self._longest_s and now_s >= self._settled_s
 
 
 class ProximityGate:
@@ -128,10 +167,11 @@ class SafetyGuard:
         failsafe: FailsafeMonitor,
         proximity: ProximityGate,
         confirmation: Confirmation,
+        pauses: PauseGate,
         battery: Callable[[], float],
     ) -> None:
         self.store, self.lease, self.watchdog, self.failsafe = store, lease, watchdog, failsafe
-        self.proximity, self.confirmation = proximity, confirmation
+        self.proximity, self.confirmation, self.pauses = proximity, confirmation, pauses
         self._battery = battery
 
     def admit(self, order: SegmentOrder) -> None:
@@ -147,6 +187,8 @@ class SafetyGuard:
 
     def __call__(self, call: SkillCall, motion: Motion) -> None:
         """Raise MotionError if the call must not run now. Runs on the motion thread, before each call."""
+        while not self.pauses.open(time.monotonic()):
+            motion.sleep(PAUSE_POLL_S)
         self._check(motion.order)
         skill = language.robot_executor_skill_set(motion.order.skill_set).find(call.skill)
         if skill is not None and skill.confirm:

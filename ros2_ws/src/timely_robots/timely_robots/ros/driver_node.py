@@ -29,7 +29,7 @@ from timely_robots.ros.rclpy_utils import LATCHED, TASKS
 from timely_robots.ros.safety_services import SafetyServices
 from timely_robots.ros.segment_server import SegmentServer
 from timely_robots.ros.state_messages import DriverState, diagnostic_status, ros_driver_state_message
-from timely_robots.safety import Confirmation, ProximityGate, SafetyGuard
+from timely_robots.safety import Confirmation, PauseGate, ProximityGate, SafetyGuard
 from timely_robots.segments import ExecutorState, MotionError, SegmentOrder
 from timely_robots.task_watchdog import TaskWatchdog
 
@@ -79,7 +79,6 @@ class DriverNode(ManagedNode):
         self._fault = ""
         self._session = secrets.randbits(63)
         self._connected = False
-        self._checked_s = time.monotonic()
         self.on_order: Callable[[SegmentOrder, float], None] = lambda order, when_s: None
         """Called with each order and its time on the monotonic clock, seconds; set it before configuring."""
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
@@ -95,6 +94,7 @@ class DriverNode(ManagedNode):
             self._failsafe,
             ProximityGate(float(self.value("proximity_stop_m")), float(self.value("proximity_slow_m"))),
             Confirmation(float(self.value("confirm_timeout_s"))),
+            PauseGate(float(self.value("state_period_s"))),
             lambda: self.robot.status().battery,
         )
         self._state_publisher = self.create_publisher(RobotState, "state", LATCHED)
@@ -149,6 +149,7 @@ class DriverNode(ManagedNode):
             self.publish_state,
             self.on_order,
         )
+        self._safety.pauses.restart()
         self.begin_work({self._check: float(self.value("state_period_s")), self._publish_diagnostics: 1.0})
         return super().on_configure(state)
 
@@ -207,12 +208,10 @@ class DriverNode(ManagedNode):
     def _check(self) -> None:
         """End orphaned tasks and publish the state; every ``state_period_s``."""
         executor, now_s = self._segment_executor, time.monotonic()
-        period_s = float(self.value("state_period_s"))
-        if (late_s := now_s - self._checked_s - period_s) > period_s:
+        if late_s := self._safety.pauses.check(now_s):
             # This process did not run, so it could not receive messages either.
             self._watchdog.forgive(late_s)
             self._safety.lease.forgive(late_s)
-        self._checked_s = now_s
         if executor is not None:
             for task_id in executor.tasks:
                 if self._watchdog.orphaned(task_id, now_s):

@@ -76,7 +76,6 @@ class World:
             "server_url": self.url,
             "robots": self.robots,
             "autostart": True,
-            "driver_silence_s": 2.0,
             "driver_timeout_s": 5.0,
             "segment_timeout_s": 10.0,
             "execution_margin_s": 10.0,
