@@ -30,7 +30,12 @@ LIVE = {
 
 def capacity() -> dict[str, Any]:
     rows = {
-        system: {"robots_99": 10 * load, "load_99": load, "curve": [(0.5, 1.0), (load, 0.99), (8.0, 0.2)]}
+        system: {
+            "robots_99": 10 * load,
+            "load_99": load,
+            "load_90": 2 * load,
+            "curve": [(0.5, 1.0), (load, 0.99), (8.0, 0.2)],
+        }
         for system, load in (("timely", 4.0), ("edf", 2.0), ("vllm", 1.0))
     }
     return {"profile": "any", "seeds": 1, "workloads": {"wid1": rows}}

@@ -13,17 +13,29 @@ NAMED = {"vllm": "#5c6570", "vllm-stream": "#9aa3ad"}
 Pairs = Mapping[str, Sequence[tuple[float, float]]]
 
 
+COLUMNS = 3
+"""Most panels beside each other."""
+
+
 def _panels(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
+    """A figure of panels, each of that width and height, inches."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, count, figsize=(width, height), layout="constrained", squeeze=False)
-    for panel in axes[0]:
+    columns = min(count, COLUMNS)
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False
+    )
+    panels = list(axes.flat)
+    for panel in panels[:count]:
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8)
-    return figure, list(axes[0])
+    for panel in panels[count:]:
+        panel.set_axis_off()
+    return figure, panels[:count]
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -54,7 +66,7 @@ def ranked_bars(
 ) -> None:
     """A panel a group: its systems as horizontal bars, the largest at the top, each with its value."""
     most = max(len(values) for values in groups.values())
-    figure, panels = _panels(len(groups), 3.3 * len(groups), 0.8 + 0.24 * most)
+    figure, panels = _panels(len(groups), 3.5, 0.8 + 0.24 * most)
     for panel, (group, values) in zip(panels, groups.items(), strict=True):
         ranked = sorted(values, key=lambda system: values[system])
         drawn = panel.barh(
@@ -80,7 +92,7 @@ def log_curves(
     marks: Sequence[float],
 ) -> None:
     """A panel a group: values from 0 to 1 over loads on a logarithmic axis; dotted lines at ``marks``."""
-    figure, panels = _panels(len(groups), 3.5 * len(groups), 3.2)
+    figure, panels = _panels(len(groups), 3.6, 3.2)
     colours = _colours(list(dict.fromkeys(name for curves in groups.values() for name in curves)), ours)
     for panel, (group, curves) in zip(panels, groups.items(), strict=True):
         for system, points in curves.items():
@@ -91,7 +103,7 @@ def log_curves(
         for mark in marks:
             panel.axhline(mark, color="#777777", lw=0.7, ls=":")
         panel.set_xscale("log", base=2)
-        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_major_formatter(lambda load, _: f"{load:g}" if load >= 1.0 else f"1/{1.0 / load:g}")
         panel.set_ylim(0.0, 1.02)
         panel.set_title(group, fontsize=9)
         panel.set_xlabel(x_label, fontsize=8)
@@ -152,7 +164,7 @@ def frontiers(
     ours: str,
 ) -> None:
     """A panel a pair of measures: each discipline a point, and the front of those that no other beats on both."""
-    figure, panels = _panels(len(pairs), 4.6 * len(pairs), 3.8)
+    figure, panels = _panels(len(pairs), 4.6, 3.8)
     for panel, (first, second, points), front in zip(panels, pairs, fronts, strict=True):
         panel.plot(*zip(*(points[name] for name in front), strict=True), color="#777777", lw=0.9, zorder=1)
         for name, point in points.items():

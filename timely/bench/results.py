@@ -99,7 +99,7 @@ def _robots(images: Path, capacity: Value, ours: str) -> list[str]:
 def _share_over_load(images: Path, capacity: Value, ours: str) -> list[str]:
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for name, rows in capacity["workloads"].items():
-        ranked = sorted(rows, key=lambda system: -float(rows[system]["load_99"]))
+        ranked = sorted(rows, key=lambda system: (-rows[system]["load_99"], -rows[system]["load_90"]))
         shown = [system for system in ranked if system not in STOCK][: CURVES - len(STOCK)]
         chosen = dict.fromkeys([ours, *shown, *(system for system in STOCK if system in rows)])
         panels[name] = {system: [tuple(point) for point in rows[system]["curve"]] for system in chosen}
