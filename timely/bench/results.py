@@ -84,7 +84,8 @@ def _robots(images: Path, capacity: Value, ours: str) -> list[str]:
         "![Robots that each system carries, by workload](images/results-robots.png)",
         "",
         f"Simulated, profile `{capacity['profile']}`, {capacity['seeds']} seeds.",
-        f"Each system has the token budget that suits it; see [capacity](capacity.md). `{ours}` over the best other:",
+        "Each system has the token budget that suits it; see [capacity](capacity.md).",
+        f"`{ours}` over the best other:",
         "",
         "| workload | robots | best other | ratio |",
         "|---|---|---|---|",
@@ -112,7 +113,8 @@ def _share_over_load(images: Path, capacity: Value, ours: str) -> list[str]:
         "",
         "![The share of urgent tasks in time over the load, by workload](images/results-load.png)",
         "",
-        "A workload without urgent tasks counts all. Dotted: 90 and 99%.",
+        "A workload without urgent tasks counts all.",
+        "Dotted: 90 and 99%.",
     ]
 
 
