@@ -10,15 +10,14 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from timely.core.clock import AsyncClock, clock_timeout, wait_on_clock
 from timely.core.errors import (
     Conflict,
-    EngineDied,
     EngineFailed,
     InvalidInput,
     NotAllowed,
@@ -27,10 +26,10 @@ from timely.core.errors import (
 )
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
-from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, PastReport, SegmentReady
+from timely.engines.base import GenerationDone, GenerationRequest, PastReport, SegmentReady
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient
-from timely.server.tasks.quarantine import Quarantine
+from timely.server.tasks.generations import TaskGenerations
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.task import Ending, Task, task_call_data
 from timely.server.tasks.task_events import TaskEvents
@@ -69,9 +68,7 @@ class TaskLifecycle:
         self._settings = settings
         self._clock = clock
         self._releasing = asyncio.Lock()
-        self._quarantine = Quarantine(clock)
-        self._in_engine: dict[str, Task] = {}
-        engine.supervisor.on_death = self._engine_died
+        self._generations = TaskGenerations(engine, recorder, clock)
 
     # ------------------------------------------------------------------ what the service asks for
 
@@ -147,7 +144,7 @@ class TaskLifecycle:
             # The plan goes on with the value, so that it must be kept before.
             self._log.report(task, report, now)
         if task.state == "generating" and task.ending is None:
-            await self._pass_on(task, report)
+            await self._generations.report(task, report)
         if not task.track.report(report, now):
             return False
         task.past.append(PastReport(report, now))
@@ -161,20 +158,6 @@ class TaskLifecycle:
             await self.end(task, ending)
         task.reported.set()
         return True
-
-    async def _pass_on(self, task: Task, report: ExecutionReport) -> None:
-        """Give a report to the engine; one that is dead gets it with the history of the task when it runs again."""
-        supervisor = self._engine.supervisor
-        while True:
-            deaths = supervisor.deaths
-            try:
-                await self._engine.report(task.task_id, report)
-                return
-            except EngineFailed as error:
-                if deaths == supervisor.deaths and not isinstance(error, EngineDied):
-                    raise
-                if deaths == supervisor.deaths or not supervisor.running:
-                    return
 
     async def end(self, task: Task, ending: Ending) -> None:
         """End a generation early; returns when it is over, even if the engine does not answer."""
@@ -254,7 +237,7 @@ class TaskLifecycle:
         """Read the engine's events; an error ends this task and no other."""
         try:
             # Closing the events frees the KV cache.
-            async with aclosing(self._events(task, generation)) as events:
+            async with aclosing(self._generations.events(task, generation)) as events:
                 async for event in events:
                     task.answered.set()
                     if isinstance(event, GenerationDone):
@@ -281,45 +264,9 @@ class TaskLifecycle:
             detail = f"{type(error).__name__}; see the server's log"
             task.ending = task.ending or Ending("engine_failed", "engine_failed", detail, "engine")
         finally:
-            self._quarantine.clear(task.task_id)
+            self._generations.ended(task)
             task.answered.set()
             task.over.set()
-
-    async def _events(self, task: Task, generation: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
-        """The engine's events; after its death those of the next engine, behind what was sent."""
-        supervisor, task_id = self._engine.supervisor, task.task_id
-        while True:
-            await supervisor.wait_running()
-            if task.resumed:
-                # Made now: reports from here on reach the engine itself.
-                generation = _resumed(task, generation)
-            deaths = supervisor.deaths
-            self._in_engine[task_id] = task
-            try:
-                events = cast(AsyncGenerator[EngineEvent, None], self._engine.engine.generate(generation))
-                async with aclosing(events):
-                    async for event in events:
-                        self._quarantine.clear(task_id)
-                        yield event
-                return
-            except EngineDied:
-                await supervisor.wait_running(deaths)
-            finally:
-                self._in_engine.pop(task_id, None)
-            if count := self._quarantine.deaths_by(task_id):
-                task.ending = Ending(
-                    "engine_failed",
-                    "quarantined",
-                    f"the engine died {count} times while it generated task {task_id!r}",
-                    "engine",
-                )
-                return
-            task.resumed = True
-            await self._quarantine.wait_turn(task_id)
-
-    def _engine_died(self, error: EngineFailed) -> None:
-        self._recorder.engine_died(error)
-        self._quarantine.engine_died(self._in_engine.values(), parks=self._recorder.mode == "segmented")
 
     async def _release(self, task: Task, event: SegmentReady) -> None:
         """Send a segment.
@@ -432,14 +379,6 @@ class TaskLifecycle:
 
     def _count_live(self) -> None:
         self._recorder.metrics.live.set(len(self._table.generating()))
-
-
-def _resumed(task: Task, generation: GenerationRequest) -> GenerationRequest:
-    """The request for the rest of a plan, with the urgency that an operator may have set."""
-    hints = generation.hints
-    if task.annotation is not None:
-        hints = replace(hints, urgency=task.annotation.urgency.level)
-    return replace(generation, hints=hints, history=task.history)
 
 
 def task_execution_failure(report: ExecutionReport) -> Ending:

@@ -1,0 +1,95 @@
+"""Generations of tasks that outlive the engine: after its death they go on with the next one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import cast
+
+from timely.core.clock import AsyncClock
+from timely.core.errors import EngineDied, EngineFailed
+from timely.core.reports import ExecutionReport
+from timely.engines.base import EngineEvent, GenerationRequest
+from timely.server.tasks.engine_client import EngineClient
+from timely.server.tasks.quarantine import Quarantine
+from timely.server.tasks.recorder import TaskRecorder
+from timely.server.tasks.task import Ending, Task
+
+
+class TaskGenerations:
+    """What the engine generates for tasks.
+
+    Args:
+        recorder: receives each death of the engine.
+        clock: the server's.
+    """
+
+    def __init__(self, engine: EngineClient, recorder: TaskRecorder, clock: AsyncClock) -> None:
+        self._engine = engine
+        self._recorder = recorder
+        self._quarantine = Quarantine(clock)
+        self._in_engine: dict[str, Task] = {}
+        engine.supervisor.on_death = self._engine_died
+
+    async def events(self, task: Task, generation: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
+        """The engine's events; after its death those of the next engine, behind what was sent."""
+        supervisor, task_id = self._engine.supervisor, task.task_id
+        while True:
+            await supervisor.wait_running()
+            if task.resumed:
+                # Made now: reports from here on reach the engine itself.
+                generation = _resumed(task, generation)
+            deaths = supervisor.deaths
+            self._in_engine[task_id] = task
+            try:
+                events = cast(AsyncGenerator[EngineEvent, None], self._engine.engine.generate(generation))
+                async with aclosing(events):
+                    async for event in events:
+                        self._quarantine.clear(task_id)
+                        yield event
+                return
+            except EngineDied:
+                await supervisor.wait_running(deaths)
+            finally:
+                self._in_engine.pop(task_id, None)
+            if count := self._quarantine.deaths_by(task_id):
+                task.ending = Ending(
+                    "engine_failed",
+                    "quarantined",
+                    f"the engine died {count} times while it generated task {task_id!r}",
+                    "engine",
+                )
+                return
+            task.resumed = True
+            await self._quarantine.wait_turn(task_id)
+
+    async def report(self, task: Task, report: ExecutionReport) -> None:
+        """Give a report to the engine; one that is dead gets it with the history of the task when it runs again."""
+        supervisor = self._engine.supervisor
+        while True:
+            deaths = supervisor.deaths
+            try:
+                await self._engine.report(task.task_id, report)
+                return
+            except EngineFailed as error:
+                if deaths == supervisor.deaths and not isinstance(error, EngineDied):
+                    raise
+                if deaths == supervisor.deaths or not supervisor.running:
+                    return
+
+    def ended(self, task: Task) -> None:
+        """The generation of a task is over."""
+        self._quarantine.clear(task.task_id)
+
+    def _engine_died(self, error: EngineFailed) -> None:
+        self._recorder.engine_died(error)
+        self._quarantine.engine_died(self._in_engine.values(), parks=self._recorder.mode == "segmented")
+
+
+def _resumed(task: Task, generation: GenerationRequest) -> GenerationRequest:
+    """The request for the rest of a plan, with the urgency that an operator may have set."""
+    hints = generation.hints
+    if task.annotation is not None:
+        hints = replace(hints, urgency=task.annotation.urgency.level)
+    return replace(generation, hints=hints, history=task.history)
