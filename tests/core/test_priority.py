@@ -32,10 +32,18 @@ def test_threads_of_ordinary_priority_are_raised_and_the_session_with_them(
     assert autogroup.read_text() == session
 
 
-def test_threads_that_may_not_run_first_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_may_not_run_first_or_have_a_policy_stay_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changed: list[int] = []
+
     def set_scheduler(thread: int, policy: int, param: object) -> None:
         if thread == 3:
             raise PermissionError
+        changed.append(thread)
 
     monkeypatch.setattr(priority.os, "sched_setscheduler", set_scheduler)
-    assert priority.raise_core_realtime([1, 2, 3]) == 2
+    policies = {1: priority.os.SCHED_OTHER, 2: priority.os.SCHED_FIFO, 3: priority.os.SCHED_OTHER}
+    monkeypatch.setattr(priority.os, "sched_getscheduler", policies.__getitem__)
+    assert priority.raise_core_realtime([1, 2, 3]) == 1
+    assert changed == [1]

@@ -36,12 +36,13 @@ def raise_core_priority(niceness: int) -> int:
 def raise_core_realtime(threads: Iterable[int]) -> int:
     """Let threads, by their ids, run before all ordinary ones of all sessions; returns how many.
 
-    It takes the privilege of ``raise_core_priority``. They and the threads that they start take turns with others of
+    It takes the privilege of ``raise_core_priority``. A thread with another policy keeps it. They and the threads that they start take turns with others of
     their kind. It is for short work only: a thread that computes for long would hold up the computer.
     """
     raised = 0
     for thread in threads if platform.system() == "Linux" else ():
         with contextlib.suppress(OSError):
-            os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
-            raised += 1
+            if os.sched_getscheduler(thread) == os.SCHED_OTHER:
+                os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
+                raised += 1
     return raised
