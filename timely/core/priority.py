@@ -36,8 +36,8 @@ def raise_core_priority(niceness: int) -> int:
 def raise_core_realtime(threads: Iterable[int]) -> int:
     """Let threads, by their ids, run before all ordinary ones of all sessions; returns how many.
 
-    It takes the privilege of ``raise_core_priority``. A thread with another policy keeps it. They and the threads that they start take turns with others of
-    their kind. It is for short work only: a thread that computes for long would hold up the computer.
+    It takes the privilege of ``raise_core_priority``. A thread with a policy of its own keeps it. They and the threads
+    that they start take turns with others of their kind. A thread that computes for long would hold up the computer.
     """
     raised = 0
     for thread in threads if platform.system() == "Linux" else ():
