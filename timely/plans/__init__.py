@@ -7,7 +7,7 @@
     ebnf = grammar(skill_set)                                    # for constrained decoding
     segmenter = Segmenter(skill_set)                             # feed it text; it returns the closed segments
     parser = SegmentParser(skill_set)
-    calls = check_segment(segment, skill_set, profile, parser_state=parser)
+    calls = check_plan_segment(segment, skill_set, profile, parser_state=parser)
     seconds = segment_execution_s(segment, skill_set, profile, parser_state=parser)
 """
 

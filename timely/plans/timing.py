@@ -66,7 +66,7 @@ def _call_s(call: Call, profile: RobotProfile) -> float:
 
 
 def _plain(value: Value) -> object:
-    """A literal, or an empty text for a run-time value. ``check_segment`` permits no run-time numbers."""
+    """A literal, or an empty text for a run-time value. ``check_plan_segment`` permits no run-time numbers."""
     return value if isinstance(value, (int, float, bool, str)) else ""
 
 

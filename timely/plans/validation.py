@@ -54,7 +54,7 @@ def check_plan_segment(
 
 
 def check_call(call: Call, skill_set: SkillSet, profile: RobotProfile) -> None:
-    """Validate one call; see ``check_segment``.
+    """Validate one call; see ``check_plan_segment``.
 
     Raises:
         UnsafeSegment: the call must not run.
