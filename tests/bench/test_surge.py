@@ -21,6 +21,8 @@ def test_every_refusal_names_a_time_and_admitted_tasks_are_late_less_often() -> 
     assert result["refused_with_eta"] == 1.0
     assert 0.0 < result["refused"] < 0.5
     assert result["violations"] < 0.5
+    assert result["recovery_s"] <= surge.PHASE_S
+    assert surge.measure_surge(HOURS / 2.0, 1, PROFILE)["recovery_s"] is None
     assert result == surge.measure_surge(HOURS, 1, PROFILE)
 
 

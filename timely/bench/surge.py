@@ -96,7 +96,8 @@ def measure_surge(hours: float, seed: int, profile: str) -> Result:
 
     ``violations`` and ``urgent_violations`` are shares of the admitted tasks whose first action came after the expected
     response time. ``refused_with_eta`` is the share of the refusals that named a time, and ``refused`` of all tasks.
-    ``recovery_s`` is the longest time after a high phase until no admitted task is late any more.
+    ``recovery_s`` is the longest time after a high phase until no admitted task is late any more. It is null where no
+    low phase follows a high one.
     """
     urgent, every, refusals, etas = [0, 0], [0, 0], 0, 0
     latest_s = 0.0
@@ -124,7 +125,7 @@ def measure_surge(hours: float, seed: int, profile: str) -> Result:
         "refused_with_eta": _share(etas, refusals),
         "refused": _share(refusals, refusals + every[0]),
         "tasks": refusals + every[0],
-        "recovery_s": round(latest_s, 3),
+        "recovery_s": round(latest_s, 3) if 3600.0 * hours > 2.0 * PHASE_S else None,
     }
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.tables import make_cli_console, show_table
+from timely.cli.bench.tables import format_cli_number, make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 
 Hours = Annotated[
@@ -30,7 +30,7 @@ def command(
         ("refusals with an estimated time", _percent(result["refused_with_eta"])),
         ("admitted tasks that were late", _percent(result["violations"])),
         ("admitted urgent tasks that were late", _percent(result["urgent_violations"])),
-        ("last late task after a high phase, s", f"{result['recovery_s']:.1f}"),
+        ("last late task after a high phase, s", format_cli_number(result["recovery_s"])),
     ]
     show_table(make_cli_console(json_file), (f"{hours:g} h", ""), rows)
 
