@@ -624,9 +624,11 @@ def test_no_segment_is_lost_before_a_driver_that_is_held_up(domain_id: int) -> N
             here.fleet.spinner.call(held.wait, LIMIT_S)  # of the bridge and the driver
             return await super().submit(task, **fields)
 
-    here = World(domain_id, a_fleet(1, 0, speed=100.0), Server({"many": script}))
+    here = World(domain_id, a_fleet(1, 0, speed=100.0, driver_silence_s=LIMIT_S), Server({"many": script}))
     try:
-        goal, port = here.task("drone1", "many"), here.fleet.bridge._robots["drone1"].port
+        port = here.fleet.bridge._robots["drone1"].port
+        eventually(lambda: port.alive, "the bridge has no lease")
+        goal = here.task("drone1", "many")
         eventually(lambda: len(port._goals) == len(script), "not all segments were sent")
         held.set()
         assert goal.result().error_msg == ""
