@@ -55,7 +55,8 @@ def test_the_page_and_its_five_pictures(tmp_path: Path) -> None:
     assert run(tmp_path) == 0
     text = (tmp_path / "results.md").read_text()
     assert "| `wid1` | 40 | `edf` | 2.00 |" in text
-    assert "It is worst on spikes up to 100, with 0.50 of the best." in text
+    assert "`timely` is worst on spikes up to 100, with 0.50 of the best." in text
+    assert "Within 5% on all of them: `fcfs`." in text
     assert "Mean error of response times 3.0%, worst 10.0%." in text
     assert "the line joins `fcfs`, `timely`; `timely` is on it." in text
     pictures = sorted(path.name for path in (tmp_path / "images").iterdir())
