@@ -34,7 +34,7 @@ def test_fair_ratios_compare_the_same_application() -> None:
 
 def test_two_applications_in_turn_hold_the_cache_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fig. 3 without a cost model: what is watched is what the table says, and it never is more than there is."""
-    monkeypatch.setattr(micro, "make", lambda name: Fcfs())
+    monkeypatch.setattr(micro, "make_paper_discipline", lambda name: Fcfs())
     blocks = micro._blocks("fcfs", 1)
     assert set(blocks) == {"steps", "DM/0", "DM/1"}
     assert len(blocks["steps"]) == micro.SAMPLED

@@ -11,6 +11,7 @@ pytest.importorskip("vllm")
 
 from timely.core.job import Job
 from timely.disciplines.laps_sd.discipline import LapsSd
+from timely.engines.decision_log import GuardedJournal
 
 pytestmark = pytest.mark.engine
 
@@ -71,7 +72,9 @@ def test_laps_sd_with_ngram_drafts(new_engine: Callable[..., Any]) -> None:
     scheduler.update_from_output = counting
     plans: list[dict[str, Any]] = []
     ran: list[dict[str, int]] = []
-    scheduler.controller.journal = lambda event: plans.append(event) if event["event"] == "step" else None
+    scheduler.controller.journal = GuardedJournal(
+        lambda event: plans.append(dict(event)) if event["event"] == "step" else None
+    )
     schedule = scheduler.schedule
 
     def noting(*args: Any, **kwargs: Any) -> Any:

@@ -136,8 +136,8 @@ class Steps:
             return
         memory = self._memory
         limits = StepLimits(
-            now, self._token_budget, self._max_batch, self._max_resident, self._prefill_chunk, memory.pool.free,
-            memory.block_tokens, self._controller.speed, memory.swap_s_per_token,
+            now, self._token_budget + self._ending(), self._max_batch, self._max_resident, self._prefill_chunk,
+            memory.pool.free, memory.block_tokens, self._controller.speed, memory.swap_s_per_token,
         )  # fmt: skip
         plan = self._controller.compose(limits)
         if self.journal is not None:
@@ -165,6 +165,10 @@ class Steps:
         else:
             self._start(now, step)
 
+    def _ending(self) -> int:
+        """Jobs that a plan composed ahead may name and that take no token of it, as in vLLM."""
+        return sum(map(_ends, self._live.values())) if self._ahead else 0
+
     def _fill(self, plan: StepPlan, now: float) -> Step:
         """The jobs of the plan with the blocks they need; those without room are left out."""
         controller, memory, ahead = self._controller, self._memory, self._ahead
@@ -173,22 +177,27 @@ class Steps:
         partial: list[JobId] = []
         prefill_tokens = context = 0
         squares = 0.0
+        # A plan made ahead may be over the budget, and vLLM cuts its end.
+        room = self._token_budget if ahead else sum(plan.tokens.values())
         for job_id, share in plan.tokens.items():
             live = self._live[job_id]
             row = live.job.row
-            if ahead and live.pending and live.output + live.pending >= live.target:
-                continue  # its last token is in flight: nothing is left to compute
+            if ahead and _ends(live):
+                continue  # nothing is left to compute
+            if not room:
+                break
             if not table.resident[row]:
                 memory.admit(live, now)
             left = int(table.prefill_left[row])
             begin = int(table.context_tokens[row])
-            tokens = min(share, left) if left else 1
+            tokens = min(share, left, room) if left else 1
             end = begin + tokens
             if not pool.grow(live.holding, end):
                 # Held in the table's count, gone in the pool's: the job takes part once there is room.
                 table.resident[row] = True
                 table.blocks[row] = live.holding.blocks
                 continue
+            room -= tokens
             controller.started(live.job)
             table.blocks[row] = live.holding.blocks
             if left:
@@ -426,6 +435,11 @@ class Steps:
         self._speculation.note(drafted, right)
         self._controller.accepted(live.job, drafted, right, now)
         return right + 1
+
+
+def _ends(live: Live) -> bool:
+    """Its last token is in flight."""
+    return bool(live.pending) and live.output + live.pending >= live.target
 
 
 def positive_simulator_option(name: str, value: int | None, default: int) -> int:
