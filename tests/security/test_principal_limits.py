@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ from timely.server.access.usage import TokenBucket
 
 
 @contextmanager
-def limited(folder: Path, **limits: Any) -> Iterator[Guarded]:
-    """A server whose principal `drones` has these limits, and `arms` none."""
+def limited(folder: Path, places: int = 512, **limits: Any) -> Iterator[Guarded]:
+    """A server with so many places whose principal `drones` has these limits, and `arms` none."""
     path = folder / "principals.yaml"
     drones = {"name": "drones", "roles": ["robot"], "agents": ["drone-*"], "limits": limits}
     write_principals(path, [drones, {"name": "arms", "roles": ["robot"], "agents": ["drone-1"]}])
     clock = ManualClock(100.0)
-    with fleet(clock=clock, registry=PrincipalRegistry(path, None, clock)) as running:
+    with fleet(clock=clock, registry=PrincipalRegistry(path, None, clock), max_live_tasks=places) as running:
         yield Guarded(running, path)
 
 
@@ -65,6 +65,21 @@ def test_plans_over_the_limit_are_refused_until_one_has_ended(tmp_path: Path) ->
             assert drones.delete("/v1/tasks/first").status_code == 200
         with drones.stream("POST", "/v1/tasks", json=body()) as response:
             assert Reader(response).next()[1] == "accepted"
+
+
+def test_the_last_places_are_for_principals_below_their_fair_share(tmp_path: Path) -> None:
+    with limited(tmp_path, places=4) as server, server.as_("drones", **OWNER) as drones, ExitStack() as stack:
+
+        def submit(client: httpx.Client) -> None:
+            answer = stack.enter_context(client.stream("POST", "/v1/tasks", json=body("long")))
+            assert Reader(answer).next()[1] == "accepted"
+
+        for _ in range(3):
+            submit(drones)
+        arms = stack.enter_context(server.as_("arms"))
+        submit(arms)
+        assert arms.post("/v1/tasks", json=body()).json()["code"] == "overloaded"
+        check_refusal(drones.post("/v1/tasks", json=body()), "fair_share")
 
 
 def test_connections_over_the_limit_are_refused_but_for_reports_and_stops(tmp_path: Path) -> None:

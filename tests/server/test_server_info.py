@@ -142,6 +142,10 @@ def test_status_shows_what_each_robot_does(served: Fleet) -> None:
         assert 0 < robot["slack_s"] < 1.0
         assert state["engine"]["parked"] == 1
         assert 0 < state["engine"]["kv_usage"] < 1
+        values = samples(served)
+        assert values["timely_engine_runnable", ""] == values["timely_engine_pinned_kv_ratio", ""] == 0
+        assert values["timely_engine_evictable_kv_ratio", ""] == values["timely_engine_kv_usage_ratio", ""]
+        assert values["timely_engine_backlog_seconds", "urgent"] == 0
     run(served)
     state = served.http.get("/v1/status").json()
     assert state["robots"] == []

@@ -12,6 +12,10 @@ from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
 
 
+URGENT_ERT_S = 0.5
+"""Tasks with a shorter expected response time are urgent, seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class TimeUtility:
     """``U(t) = min(beta, alpha (t - ert_s) + beta)`` (TimelyLLM, Eq. 1).
@@ -61,8 +65,8 @@ class TimeUtility:
 
     @property
     def urgent(self) -> bool:
-        """Class ``urgent`` of the reports: an expected response time under half a second."""
-        return self.ert_s < 0.5
+        """Class ``urgent`` of the reports."""
+        return self.ert_s < URGENT_ERT_S
 
     def value(self, latency_s: float) -> float:
         """Utility of an answer after ``latency_s`` seconds."""

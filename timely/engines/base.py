@@ -291,8 +291,14 @@ class EngineStats:
     running: int = 0
     parked: int = 0
     blocked: int = 0
+    runnable: int = 0
+    """Waiting or running, without parked ones that lost their KV cache."""
     kv_usage: float = 0.0
     """0..1."""
+    evictable_kv: float = 0.0
+    """Share of all KV cache that parked generations hold alone, 0..1."""
+    backlog_s: Mapping[str, float] = field(default_factory=dict)
+    """Predicted work of runnable generations by class, seconds."""
     steps: int = 0
     tokens: int = 0
     segments: int = 0

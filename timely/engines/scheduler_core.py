@@ -30,6 +30,7 @@ from timely.engines.job_history import restore_job
 from timely.engines.robot_pace import Paces
 from timely.engines.service_time import ServiceTime
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
+from timely.routing.forecast import backlog_s, evictable_blocks
 
 Journal = Callable[[Mapping[str, Any]], None]
 """Receives every event and decision as plain data."""
@@ -447,6 +448,15 @@ class Controller:
         """The earliest time at which some job is runnable; ``-inf`` if one is now, ``inf`` if none by itself."""
         column = self.table.resume_s
         return float(column.min()) if column.size else NEVER
+
+    def load(self, now: float, kv_blocks: int) -> dict[str, Any]:
+        """The fields of ``EngineStats`` by which routers of other servers choose an engine."""
+        table = self.table
+        return {
+            "runnable": int(np.count_nonzero(table.resume_s <= now)),
+            "evictable_kv": evictable_blocks(table, now) / kv_blocks,
+            "backlog_s": backlog_s(table, self.speed, now),
+        }
 
     def eta_s(self, utility: TimeUtility, now: float) -> float:
         """Predicted time until a new request has its first segment, seconds."""

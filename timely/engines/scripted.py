@@ -243,6 +243,7 @@ class ScriptedEngine(Engine):
             parked=states.count("parked"),
             blocked=states.count("blocked"),
             kv_usage=1.0 - self._free_blocks() / self._kv_blocks,
+            **controller.load(now, self._kv_blocks),
             **controller.counters(),
             step_s=self._step_s,
             decide_s=self._decide_s,

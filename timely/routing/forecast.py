@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from timely.core.job import JobSpec, JobTable
+from timely.core.utility import URGENT_ERT_S
 from timely.disciplines.base import Floats, Speed
 
 SEGMENT_SHARE = 0.5
@@ -83,6 +84,27 @@ def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
     late_s = max(0.0, response_s - utility.ert_s)
     loss = weight * ((1.0 - EARLY_SHARE) * late_s + EARLY_SHARE * response_s)
     return Forecast(response_s, loss, others.harm(~before, own_prompt_s, sequence_s, segment_tokens))
+
+
+def backlog_s(table: JobTable, speed: Speed, now: float) -> dict[str, float]:
+    """Predicted time that the runnable jobs' prompts and open segments take, seconds, by class.
+
+    Plain requests are the class ``chat``.
+    """
+    rows = np.flatnonzero(table.resume_s <= now)
+    alone_s = speed.step_s(1, 0, 0)
+    token_s = _share_s(alone_s, max(0.0, speed.step_s(2, 0, 0) - alone_s))
+    left_tokens = np.maximum(1.0, SEGMENT_SHARE * table.segment_bound[rows] - table.segment_tokens[rows])
+    work_s = speed.prefill_token_s * table.prefill_left[rows] + token_s * left_tokens
+    plain, urgent = table.plain[rows], table.ert_s[rows] < URGENT_ERT_S
+    classes = {"urgent": urgent & ~plain, "normal": ~urgent & ~plain, "chat": plain}
+    return {name: float(work_s[members].sum()) for name, members in classes.items()}
+
+
+def evictable_blocks(table: JobTable, now: float) -> int:
+    """KV blocks that evicting all parked jobs would free."""
+    parked = table.resident & (table.resume_s > now)
+    return int((table.blocks[parked] - table.shared_blocks[parked]).sum())
 
 
 def _share_s(alone_s: float, sequence_s: float) -> float:

@@ -35,7 +35,7 @@ class ControlEvents:
         controller: read at each event, since benchmarks replace it.
         offers: what the engine has that a discipline may need.
         take_value: appends a value to the context of a request.
-        measures: usage of the KV cache and the times of a recent step and decision.
+        measures: usage of the KV cache, load, and the times of a recent step and decision.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ControlEvents:
         settings: SchedulerSettings,
         offers: set[str],
         take_value: Callable[[RequestState, str], None],
-        measures: Callable[[], Mapping[str, float]],
+        measures: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._controller = controller
         self._live = live

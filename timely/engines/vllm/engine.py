@@ -411,13 +411,13 @@ class VllmEngine(Engine):
         self.options = replace(self.options, mode=mode)
 
     async def stats(self) -> EngineStats:
-        """Sums over all engines; step and decision times are the largest."""
+        """Sums over all engines; of shares and times the value of the fullest or slowest, of backlogs the mean."""
         answers = await self._control({"kind": "stats"})
         first = answers[0]
         total = {
             key: sum(answer[key] for answer in answers)
             for key in (
-                "waiting", "running", "parked", "blocked", "steps", "tokens", "segments", "evictions",
+                "waiting", "running", "parked", "blocked", "runnable", "steps", "tokens", "segments", "evictions",
                 "recomputed_tokens",
             )
         }  # fmt: skip
@@ -427,6 +427,11 @@ class VllmEngine(Engine):
             mode=first["mode"],
             now_s=max(answer["now_s"] for answer in answers),
             kv_usage=max(answer["kv_usage"] for answer in answers),
+            evictable_kv=min(answer["evictable_kv"] for answer in answers),
+            backlog_s={
+                name: sum(answer["backlog_s"][name] for answer in answers) / len(answers)
+                for name in first["backlog_s"]
+            },
             step_s=max(answer["step_s"] for answer in answers),
             decide_s=max(answer["decide_s"] for answer in answers),
             jobs=tuple(JobView(**job) for answer in answers for job in answer["jobs"]),

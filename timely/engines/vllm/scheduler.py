@@ -423,8 +423,9 @@ class TimelyScheduler(ChunkCaps):
         self._idle_until_s = -math.inf
         return self._events.answer(event, self.clock())
 
-    def _measures(self) -> dict[str, float]:
+    def _measures(self) -> dict[str, Any]:
         return {
+            **self.controller.load(self.clock(), self.kv_cache_manager.block_pool.num_gpu_blocks),
             "kv_usage": float(self.kv_cache_manager.usage),
             "step_s": self._steps.step_s,
             "decide_s": self._decide_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from contextlib import contextmanager
 from timely.core.clock import Clock
 from timely.core.errors import RateLimited
 from timely.server.access.principals import Principal
+
+ACTIVE_S = 60.0
+"""A principal counts as active for so long after a request, seconds."""
 
 
 class TokenBucket:
@@ -50,6 +54,8 @@ class Usage:
         self._clock = clock
         self._buckets: dict[str, TokenBucket] = {}
         self._connections: Counter[str] = Counter()
+        self._requested_s: dict[str, float] = {}
+        """Time of each principal's latest request for a generation."""
 
     def count_request(self, principal: Principal, live_plans: int) -> None:
         """Count a request for a generation.
@@ -60,6 +66,7 @@ class Usage:
         Raises:
             RateLimited: the principal is over its limits.
         """
+        now = self._requested_s[principal.name] = self._clock.now()
         limits = principal.limits
         if limits.live_plans is not None and live_plans >= limits.live_plans:
             raise RateLimited(
@@ -67,7 +74,7 @@ class Usage:
             )
         if limits.requests_per_s is None:
             return
-        now, bucket = self._clock.now(), self._buckets.get(principal.name)
+        bucket = self._buckets.get(principal.name)
         if bucket is None or not bucket.fits(limits.requests_per_s, limits.burst):
             bucket = self._buckets[principal.name] = TokenBucket(limits.requests_per_s, limits.burst, now)
         if wait_s := bucket.take(now):
@@ -76,6 +83,12 @@ class Usage:
                 where="requests_per_s",
                 eta_s=wait_s,
             )
+
+    def fair_share(self, places: int) -> int:
+        """An equal share of so many places for each active principal, rounded up; all of them for a single one."""
+        since_s = self._clock.now() - ACTIVE_S
+        active = sum(requested_s > since_s for requested_s in self._requested_s.values())
+        return math.ceil(places / max(1, active))
 
     @contextmanager
     def connection(self, principal: Principal) -> Iterator[None]:

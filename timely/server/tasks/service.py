@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from timely.core.clock import AsyncClock
-from timely.core.errors import Conflict, Draining, Overloaded, TimelyError, UnknownName, Unsupported
+from timely.core.errors import Conflict, Draining, Overloaded, RateLimited, TimelyError, UnknownName, Unsupported
 from timely.disciplines.predictors.request_annotator import Predictors, RequestAnnotator
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
@@ -229,6 +229,14 @@ class TaskService:
         """
         live_plans = sum(task.owner == principal.name for task in self.tasks.generating())
         self.usage.count_request(principal, live_plans)
+        places = self.settings.max_live_tasks
+        fair = self.usage.fair_share(places)
+        if fair < places and live_plans >= fair and self.tasks.is_scarce:
+            raise RateLimited(
+                f"{principal.name} has {live_plans} plans in generation; its fair share is {fair}",
+                where="fair_share",
+                eta_s=self.tasks.next_place_s(),
+            )
 
     async def _place_eta_s(self, request: TaskRequest) -> float | None:
         """When a task would be served that found no place, seconds; None: not known."""

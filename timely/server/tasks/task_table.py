@@ -15,6 +15,9 @@ from timely.server.tasks.task import Task
 MAX_RECENT = 300
 """Ended tasks kept for the status, beyond those that clients may still read."""
 
+FAIR_SHARE = 0.125
+"""Share of the places that only principals below their fair share get."""
+
 RECENT_LIVES = 20
 """Ended tasks from which the time of the next end is predicted."""
 
@@ -98,13 +101,21 @@ class TaskTable:
             del self._requests[name]
 
     def _check_room(self, generations: int, *, urgent: bool) -> None:
-        live = len(self.generating()) + len(self._reserved) + sum(self._requests.values())
-        most = self._settings.max_live_tasks
+        live, most = self._live(), self._settings.max_live_tasks
         if not urgent:
             most -= math.floor(most * self._settings.urgent_share)
         if live + generations > most:
             reserved = "" if urgent else " for requests that are not urgent"
             raise Overloaded(f"{live} of {most} generations{reserved} are being served", where="tasks")
+
+    def _live(self) -> int:
+        return len(self.generating()) + len(self._reserved) + sum(self._requests.values())
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether only those places are free that are for principals below their fair share."""
+        most = self._settings.max_live_tasks
+        return most - self._live() <= max(1, math.floor(FAIR_SHARE * most))
 
     def next_place_s(self) -> float | None:
         """Expected time until a generation ends, by how long the latest ones took, seconds; None: none has ended."""

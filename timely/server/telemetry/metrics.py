@@ -31,11 +31,24 @@ class _EngineCollector(Collector):
             states.add_metric([state], getattr(stats, state))
         yield states
         for name, text, value in (
+            ("timely_engine_runnable", "Generations that a step could serve", stats.runnable),
             ("timely_engine_kv_usage_ratio", "KV cache in use, 0 to 1", stats.kv_usage),
+            ("timely_engine_evictable_kv_ratio", "KV cache of parked generations alone, 0 to 1", stats.evictable_kv),
+            (
+                "timely_engine_pinned_kv_ratio",
+                "KV cache in use without what parked generations hold alone, 0 to 1",
+                max(0.0, stats.kv_usage - stats.evictable_kv),
+            ),
             ("timely_engine_step_seconds", "Time of a recent engine step", stats.step_s),
             ("timely_engine_decision_seconds", "Time of a recent scheduling decision", stats.decide_s),
         ):
             yield GaugeMetricFamily(name, text, value=value)
+        backlog = GaugeMetricFamily(
+            "timely_engine_backlog_seconds", "Predicted work of runnable generations", labels=["class"]
+        )
+        for kind, work_s in stats.backlog_s.items():
+            backlog.add_metric([kind], work_s)
+        yield backlog
         paces = GaugeMetricFamily(
             "timely_robot_pace_ratio",
             "Measured over expected execution time of a robot, as plans are timed with it",
