@@ -53,8 +53,11 @@ def test_parked_jobs_are_idle_until_they_resume() -> None:
     parked = load(*(job(f"old {number}") for number in range(8)))
     busy = forecast(job("new"), parked, 0.0)
     parked.table.resume_s[:] = 5.0
-    assert forecast(job("new"), parked, 0.0) == forecast(job("new"), load(), 0.0)
-    assert busy.response_s > forecast(job("new"), parked, 0.0).response_s
+    idle, later = forecast(job("new"), load(), 0.0), forecast(job("new"), parked, 0.0)
+    assert idle.response_s < later.response_s < busy.response_s
+    assert later.harm == 0.0
+    parked.table.resume_s[:] = 50.0
+    assert idle.response_s < forecast(job("new"), parked, 0.0).response_s < later.response_s
 
 
 def test_memory_that_others_hold_is_paid_for_by_computing_it_again() -> None:

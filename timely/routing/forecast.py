@@ -2,6 +2,7 @@
 
 The prediction follows the rules of the discipline ``timely``. Prompts are computed in the order of weight over work,
 and decoding sequences share their steps. A parked generation is idle until it resumes, and its memory can be taken.
+Its next segment is work to come, which slows the engine down.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ SEGMENT_SHARE = 0.5
 
 EARLY_SHARE = 0.1
 """Share of the slope that a delay costs before the deadline, as in the discipline ``timely``."""
+
+HORIZON_S = 1.0
+"""A parked generation that resumes within this time counts as if it resumed at its end, seconds."""
 
 FLAT_WEIGHT = 0.02
 """Utility per second of a task whose utility does not fall."""
@@ -80,7 +84,10 @@ def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
     queue_s = float(others.prompt_s[before].sum())
     # A newcomer finds a step in flight: it waits for half of one.
     wait_s = 0.5 * step_s if running else 0.0
-    response_s = wait_s + queue_s + own_prompt_s + step_s * segment_tokens + spec.hints.network_s
+    own_s = wait_s + queue_s + own_prompt_s + step_s * segment_tokens
+    # Each second of the engine brings so many seconds of parked plans' work.
+    to_come = _parked_work(table, now, token_s, _share_s(alone_s, sequence_s))
+    response_s = (1.0 + to_come) * own_s + spec.hints.network_s
     late_s = max(0.0, response_s - utility.ert_s)
     loss = weight * ((1.0 - EARLY_SHARE) * late_s + EARLY_SHARE * response_s)
     return Forecast(response_s, loss, others.harm(~before, own_prompt_s, sequence_s, segment_tokens))
@@ -110,6 +117,14 @@ def evictable_blocks(table: JobTable, now: float) -> int:
 def _share_s(alone_s: float, sequence_s: float) -> float:
     """What a token of a decoding sequence is charged of the steps that it shares with others, seconds."""
     return sequence_s + 0.2 * alone_s
+
+
+def _parked_work(table: JobTable, now: float, token_s: float, share_s: float) -> float:
+    """Work of the next segments of parked generations, in seconds of work per second until they resume."""
+    wait_s = table.resume_s - now
+    rows = np.flatnonzero((wait_s > 0.0) & (wait_s < np.inf))
+    work_s = token_s * table.prefill_left[rows] + share_s * SEGMENT_SHARE * table.segment_bound[rows]
+    return float((work_s / np.maximum(wait_s[rows], HORIZON_S)).sum())
 
 
 def _evicted_tokens(load: EngineLoad, tokens: float) -> float:
