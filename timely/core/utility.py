@@ -11,7 +11,6 @@ import numpy as np
 from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
 
-
 URGENT_ERT_S = 0.5
 """Tasks with a shorter expected response time are urgent, seconds."""
 

@@ -10,7 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 from timely.core.clock import AsyncClock
-from timely.core.errors import Conflict, Draining, Overloaded, RateLimited, TimelyError, UnknownName, Unsupported
+from timely.core.errors import (
+    Conflict,
+    Draining,
+    Overloaded,
+    RateLimited,
+    TimelyError,
+    UnknownName,
+    Unsupported,
+)
 from timely.disciplines.predictors.request_annotator import Predictors, RequestAnnotator
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine

@@ -33,7 +33,11 @@ class _EngineCollector(Collector):
         for name, text, value in (
             ("timely_engine_runnable", "Generations that a step could serve", stats.runnable),
             ("timely_engine_kv_usage_ratio", "KV cache in use, 0 to 1", stats.kv_usage),
-            ("timely_engine_evictable_kv_ratio", "KV cache of parked generations alone, 0 to 1", stats.evictable_kv),
+            (
+                "timely_engine_evictable_kv_ratio",
+                "KV cache of parked generations alone, 0 to 1",
+                stats.evictable_kv,
+            ),
             (
                 "timely_engine_pinned_kv_ratio",
                 "KV cache in use without what parked generations hold alone, 0 to 1",
