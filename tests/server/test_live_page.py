@@ -9,6 +9,8 @@ import pytest
 from fleet import TOKEN, WAIT_S, Fleet, Reader, body
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from timely.core.errors import EngineFailed
+
 pytestmark = pytest.mark.process
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -58,6 +60,23 @@ def test_a_task_is_watched_from_its_plan_to_its_end(page: Page, served: Fleet) -
     served.run_for(60.0)
     expect(page.locator("#recent tbody tr")).to_contain_text("drone-7")
     expect(page.locator("#timeline svg")).to_contain_text("drone-7")
+
+
+def test_the_page_goes_on_while_no_engine_runs(
+    page: Page, served: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken() -> None:
+        raise EngineFailed("no memory", where="vllm")
+
+    submit(served, task="long", agent="drone-7")
+    monkeypatch.setattr(served.engine, "start", broken)
+    served.call(lambda: served.engine.crash("out of memory"))
+    served.run_for(2.0)
+    expect(page.locator("#health")).to_have_text("engine restarting, attempt 4, next try in 2 s")
+    expect(page.locator("#robots tbody tr")).to_contain_text("waits for the engine")
+    monkeypatch.undo()
+    served.run_for(2.0)
+    expect(page.locator("#health")).to_have_text("serving")
 
 
 def test_the_discipline_is_switched(page: Page, served: Fleet) -> None:

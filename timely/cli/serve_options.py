@@ -107,6 +107,15 @@ Drain = Annotated[
         min=0.0, help="After SIGTERM let plans in generation finish for up to so many seconds; no new ones."
     ),
 ]
+HangLimit = Annotated[
+    float,
+    typer.Option(
+        min=1.0,
+        metavar="SECONDS",
+        help="Kill an engine that has answered nothing for so long, and start it again. Four times its longest"
+        " answer so far, if that is more.",
+    ),
+]
 AuditLog = Annotated[Path | None, typer.Option(help="Append every action of a principal as a JSON line.")]
 EventLog = Annotated[
     Path | None, typer.Option(help="Append every task event as a JSON line; `lrtrace record` reads it.")

@@ -337,6 +337,19 @@ class Engine(ABC):
     async def stop(self) -> None:
         """End all generations and release everything; safe to call twice."""
 
+    async def answer(self) -> None:
+        """Return when the engine has ended the step that it computes; for the supervisor, which sets a limit."""
+        await self.stats()
+
+    async def kill(self) -> None:
+        """End an engine that answers nothing; ``wait_dead`` returns then."""
+        await self.stop()
+
+    @property
+    def dead(self) -> bool:
+        """It was started and has ended by itself."""
+        return False
+
     async def wait_dead(self) -> EngineFailed:
         """Return when the engine, which has been started, ends by itself; the error says why.
 

@@ -137,6 +137,8 @@ class ScriptedEngine(Engine):
         self._loop_task: asyncio.Task[None] | None = None
         self._failure: EngineDied | None = None
         self._died = asyncio.Event()
+        self._working = asyncio.Event()
+        self._working.set()
         self._step_s = self._decide_s = 0.0
         self._closed = 0
 
@@ -172,6 +174,13 @@ class ScriptedEngine(Engine):
         await self._died.wait()
         return self._failure or EngineFailed("it was started again", where="engine")
 
+    @property
+    def dead(self) -> bool:
+        return self._failure is not None
+
+    async def kill(self) -> None:
+        self.crash("it was killed")
+
     async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
         live = self._admit(request)
         try:
@@ -189,12 +198,12 @@ class ScriptedEngine(Engine):
                 self._wake.set()
 
     async def report(self, task_id: str, report: ExecutionReport) -> None:
-        if self._failure is not None:
-            raise self._failure
+        await self._reached()
         self._controller.report(task_id, report, self.clock.now())
         self._wake.set()
 
     async def cancel(self, task_id: str) -> bool:
+        await self._reached()
         if task_id not in self._live:
             return False
         self._finish(task_id, "cancelled")
@@ -225,8 +234,7 @@ class ScriptedEngine(Engine):
         return tuple(info for info in super().disciplines() if not discipline_lacks(info, ()))
 
     async def stats(self) -> EngineStats:
-        if self._failure is not None:
-            raise self._failure
+        await self._reached()
         now = self.clock.now()
         controller = self._controller
         views = tuple(
@@ -257,6 +265,20 @@ class ScriptedEngine(Engine):
     def max_prompt_tokens(self) -> int:
         return self._max_prompt_tokens
 
+    async def _reached(self) -> None:
+        """Return when a call reaches the engine: never while it hangs.
+
+        Raises:
+            EngineDied: it has died.
+        """
+        await self._working.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def hang(self) -> None:
+        """Stop as a process under SIGSTOP does: no further step and no answer until ``kill``."""
+        self._working.clear()
+
     def crash(self, reason: str) -> None:
         """Die as an engine process would: every generation and every later call raises ``EngineDied``."""
         self._failure = EngineDied(reason, where="engine")
@@ -264,6 +286,7 @@ class ScriptedEngine(Engine):
             self._controller.finish(task_id, "failed", self.clock.now())
             live.events.put_nowait(self._failure)
         self._live.clear()
+        self._working.set()
         self._died.set()
 
     # ------------------------------------------------------------------ joining and leaving
@@ -349,6 +372,7 @@ class ScriptedEngine(Engine):
 
     async def _run(self) -> None:
         while True:
+            await self._working.wait()
             self._wake.clear()
             now = self.clock.now()
             before = time.perf_counter()

@@ -29,6 +29,8 @@ class ServerSettings:
         send_timeout_s: how long a reader may leave a full connection unread, seconds.
         body_timeout_s: how long a request body may take to arrive, seconds.
         engine_timeout_s: deadline of the engine's answer to a report, a cancel or a query, seconds.
+        engine_hang_s: an engine that has answered nothing for so long is killed and started again, seconds. Four times
+            its longest answer so far, if that is more.
         stop_timeout_s: deadline of the engine's stop, seconds.
         admission_wait_s: wait for the engine's own refusal before a stream is opened, seconds.
         max_body_bytes: of a request body; ``max_openai_body_bytes``: of a body for the engine's OpenAI API.
@@ -72,6 +74,7 @@ class ServerSettings:
     send_timeout_s: float = 30.0
     body_timeout_s: float = 10.0
     engine_timeout_s: float = 5.0
+    engine_hang_s: float = 60.0
     stop_timeout_s: float = 15.0
     admission_wait_s: float = 0.02
     max_body_bytes: int = 256 * 1024

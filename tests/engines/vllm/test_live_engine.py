@@ -346,7 +346,11 @@ async def test_a_killed_engine_is_started_again_and_plans_go_on(engine: VllmEngi
     stream = engine.generate(request)
     first = await asyncio.wait_for(anext(stream), 20)
     assert isinstance(first, SegmentReady)
-    os.kill(engine_core_pid(), signal.SIGKILL)
+    await asyncio.wait_for(engine.answer(), 20)
+    os.kill(engine_core_pid(), signal.SIGSTOP)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(engine.answer(), 0.3)
+    await engine.kill()
     with pytest.raises(EngineDied):
         await asyncio.wait_for(anext(stream), 20)
     assert isinstance(await asyncio.wait_for(engine.wait_dead(), 20), EngineDied)

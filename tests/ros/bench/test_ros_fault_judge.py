@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,24 @@ from timely_ros_bench.faults.judge import (
     judge_ros_fault_outcome,
 )
 from timely_ros_bench.faults.motions import (
+    PLANS_APART,
+    SEGMENTS_APART,
     fault_bench_log_motions,
     fault_bench_plan_motions,
-    fault_round_plan,
+    fault_round_plans,
 )
-from timely_ros_bench.faults.rounds import KINDS, fault_schedule, faulty_robot_kind, faulty_robot_names
+from timely_ros_bench.faults.rounds import (
+    KINDS,
+    SEGMENTS,
+    fault_schedule,
+    faulty_robot_kind,
+    faulty_robot_names,
+)
+from timely_ros_bench.planned_server import planned_segments
 
 from timely.core.errors import UnknownName
 from timely.emulators.command_log import CommandLog
+from timely.engines.base import GenerationRequest
 
 SENT = ["forward 20", "cw 21", "back 22", "ccw 23"]
 
@@ -141,7 +152,7 @@ def test_a_schedule_is_seeded_and_has_every_kind_before_any_again() -> None:
 
 def test_pairs_follow_when_every_kind_has_come_alone() -> None:
     robots = faulty_robot_names(("tello", "indy7", "sim"))
-    rounds = fault_schedule(60, 2, robots)
+    rounds = fault_schedule(len(KINDS) + 40, 2, robots)
     assert rounds[:40] == fault_schedule(40, 2, robots), "a longer run goes on after a shorter one"
     alone, later = rounds[: len(KINDS)], rounds[len(KINDS) :]
     assert all(fault.companion is None for fault in alone)
@@ -151,9 +162,18 @@ def test_pairs_follow_when_every_kind_has_come_alone() -> None:
     assert not {fault.kinds[1] for fault in pairs} & {"late_segment", "unsafe_plan", "battery"}
 
 
-def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> None:
-    import random
+@pytest.mark.parametrize(("robot", "skill_set"), [("tello1", "drone"), ("arm1", "arm")])
+def test_the_plans_of_a_task_have_motions_of_their_own(robot: str, skill_set: str) -> None:
+    plans = fault_round_plans(robot, 3, random.Random(0))
+    motions = [motion for plan in plans for motion in fault_bench_plan_motions(robot, plan)]
+    assert len(motions) == len(set(motions)) == SEGMENTS * len(plans)
+    task = PLANS_APART.join(SEGMENTS_APART.join(plan) for plan in plans)
+    for number, name in enumerate(["ros-ab", "ros-ab-r1", "ros-ab-r9"][: len(plans)]):
+        request = GenerationRequest(name, "", task=task, skill_set=skill_set)
+        assert [segment.text for segment in planned_segments(request)] == plans[number]
 
+
+def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> None:
     files = [tmp_path / f"{n}.jsonl" for n in range(3)]
     with CommandLog(files[0]) as journal:
         journal.write(1.0, "motion", "takeoff", "done", start_s=0.5, end_s=1.0)
@@ -164,7 +184,7 @@ def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> Non
     )
     motions = fault_bench_log_motions("tello1", files, 1.5)
     assert motions == [RobotMotion("forward 20", 2.0, 4.0), RobotMotion("cw 21", 4.5, 5.0)]
-    plan = fault_round_plan("tello1", 0, random.Random(0))
+    plan = fault_round_plans("tello1", 0, random.Random(0))[0]
     assert fault_bench_plan_motions("tello1", plan) == ["forward 20", "cw 21", "back 22", "ccw 23"]
     with CommandLog(files[2]) as journal:
         journal.write(9.0, "motion", "MoveL(450.0,-100.0,270.0)", "done", start_s=8.0, end_s=9.0)

@@ -66,6 +66,17 @@ def test_plans_go_on_behind_what_was_sent(served: Fleet) -> None:
     assert "timely_engine_deaths_total 3.0" in served.http.get("/metrics").text
 
 
+def test_an_engine_that_hangs_is_killed_and_plans_go_on() -> None:
+    with fleet(POISON, engine_hang_s=20.0) as served, tasks(served, "long", "long") as readers:
+        served.run_for(0.8)
+        served.call(served.engine.hang)
+        served.run_for(19.0)
+        assert served.service.engine.supervisor.deaths == 0
+        served.run_for(60.0)
+        assert [texts(reader.rest()) for reader in readers] == [LONG, LONG]
+        assert served.http.get("/livez").json()["engine_deaths"] == 1
+
+
 def test_while_no_engine_runs_tasks_wait_and_new_ones_are_refused(
     served: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +90,14 @@ def test_while_no_engine_runs_tasks_wait_and_new_ones_are_refused(
         served.run_for(20.0)
         for path, status in {"/livez": 200, "/metrics": 200, "/readyz": 503, "/healthz": 503}.items():
             assert served.http.get(path).status_code == status, path
+        state = served.http.get("/v1/status").json()
+        assert state["engine"]["problem"].endswith("no memory")
+        # Starts after 0, 0.5, 1.5, 3.5, 7.5 and 15.5 s failed.
+        assert state["engine"]["restart"] == {"attempt": 7, "next_try_s": 11.5}
+        assert (state["engine"]["discipline"], state["engine"]["running"]) == ("timely", 0)
+        (robot,) = state["robots"]
+        assert (robot["generation"], robot["segments"], robot["dry"]) == ("interrupted", 1, True)
+        assert served.http.get("/v1/disciplines").json()["current"] == "timely"
         for path in ("/v1/tasks", "/v1/chat/completions"):
             refused = served.http.post(path, json=body())
             assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
@@ -88,6 +107,8 @@ def test_while_no_engine_runs_tasks_wait_and_new_ones_are_refused(
         monkeypatch.undo()
         served.run_for(40.0)
         assert texts(reader.rest()) == ["lk('cat');", "mu(50);"]
+    state = served.http.get("/v1/status").json()["engine"]
+    assert (state["problem"], state["restart"]) == ("", None)
     assert served.http.get("/readyz").status_code == 200
     assert served.http.get("/healthz").status_code == 200
 
@@ -122,24 +143,29 @@ def test_the_next_engine_has_the_discipline_and_the_urgency_that_were_set(served
         assert int(table.urgency[table["1"].row]) == 0
 
 
-def kill_by(served: Fleet, monkeypatch: pytest.MonkeyPatch, task_id: str, segment: int) -> None:
-    """The engine dies while it computes that segment of that task."""
+def kill_by(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch, task_id: str, segment: int, *, hangs: bool
+) -> None:
+    """The engine dies or hangs while it computes that segment of that task."""
     compute = served.engine._compute
 
     def deadly(job: Job, share: int, now: float) -> None:
         if job.job_id == task_id and len(job.segments) == segment and job.table.segment_tokens[job.row] > 2:
+            if hangs:
+                served.engine.hang()
+                return
             raise RuntimeError("an illegal memory access was encountered")
         compute(job, share, now)
 
     monkeypatch.setattr(served.engine, "_compute", deadly)
 
 
-@pytest.mark.parametrize(("others", "deaths"), [(0, 2), (3, 3)])
+@pytest.mark.parametrize(("others", "deaths", "hangs"), [(0, 2, False), (3, 3, False), (0, 2, True)])
 def test_a_task_that_kills_the_engine_is_quarantined(
-    served: Fleet, monkeypatch: pytest.MonkeyPatch, others: int, deaths: int
+    served: Fleet, monkeypatch: pytest.MonkeyPatch, others: int, deaths: int, *, hangs: bool
 ) -> None:
     """Others that were computed at the same deaths go on."""
-    kill_by(served, monkeypatch, str(others + 1), segment=1)
+    kill_by(served, monkeypatch, str(others + 1), segment=1, hangs=hangs)
     monkeypatch.setattr("timely.server.tasks.quarantine.BUSY_S", float("inf"))
     with tasks(served, *["long"] * others, "poison") as readers:
         served.run_for(200.0)
@@ -149,6 +175,20 @@ def test_a_task_that_kills_the_engine_is_quarantined(
     assert f"task '{others + 1}'" in error["detail"]
     assert [texts(events) for events in innocent] == [LONG] * others
     assert served.http.get("/livez").json()["engine_deaths"] == deaths
+
+
+def test_a_hang_counts_against_no_task_that_came_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fleet(POISON, engine_hang_s=20.0) as served:
+        kill_by(served, monkeypatch, "1", segment=1, hangs=True)
+        with tasks(served, "poison") as (guilty,):
+            served.run_for(30.0)
+            with served.http.stream("POST", "/v1/tasks", json=body("short", id="late")) as stream:
+                late = Reader(stream)
+                late.next()
+                served.run_for(100.0)
+                assert guilty.rest()[-1][2]["code"] == "quarantined"
+                assert late.rest()[-1][2]["outcome"] == "complete"
+        assert served.http.get("/livez").json()["engine_deaths"] == 2
 
 
 def test_plans_finish_before_the_server_ends() -> None:

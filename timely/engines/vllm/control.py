@@ -63,6 +63,7 @@ class ControlEvents:
             "urgency": self._set_urgency,
             "eta": self._eta,
             "stats": lambda event, now: self.stats(now),
+            "ping": lambda event, now: {"known": True},
             "requests": lambda event, now: {"requests": live.of_task(str(event["task_id"]))},
         }
 
@@ -73,7 +74,7 @@ class ControlEvents:
         ``{"kind": "load_discipline", "name"}`` answers ``loaded``, and loads beside the steps.
         ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
         ``{"kind": "eta", "tuf": [ert_s, alpha, beta]}`` answers ``eta_s``.
-        ``{"kind": "stats"}``, ``{"kind": "urgency", "task_id", "urgency"}``.
+        ``{"kind": "stats"}``, ``{"kind": "ping"}``, ``{"kind": "urgency", "task_id", "urgency"}``.
         ``{"kind": "requests", "task_id"}`` answers the request ids of a task, for a cancel.
         Errors come back as data: ``{"error": {"code", "message", "where"}}``.
         """

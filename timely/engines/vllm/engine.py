@@ -235,10 +235,26 @@ class VllmEngine(Engine):
         await asyncio.get_running_loop().run_in_executor(None, llm.shutdown, STOP_S)
 
     async def wait_dead(self) -> EngineFailed:
-        llm = self._running()
-        while not llm.errored:  # noqa: ASYNC110 - of other processes
+        self._running()
+        while not self.dead:  # noqa: ASYNC110 - of other processes
             await asyncio.sleep(WATCH_POLL_S)
         return EngineDied("its process ended", where="vllm")
+
+    @property
+    def dead(self) -> bool:
+        return self._llm is not None and self._llm.errored
+
+    async def answer(self) -> None:
+        await self._control({"kind": "ping"}, limit_s=None)
+
+    async def kill(self) -> None:
+        """SIGKILL to the engine's processes and their children, also when they are stopped."""
+        from vllm.utils.system_utils import kill_process_tree
+
+        # Engines that other machines started are not among them.
+        manager = self._running().engine_core.resources.engine_manager
+        for process in getattr(manager, "processes", ()):
+            kill_process_tree(process.pid)
 
     @staticmethod
     def _failure(llm: Any, error: Exception) -> EngineFailed:
@@ -445,14 +461,16 @@ class VllmEngine(Engine):
         answers = await self._control(event)
         return sum(float(answer["eta_s"]) for answer in answers) / len(answers)
 
-    async def _control(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+    async def _control(
+        self, event: Mapping[str, Any], limit_s: float | None = CONTROL_DEADLINE_S
+    ) -> list[dict[str, Any]]:
         llm = self._running()
         try:
             answers: list[dict[str, Any]] = await asyncio.wait_for(
-                llm.engine_core.call_utility_all_async("timely_control", dict(event)), CONTROL_DEADLINE_S
+                llm.engine_core.call_utility_all_async("timely_control", dict(event)), limit_s
             )
         except TimeoutError:
-            raise EngineFailed(f"no answer within {CONTROL_DEADLINE_S:.0f} s", where="vllm") from None
+            raise EngineFailed(f"no answer within {limit_s:.0f} s", where="vllm") from None
         except TimelyError:
             raise
         except Exception as error:

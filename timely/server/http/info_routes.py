@@ -57,7 +57,8 @@ def info_router(service: TaskService) -> APIRouter:
 
     async def discipline_list() -> JSONResponse:
         infos = await service.engine.disciplines()
-        return JSONResponse({"current": (await service.engine.stats()).discipline, "disciplines": infos})
+        stats, _ = await service.engine.last_stats()
+        return JSONResponse({"current": stats.discipline, "disciplines": infos})
 
     @routes.get("/v1/disciplines")
     async def disciplines() -> JSONResponse:

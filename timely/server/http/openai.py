@@ -22,6 +22,7 @@ from timely.server.access.principals import Principal
 from timely.server.http.access_control import http_scope_principal
 from timely.server.http.bodies import decode_http_body
 from timely.server.http.foreign_hints import foreign_http_hints
+from timely.server.http.openai_answer import OpenAIAnswer
 from timely.server.http.openai_request import (
     KEY,
     MAX_TEXT_CHARS,
@@ -91,10 +92,27 @@ class OpenAIEndpoints:
                     (b"content-length", str(len(content)).encode()),
                     (b"x-request-id", request_id.encode()),
                 ]
-                await inner({**scope, "headers": headers}, _replayed(content, receive), send)
+                await self._pass_on(inner, {**scope, "headers": headers}, _replayed(content, receive), send)
         except TimelyError as error:
             retry = retry_headers(error, self._service.settings.retry_after_s)
             await problem_from_error(error).response(retry)(scope, receive, send)
+
+    async def _pass_on(self, inner: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the engine's application answer.
+
+        Raises:
+            Overloaded: the engine died before the answer began.
+        """
+        supervisor = self._service.engine.supervisor
+        deaths = supervisor.deaths
+        answer = OpenAIAnswer(send, lambda: supervisor.died_since(deaths))
+        try:
+            await inner(scope, receive, answer.send)
+        except Exception:
+            if not answer.refuse():
+                raise
+        if answer.refused:
+            raise supervisor.restarting()
 
     def _engine_app(self, path: str) -> ASGIApp:
         # Looked up each time: an engine may have its application only once it has started.

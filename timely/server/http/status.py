@@ -21,12 +21,8 @@ MAX_TIMELINE_TASKS = 200
 
 
 async def status_snapshot(service: TaskService, principal: Principal) -> dict[str, Any]:
-    """Data of the live page and of ``GET /v1/status``; times are seconds from now unless named otherwise.
-
-    Raises:
-        EngineFailed: the engine is gone.
-    """
-    stats = await service.engine.stats()
+    """Data of the live page and of ``GET /v1/status``; times are seconds from now unless named otherwise."""
+    stats, problem = await service.engine.last_stats()
     now = service.clock.now()
     jobs = {job.task_id: job for job in stats.jobs}
     open_tasks = _visible(service.tasks.open_tasks(), principal)
@@ -44,9 +40,19 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
         },
         "stop": service.fleet_stop.latch.view(),
         "principal": {"name": principal.name, "roles": sorted(principal.roles)},
-        "engine": _engine(stats),
+        "engine": {
+            **_engine(stats),
+            "problem": problem,
+            "restart": service.engine.supervisor.restart(),
+        },
         "robots": [
-            _robot(task, jobs.get(task.task_id), stats.paces.get(task.request.agent), now)
+            _robot(
+                task,
+                jobs.get(task.task_id),
+                stats.paces.get(task.request.agent),
+                now,
+                engine_runs=not problem,
+            )
             for task in open_tasks[-MAX_ROBOTS:]
         ],
         "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
@@ -80,8 +86,13 @@ def _engine(stats: EngineStats) -> dict[str, Any]:
     }
 
 
-def _robot(task: Task, job: JobView | None, pace: float | None, now: float) -> dict[str, Any]:
+def _robot(
+    task: Task, job: JobView | None, pace: float | None, now: float, *, engine_runs: bool
+) -> dict[str, Any]:
     track = task.track
+    generation = job.state if job else None
+    if not engine_runs and task.state == "generating":
+        generation = "interrupted"
     current = track.executing(now)
     queued = [segment for segment in track.segments if not segment.done and segment.start_s > now]
     return {
@@ -95,7 +106,7 @@ def _robot(task: Task, job: JobView | None, pace: float | None, now: float) -> d
         "urgency_source": task.annotation.urgency.source if task.annotation else "none",
         "age_s": round(now - task.arrival_s, 2),
         "state": task.state,
-        "generation": job.state if job else None,
+        "generation": generation,
         "slack_s": round(job.slack_s, 2) if job and math.isfinite(job.slack_s) else None,
         "output_tokens": job.output_tokens if job else None,
         "segments": len(track.segments),

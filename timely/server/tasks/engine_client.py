@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from timely.core.clock import AsyncClock
@@ -46,6 +46,7 @@ class EngineClient:
         self._settings = settings
         self._clock = clock
         self._stats: EngineStats | None = None
+        self._last_stats: EngineStats | None = None
         self._stats_s = float("-inf")
         self._etas: dict[TimeUtility, tuple[float, float | None]] = {}
         """Time and value of the latest prediction for each utility."""
@@ -63,8 +64,7 @@ class EngineClient:
         Raises:
             EngineFailed: it could not start.
         """
-        await self.engine.start()
-        self.supervisor.begin()
+        await self.supervisor.start()
 
     async def stop(self) -> None:
         """Stop the engine; always returns."""
@@ -141,9 +141,24 @@ class EngineClient:
             now = self._clock.now()
             if self._stats is None or now - self._stats_s > STATS_FRESH_S:
                 self._stats = None
-                self._stats = await self._within_deadline(self.engine.stats())
+                self._stats = self._last_stats = await self._within_deadline(self.engine.stats())
                 self._stats_s = now
             return self._stats
+
+    async def last_stats(self) -> tuple[EngineStats, str]:
+        """A snapshot, and why the engine gives none; then its last one, without generations.
+
+        Raises:
+            EngineFailed: it has never given one.
+        """
+        try:
+            return await self.stats(), ""
+        except EngineFailed as error:
+            if self._last_stats is None:
+                raise
+            discipline = self.supervisor.discipline or self._last_stats.discipline
+            idle = {"waiting": 0, "running": 0, "parked": 0, "blocked": 0, "kv_usage": 0.0, "jobs": ()}
+            return replace(self._last_stats, discipline=discipline, **idle), error.message
 
     async def disciplines(self) -> list[dict[str, Any]]:
         """The disciplines of the engine: the fields of ``DisciplineInfo``."""

@@ -82,9 +82,10 @@ class TaskGenerations:
         """The generation of a task is over."""
         self._quarantine.clear(task.task_id)
 
-    def _engine_died(self, error: EngineFailed) -> None:
+    def _engine_died(self, error: EngineFailed, worked_s: float) -> None:
         self._recorder.engine_died(error)
-        self._quarantine.engine_died(self._in_engine.values(), parks=self._recorder.mode == "segmented")
+        parks = self._recorder.mode == "segmented"
+        self._quarantine.engine_died(self._in_engine.values(), worked_s, parks=parks)
 
 
 def _resumed(task: Task, generation: GenerationRequest) -> GenerationRequest:

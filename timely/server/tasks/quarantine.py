@@ -39,14 +39,19 @@ class Quarantine:
         self._turn = asyncio.Lock()
         self._trial: asyncio.Task[None] | None = None
 
-    def engine_died(self, tasks: Iterable[Task], *, parks: bool) -> None:
+    def engine_died(self, tasks: Iterable[Task], worked_s: float, *, parks: bool) -> None:
         """Count a death.
 
         Args:
-            tasks: those that the engine had. parks: a generation parks while its robot is busy.
+            tasks: those that the engine had.
+            worked_s: when the engine last worked; it computed no task that came later.
+            parks: a generation parks while its robot is busy.
         """
-        now = self._clock.now()
-        computed = [task.task_id for task in tasks if not (parks and _parked(task, now))]
+        computed = [
+            task.task_id
+            for task in tasks
+            if task.arrival_s <= worked_s and not (parks and _parked(task, worked_s))
+        ]
         self._deaths.update(computed)
         suspects = [task_id for task_id in computed if self._deaths[task_id] >= SUSPECT_DEATHS]
         if self._on_trial is not None:

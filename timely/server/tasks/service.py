@@ -168,7 +168,7 @@ class TaskService:
             reason = "is shutting down" if self._stopping else "is not ready"
             raise Overloaded(f"the server {reason}")
         if not self.engine.supervisor.running:
-            raise Overloaded("the engine is being started again", where="engine")
+            raise self.engine.supervisor.restarting()
 
     @property
     def uptime_s(self) -> float:

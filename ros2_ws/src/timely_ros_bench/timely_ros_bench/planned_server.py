@@ -19,15 +19,25 @@ from timely.plans.skill_library import find_skill_set
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
 from timely.server.settings import ServerSettings
-from timely_ros_bench.faults.motions import TOKEN_S, TOKENS
+from timely_ros_bench.faults.motions import (
+    PLANS_APART,
+    SEGMENTS_APART,
+    TOKEN_S,
+    TOKENS,
+    fault_round_plan_number,
+)
 
 
-def _planner(request: GenerationRequest) -> list[ScriptedSegment]:
-    """``mf(20);|tc(21);@110``: two segments, the second of 110 tokens."""
+def planned_segments(request: GenerationRequest) -> list[ScriptedSegment]:
+    """The plan of a task in its own words.
+
+    ``mf(20);|tc(21);@110//tu(30);``: two segments, the second of 110 tokens, and the plan that may replace them.
+    """
     skill_set = find_skill_set(request.skill_set)
     profile = find_plan_robot_profile(request.robot or skill_set.profile)
     segments = []
-    for part in request.task.split("|"):
+    plans = request.task.split(PLANS_APART)
+    for part in plans[min(fault_round_plan_number(request.task_id), len(plans) - 1)].split(SEGMENTS_APART):
         text, _, tokens = part.partition("@")
         try:
             seconds = segment_execution_s(text, skill_set, profile)
@@ -45,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--state-dir", type=Path, help="keeps the tasks over a restart")
     options = parser.parse_args(arguments)
     stop = core_stop_event()
-    engine = ScriptedEngine(planner=_planner, token_s=TOKEN_S)
+    engine = ScriptedEngine(planner=planned_segments, token_s=TOKEN_S)
     with ServerThread(
         create_app(engine, ServerSettings(state_dir=options.state_dir)), port=options.port
     ) as server:

@@ -11,7 +11,14 @@ task, and one fault or a pair happens to one robot or to all:
 * ``driver_hangs``, ``bridge_hangs``, ``server_hangs``: the process gets SIGSTOP, and goes on up to six seconds later;
 * ``dds_cut``, ``dds_cut_sent``, ``dds_cut_received``: the driver's ROS 2 datagrams are lost for five seconds: both
   ways, those that it sends, or those that others send;
-* ``fleet_stop``: a program stops the fleet, and an operator resets it.
+* ``fleet_stop``: a program stops the fleet, and an operator resets it;
+* ``two_bridges``: another bridge for the same robots is started, and gets SIGKILL;
+* ``disk_full``: server and bridge can write no byte to any file;
+* ``clock_jumps``: the wall clock of the driver's computer is an hour ahead or behind;
+* ``overload``: other programs request far more plans than the server can serve. It cancels those without a reader;
+* ``new_scene``: the drone's scene changes, so that its task is re-planned.
+
+A failed motion is re-planned once, too. All plans of a task have motions of their own.
 
 Every kind comes once alone. Then every second round is a pair: the second fault begins while the first one lasts.
 

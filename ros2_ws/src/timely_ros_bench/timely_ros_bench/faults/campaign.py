@@ -29,10 +29,13 @@ from timely_ros_bench.faults.judge import (
     judge_ros_fault_outcome,
 )
 from timely_ros_bench.faults.motions import (
+    PLANS_APART,
+    SEGMENTS_APART,
     STALL_TOKENS,
     fault_bench_log_motions,
     fault_bench_plan_motions,
-    fault_round_plan,
+    fault_round_plan_number,
+    fault_round_plans,
 )
 from timely_ros_bench.faults.observer import Errand, Observer
 from timely_ros_bench.faults.rounds import Fault, faulty_robot_kind
@@ -47,8 +50,8 @@ TASK_LIMIT_S = 60.0
 """A task that has not ended then is lost; the longest deadline on its way is 25 s."""
 PATIENCE_S = 4.0
 """The other robots' tasks are cancelled so long after the struck one's end, as an operator would."""
-UNHEARD = ("dds_cut", "dds_cut_sent", "driver_killed", "driver_hangs")
-"""Faults in which the states of the robot's driver are not published or not received."""
+UNHEARD = ("dds_cut", "dds_cut_sent", "driver_killed", "driver_hangs", "clock_jumps")
+"""Faults in which the states of the robot's driver are not published or received, or have wrong stamps."""
 IN_THE_TASK = ("late_segment", "unsafe_plan", "battery")
 BRIDGE = "timely_bridge-"
 """The owners of its leases begin so."""
@@ -68,8 +71,8 @@ class Campaign:
     history: History = field(default_factory=History)
     _strikes: Strikes = field(init=False)
     _server_log: ServerLog = field(init=False)
-    _errands: list[tuple[Errand, str]] = field(default_factory=list)
-    """All tasks, each with the fault of its round."""
+    _errands: list[tuple[Errand, str, Fault]] = field(default_factory=list)
+    """All tasks, each with the title and the fault of its round."""
     _cases: set[Violation] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -91,13 +94,13 @@ class Campaign:
             self._until(lambda: self._nearly_empty(fault.robot), 25.0)
             begin_s = time.monotonic()
         state_counts = {name: len(self.observer.states[name]) for name in self.world.robots}
-        plans = {name: fault_round_plan(name, number, rng) for name in self.world.robots}
+        plans = {name: fault_round_plans(name, number, rng) for name in self.world.robots}
         errands = {
             name: self.observer.send(name, self._task(fault, name, plans[name]), plans[name])
             for name in plans
         }
         title = " and ".join(f"{one.kind} of {one.robot}" for one in (fault, fault.companion) if one)
-        self._errands += [(errand, f"round {number + 1}, {title}") for errand in errands.values()]
+        self._errands += [(errand, f"round {number + 1}, {title}", fault) for errand in errands.values()]
         if fault.kind not in IN_THE_TASK:
             self._await_segment(fault)
         self._strikes.strike(fault)
@@ -132,23 +135,30 @@ class Campaign:
         """The violations in the history of this fleet that no earlier round has shown."""
         server = self._server_log.read()
         self.history.tasks = []
-        for errand, title in self._errands:
-            outcome, code, end_s = self._end(errand) or ("", 0, math.inf)
-            task = server.get(errand.task_id)
-            self.history.tasks.append(
-                TaskRecord(
-                    f"{errand.task_id} of {title}",
-                    errand.robot,
-                    fault_bench_plan_motions(errand.robot, errand.plan),
-                    errand.sent_s,
-                    end_s,
-                    outcome,
-                    code,
-                    task.released_s if task is not None else None,
-                    task.reported if task is not None else (),
-                    BRIDGE,
+        for errand, title, fault in self._errands:
+            plan_ids = self.observer.plans.get(errand.task_id, [errand.task_id])
+            for plan_id in plan_ids:
+                end = self._end(errand, fault)
+                if plan_id != plan_ids[-1]:
+                    end = self.observer.ends.get(plan_id, end)
+                outcome, code, end_s = end or ("", 0, math.inf)
+                # A full disk keeps no segment that was released meanwhile.
+                task = server.get(plan_id) if "disk_full" not in fault.kinds else None
+                plan = errand.plans[fault_round_plan_number(plan_id)]
+                self.history.tasks.append(
+                    TaskRecord(
+                        f"{plan_id} of {title}",
+                        errand.robot,
+                        fault_bench_plan_motions(errand.robot, plan),
+                        errand.sent_s,
+                        end_s,
+                        outcome,
+                        code,
+                        task.released_s if task is not None else None,
+                        task.reported if task is not None else (),
+                        BRIDGE,
+                    )
                 )
-            )
         self.history.motions = {
             name: fault_bench_log_motions(name, files, -math.inf) for name, files in self.world.logs.items()
         }
@@ -161,11 +171,15 @@ class Campaign:
         self._cases.update(cases)
         return cases
 
-    def _end(self, errand: Errand) -> tuple[str, int, float] | None:
+    def _end(self, errand: Errand, fault: Fault) -> tuple[str, int, float] | None:
         """Outcome, code and time of a task's end: its result, or what a bridge that was started again published."""
         if errand.ended and errand.result.outcome:
             return str(errand.result.outcome), int(errand.result.error_code), errand.end_s[0]
-        return self.observer.ends.get(errand.task_id)
+        if "bridge_killed" not in fault.kinds:
+            return None
+        # Another plan may follow the end of one.
+        plan_ids = self.observer.plans.get(errand.task_id, [errand.task_id])
+        return self.observer.ends.get(plan_ids[-1])
 
     def make_whole(self) -> None:
         """Wait until every robot is at rest and can be sent a task; start a driver again that does not come round.
@@ -203,15 +217,15 @@ class Campaign:
         last = self.observer.last(name)
         return last is not None and last.battery < RESERVE + 0.02 and self._at_rest(name)
 
-    def _task(self, fault: Fault, name: str, plan: Sequence[str]) -> str:
-        """The plan in words that the scripted model understands."""
-        parts = list(plan)
+    def _task(self, fault: Fault, name: str, plans: Sequence[Sequence[str]]) -> str:
+        """The plans in words that the scripted model understands."""
+        parts = list(plans[0])
         if name == fault.robot and fault.kind == "late_segment":
             # Early in the plan: later the robot has so much to do that the stall would be over before it shows.
             parts[1] += f"@{STALL_TOKENS}"
         if name == fault.robot and fault.kind == "unsafe_plan":
             parts[fault.segment + 1] = "move_to(7);" if faulty_robot_kind(name) == "indy7" else "mf(900);"
-        return "|".join(parts)
+        return PLANS_APART.join(SEGMENTS_APART.join(plan) for plan in (parts, *plans[1:]))
 
     def _await_segment(self, fault: Fault) -> None:
         """Return when the fault's segment is under way."""
@@ -232,22 +246,22 @@ class Campaign:
                 self.observer.insist(errand)
         struck = errands[fault.robot]
         # An answer of a server that has just appeared may get lost. It is requested again by the goal's id.
-        while not self._until(lambda: self._end(struck) is not None, 5.0):
+        while not self._until(lambda: self._end(struck, fault) is not None, 5.0):
             if time.monotonic() - begin_s > TASK_LIMIT_S:
                 break
             self.observer.insist(struck)
         self._strikes.repair(fault)
-        self._until(lambda: not self._pending(errands), PATIENCE_S)
-        for errand in self._pending(errands):
+        self._until(lambda: not self._pending(errands, fault), PATIENCE_S)
+        for errand in self._pending(errands, fault):
             self.observer.cancel(errand)
-        while not self._until(lambda: not self._pending(errands), 5.0):
+        while not self._until(lambda: not self._pending(errands, fault), 5.0):
             if time.monotonic() - begin_s > TASK_LIMIT_S:
                 break
-            for errand in self._pending(errands):
+            for errand in self._pending(errands, fault):
                 self.observer.insist(errand)
 
-    def _pending(self, errands: dict[str, Errand]) -> list[Errand]:
-        return [errand for errand in errands.values() if self._end(errand) is None]
+    def _pending(self, errands: dict[str, Errand], fault: Fault) -> list[Errand]:
+        return [errand for errand in errands.values() if self._end(errand, fault) is None]
 
     def _judge(
         self,
@@ -260,18 +274,24 @@ class Campaign:
         who: str,
     ) -> str:
         """Judge one robot's part of a round; its task's end in words, empty if it was lost."""
-        label, end = "", self._end(errand)
+        label, end = "", self._end(errand, fault)
         if end is None:
             violations.cases.append(f"lost: {who}")
         else:
             judge_ros_fault_outcome(end[0], end[1], violations, who)
             label = f"{end[0]} {bridge_error_name(end[1])}"
         motions = fault_bench_log_motions(name, self.world.logs[name], begin_s)
-        plan = fault_bench_plan_motions(name, errand.plan)
-        judge_ros_fault_motions(plan, [motion.what for motion in motions], violations, who)
-        if not any(
+        plan, *others = [fault_bench_plan_motions(name, one) for one in errand.plans]
+        moved = [motion.what for motion in motions]
+        for other in others:
+            judge_ros_fault_motions(other, [what for what in moved if what in other], violations, who)
+        own = [what for what in moved if not any(what in other for other in others)]
+        judge_ros_fault_motions(plan, own, violations, who)
+        unheard = any(
             one is not None and one.robot == name and one.kind in UNHEARD for one in (fault, fault.companion)
-        ):
+        )
+        # A robot is at rest, and not holding, between a plan and the one that replaces it.
+        if not unheard and len(self.observer.plans.get(errand.task_id, ())) < 2:
             self.tally.held += judge_ros_fault_holding(states, motions, plan, violations, who)
         return label
 

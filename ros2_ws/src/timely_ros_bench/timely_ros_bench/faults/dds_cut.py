@@ -1,8 +1,9 @@
-"""Cuts a program off from ROS 2 and connects it again: loses the datagrams of its domain's ports, at will.
+"""Cuts a program off from ROS 2 and connects it again, and sets its wall clock, at will.
 
-The cut works both ways, or for the program's own datagrams only, or for those of others only.
+The cut loses the datagrams of the domain's ports: both ways, the program's own only, or those of others only.
+The monotonic clock stays, as when an administrator or NTP sets the time of a computer.
 
-A small library replaces libc's socket calls (``LD_PRELOAD``). This needs no privileges and changes no other program.
+A small library replaces libc's calls (``LD_PRELOAD``). This needs no privileges and changes no other program.
 Traffic to robots on other ports goes on. Linux with a C compiler only.
 """
 
@@ -20,6 +21,8 @@ PORT_BASE, PORTS_PER_DOMAIN = 7400, 250
 COMPILE_S = 60.0
 CUTS = ("none", "both", "sent", "received")
 """What a switch loses."""
+CLOCKS = ("true", "ahead", "behind")
+"""The wall clock, or an hour beside it."""
 
 PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 <dds xmlns="http://www.eprosima.com">
@@ -61,6 +64,8 @@ SOURCE = r"""
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
 
 static volatile const char *cut_flag;
 static int low, high;
@@ -76,7 +81,36 @@ __attribute__((constructor)) static void begin(void) {
     high = atoi(to);
 }
 
-/* The switch: 0 open, 1 both ways, 2 what is sent, 3 what comes. */
+/* The second byte: 0 the true time, 1 an hour ahead, 2 an hour behind. */
+static long jump(void) {
+    char clock = cut_flag ? cut_flag[1] : '0';
+    return clock == '1' ? 3600 : clock == '2' ? -3600 : 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, now);
+    if (result == 0 && clock == CLOCK_REALTIME) now->tv_sec += jump();
+    return result;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    static int (*real)(struct timeval *, void *);
+    if (!real) real = dlsym(RTLD_NEXT, "gettimeofday");
+    int result = real(now, zone);
+    if (result == 0) now->tv_sec += jump();
+    return result;
+}
+
+time_t time(time_t *now) {
+    struct timespec read;
+    clock_gettime(CLOCK_REALTIME, &read);
+    if (now) *now = read.tv_sec;
+    return read.tv_sec;
+}
+
+/* The first byte: 0 open, 1 both ways, 2 what is sent, 3 what comes. */
 static int cut(char one_way) { return cut_flag && (*cut_flag == '1' || *cut_flag == one_way); }
 
 static int ours(const struct sockaddr *address) {
@@ -165,7 +199,7 @@ def dds_udp_only(folder: Path) -> dict[str, str]:
 
 
 class DdsCut:
-    """The switch of one program.
+    """The switches of one program.
 
     Args:
         library: from ``build``.
@@ -175,7 +209,7 @@ class DdsCut:
 
     def __init__(self, library: Path, file: Path, domain: int) -> None:
         self._file = file
-        file.write_bytes(b"0")
+        file.write_bytes(b"00")
         low = PORT_BASE + PORTS_PER_DOMAIN * domain
         self.environment = {
             "LD_PRELOAD": str(library),
@@ -187,5 +221,13 @@ class DdsCut:
 
     def set(self, cut: str) -> None:
         """Lose datagrams from now on, one of ``CUTS``."""
+        self._write(0, CUTS.index(cut))
+
+    def set_clock(self, clock: str) -> None:
+        """Set the wall clock, one of ``CLOCKS``."""
+        self._write(1, CLOCKS.index(clock))
+
+    def _write(self, place: int, value: int) -> None:
         with self._file.open("r+b") as file:
-            file.write(str(CUTS.index(cut)).encode())
+            file.seek(place)
+            file.write(str(value).encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from timely_bridge.driver_processes import bridge_driver_python
 from timely.core.child_process import ChildProcess, core_module_command
 from timely_ros_bench.faults.dds_cut import DdsCut, build_dds_cut, dds_udp_only
 from timely_ros_bench.faults.motions import SPOTS
+from timely_ros_bench.faults.overload import Overload
 from timely_ros_bench.faults.rounds import faulty_robot_kind
 
 LOSS = DUPLICATES = 0.2
@@ -36,6 +38,7 @@ class World:
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._parts: dict[str, ChildProcess] = {}
+        self._overload: Overload | None = None
         self._python = {name: bridge_driver_python(faulty_robot_kind(name)) for name in robots}
         library = build_dds_cut(folder)
         self.cuts = {name: DdsCut(library, folder / f"{name}.cut", domain) for name in robots}
@@ -65,6 +68,18 @@ class World:
 
     def start_bridge(self) -> None:
         """The bridge."""
+        self._start_bridge("bridge", self.folder / "bridge")
+
+    def start_second_bridge(self) -> None:
+        """Another bridge for the same robots, as on another computer."""
+        number = len(list(self.folder.glob("second-bridge-*.yaml")))
+        self._start_bridge("second bridge", self.folder / f"second-bridge-{number}")
+
+    def end_second_bridge(self) -> None:
+        """SIGKILL."""
+        self.kill("second bridge")
+
+    def _start_bridge(self, role: str, state_folder: Path) -> None:
         robots = {
             name: {
                 "profile": _profile(name),
@@ -80,12 +95,11 @@ class World:
             "segment_timeout_s": 10.0,
             "execution_margin_s": 10.0,
             "heartbeat_period_s": 0.5,
-            # Another plan would be the same one again here, and its motions repetitions.
-            "replan_attempts": 0,
-            "state_folder": str(self.folder / "bridge"),
+            "replan_attempts": 1,
+            "state_folder": str(state_folder),
             **robots,
         }
-        self._begin("bridge", "timely_bridge.main", self._parameters("bridge", settings))
+        self._begin(role, "timely_bridge.main", self._parameters(state_folder.name, settings))
 
     def start_robot(self, name: str, *, battery: float = 100.0) -> None:
         """The emulator of a robot, if it has one."""
@@ -140,12 +154,31 @@ class World:
         """Send a signal to a part."""
         self._parts[role].signal(number)
 
+    def fill_disk(self, *, full: bool) -> None:
+        """Let server and bridge write no more byte to any file, or end that."""
+        for role in ("server", "bridge"):
+            pid = self._parts[role].pid
+            if pid:  # it may have been killed
+                _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (0 if full else most, most))
+
+    def begin_overload(self) -> None:
+        """Request more plans than the server can serve."""
+        self.end_overload()
+        self._overload = Overload(self.url)
+
+    def end_overload(self) -> None:
+        """Request no more."""
+        if self._overload is not None:
+            self._overload.end()
+
     def output(self, role: str) -> str:
         """What a part has written."""
         return self._parts[role].quote()
 
     def close(self) -> None:
         """Kill what runs."""
+        self.end_overload()
         for part in self._parts.values():
             part.close()
 

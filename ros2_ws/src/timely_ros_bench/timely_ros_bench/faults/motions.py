@@ -19,15 +19,34 @@ SPOTS = {
     "bowl": (0.4, 0.2, 0.12),
     "cup": (0.5, 0.05, 0.12),
     "plate": (0.42, -0.25, 0.12),
+    "fork": (0.35, 0.0, 0.12),
+    "knife": (0.38, 0.1, 0.12),
+    "lamp": (0.48, -0.2, 0.12),
+    "spoon": (0.35, -0.15, 0.12),
 }
+ARM_PLANS, DRONE_PLANS = 2, 3
+"""Plans of a task: the first, and those that may replace it."""
+PLANS_APART, SEGMENTS_APART = "//", "|"
 
 
-def fault_round_plan(robot: str, round_number: int, rng: random.Random) -> list[str]:
-    """A plan whose motions differ from each other and from those of the rounds before."""
+def fault_round_plans(robot: str, round_number: int, rng: random.Random) -> list[list[str]]:
+    """The plan of a task and those that may replace it.
+
+    All motions differ from each other, and a drone's from those of the rounds before.
+    """
     if faulty_robot_kind(robot) == "indy7":
-        return [f"move_to('{name}');" for name in rng.sample(sorted(SPOTS), SEGMENTS)]
-    amount = 20 + 4 * (round_number % 12)
-    return [f"mf({amount});", f"tc({amount + 1});", f"mb({amount + 2});", f"tu({amount + 3});"]
+        spots = [list(SPOTS)[SEGMENTS * number :][:SEGMENTS] for number in range(ARM_PLANS)]
+        return [[f"move_to('{name}');" for name in rng.sample(names, SEGMENTS)] for names in spots]
+    amounts = [20 + 4 * (round_number % 12 + 12 * number) for number in range(DRONE_PLANS)]
+    return [
+        [f"mf({amount});", f"tc({amount + 1});", f"mb({amount + 2});", f"tu({amount + 3});"]
+        for amount in amounts
+    ]
+
+
+def fault_round_plan_number(task_id: str) -> int:
+    """0 for the first plan of a task, 1 for the plan that replaces it, and so on."""
+    return int(task_id.partition("-r")[2] or 0)
 
 
 def fault_bench_plan_motions(robot: str, plan: Sequence[str]) -> list[str]:

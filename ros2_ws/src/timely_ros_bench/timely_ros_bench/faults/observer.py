@@ -13,6 +13,7 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.action import ActionClient
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile
+from std_msgs.msg import String
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import RobotState, Task
 from timely_robots.ros.actions import ActionCall
@@ -28,7 +29,7 @@ class Errand:
     """A task on its way."""
 
     robot: str
-    plan: list[str]
+    plans: list[list[str]]
     call: ActionCall
     sent_s: float
     end_s: list[float]
@@ -56,7 +57,9 @@ class Observer:
     def __init__(self, robots: Sequence[str], domain: int) -> None:
         self.states: dict[str, list[StateReport]] = {name: [] for name in robots}
         self.ends: dict[str, tuple[str, int, float]] = {}
-        """Task -> outcome, code and time of its end, as the bridge published it."""
+        """Plan -> outcome, code and time of its end, as the bridge published it."""
+        self.plans: dict[str, list[str]] = {}
+        """Task -> its plans in order, as the bridge published them."""
         self.leases: dict[str, list[tuple[float, str]]] = {name: [] for name in robots}
         """Robot -> times and owners of its lease, by its driver."""
         context = isolated_context(domain)
@@ -70,6 +73,7 @@ class Observer:
                 RobotState, f"/{name}/state", lambda state, name=name: self._take_state(name, state), keep
             )
             self.node.create_subscription(Task, f"/{name}/task", self._take_task, TASKS)
+        self._scenes = {name: self.node.create_publisher(String, f"/{name}/new_scene", 1) for name in robots}
         self.node.create_subscription(DiagnosticArray, "/diagnostics", self._take_diagnostics, 50)
         self._server_s = -math.inf
         self._services: dict[str, Any] = {}
@@ -93,6 +97,9 @@ class Observer:
             leases.append((report.received_s, state.lease_owner))
 
     def _take_task(self, task: Task) -> None:
+        plans = self.plans.setdefault(task.task_id.partition("-r")[0], [])
+        if task.task_id not in plans:
+            plans.append(task.task_id)
         if task.phase == Task.ENDED:
             self.ends.setdefault(task.task_id, (task.outcome, task.error_code, time.monotonic()))
 
@@ -113,7 +120,7 @@ class Observer:
         states = self.states[name]
         return states[-1] if states else None
 
-    def send(self, name: str, task: str, plan: list[str]) -> Errand:
+    def send(self, name: str, task: str, plans: list[list[str]]) -> Errand:
         """Send a task."""
         end_s: list[float] = []
         call = ActionCall(
@@ -123,7 +130,11 @@ class Observer:
         )
         sent_s = time.monotonic()
         self._spinner.call(call.send)
-        return Errand(name, plan, call, sent_s, end_s)
+        return Errand(name, plans, call, sent_s, end_s)
+
+    def change_scene(self, name: str) -> None:
+        """Publish another scene for a robot, so that its task is re-planned."""
+        self._scenes[name].publish(String(data="the table has been moved"))
 
     def insist(self, errand: Errand) -> None:
         """Request the result by the goal's id: after a bridge was started again, or an answer was lost."""

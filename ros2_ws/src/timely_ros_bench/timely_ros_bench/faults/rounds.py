@@ -23,11 +23,17 @@ KINDS = (
     "dds_cut_sent",
     "dds_cut_received",
     "fleet_stop",
+    "two_bridges",
+    "disk_full",
+    "clock_jumps",
+    "overload",
+    "new_scene",
 )
 COMPANIONS = tuple(kind for kind in KINDS if kind not in ("late_segment", "unsafe_plan", "battery"))
 """Faults that may follow another one in its round."""
 OF_A_TELLO = ("battery",)
 OF_AN_EMULATOR = ("emulator_dies",)
+OF_A_DRONE = ("new_scene",)
 FLEET = ("tello", "indy7", "sim", "sim")
 SEGMENTS = 4
 """Of every plan."""
@@ -69,16 +75,22 @@ def fault_schedule(count: int, seed: int, robots: Sequence[str]) -> list[Fault]:
     rng = random.Random(seed)
     emulated = [name for name in robots if faulty_robot_kind(name) != "sim"]
     tellos = [name for name in robots if faulty_robot_kind(name) == "tello"]
+    drones = [name for name in robots if faulty_robot_kind(name) != "indy7"]
 
     def allowed(kinds: Sequence[str]) -> list[str]:
         return [
             kind
             for kind in kinds
-            if (kind not in OF_A_TELLO or tellos) and (kind not in OF_AN_EMULATOR or emulated)
+            if (kind not in OF_A_TELLO or tellos)
+            and (kind not in OF_AN_EMULATOR or emulated)
+            and (kind not in OF_A_DRONE or drones)
         ]
 
     def draw(kind: str) -> Fault:
-        names = tellos if kind in OF_A_TELLO else emulated if kind in OF_AN_EMULATOR else list(robots)
+        names = list(robots)
+        for kinds, some in ((OF_A_TELLO, tellos), (OF_AN_EMULATOR, emulated), (OF_A_DRONE, drones)):
+            if kind in kinds:
+                names = some
         segment = rng.randrange(SEGMENTS - 1)
         return Fault(
             kind, rng.choice(names), segment, rng.uniform(0.0, 1.0), rng.uniform(0.0, LONGEST_HOLD_S)

@@ -23,6 +23,8 @@ HANGS = {"driver_hangs": "driver of {}", "bridge_hangs": "bridge", "server_hangs
 STOP, RESET = "/timely_bridge/stop_fleet", "/timely_bridge/reset"
 STOP_S, ANSWER_S = 1.0, 5.0
 """Deadline of a stop for the drivers; longest wait for the bridge."""
+SECOND_BRIDGE_S = 4.0
+"""A bridge has found the robots so long after its start."""
 REPAIR_S = 60.0
 RETRY_S = 0.5
 
@@ -98,6 +100,23 @@ class Strikes:
                 return [(0.0, lambda: world.kill("bridge")), (hold_s, lambda: self._return_bridge(fault))]
             case "fleet_stop":
                 return [(0.0, self._stop)]
+            case "two_bridges":
+                return [(0.0, world.start_second_bridge), (SECOND_BRIDGE_S + hold_s, world.end_second_bridge)]
+            case "disk_full":
+                return [
+                    (0.0, lambda: world.fill_disk(full=True)),
+                    (hold_s, lambda: world.fill_disk(full=False)),
+                ]
+            case "clock_jumps":
+                clock = "ahead" if fault.segment % 2 else "behind"
+                return [
+                    (0.0, lambda: world.cuts[robot].set_clock(clock)),
+                    (hold_s, lambda: world.cuts[robot].set_clock("true")),
+                ]
+            case "new_scene":
+                return [(0.0, lambda: self.observer.change_scene(robot))]
+            case "overload":
+                return [(0.0, world.begin_overload), (hold_s, world.end_overload)]
             case kind if kind in HANGS:
                 role = HANGS[kind].format(robot)
                 return [

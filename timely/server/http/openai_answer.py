@@ -1,0 +1,51 @@
+"""The answer of the engine's OpenAI application, which becomes a refusal if the engine died before it began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+from starlette.types import Message, Send
+
+STREAM_ERROR = b'data: {"error"'
+"""How vLLM begins a stream that has failed already; its status is 200."""
+
+
+class OpenAIAnswer:
+    """Passes an answer on, its head together with its first body.
+
+    Args:
+        send: of the client.
+        engine_died: whether the engine has died since the request was passed on.
+
+    Attributes:
+        refused: the answer was an error of the dead engine, and nothing of it was sent.
+    """
+
+    def __init__(self, send: Send, engine_died: Callable[[], bool]) -> None:
+        self.refused = False
+        self._send = send
+        self._engine_died = engine_died
+        self._head: Message | None = None
+        self._begun = False
+
+    async def send(self, message: Message) -> None:
+        """ASGI."""
+        if self.refused:
+            return
+        if message["type"] == "http.response.start":
+            self._head = message
+            return
+        if self._head is not None:
+            failed = self._head["status"] >= HTTPStatus.INTERNAL_SERVER_ERROR
+            if (failed or message.get("body", b"").startswith(STREAM_ERROR)) and self._engine_died():
+                self.refused = True
+                return
+            head, self._head, self._begun = self._head, None, True
+            await self._send(head)
+        await self._send(message)
+
+    def refuse(self) -> bool:
+        """Whether an error of the application is that of a dead engine, with nothing sent yet."""
+        self.refused = self.refused or (not self._begun and self._engine_died())
+        return self.refused
