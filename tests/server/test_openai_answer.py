@@ -50,5 +50,5 @@ def test_other_answers_stay_as_they_are(
     served: Fleet, answer: ASGIApp, status: int, text: str, *, dies: bool
 ) -> None:
     serve(served, answer, dies=dies)
-    given = served.http.post("/v1/chat/completions", json=PAYLOAD)
-    assert (given.status_code, given.text) == (status, text)
+    response = served.http.post("/v1/chat/completions", json=PAYLOAD)
+    assert (response.status_code, response.text) == (status, text)

@@ -90,7 +90,7 @@ def _robot(
     task: Task, job: JobView | None, pace: float | None, now: float, *, engine_runs: bool
 ) -> dict[str, Any]:
     track = task.track
-    generation = job.state if job else None
+    generation: str | None = job.state if job else None
     if not engine_runs and task.state == "generating":
         generation = "interrupted"
     current = track.executing(now)

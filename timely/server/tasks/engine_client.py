@@ -157,8 +157,8 @@ class EngineClient:
             if self._last_stats is None:
                 raise
             discipline = self.supervisor.discipline or self._last_stats.discipline
-            idle = {"waiting": 0, "running": 0, "parked": 0, "blocked": 0, "kv_usage": 0.0, "jobs": ()}
-            return replace(self._last_stats, discipline=discipline, **idle), error.message
+            idle = replace(self._last_stats, waiting=0, running=0, parked=0, blocked=0, kv_usage=0.0, jobs=())
+            return replace(idle, discipline=discipline), error.message
 
     async def disciplines(self) -> list[dict[str, Any]]:
         """The disciplines of the engine: the fields of ``DisciplineInfo``."""
