@@ -25,9 +25,9 @@ from timely.core.child_process import ChildProcess
 from timely.core.errors import EngineFailed
 from timely_ros_bench.faults.fleet_processes import World
 from timely_ros_bench.faults.measure import running_fault_fleet
-from timely_ros_bench.faults.motions import SPOTS
+from timely_ros_bench.faults.motions import SEGMENTS_APART, SPOTS
 from timely_ros_bench.faults.observer import Errand, Observer
-from timely_ros_bench.faults.rounds import faulty_robot_kind, faulty_robot_names
+from timely_ros_bench.faults.rounds import SEGMENTS, faulty_robot_kind, faulty_robot_names
 from timely_ros_bench.stop_judge import Claim, RobotLogReader, StopTally
 
 ROBOTS, REPETITIONS = 4, 40
@@ -191,10 +191,10 @@ class _StopTrials:
 
     def _send(self, name: str) -> Errand:
         if faulty_robot_kind(name) == "indy7":
-            plan = [f"move_to('{spot}');" for spot in sorted(SPOTS)] * 3
+            plan = [f"move_to('{spot}');" for spot in list(SPOTS)[:SEGMENTS]] * 3
         else:
             plan = ["mf(200);", "mb(200);"] * 6
-        return self._observer.send(name, "|".join(plan), plan)
+        return self._observer.send(name, SEGMENTS_APART.join(plan), [plan])
 
     @contextmanager
     def _broken(self, names: Sequence[str], fault: str) -> Iterator[None]:
