@@ -23,7 +23,7 @@ from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
 from timely_robots.operators import Operators
-from timely_robots.ros.rclpy_utils import LATCHED
+from timely_robots.ros.rclpy_utils import LATCHED, steady_ros_clock
 from timely_robots.ros.realtime import mark_ros_stop_thread
 
 from timely.core.errors import NotAllowed
@@ -99,7 +99,7 @@ class FleetStop:
         self._node.create_service(
             StopFleet, f"{bridge}/stop_fleet", self._on_stop_fleet, callback_group=group
         )
-        self._node.create_timer(REPEAT_S, self._repeat, callback_group=group)
+        self._node.create_timer(REPEAT_S, self._repeat, callback_group=group, clock=steady_ros_clock())
         self._executor = MultiThreadedExecutor(THREADS, context=context)
         self._executor.add_node(self._node)
         self._thread = threading.Thread(target=self._spin, name="fleet stop", daemon=True)

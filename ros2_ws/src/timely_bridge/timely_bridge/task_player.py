@@ -28,6 +28,7 @@ from rclpy.node import Node
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
 from timely_robots.ros.actions import ActionCall
+from timely_robots.ros.rclpy_utils import steady_ros_clock
 from timely_robots.ros.spinner import Spinner, isolated_context
 
 from timely.core.child_process import core_stop_event
@@ -74,7 +75,7 @@ class Player(Node):
     def begin(self) -> None:
         """Start the clock; tasks are looked for ten times a second."""
         self.begun = time.monotonic()
-        self.create_timer(0.1, self._look)
+        self.create_timer(0.1, self._look, clock=steady_ros_clock())
         if not self.left:
             self.finished.set()
 

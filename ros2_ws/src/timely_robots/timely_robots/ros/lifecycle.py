@@ -10,7 +10,7 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.parameter import Parameter
 
 from timely.core import cpu_latency
-from timely_robots.ros.rclpy_utils import describe_ros_parameter
+from timely_robots.ros.rclpy_utils import describe_ros_parameter, steady_ros_clock
 
 
 class ManagedNode(LifecycleNode):
@@ -66,7 +66,7 @@ class ManagedNode(LifecycleNode):
     def start_automatically(self) -> None:
         """Configure and activate as soon as the node spins, if the parameter ``autostart`` asks for it."""
         if self.value("autostart"):
-            self._autostart = self.create_timer(0.0, self._configure_and_activate)
+            self._autostart = self.create_timer(0.0, self._configure_and_activate, clock=steady_ros_clock())
 
     def begin_work(self, timers: Mapping[Callable[[], None], float]) -> None:
         """Start timers (callback -> period in seconds) that ``release`` ends, and read the limit of ``cpu_latency``."""
@@ -74,7 +74,8 @@ class ManagedNode(LifecycleNode):
         if self.cpu_latency.problem:
             self.get_logger().warning(f"{cpu_latency.PARAMETER}: {self.cpu_latency.problem}")
         self._timers_while_configured = [
-            self.create_timer(period_s, callback) for callback, period_s in timers.items()
+            self.create_timer(period_s, callback, clock=steady_ros_clock())
+            for callback, period_s in timers.items()
         ]
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:

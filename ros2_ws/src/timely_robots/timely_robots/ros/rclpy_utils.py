@@ -6,6 +6,7 @@ from typing import Any
 
 from builtin_interfaces.msg import Time
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+from rclpy.clock import Clock, ClockType
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 
 LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
@@ -21,6 +22,11 @@ rclpy keeps ten. The first segments of a longer plan would be dropped, and the d
 """
 GOAL_SERVICES = {f"{service}_service_qos_profile": GOALS for service in ("goal", "result", "cancel")}
 """Arguments of action clients and servers."""
+
+
+def steady_ros_clock() -> Clock:
+    """The clock of a timer. On a node's own clock a timer stands still while the computer's time is set back."""
+    return Clock(clock_type=ClockType.STEADY_TIME)
 
 
 def describe_ros_parameter(

@@ -61,6 +61,8 @@ SOURCE = r"""
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -108,6 +110,35 @@ time_t time(time_t *now) {
     clock_gettime(CLOCK_REALTIME, &read);
     if (now) *now = read.tv_sec;
     return read.tv_sec;
+}
+
+/* A wait keeps its length. Times of the monotonic clock, which some conditions use, are far smaller. */
+static struct timespec true_time(const struct timespec *until) {
+    struct timespec real = *until;
+    if (real.tv_sec > 1000000000) real.tv_sec -= jump();
+    return real;
+}
+
+int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until) {
+    static int (*real)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
+    if (!real) real = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+    if (!real) real = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+    struct timespec moment = true_time(until);
+    return real(condition, mutex, &moment);
+}
+
+int pthread_mutex_timedlock(pthread_mutex_t *mutex, const struct timespec *until) {
+    static int (*real)(pthread_mutex_t *, const struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "pthread_mutex_timedlock");
+    struct timespec moment = true_time(until);
+    return real(mutex, &moment);
+}
+
+int sem_timedwait(sem_t *semaphore, const struct timespec *until) {
+    static int (*real)(sem_t *, const struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "sem_timedwait");
+    struct timespec moment = true_time(until);
+    return real(semaphore, &moment);
 }
 
 /* The first byte: 0 open, 1 both ways, 2 what is sent, 3 what comes. */
