@@ -159,7 +159,11 @@ class _Run:
         deadline = self.options.until_s if self.options.until_s is not None else last + DRAIN_S
         try:
             if robots:
-                _, pending = await asyncio.wait(robots, timeout=self.origin + deadline - time.monotonic())
+                _, pending = await asyncio.wait(
+                    robots,
+                    timeout=self.origin + deadline - time.monotonic(),
+                    return_when=asyncio.FIRST_EXCEPTION,
+                )
                 partial = bool(pending)
         except asyncio.CancelledError:
             partial = interrupted = True
@@ -240,18 +244,21 @@ class _Run:
         task_id = f"{task.job}-{self.origin:.3f}"
         self.requests[task_id] = task.job
         segments: asyncio.Queue[SegmentReady | None] = asyncio.Queue()
-        robot = asyncio.create_task(self._robot(record, task_id, segments))
         try:
-            async for event in self.engine.generate(self._request(task, task_id, arrival)):
-                if isinstance(event, SegmentReady):
-                    record.ready_s.append(event.ready_s - self.origin)
-                    segments.put_nowait(event)
-                elif isinstance(event, GenerationDone):
-                    self._note(record, event)
-            segments.put_nowait(None)
-            await robot
+            # A report that fails ends the task: the generation might wait for it for ever.
+            async with asyncio.TaskGroup() as group:
+                robot = group.create_task(self._robot(record, task_id, segments, group))
+                async for event in self.engine.generate(self._request(task, task_id, arrival)):
+                    if isinstance(event, SegmentReady):
+                        record.ready_s.append(event.ready_s - self.origin)
+                        segments.put_nowait(event)
+                    elif isinstance(event, GenerationDone):
+                        self._note(record, event)
+                segments.put_nowait(None)
+                await robot
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         finally:
-            robot.cancel()
             self.finished += 1
             if self.progress:
                 arrived = sum(other.arrival_s <= time.monotonic() - self.origin for other in self.tasks)
@@ -270,7 +277,11 @@ class _Run:
             record.last_token_s = done.last_token_s - self.origin
 
     async def _robot(
-        self, record: JobRecord, task_id: str, segments: asyncio.Queue[SegmentReady | None]
+        self,
+        record: JobRecord,
+        task_id: str,
+        segments: asyncio.Queue[SegmentReady | None],
+        group: asyncio.TaskGroup,
     ) -> None:
         """Executes segment after segment and reports; a segment is at the robot ``network_s`` after it is ready."""
         task = record.task
@@ -290,13 +301,12 @@ class _Run:
                 record.end_s.append(free - self.origin)
                 for report, when in self._reports(event, actual, start, task.hints.network_s):
                     pending.append(
-                        asyncio.create_task(self._tell(task_id, report, when + task.hints.network_s))
+                        group.create_task(self._report(task_id, report, when + task.hints.network_s))
                     )
         finally:
-            # The plan is complete, or the run over: nobody waits for what this robot would still tell.
-            for telling in pending:
-                telling.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
+            # The plan is complete, or the run over: what this robot would still report changes nothing.
+            for reporting in pending:
+                reporting.cancel()
 
     def _reports(
         self, event: SegmentReady, actual_s: float, start_s: float, network_s: float
@@ -315,7 +325,7 @@ class _Run:
             (ExecutionReport(event.index, "done", elapsed_s=actual_s, age_s=network_s), end_s),
         ]
 
-    async def _tell(self, task_id: str, report: ExecutionReport, when: float) -> None:
+    async def _report(self, task_id: str, report: ExecutionReport, when: float) -> None:
         await _sleep_until(when)
         await self.engine.report(task_id, report)
 
