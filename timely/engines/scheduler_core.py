@@ -85,7 +85,7 @@ class Controller:
             discipline, self.table, files, fallback, self._park, self._note_fallback
         )
         self.speed: LearningSpeed = speed or LearnedSpeed()
-        self.journal = GuardedJournal(journal) if journal is not None else None
+        self.journal = journal
         self.paces = Paces()
         """How much faster than its profile each robot has been."""
         self._service_time = ServiceTime()
@@ -368,6 +368,15 @@ class Controller:
     def discipline(self) -> Discipline:
         """The one in charge."""
         return self._active.current
+
+    @property
+    def journal(self) -> GuardedJournal | None:
+        """Receives every event and decision; None to keep none."""
+        return self._journal
+
+    @journal.setter
+    def journal(self, journal: Journal | None) -> None:
+        self._journal = GuardedJournal(journal) if journal is not None else None
 
     # ------------------------------------------------------------------ what to do
 

@@ -9,7 +9,6 @@ from sim_cases import profile, run, task
 
 from timely.core.hints import RequestHints
 from timely.core.utility import URGENT
-from timely.engines.decision_log import GuardedJournal
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 
@@ -137,7 +136,7 @@ def test_what_robots_report(options: dict[str, object], events: list[tuple[int, 
     """That they do, by their first start, also where estimates are exact; the rest where it is news."""
     simulator = Simulator(ReplayOptions(discipline="timely", **options), profile())  # type: ignore[arg-type]
     heard: list[Any] = []
-    simulator.controller.journal = GuardedJournal(heard.append)
+    simulator.controller.journal = heard.append
     simulator.run([task(0, plan=((2, 1.0), (2, 1.0), (2, 1.0)), network_s=0.008)])
     reports = [event for event in heard if event["event"] == "report"]
     assert [(event["segment"], event["kind"]) for event in reports] == events

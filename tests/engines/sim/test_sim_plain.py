@@ -11,7 +11,6 @@ from sim_cases import task
 from timely.core.job import PLAIN_SEGMENT_TOKENS, JobSpec
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.timely.discipline import Timely
-from timely.engines.decision_log import GuardedJournal
 from timely.engines.replay_types import PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import PLAIN_MAX_TOKENS, Simulator
 from timely.engines.step_time.profile import load_step_profile
@@ -46,7 +45,7 @@ def test_the_discipline_gets_what_it_would_get_live() -> None:
 def test_an_answer_is_one_segment_for_its_reader_and_none_for_the_engine() -> None:
     simulator = Simulator(ReplayOptions(), load_step_profile("unit"))
     journal: list[dict[str, Any]] = []
-    simulator.controller.journal = GuardedJournal(lambda event: journal.append(dict(event)))
+    simulator.controller.journal = lambda event: journal.append(dict(event))
     run = simulator.run([chat(0, 0.0, 40)])
     record = run.records[0]
     assert record.outcome == "complete"

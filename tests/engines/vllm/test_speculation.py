@@ -11,7 +11,6 @@ pytest.importorskip("vllm")
 
 from timely.core.job import Job
 from timely.disciplines.laps_sd.discipline import LapsSd
-from timely.engines.decision_log import GuardedJournal
 
 pytestmark = pytest.mark.engine
 
@@ -72,8 +71,8 @@ def test_laps_sd_with_ngram_drafts(new_engine: Callable[..., Any]) -> None:
     scheduler.update_from_output = counting
     plans: list[dict[str, Any]] = []
     ran: list[dict[str, int]] = []
-    scheduler.controller.journal = GuardedJournal(
-        lambda event: plans.append(dict(event)) if event["event"] == "step" else None
+    scheduler.controller.journal = lambda event: (
+        plans.append(dict(event)) if event["event"] == "step" else None
     )
     schedule = scheduler.schedule
 

@@ -21,7 +21,6 @@ from timely.core.clock import ManualClock
 from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import create_discipline
-from timely.engines.decision_log import GuardedJournal
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.scheduler_core import Controller
 from timely.engines.sim.events import ARRIVAL, REPORT
@@ -111,7 +110,7 @@ def simulated(
     options = ReplayOptions(discipline=discipline, closed_loop=closed_loop, journal=False, max_resident=64)
     simulator = Simulator(options, profile(blocks, asynchronous), repeat_steps=False)
     journal: list[dict[str, Any]] = []
-    simulator.controller.journal = GuardedJournal(lambda event: journal.append(dict(event)))
+    simulator.controller.journal = lambda event: journal.append(dict(event))
     run = simulator.run(tasks)
     assert all(record.outcome == "complete" for record in run.records)
     return journal

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
-import signal
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +52,13 @@ from timely.engines.vllm.engine_events import (
     vllm_merged_segment,
     vllm_segment_ready,
 )
+from timely.engines.vllm.engine_process import (
+    ctrl_c_raises,
+    kill_vllm,
+    launch_vllm,
+    shut_down_vllm,
+    vllm_death,
+)
 from timely.engines.vllm.forced_decoding import sampling_keywords
 from timely.engines.vllm.model import (
     DEFAULT_MODEL,
@@ -81,12 +84,6 @@ JOIN_POLL_S = 0.01
 
 LOAD_POLL_S = 0.05
 """Between two questions whether the engines have loaded a discipline."""
-
-WATCH_POLL_S = 0.2
-"""Between two looks whether the engine's processes live."""
-
-STOP_S = 12.0
-"""Time for the engine's processes to end, seconds. vLLM kills them afterwards, and shared memory is left behind."""
 
 
 class VllmEngine(Engine):
@@ -126,7 +123,7 @@ class VllmEngine(Engine):
         set_environment(self.options)
         await asyncio.sleep(0)  # a cancellation that came before ends here, not after the import
         # Imported late: it takes seconds, and the command line must not wait for it.
-        with _ctrl_c_raises():
+        with ctrl_c_raises():
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -140,32 +137,7 @@ class VllmEngine(Engine):
         self._planner_names = dict((card.names if card else None) or {})
         engine_args = AsyncEngineArgs.from_cli_args(self._args)
 
-        def launch() -> Any:
-            config = engine_args.create_engine_config()
-            with _children_ignore_ctrl_c():
-                return AsyncLLM.from_vllm_config(
-                    vllm_config=config,
-                    enable_log_requests=engine_args.enable_log_requests,
-                    disable_log_stats=engine_args.disable_log_stats,
-                )
-
-        others = set(multiprocessing.active_children())
-        # In a thread: the event loop must take signals during this half minute.
-        launched = asyncio.get_running_loop().run_in_executor(None, launch)
-        try:
-            self._llm = await asyncio.shield(launched)
-        except asyncio.CancelledError:
-            # The thread waits for the engine's process, which may begin only now, and this loop would wait for the
-            # thread.
-            while not launched.done():
-                for child in set(multiprocessing.active_children()) - others:
-                    child.terminate()
-                await asyncio.wait((launched,), timeout=0.1)
-            if launched.exception() is None:
-                launched.result().shutdown()
-            raise
-        except (ValueError, RuntimeError, OSError) as error:
-            raise EngineFailed(f"vLLM did not start: {vllm_error_line(error)}", where="vllm") from error
+        self._llm = await launch_vllm(AsyncLLM, engine_args)
         self._tokenizer = self._llm.get_tokenizer()
         from timely.engines.vllm.openai import build_vllm_openai_app
 
@@ -223,22 +195,10 @@ class VllmEngine(Engine):
         llm, self._llm, self.openai_app = self._llm, None, None
         if llm is None:
             return
-        # vLLM cancels the reader of its outputs only after the engine has ended, and the reader would log that as a
-        # failure. So it ends first, and live generations get the error that it would have passed on.
-        reader = getattr(llm, "output_handler", None)
-        if reader is not None and reader.get_loop() is asyncio.get_running_loop():
-            from vllm.v1.engine.exceptions import EngineDeadError
-
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-            llm.output_processor.propagate_error(EngineDeadError())
-        await asyncio.get_running_loop().run_in_executor(None, llm.shutdown, STOP_S)
+        await shut_down_vllm(llm)
 
     async def wait_dead(self) -> EngineFailed:
-        self._running()
-        while not self.dead:  # noqa: ASYNC110 - of other processes
-            await asyncio.sleep(WATCH_POLL_S)
-        return EngineDied("its process ended", where="vllm")
+        return await vllm_death(self._running())
 
     @property
     def dead(self) -> bool:
@@ -248,13 +208,7 @@ class VllmEngine(Engine):
         await self._control({"kind": "ping"}, limit_s=None)
 
     async def kill(self) -> None:
-        """SIGKILL to the engine's processes and their children, also when they are stopped."""
-        from vllm.utils.system_utils import kill_process_tree
-
-        # Engines that other machines started are not among them.
-        manager = self._running().engine_core.resources.engine_manager
-        for process in getattr(manager, "processes", ()):
-            kill_process_tree(process.pid)
+        kill_vllm(self._running())
 
     @staticmethod
     def _failure(llm: Any, error: Exception) -> EngineFailed:
@@ -527,31 +481,3 @@ class VllmEngine(Engine):
         if self._llm is None:
             raise EngineFailed("the engine is not running", where="vllm")
         return self._llm
-
-
-@contextlib.contextmanager
-def _ctrl_c_raises() -> Iterator[None]:
-    """Ctrl-C ends this block at once; the event loop's own handler would wait until the block has ended."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-@contextlib.contextmanager
-def _children_ignore_ctrl_c() -> Iterator[None]:
-    """Processes that this thread starts meanwhile never receive SIGINT, nor do their children.
-
-    A terminal sends Ctrl-C to the whole process group, and this process ends the engine's processes in order.
-    """
-    # Its start unblocks SIGINT in the calling thread, so it must be over.
-    resource_tracker.ensure_running()
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from timely.engines.vllm.prefix_cache import PrefixView
+
 REFRESH_S = 0.5
 """Time between two refreshes, seconds; ordinary requests take seconds to fill a cache."""
 
@@ -25,20 +27,19 @@ class KeptPrefixes:
     """
 
     def __init__(self, scheduler: Any) -> None:
-        groups = scheduler.kv_cache_config.kv_cache_groups
+        self._prefix = PrefixView(scheduler)
         self._pool = scheduler.kv_cache_manager.block_pool
         self._block_tokens = int(scheduler.block_size)
-        self._is_single_group = len(groups) == 1 and scheduler.hash_block_size == scheduler.block_size
         self._hashes: dict[bytes, None] = {}
         """Of each block, in the order of the prompts."""
         self._next_s = 0.0
 
     def keep(self, request: Any) -> None:
         """Keep the whole blocks of the request's prompt from now on."""
-        if not self._is_single_group:
+        if not self._prefix.readable:
             return
         hashes = request.block_hashes[: request.num_prompt_tokens // self._block_tokens]
-        new = [one for one in hashes if one not in self._hashes]
+        new = [block_hash for block_hash in hashes if block_hash not in self._hashes]
         if len(self._hashes) + len(new) <= MOST_SHARE * self._pool.num_gpu_blocks:
             self._hashes.update(dict.fromkeys(new))
 
@@ -47,8 +48,7 @@ class KeptPrefixes:
         if not self._hashes or now < self._next_s:
             return
         self._next_s = now + REFRESH_S
-        stored = (self._pool.get_cached_block(one, [0]) for one in self._hashes)
-        blocks = [one[0] for one in stored if one and one[0].ref_cnt == 0]
+        blocks = self._prefix.unheld(self._hashes)
         self._pool.touch(blocks)
         # The end of a prompt goes first: without its beginning it is of no use.
         self._pool.free_blocks(reversed(blocks))

@@ -6,6 +6,7 @@ is cached costs a fraction. Evicting a job frees only the blocks that no other r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
@@ -24,7 +25,8 @@ class PrefixView:
         self._manager = manager
         self._pool = manager.block_pool
         self._block_tokens = int(scheduler.block_size)
-        self._single_group = len(groups) == 1 and scheduler.hash_block_size == scheduler.block_size
+        self.readable = len(groups) == 1 and scheduler.hash_block_size == scheduler.block_size
+        """False for a model that is not looked into."""
 
     def cached(self, request: Any, at_least: int = 0) -> int:
         """Leading whole blocks of the request's tokens that an admission would find cached, all but one token at most.
@@ -33,7 +35,7 @@ class PrefixView:
             at_least: blocks of an earlier look-up. The search goes on from there, so that a waiting request costs
                 one look a step.
         """
-        if not self._single_group or not self._manager.prefix_cache_lookup_enabled(request):
+        if not self.readable or not self._manager.prefix_cache_lookup_enabled(request):
             return 0
         hashes = request.block_hashes
         most: int = min(len(hashes), (request.num_tokens - 1) // self._block_tokens)
@@ -44,13 +46,18 @@ class PrefixView:
 
     def missing_block(self, request: Any, cached: int) -> bytes | None:
         """Key of the block behind the ``cached`` ones; None without a further whole block."""
-        if not self._single_group or cached >= len(request.block_hashes):
+        if not self.readable or cached >= len(request.block_hashes):
             return None
         return bytes(make_block_hash_with_group_id(request.block_hashes[cached], 0))
 
     def holds(self, block: bytes) -> bool:
         """Whether the prefix cache holds the block of this key."""
         return self._pool.cached_block_hash_to_block.get_one_block(block) is not None
+
+    def unheld(self, block_hashes: Iterable[bytes]) -> list[Any]:
+        """Those of the blocks with these hashes that the prefix cache holds and no request does."""
+        stored = (self._pool.get_cached_block(block_hash, [0]) for block_hash in block_hashes)
+        return [blocks[0] for blocks in stored if blocks and blocks[0].ref_cnt == 0]
 
     def held_by_others(self, request: Any, cached: int) -> int:
         """Of the ``cached`` blocks of a waiting request, those that running ones hold: they cost no free block."""
@@ -70,7 +77,7 @@ class PrefixView:
         Args:
             estimate: an earlier count. The search starts there and mostly ends there.
         """
-        if not self._single_group:
+        if not self.readable:
             return 0
         blocks = self._manager.get_blocks(request.request_id).blocks[0]
         count = min(estimate, len(blocks))

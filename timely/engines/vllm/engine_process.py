@@ -1,0 +1,117 @@
+"""Starting vLLM's engine process, watching it and ending it, also when Ctrl-C comes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import signal
+import threading
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
+from typing import Any
+
+from timely.core.errors import EngineDied, EngineFailed
+from timely.engines.vllm.engine_events import vllm_error_line
+
+WATCH_POLL_S = 0.2
+"""Between two looks whether the engine's processes live."""
+
+STOP_S = 12.0
+"""Time for the engine's processes to end, seconds. vLLM kills them afterwards, and shared memory is left behind."""
+
+
+async def launch_vllm(async_llm: Any, engine_args: Any) -> Any:
+    """Start vLLM's engine process; a cancellation ends it.
+
+    Args:
+        async_llm: vLLM's class ``AsyncLLM``, of which an instance is returned.
+
+    Raises:
+        EngineFailed: vLLM did not start.
+    """
+
+    def launch() -> Any:
+        config = engine_args.create_engine_config()
+        with _children_ignore_ctrl_c():
+            return async_llm.from_vllm_config(
+                vllm_config=config,
+                enable_log_requests=engine_args.enable_log_requests,
+                disable_log_stats=engine_args.disable_log_stats,
+            )
+
+    others = set(multiprocessing.active_children())
+    # In a thread: the event loop must take signals during this half minute.
+    launched = asyncio.get_running_loop().run_in_executor(None, launch)
+    try:
+        return await asyncio.shield(launched)
+    except asyncio.CancelledError:
+        # The thread waits for the engine's process, which may begin only now, and this loop would wait for the thread.
+        while not launched.done():
+            for child in set(multiprocessing.active_children()) - others:
+                child.terminate()
+            await asyncio.wait((launched,), timeout=0.1)
+        if launched.exception() is None:
+            launched.result().shutdown()
+        raise
+    except (ValueError, RuntimeError, OSError) as error:
+        raise EngineFailed(f"vLLM did not start: {vllm_error_line(error)}", where="vllm") from error
+
+
+async def vllm_death(llm: Any) -> EngineDied:
+    """Return when a process of the engine has ended."""
+    while not llm.errored:  # noqa: ASYNC110 - of other processes
+        await asyncio.sleep(WATCH_POLL_S)
+    return EngineDied("its process ended", where="vllm")
+
+
+async def shut_down_vllm(llm: Any) -> None:
+    """End the engine's processes."""
+    # vLLM cancels the reader of its outputs only after the engine has ended, and the reader would log that as a
+    # failure. So it ends first, and live generations get the error that it would have passed on.
+    reader = getattr(llm, "output_handler", None)
+    if reader is not None and reader.get_loop() is asyncio.get_running_loop():
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+        llm.output_processor.propagate_error(EngineDeadError())
+    await asyncio.get_running_loop().run_in_executor(None, llm.shutdown, STOP_S)
+
+
+def kill_vllm(llm: Any) -> None:
+    """SIGKILL to the engine's processes and their children, also when they are stopped."""
+    from vllm.utils.system_utils import kill_process_tree
+
+    # Engines that other machines started are not among them.
+    manager = llm.engine_core.resources.engine_manager
+    for process in getattr(manager, "processes", ()):
+        kill_process_tree(process.pid)
+
+
+@contextlib.contextmanager
+def ctrl_c_raises() -> Iterator[None]:
+    """Ctrl-C ends this block at once; the event loop's own handler would wait until the block has ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def _children_ignore_ctrl_c() -> Iterator[None]:
+    """Processes that this thread starts meanwhile never receive SIGINT, nor do their children.
+
+    A terminal sends Ctrl-C to the whole process group, and this process ends the engine's processes in order.
+    """
+    # Its start unblocks SIGINT in the calling thread, so it must be over.
+    resource_tracker.ensure_running()
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
