@@ -75,3 +75,44 @@ async def test_a_start_that_is_cancelled_ends_a_process_that_begins_later(
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(start, 30)
     assert processes[0].exitcode == -signal.SIGTERM
+
+
+class FakeCore:
+    """Answers a control event when the test says so."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[list[dict[str, Any]]] = asyncio.get_running_loop().create_future()
+        self.engine_core = self
+        self.errored = False
+
+    async def call_utility_all_async(self, method: str, event: dict[str, Any]) -> list[dict[str, Any]]:
+        return await self.answer
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_cancellation_that_comes_with_an_answer_is_not_lost(turns: int) -> None:
+    """A replay cancels its sampler at its end, and waited for ever when statistics came at that moment.
+
+    Args:
+        turns: of the event loop between the answer and the cancellation.
+    """
+    engine = VllmEngine()
+    core = engine._llm = FakeCore()
+
+    async def sample() -> None:
+        while True:
+            await engine.cancel("a task")
+            core.answer = asyncio.get_running_loop().create_future()
+
+    sampling = asyncio.create_task(sample())
+    await asyncio.sleep(0)
+    core.answer.set_result([{"known": True}])
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    sampling.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    ended = sampling.done()
+    sampling.cancel()
+    await asyncio.gather(sampling, return_exceptions=True)
+    assert ended

@@ -172,3 +172,16 @@ async def test_an_engine_that_dies_by_itself_is_an_error() -> None:
     tasks = [task("a", PlannedSegment("x", 3, 0.01)), *tasks]
     with pytest.raises(EngineFailed, match="gone"):
         await asyncio.wait_for(backend(engine).run(tasks, ReplayOptions(until_s=0.1)), DEADLINE_S)
+
+
+async def test_a_report_that_fails_ends_the_replay() -> None:
+    """The generation awaits the value, so the replay would wait as long as it may."""
+    engine = FakeEngine()
+
+    async def fail(task_id: str, report: ExecutionReport) -> None:
+        raise EngineFailed(f"no answer to {report.kind}", where="vllm")
+
+    engine.report = fail  # type: ignore[method-assign]
+    tasks = [task("a", PlannedSegment("look", 4, 0.01, blocking=True), PlannedSegment("take", 5, 0.01))]
+    with pytest.raises(EngineFailed, match="no answer to value"):
+        await asyncio.wait_for(backend(engine).run(tasks, ReplayOptions()), DEADLINE_S)

@@ -420,11 +420,12 @@ class VllmEngine(Engine):
     ) -> list[dict[str, Any]]:
         llm = self._running()
         try:
-            answers: list[dict[str, Any]] = await asyncio.wait_for(
-                llm.engine_core.call_utility_all_async("timely_control", dict(event)), limit_s
-            )
+            async with asyncio.timeout(limit_s):
+                answers: list[dict[str, Any]] = await llm.engine_core.call_utility_all_async(
+                    "timely_control", dict(event)
+                )
         except TimeoutError:
-            raise EngineFailed(f"no answer within {limit_s:.0f} s", where="vllm") from None
+            raise EngineFailed(f"no answer within {limit_s} s", where="vllm") from None
         except TimelyError:
             raise
         except Exception as error:

@@ -154,11 +154,12 @@ class BridgeNode(ManagedNode):
         self._cancel_all(ErrorCode.BRIDGE_INACTIVE, "the bridge is shutting down")
 
         async def idle() -> None:
-            while any(robot.runs for robot in self._robots.values()):  # noqa: ASYNC110 - once, at the end
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(timeout_s):
+                while any(robot.runs for robot in self._robots.values()):  # noqa: ASYNC110 - once, at the end
+                    await asyncio.sleep(0.01)
 
         try:
-            loop.submit(asyncio.wait_for(idle(), timeout_s)).result(timeout_s + 1.0)
+            loop.submit(idle()).result(timeout_s + 1.0)
         except TimeoutError:
             return False
         return True
