@@ -22,7 +22,7 @@ from timely_ros_bench.faults.rounds import fault_schedule, faulty_robot_names
 from timely.cli import main as shell
 from timely.core.errors import EngineFailed, InvalidInput, Unsupported
 
-SEED = 8
+SEED = 103
 """Four faults, each of another kind."""
 
 
@@ -33,7 +33,7 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
     lines: list[str] = []
     fleet = ("tello", "sim")
     struck = {fault.kind for fault in fault_schedule(4, SEED, faulty_robot_names(fleet))}
-    assert struck == {"emulator_dies", "dds_cut", "bridge_killed", "driver_killed"}
+    assert struck == {"two_bridges", "emulator_dies", "bridge_killed", "driver_killed"}
     with tello_ports():
         result = faults.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append)
     assert result["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
