@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from timely.bench import restart
-from timely.bench.restart import History, Plan, Server, bench_restarts
+from timely.bench.restart import History, Plan, RestartTally, Server, bench_restarts
+from timely.core.checkpoint import save_checkpoint
 from timely.core.child_process import ChildProcess
 
 
 @pytest.mark.process
 async def test_a_killed_server_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    result = await bench_restarts(tmp_path, points=1, seed=1, arguments=("--predictor", "none"))
-    assert (result["points"], result["lost"], result["repeated"]) == (1, 0, 0), result
-    assert result["segments"] > 0
+    checkpoint = tmp_path / "restart.json.partial"
+    save_checkpoint(checkpoint, {"seed": 1}, asdict(RestartTally([2.0], [0.1], plans=4, segments=20)))
+    result = await bench_restarts(
+        tmp_path, points=2, seed=1, arguments=("--predictor", "none"), checkpoint=checkpoint
+    )
+    assert (result["points"], result["lost"], result["repeated"]) == (2, 0, 0), result
+    assert result["segments"] > 20
+    assert not checkpoint.exists()
     assert result["next_segment_s"]["p50"] > 0.0
     assert result["durability_ms"] > 0.0
 
@@ -46,5 +53,8 @@ def test_what_is_lost_or_comes_twice_is_counted() -> None:
             Plan(0, [(0, "a"), (1, "b"), (1, "b")], "complete"),
         ]
     )
-    result = history.check({0: ["a", "b"]})
-    assert (result["plans"], result["lost"], result["repeated"]) == (4, 3, 1)
+    tally = RestartTally()
+    tally.judge(history.take_ended(), {0: ["a", "b"]})
+    assert (tally.plans, tally.lost, tally.repeated) == (3, 2, 1)
+    tally.judge(history.plans, {0: ["a", "b"]})
+    assert (tally.plans, tally.lost, tally.repeated) == (4, 3, 1)

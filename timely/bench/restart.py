@@ -15,13 +15,14 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from timely.client import AsyncTaskStream, AsyncTimelyClient, Segment
+from timely.core.checkpoint import load_checkpoint, remove_checkpoint, save_checkpoint
 from timely.core.child_process import ChildProcess, core_module_command
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
 
@@ -62,25 +63,58 @@ class History:
     latest_s: float = 0.0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def check(self, expected: Mapping[int, Sequence[str]]) -> dict[str, Any]:
-        """Compare with the undisturbed plans: counts of lost and of repeated plans and segments."""
-        lost = repeated = 0
-        wrong: list[str] = []
-        for plan in self.plans:
+    def take_ended(self) -> list[Plan]:
+        """Remove the plans that have an outcome, and return them."""
+        ended = [plan for plan in self.plans if plan.outcome]
+        self.plans = [plan for plan in self.plans if not plan.outcome]
+        return ended
+
+
+@dataclass(slots=True)
+class RestartTally:
+    """What the kills so far showed, kept in a checkpoint.
+
+    Attributes:
+        waits_s: from each kill to the next segment, seconds.
+        costs_ms: delays of a segment by the log, as the server measured them before each kill, ms.
+        wrong: a line for each lost plan.
+    """
+
+    waits_s: list[float] = field(default_factory=list)
+    costs_ms: list[float] = field(default_factory=list)
+    plans: int = 0
+    segments: int = 0
+    lost: int = 0
+    repeated: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def judge(self, plans: Sequence[Plan], expected: Mapping[int, Sequence[str]]) -> None:
+        """Compare plans with the undisturbed ones."""
+        for plan in plans:
             indices = [index for index, _ in plan.segments]
             texts = [text for _, text in plan.segments]
-            repeated += len(indices) - len(set(indices))
+            self.plans += 1
+            self.segments += len(indices)
+            self.repeated += len(indices) - len(set(indices))
             whole = list(expected[plan.robot])
             if plan.outcome != "complete" or texts != whole or indices != list(range(len(whole))):
-                lost += 1
-                wrong.append(f"robot {plan.robot}: {plan.outcome or 'no outcome'}, segments {indices}")
-        segments = sum(len(plan.segments) for plan in self.plans)
+                self.lost += 1
+                self.wrong.append(f"robot {plan.robot}: {plan.outcome or 'no outcome'}, segments {indices}")
+
+    def result(self) -> dict[str, Any]:
+        """The figures of ``timely bench restart --json``."""
         return {
-            "lost": lost,
-            "repeated": repeated,
-            "plans": len(self.plans),
-            "segments": segments,
-            "wrong": wrong,
+            "points": len(self.waits_s),
+            "lost": self.lost,
+            "repeated": self.repeated,
+            "plans": self.plans,
+            "segments": self.segments,
+            "wrong": self.wrong,
+            "next_segment_s": {
+                "p50": float(np.percentile(self.waits_s, 50)),
+                "p99": float(np.percentile(self.waits_s, 99)),
+            },
+            "durability_ms": statistics.median(self.costs_ms),
         }
 
 
@@ -126,13 +160,22 @@ async def bench_restarts(
     seed: int,
     say: Callable[[str], None] = lambda _: None,
     arguments: Sequence[str] = (),
+    checkpoint: Path | None = None,
 ) -> dict[str, Any]:
     """Kill a server at ``points`` random moments; the result is that of ``timely bench restart``.
 
+    Args:
+        checkpoint: a file of the kills so far. A run that finds it goes on after them, and removes it at its end.
+
     Raises:
         EngineFailed: a server did not start, or no segment came in time.
+        InvalidInput: the checkpoint is of another run.
     """
-    chance = random.Random(seed)
+    run = {"seed": seed}
+    earlier = load_checkpoint(checkpoint, run) if checkpoint is not None else None
+    tally = RestartTally(**earlier) if earlier is not None else RestartTally()
+    done = len(tally.waits_s)
+    chance = random.Random(f"{seed} {done}")
     server = Server(folder, arguments)
     server.start()
     try:
@@ -142,38 +185,36 @@ async def bench_restarts(
             history, stopping = History(), asyncio.Event()
             robots = [
                 asyncio.create_task(
-                    _robot(client, number, history, stopping, random.Random(f"{seed}-{number}"))
+                    _robot(client, number, history, stopping, random.Random(f"{seed}-{number}-{done}"))
                 )
                 for number in range(len(TASKS))
             ]
-            waits_s, costs_ms = [], []
-            for point in range(points):
+            for point in range(done, points):
                 await _next_segment(history, time.monotonic(), server)
                 await asyncio.sleep(chance.uniform(0.0, LONGEST_LIFE_S))
                 cost_ms = (await client.stats())["server"]["log_ms"]
-                costs_ms += [cost_ms] if cost_ms is not None else []
+                tally.costs_ms += [cost_ms] if cost_ms is not None else []
                 killed_s = time.monotonic()
                 server.kill()
                 server.start()
                 # What the killed server had sent is read before anything of the next one can come.
                 await asyncio.sleep(DRAIN_S)
                 await _next_segment(history, time.monotonic(), server)
-                waits_s.append(history.latest_s - killed_s)
-                say(f"kill {point + 1}: next segment after {waits_s[-1]:.2f} s")
+                tally.waits_s.append(history.latest_s - killed_s)
+                tally.judge(history.take_ended(), expected)
+                if checkpoint is not None:
+                    save_checkpoint(checkpoint, run, asdict(tally))
+                say(
+                    f"kill {point + 1}: next segment after {tally.waits_s[-1]:.2f} s; {tally.lost} plans lost"
+                )
             stopping.set()
             async with asyncio.timeout(NEXT_SEGMENT_S):
                 await asyncio.gather(*robots)
     finally:
         server.kill()
-    return {
-        "points": points,
-        **history.check(expected),
-        "next_segment_s": {
-            "p50": float(np.percentile(waits_s, 50)),
-            "p99": float(np.percentile(waits_s, 99)),
-        },
-        "durability_ms": statistics.median(costs_ms),
-    }
+    tally.judge(history.plans, expected)
+    remove_checkpoint(checkpoint)
+    return tally.result()
 
 
 async def _until_ready(client: AsyncTimelyClient, server: Server) -> None:

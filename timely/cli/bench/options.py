@@ -14,6 +14,7 @@ import typer
 from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.cli.output import check_cli_output_file
 from timely.core.errors import InvalidInput, Unsupported
+from timely.core.files import STDOUT
 
 TRY_AGAIN = 75
 """Exit code of a run that its budget stopped; BSD's EX_TEMPFAIL."""
@@ -52,6 +53,13 @@ def resumable_cli_checkpoints(
     except OutOfTime as stopped:
         typer.echo(f"timely: out of time; {stopped}. The same command goes on.", err=True)
         raise typer.Exit(TRY_AGAIN) from None
+
+
+def cli_checkpoint(json_file: Path | None) -> Path | None:
+    """The file of an unfinished run that writes ``json_file``."""
+    if json_file is None or json_file == STDOUT:
+        return None
+    return json_file.with_name(f"{json_file.name}.partial")
 
 
 def require_cli_package(package: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import print_cli_progress
+from timely.cli.bench.options import cli_checkpoint, print_cli_progress
 from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 
@@ -21,11 +21,17 @@ def command(
     ] = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Kill a server with robots at random points (SIGKILL), start it again, and compare what the robots received."""
+    """Kill a server with robots at random points (SIGKILL), start it again, and compare what the robots received.
+
+    With a JSON file, an interrupted run goes on where it was (FILE.partial).
+    """
     from timely.bench.restart import bench_restarts
 
     with tempfile.TemporaryDirectory() as folder:
-        result = asyncio.run(bench_restarts(Path(folder), points, seed, print_cli_progress))
+        checkpoint = cli_checkpoint(json_file)
+        result = asyncio.run(
+            bench_restarts(Path(folder), points, seed, print_cli_progress, checkpoint=checkpoint)
+        )
     write_cli_json(json_file, result)
     waits = result["next_segment_s"]
     rows = [

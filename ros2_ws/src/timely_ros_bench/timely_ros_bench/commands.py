@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from timely.cli.bench.options import DefaultSystem, print_cli_progress, require_cli_package, split_cli_names
+from timely.cli.bench.options import (
+    DefaultSystem,
+    cli_checkpoint,
+    print_cli_progress,
+    require_cli_package,
+    split_cli_names,
+)
 from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 from timely.core.cpu_latency import wake_latency_for_measurement
-from timely.core.files import STDOUT
 
 ROBOT_COUNTS = (1, 10, 30)
 READINGS = ("rss_mb", "files", "threads", "children")
@@ -62,7 +66,7 @@ def stop(
     from timely_ros_bench.stop import measure_stop
 
     result = measure_stop(
-        robots, repetitions, seed=seed, checkpoint=_checkpoint(json_file), say=print_cli_progress
+        robots, repetitions, seed=seed, checkpoint=cli_checkpoint(json_file), say=print_cli_progress
     )
     write_cli_json(json_file, result)
     first, rest = result["first_command_ms"], result["at_rest_s"]
@@ -97,7 +101,11 @@ def faults(
     from timely_ros_bench.faults import measure_faults
 
     result = measure_faults(
-        count, seed, fleet=split_cli_names(robots), checkpoint=_checkpoint(json_file), say=print_cli_progress
+        count,
+        seed,
+        fleet=split_cli_names(robots),
+        checkpoint=cli_checkpoint(json_file),
+        say=print_cli_progress,
     )
     write_cli_json(json_file, result)
     history = {f"history: {kind}": number for kind, number in result["history_violations"].items()}
@@ -110,12 +118,6 @@ def faults(
     )
     if any(counts.values()):
         raise typer.Exit(1)
-
-
-def _checkpoint(json_file: Path | None) -> Path | None:
-    """The file of an unfinished run that writes ``json_file``."""
-    on_disk = json_file is not None and json_file != STDOUT
-    return json_file.with_name(f"{json_file.name}.partial") if json_file is not None and on_disk else None
 
 
 def soak(

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timely_ros_bench.checkpoint import load_checkpoint, save_checkpoint
+from timely.core.checkpoint import load_checkpoint, save_checkpoint
 
 BRAKES = ("stop", "StopMotion")
 """Commands of emulated robots that stop a motion."""

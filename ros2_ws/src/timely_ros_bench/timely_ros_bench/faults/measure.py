@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from timely_ros_bench.checkpoint import load_checkpoint, save_checkpoint
+from timely.core.checkpoint import load_checkpoint, remove_checkpoint, save_checkpoint
 from timely_ros_bench.faults.campaign import Campaign
 from timely_ros_bench.faults.fleet_processes import World
 from timely_ros_bench.faults.observer import Observer
@@ -86,6 +86,5 @@ def measure_faults(
                 )
                 for case in tally.cases[seen:]:
                     say(f"     {case}")
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
+    remove_checkpoint(checkpoint)
     return tally.result()

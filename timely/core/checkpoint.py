@@ -32,3 +32,9 @@ def load_checkpoint(file: Path, run: Mapping[str, Any]) -> dict[str, Any] | None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(f"is no checkpoint of this run: {error}", where=str(file)) from error
     return tally
+
+
+def remove_checkpoint(file: Path | None) -> None:
+    """Remove the file of a run that has ended."""
+    if file is not None:
+        file.unlink(missing_ok=True)
