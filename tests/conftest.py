@@ -22,7 +22,7 @@ TOGETHER = {
     "tests/cli/test_terminal.py": "served engine",
     "tests/engines/vllm": "engine",
 }
-"""Paths that one worker runs with all below them: they share UDP ports of djitellopy, or an engine and its memory.
+"""Paths that one worker runs with all below them: they share addresses of emulated drones, or an engine and its memory.
 
 The robots keep real time and leave their processor free most of it.
 So they come first, beside the engine that runs in the worker itself. Engines with processes of their own come next.

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import socket
-import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import IO, Any
 
 import pytest
@@ -35,16 +32,13 @@ def need(package: str) -> None:
 
 @contextmanager
 def tello_ports() -> Iterator[None]:
-    """The UDP ports 8889 and 8890 of this machine, which djitellopy binds: for one test at a time, of all test runs.
-
-    May be nested.
-    """
-    global _holders  # noqa: PLW0603 - the ports are the process's
+    """Emulated drones at their usual addresses: for one test at a time, of all test runs. May be nested."""
+    global _holders  # noqa: PLW0603 - the addresses are the machine's
     need("djitellopy")
     if not _holders:
         deadline_s = time.monotonic() + PORTS_WAIT_S
         while (lock := try_lock("tello-ports")) is None:
-            assert time.monotonic() < deadline_s, "another test run holds djitellopy's ports"
+            assert time.monotonic() < deadline_s, "another test run holds the addresses of the drones"
             time.sleep(0.05)
         _locks.append(lock)
     _holders += 1
@@ -53,33 +47,7 @@ def tello_ports() -> Iterator[None]:
     finally:
         _holders -= 1
         if not _holders:
-            _release_ports()
             _locks.pop().close()
-
-
-def _release_ports() -> None:
-    """End djitellopy's receivers, which it never does, so that drivers in other processes can bind its ports."""
-    library = sys.modules.get("djitellopy.tello")
-    if library is None or not library.threads_initialized:
-        return
-    receivers = {library.Tello.udp_response_receiver, library.Tello.udp_state_receiver}
-    threads = [thread for thread in threading.enumerate() if getattr(thread, "_target", None) in receivers]
-    sockets = [library.client_socket]
-    for thread in threads:
-        frame = sys._current_frames().get(thread.ident or 0)
-        while frame is not None:
-            if "state_socket" in frame.f_locals:
-                sockets.append(frame.f_locals["state_socket"])
-            frame = frame.f_back
-    library.Tello.LOGGER.setLevel("CRITICAL")
-    for one in sockets:
-        with suppress(OSError):  # not connected; the receiver wakes all the same
-            one.shutdown(socket.SHUT_RDWR)
-    for thread in threads:
-        thread.join(PORTS_WAIT_S)
-    for one in sockets:
-        one.close()
-    library.threads_initialized = False
 
 
 @contextmanager

@@ -4,41 +4,90 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from emulated_robots import emulated_tello
 from ros_harness import eventually
-from test_ros_bridge import SCRIPTS, World, a_fleet
+from test_ros_bridge import World, a_fleet
+from timely_bridge import driver_processes
 from timely_bridge.driver_processes import DriverProcesses
-from timely_bridge.testing import FakeServer
-from timely_interfaces.msg import ErrorCode
+from timely_bridge.fleet import parse_bridge_fleet
+from timely_bridge.testing import FakeSegment, FakeServer
+from timely_interfaces.msg import ErrorCode, RobotState
 
 pytestmark = [pytest.mark.ros, pytest.mark.process, pytest.mark.timeout(180)]
 
 START_S = 60.0
+BATTERIES = {"drone1": 90.0, "drone2": 50.0}
+SCRIPTS = {
+    "far": [FakeSegment("mf(300);", 3.0), FakeSegment("mb(300);", 3.0)],
+    "near": [FakeSegment("tc(30);", 1.0)],
+}
 
 
 def test_a_driver_that_is_killed_is_started_again_and_the_others_fly_on(
     domain_id: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    fleet = a_fleet(2, 0, driver_silence_s=2.5)
-    processes = DriverProcesses(fleet, tmp_path, domain_id=domain_id)
-    here = World(domain_id, fleet, FakeServer(SCRIPTS, ahead=0), processes=processes)
-    try:
-        goals = [here.task(robot, "wait") for robot in ("drone1", "drone2")]
-        for goal in goals:
-            eventually(lambda goal=goal: goal.feedback, "it never began")
-        killed = processes.pid("drone1")
-        os.kill(killed, signal.SIGKILL)
-        assert goals[0].result().error_code == ErrorCode.DRIVER_LOST
-        assert goals[1].result().outcome == "complete"
-        eventually(lambda: processes.restarts["drone1"] == 1, "it was not started again", START_S)
-        eventually(
-            lambda: here.task("drone1", "fly").result().outcome == "complete", "it takes nothing", START_S
-        )
-        assert processes.pid("drone1") not in (0, killed)
-        assert processes.restarts["drone2"] == 0
-        assert "ended with signal SIGKILL; it starts again in 0.5 s" in capfd.readouterr().err
-    finally:
-        here.close()
+    with ExitStack() as stack:
+        drones = {
+            name: stack.enter_context(emulated_tello(f"127.0.0.{110 + n}", battery=battery))
+            for n, (name, battery) in enumerate(BATTERIES.items())
+        }
+        robots = {
+            name: {
+                "driver": "tello",
+                "profile": "tello",
+                "skill_set": "drone",
+                "parameters": {"host": drone.address[0], "command_port": drone.address[1]},
+            }
+            for name, drone in drones.items()
+        }
+        bridge = {"driver_silence_s": 2.5}
+        fleet = parse_bridge_fleet({"server_url": "http://fake", "robots": robots, "bridge": bridge})
+        processes = DriverProcesses(fleet, tmp_path, domain_id=domain_id)
+        here = World(domain_id, fleet, FakeServer(SCRIPTS, ahead=0), processes=processes)
+        try:
+            states = {name: here.program.listen(RobotState, f"/{name}/driver/state") for name in drones}
+            goals = [here.task(robot, "far") for robot in drones]
+            for goal in goals:
+                eventually(lambda goal=goal: goal.feedback, "it never began")
+            killed = processes.pid("drone1")
+            os.kill(killed, signal.SIGKILL)
+            assert goals[0].result().error_code == ErrorCode.DRIVER_LOST
+            assert goals[1].result().outcome == "complete"
+            flown = [record["command"] for record in drones["drone2"].journal.records("motion")]
+            assert flown == ["takeoff", "forward 300", "back 300"]
+            eventually(lambda: processes.restarts["drone1"] == 1, "it was not started again", START_S)
+            eventually(
+                lambda: here.task("drone1", "near").result().outcome == "complete",
+                "it takes nothing",
+                START_S,
+            )
+            assert processes.pid("drone1") not in (0, killed)
+            assert processes.restarts["drone2"] == 0
+            assert "ended with signal SIGKILL; it starts again in 0.5 s" in capfd.readouterr().err
+            for name, battery in BATTERIES.items():
+                assert states[name][-1].battery == pytest.approx(0.01 * battery, abs=0.2)
+        finally:
+            here.close()
     assert processes.pid("drone2") == 0
+
+
+def test_a_driver_that_does_not_start_is_started_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    processes = DriverProcesses(a_fleet(1, 0), tmp_path)
+    process = processes._processes["drone1"]
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise BlockingIOError(11, "no more processes")
+
+    monkeypatch.setattr(driver_processes, "ChildProcess", refuse)
+    process.due_s = 0.0
+    processes._check(process)
+    assert "did not start: [Errno 11] no more processes; it starts again in 0.5 s" in capsys.readouterr().err
+    assert process.due_s > 0.0
+    assert process.restart_s == 1.0

@@ -58,6 +58,22 @@ def test_the_drivers_answer_before_the_goals_are_ended(world: World, monkeypatch
     assert StopFleet.Response.UNKNOWN not in outcomes[0].values()
 
 
+def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stopped = world.fleet.bridge.fleet_stop
+
+    def refuse(request: object) -> None:
+        raise RuntimeError("the client's handle is invalid")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(stopped._robots["drone1"].stop, "call_async", refuse)
+        assert stopped.stop(0.5) == {"drone1": "unknown", "arm1": stopped.outcomes()["arm1"]}
+        assert stopped.outcomes()["arm1"] in (StopFleet.Response.HALTED, StopFleet.Response.AT_REST)
+    eventually(lambda: stopped.outcomes()["drone1"] != "unknown", "the stop was not repeated")
+    assert "handle is invalid" in capfd.readouterr().err
+
+
 @pytest.mark.process
 def test_a_hung_driver_is_unknown_and_is_stopped_when_it_is_back(domain_id: int, tmp_path: Path) -> None:
     fleet = a_fleet(2, 0)
@@ -136,8 +152,9 @@ def test_a_driver_that_returns_is_stopped_again(world: World) -> None:
     states = world.program.listen(RobotState, "/drone1/state", latched=True)
     assert world.program.call(Trigger, STOP).success
     driver = world.fleet.drivers["drone1"]
-    for step in ("deactivate", "activate"):
-        world.fleet.spinner.call_and_wait(getattr(driver, f"trigger_{step}"), LIMIT_S)
+    world.fleet.spinner.call_and_wait(driver.trigger_deactivate, LIMIT_S)
+    driver._store.clear_stop()  # as a new driver without the memory of the old one
+    world.fleet.spinner.call_and_wait(driver.trigger_activate, LIMIT_S)
     session = states[0].session
     eventually(
         lambda: states[-1].session != session and mode_of(states) == RobotState.STOPPED,

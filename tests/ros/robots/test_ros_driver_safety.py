@@ -24,7 +24,7 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import TASKS
 from timely_robots.ros.spinner import Spinner, isolated_context
-from timely_robots.segments import Motion, SkillCall, SkillValue
+from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 from timely_robots.sim.robot import SimRobot
 from timely_robots.tello.robot import TelloRobot
 
@@ -60,6 +60,14 @@ class TestRobot(SimRobot):
         self.battery = 1.0
         self.halts: list[float] = []
         self.performed: list[str] = []
+        self.failures = 0
+        """How many failsafe actions fail from now on."""
+
+    def failsafe(self, action: str, motion: Motion) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise MotionError("the link is lost")
+        super().failsafe(action, motion)
 
     def halt(self) -> None:
         self.halts.append(time.monotonic())
@@ -158,6 +166,16 @@ def test_a_stop_of_a_robot_whose_halt_hangs_is_no_success(domain_id: int, tmp_pa
         assert len(bench.robot.halts) == 2, "the second stop waited for the first"
         assert not bench.until(lambda s: s.mode == RobotState.STOPPED).halted
         assert bench.send("d(1);").result().error_code == ErrorCode.DRIVER_STOPPED
+
+
+def test_an_inactive_driver_keeps_a_stop_whose_halt_hangs(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        bench.spinner.call_and_wait(bench.driver.trigger_deactivate, LIMIT_S)
+        bench.robot.hang.set()
+        assert "unknown" in bench.call(Trigger, "stop").message
+        bench.robot.hang.clear()
+        bench.spinner.call_and_wait(bench.driver.trigger_activate, LIMIT_S)
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
 
 
 def test_a_stop_survives_deactivation_and_restart_until_a_reset(domain_id: int, tmp_path: Path) -> None:
@@ -351,8 +369,11 @@ def test_a_drone_that_hovers_lands_when_its_battery_is_low(
 ) -> None:
     with bench_of(domain_id, tmp_path / "s", profile=careful) as bench:
         assert bench.send("mu(50);", "mine").result().outcome == "done"
+        eventually(lambda: bench.states[-1].pose.position.z > 0.0, "it does not hover")
+        bench.robot.failures = 1  # the first landing fails, and is tried again
         bench.robot.battery = 0.1
-        bench.until(lambda s: s.pose.position.z == 0.0, "it hovers until it falls")
+        eventually(lambda: not bench.robot.failures, "it did not try to land")
+        eventually(lambda: bench.states[-1].pose.position.z == 0.0, "it hovers until it falls")
 
 
 @pytest.mark.parametrize("battery", [0.1, math.nan])

@@ -7,7 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from timely_robots.driver_store import DriverStore
 from timely_robots.ros.driver_settings import STATE_DIR_VARIABLE, driver_store
+
+from timely.core.errors import InvalidInput
 
 
 @pytest.mark.parametrize(
@@ -27,3 +30,17 @@ def test_the_memory_of_a_robot_that_moves_is_on_the_disk(
     store.save()
     files = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")]
     assert files == ([f"{kept}/arm1.json"] if kept else [])
+    store.close()
+
+
+def test_the_memory_of_a_robot_has_one_driver_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "arm1.json"
+    first = DriverStore(file)
+    with pytest.raises(InvalidInput, match="another driver uses it"):
+        DriverStore(file)
+    first.set_stop("a test")
+    first.save()
+    first.close()
+    second = DriverStore(file)
+    assert second.stop_reason == "a test"
+    second.close()

@@ -11,6 +11,7 @@ from timely_robots import execution
 from timely_robots.clock import ManualRobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
+from timely_robots.halter import MAX_OPEN
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SegmentResult
 
 LIMIT_S = 5.0
@@ -177,7 +178,7 @@ def test_cancel_cuts_the_motion_at_once(bench: Bench) -> None:
     done = moving.result()  # virtual time stands still: nothing but the cancellation can end it
     assert (done.outcome, done.code, done.executed) == ("cancelled", ErrorCode.SEGMENT_CANCELLED, "a")
     assert done.elapsed_s == 0.0
-    assert bench.body.halts == 1
+    assert bench.body.halts == 2, "at once, and when the motion thread had ended the motion"
     assert waiting.result().outcome == "cancelled"
     assert bench.body.moved == []
 
@@ -220,6 +221,46 @@ def test_stop_needs_a_reset_and_ends_the_tasks_for_good(bench: Bench) -> None:
 def test_stop_halts_a_robot_that_seems_to_be_at_rest(bench: Bench) -> None:
     bench.work.stop()
     assert bench.body.halts == 1
+
+
+def test_a_command_that_overtakes_the_halt_is_halted_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_call, answered, events = threading.Event(), threading.Event(), list[str]()
+
+    def execute(motion: Motion, executed: list[str]) -> None:
+        in_call.set()
+        answered.wait(LIMIT_S)  # a vendor's call, which nothing interrupts
+        events.append("motion")
+        motion.sleep(1.0)
+
+    monkeypatch.setattr(bench.body, "execute", execute)
+    monkeypatch.setattr(bench.body, "halt", lambda: events.append("halt"))
+    moving = bench.send(0, "abc")
+    assert in_call.wait(LIMIT_S)
+    bench.work.stop()
+    answered.set()
+    assert moving.result().code == ErrorCode.DRIVER_STOPPED
+    assert events == ["halt", "motion", "halt"]
+
+
+def test_halts_that_hang_take_a_few_threads_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "HALT_S", 0.0)
+    monkeypatch.setattr(execution, "HALT_FIRST_S", 0.0)
+    hung, halts = threading.Event(), list[int]()
+
+    def halt() -> None:
+        halts.append(1)
+        hung.wait(LIMIT_S)
+
+    monkeypatch.setattr(bench.body, "halt", halt)
+    try:
+        for _ in range(3 * MAX_OPEN):
+            with pytest.raises(MotionError, match=r"did not return|hang"):
+                bench.work.stop()
+        assert len(halts) <= MAX_OPEN
+    finally:
+        hung.set()
 
 
 def test_the_robot_brakes_before_the_end_of_its_segments_is_published(

@@ -41,6 +41,16 @@ def test_a_low_or_unknown_battery_acts_at_once(battery: float) -> None:
     assert monitor.battery_problem(battery)
 
 
+def test_an_action_that_failed_is_tried_again_after_the_hold() -> None:
+    monitor = FailsafeMonitor(Failsafe(hold_s=10.0, then="land", battery_reserve=0.15))
+    lost = Conditions(away=True, link_lost=True, battery=1.0)
+    monitor.update(lost, 0.0)
+    assert monitor.update(lost, 10.0) == "land"
+    monitor.fail(18.0)
+    low = Conditions(away=True, battery=0.1)
+    assert [monitor.update(low, now_s) for now_s in (18.0, 27.9, 28.0, 29.0)] == ["", "", "land", ""]
+
+
 def test_hold_never_ends_in_another_action() -> None:
     monitor = FailsafeMonitor(Failsafe(hold_s=0.0))
     assert monitor.update(Conditions(away=True, link_lost=True), 100.0) == ""

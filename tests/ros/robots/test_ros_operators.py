@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from timely.core.errors import NotAllowed
 from timely.server.access.principals import PrincipalRegistry, new_principal_entry
 
 TOKEN = "token-of-an-operator-of-all"
+EMPTY = hashlib.sha256(b"").hexdigest()
+"""The digest of the token that the tests of unusable files send."""
 
 
 def test_without_principals_every_caller_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +38,29 @@ def test_a_token_counts_for_its_role_and_robots_and_changes_at_once(tmp_path: Pa
     assert operators.identify("b" * 20, ["drone1"], "reset") == "bob"
 
 
-@pytest.mark.parametrize("text", [None, "{", "- 3", "- {name: a, roles: [operator]}", "a: b"])
+def test_an_empty_list_of_robots_names_none(tmp_path: Path) -> None:
+    file = tmp_path / "principals.yaml"
+    (entry,) = json.loads(principals(("ann", "operator", TOKEN)))
+    file.write_text(json.dumps([entry | {"agents": []}]))
+    with pytest.raises(NotAllowed, match="token of an operator"):
+        Operators(str(file)).identify(TOKEN, ["arm1"], "reset")
+    file.write_text(json.dumps([entry | {"agents": None}]))
+    assert Operators(str(file)).identify(TOKEN, ["arm1"], "reset") == "ann"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "{",
+        "- 3",
+        "- {name: a, roles: [operator]}",
+        "a: b",
+        f"- {{name: a, roles: no operator, token_sha256: [{EMPTY}]}}",
+        f"- {{name: a, roles: [operator], token_sha256: {EMPTY}}}",
+        f"- {{name: a, roles: [operator], token_sha256: [{EMPTY}], agents: '*arm1'}}",
+    ],
+)
 def test_principals_that_cannot_be_read_allow_nothing(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "principals.yaml"
     if text is not None:

@@ -10,6 +10,7 @@ import pytest
 from ros_harness import LIMIT_S, eventually
 from timely_robots.clock import ManualRobotClock
 from timely_robots.indy7.link import Indy7Link
+from timely_robots.tello.drone import TelloDrone
 from timely_robots.tello.link import HALT_BURST, HALT_BURST_S, TelloLink
 
 from timely.core.clock import SystemClock
@@ -17,26 +18,21 @@ from timely.core.clock import SystemClock
 SPEED = 10.0
 
 
-class Drone:
-    """The part of djitellopy that the link uses; it moves until the ``deaf``-th stop."""
+class Drone(TelloDrone):
+    """A drone without a network; it moves until the ``deaf``-th stop."""
 
     def __init__(self, deaf: int) -> None:
         self.deaf, self.sent = deaf, list[str]()
-        self._responses: dict[str, Any] = {"responses": []}
-        self._packet = 0
+        self.answers = []
 
-    def send_command_without_return(self, text: str) -> None:
+    def send(self, text: str) -> None:
         self.sent.append(text)
 
-    def get_own_udp_object(self) -> dict[str, Any]:
-        return self._responses
-
-    def get_current_state(self) -> dict[str, Any]:
-        self._packet += 1
+    def new_state(self) -> dict[str, Any]:
         moving = self.sent.count("stop") <= self.deaf
-        return {"vgx": 5 if moving else 0, "yaw": 0, "h": 50, "bat": 80, "n": self._packet}
+        return {"vgx": 5 if moving else 0, "vgy": 0, "vgz": 0, "yaw": 0, "h": 50, "bat": 80}
 
-    def end(self) -> None:
+    def close(self) -> None:
         pass
 
 

@@ -47,8 +47,7 @@ def bridge_driver_python(kind: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    robots: str
-    """Names, for people."""
+    robot: str
     command: list[str]
     log: Path
     child: ChildProcess | None = None
@@ -61,8 +60,6 @@ class _Process:
 
 class DriverProcesses:
     """The drivers of a fleet, each in its process. They end with this process.
-
-    Robots of a kind with ``one_process`` share one, because their vendor's library allows no second on a machine.
 
     Args:
         folder: for parameter files and logs.
@@ -77,24 +74,19 @@ class DriverProcesses:
         self, fleet: Fleet, folder: Path, *, domain_id: int | None = None, ros_args: Sequence[str] = ()
     ) -> None:
         self._environment = {} if domain_id is None else {"ROS_DOMAIN_ID": str(domain_id)}
-        groups: dict[str, list[RobotSpec]] = {}
-        for robot in fleet.robots:
-            shared = robot_class(robot.driver).one_process
-            groups.setdefault(f"kind {robot.driver}" if shared else robot.name, []).append(robot)
-        self._processes: dict[str, _Process] = {}
+        self._processes = {
+            robot.name: _Process(
+                robot.name, _command(fleet, robot, folder, ros_args), folder / f"{robot.name}.log"
+            )
+            for robot in fleet.robots
+        }
         """Robot -> the process of its driver."""
-        for robots in groups.values():
-            names = [robot.name for robot in robots]
-            command = _command(fleet, robots, folder, ros_args)
-            process = _Process(", ".join(names), command, folder / f"{names[0]}.log")
-            self._processes |= dict.fromkeys(names, process)
-        self._distinct = list({id(process): process for process in self._processes.values()}.values())
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._supervise, name="driver supervisor", daemon=True)
 
     def start(self) -> None:
         """Start every driver. They are restarted from now on."""
-        for process in self._distinct:
+        for process in self._processes.values():
             self._start(process)
         self._thread.start()
 
@@ -121,7 +113,7 @@ class DriverProcesses:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(STOP_S)
-        children = [process.child for process in self._distinct if process.child is not None]
+        children = [process.child for process in self._processes.values() if process.child is not None]
         for child in children:
             child.interrupt()
         deadline_s = time.monotonic() + STOP_S
@@ -134,7 +126,7 @@ class DriverProcesses:
         return clean
 
     def _start(self, process: _Process) -> None:
-        where = f"driver of {process.robots}"
+        where = f"driver of {process.robot}"
         process.child = child = ChildProcess(
             where, process.command, self._environment, log=process.log
         ).start()
@@ -145,7 +137,7 @@ class DriverProcesses:
 
     def _supervise(self) -> None:
         while not self._stop.wait(CHECK_PERIOD_S):
-            for process in self._distinct:
+            for process in self._processes.values():
                 self._check(process)
 
     def _check(self, process: _Process) -> None:
@@ -153,40 +145,43 @@ class DriverProcesses:
         if process.due_s is not None:
             if now_s >= process.due_s:
                 process.restarts += 1
-                self._start(process)
+                try:
+                    self._start(process)
+                except OSError as error:
+                    _delay(process, f"did not start: {error}")
             return
         if child is None or not child.ended:
             return
         if now_s - process.started_s >= STABLE_S:
             process.restart_s = FIRST_RESTART_S
-        sys.stderr.write(
-            f"the driver of {process.robots} ended with {_status(child.exit_code)}; "
-            f"it starts again in {process.restart_s:g} s\n"
-        )
+        status = _status(child.exit_code)
         child.close()
-        process.due_s = now_s + process.restart_s
-        process.restart_s = min(2.0 * process.restart_s, LONGEST_RESTART_S)
+        _delay(process, f"ended with {status}")
 
 
-def _command(fleet: Fleet, robots: Sequence[RobotSpec], folder: Path, ros_args: Sequence[str]) -> list[str]:
-    """The command of one process; all ``robots`` are of one kind."""
-    driver = robots[0].driver
-    kind = robot_class(driver)
+def _delay(process: _Process, reason: str) -> None:
+    process.due_s = time.monotonic() + process.restart_s
+    with contextlib.suppress(OSError):  # a terminal that is gone ends no supervisor
+        sys.stderr.write(
+            f"the driver of {process.robot} {reason}; it starts again in {process.restart_s:g} s\n"
+        )
+    process.restart_s = min(2.0 * process.restart_s, LONGEST_RESTART_S)
+
+
+def _command(fleet: Fleet, robot: RobotSpec, folder: Path, ros_args: Sequence[str]) -> list[str]:
+    kind = robot_class(robot.driver)
     settings = {setting.name for setting in kind.SETTINGS}
-    parameters = {}
-    for robot in robots:
-        kind({name: value for name, value in robot.parameters.items() if name in settings})
-        values = {**fleet.driver_parameters(robot), "autostart": True}
-        parameters[f"/{robot.name}/driver"] = {"ros__parameters": values}
-    names = [robot.name for robot in robots]
-    file = folder / f"{names[0]}.yaml"
-    file.write_text(json.dumps(parameters))  # JSON is YAML
-    arguments = ["--kind", driver, "--robots", *names, "--ros-args", "--params-file", str(file)]
+    kind({name: value for name, value in robot.parameters.items() if name in settings})
+    values = {**fleet.driver_parameters(robot), "autostart": True}
+    file = folder / f"{robot.name}.yaml"
+    file.write_text(json.dumps({f"/{robot.name}/driver": {"ros__parameters": values}}))  # JSON is YAML
+    arguments = ["--kind", robot.driver, "--robots", robot.name, "--ros-args", "--params-file", str(file)]
     arguments += [item for item in ros_args if item != "--ros-args"]
-    return core_module_command("timely_robots.main", arguments, python=bridge_driver_python(driver))
+    return core_module_command("timely_robots.main", arguments, python=bridge_driver_python(robot.driver))
 
 
 def _status(code: int | None) -> str:
     if code is not None and code < 0:
-        return f"signal {signal.Signals(-code).name}"
+        names = {number.value: number.name for number in signal.Signals}
+        return f"signal {names.get(-code, -code)}"
     return f"exit code {code}"

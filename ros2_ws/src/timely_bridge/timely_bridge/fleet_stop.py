@@ -220,8 +220,13 @@ class FleetStop:
         if robot.stop_request is not None:
             # A driver that hangs answers none of them; only the last request is kept.
             robot.stop.remove_pending_request(robot.stop_request)
-        robot.sent_s = time.monotonic()
-        robot.stop_request = request = robot.stop.call_async(Trigger.Request())
+        robot.sent_s, robot.stop_request = time.monotonic(), None
+        try:
+            robot.stop_request = request = robot.stop.call_async(Trigger.Request())
+        except Exception:
+            # The middleware refuses one driver's request: the others must get theirs. It is repeated.
+            traceback.print_exc(file=sys.stderr)
+            return
         request.add_done_callback(partial(self._on_stop_answer, robot))
 
     def _on_stop_answer(self, robot: _RobotStop, request: Any) -> None:

@@ -5,11 +5,12 @@ Without a folder the store lives as long as the process. With one, every change 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
@@ -26,20 +27,29 @@ class DriverStore:
         path: the file; None keeps everything in memory.
 
     Raises:
-        InvalidInput: the file cannot be read or is damaged. A driver must not start then, because it cannot know
-            whether its robot was stopped.
+        InvalidInput: the file cannot be read or is damaged, or another driver uses it. A driver must not start then,
+            because it cannot know whether its robot was stopped.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
+        self._owned = _owned(path.with_suffix(".lock")) if path is not None else None
         self._lock = threading.Lock()
         self._stop_reason: str | None = None
         self._epoch = 0
         self._tasks: dict[str, None] = {}
-        if path is not None:
-            if path.exists():
+        try:
+            if path is not None and path.exists():
                 self._read(path)
             self._read_tasks()
+        except Exception:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let another driver use the file."""
+        if self._owned is not None:
+            self._owned.close()
 
     @property
     def stop_reason(self) -> str | None:
@@ -140,6 +150,20 @@ class DriverStore:
             except ValueError:
                 continue  # a line that a crash cut off: its task never moved the robot
         core_write_file(log, "".join(json.dumps(task) + "\n" for task in self._tasks))
+
+
+def _owned(path: Path) -> IO[bytes]:
+    """A lock file that belongs to this driver until it is closed or the process ends."""
+    file: IO[bytes] | None = None
+    try:
+        file = path.open("wb")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if file is not None:
+            file.close()
+        reason = "another driver uses it" if isinstance(error, BlockingIOError) else error.strerror
+        raise InvalidInput(f"cannot be used: {reason}", where=str(path)) from error
+    return file
 
 
 def robot_store_path(folder: str, name: str) -> Path:

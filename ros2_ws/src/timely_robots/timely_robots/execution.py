@@ -18,6 +18,7 @@ from timely_robots import language
 from timely_robots.clock import RobotClock
 from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
+from timely_robots.halter import Halter
 from timely_robots.robot import Robot
 from timely_robots.segments import (
     ExecutorState,
@@ -107,6 +108,7 @@ class SegmentExecutor:
         store: DriverStore | None = None,
     ) -> None:
         self._runner = runner
+        self._halter = Halter(runner)
         self._clock = clock
         self._queue_limit = queue_limit
         self._report_every_s = report_every_s
@@ -120,8 +122,7 @@ class SegmentExecutor:
         self._ledger = TaskLedger(self._store, remembered_tasks)
         self._action: Callable[[Motion], None] | None = None
         self._acting: Motion | None = None
-        self.action_problem = ""
-        """Why the last action did not succeed; empty if it did."""
+        self._action_problem = ""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"motion of {name}", daemon=True)
         self._thread.start()
@@ -185,28 +186,18 @@ class SegmentExecutor:
         """
         self._store.set_stop(why)
         ended = self._end_everything(SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why))
-        problems: list[Exception] = []
-
-        def halt() -> None:
-            try:
-                self._runner.halt()
-            except Exception as error:  # handed to the caller
-                problems.append(error)
-
-        thread = threading.Thread(target=halt, name="halt", daemon=True)
-        thread.start()
-        thread.join(HALT_FIRST_S)
+        halt = self._halter.begin()
+        halt.wait(HALT_FIRST_S)
         for item, result in ended:
             item.listener.finished(result)
+        unsaved: InvalidInput | None = None
         try:
             self._store.save()
         except InvalidInput as error:
-            problems.append(error)
-        thread.join(HALT_S - HALT_FIRST_S)
-        if thread.is_alive():
-            problems.insert(0, MotionError("the robot's halt did not return", ErrorCode.MOTION_TIMEOUT))
-        if problems:
-            raise problems[0]
+            unsaved = error
+        halt.wait(HALT_S - HALT_FIRST_S)
+        if (problem := halt.error or unsaved) is not None:
+            raise problem
 
     def reset(self) -> None:
         """Take segments again after ``stop``; stopped tasks stay refused. Raises InvalidInput if the disk refuses."""
@@ -228,6 +219,11 @@ class SegmentExecutor:
         for item, result in ended:
             item.listener.finished(result)
         return True
+
+    def take_action_problem(self) -> str:
+        """Why the last failsafe action did not succeed, once; empty if it did or still runs."""
+        problem, self._action_problem = self._action_problem, ""
+        return problem
 
     def end_tasks(self, which: Callable[[SegmentOrder], bool], result: SegmentResult) -> None:
         """End the tasks of the segments that ``which`` names, the segment in motion included."""
@@ -395,18 +391,27 @@ class SegmentExecutor:
                 other.listener.finished(why)
 
     def _run_action(self, action: Callable[[Motion], None]) -> None:
-        motion, self.action_problem = self._acting, ""
+        motion, problem = self._acting, ""
         assert motion is not None
         try:
             action(motion)
         except MotionCancelled:
-            self.action_problem = "stopped"
+            problem = "stopped"
         except Exception as error:  # a failing action must leave the robot at rest and the thread alive
-            self._runner.halt()
-            self.action_problem = str(error) or type(error).__name__
+            problem = str(error) or type(error).__name__
+        if problem:
+            self._halt_again()
+        self._action_problem = problem
         with self._changed:
             self._acting = None
             self._rested_s = self._clock.now()
+
+    def _halt_again(self) -> None:
+        """Halt the robot on behalf of the motion thread, which begins nothing more.
+
+        A command that it had begun to send when the first halt came may have reached the robot after that halt.
+        """
+        self._halter.begin().wait(HALT_S)
 
     def _begin(self, order: SegmentOrder) -> MotionError | None:
         """Write a task's beginning to the disk, before its first motion is announced."""
@@ -432,8 +437,9 @@ class SegmentExecutor:
         except MotionError as error:
             outcome, code, message = "failed", error.code, error.message
         except Exception as error:  # a defect of a driver must end as a typed failure, with the robot at rest
-            self._runner.halt()
             outcome, code, message = "failed", ErrorCode.DRIVER_INTERNAL, f"{type(error).__name__}: {error}"
+        if code == ErrorCode.DRIVER_INTERNAL or (outcome != "done" and current.interruption is not None):
+            self._halt_again()
         end_s = self._clock.now()
         if outcome != "done" and current.interruption is not None:
             # An interrupted motion often ends in an error of the robot; the reason of the interruption counts.

@@ -28,13 +28,16 @@ class FailsafeMonitor:
     """Turns lasting conditions into one action.
 
     A battery below the reserve, or unknown although the profile sets a reserve, acts at once. Every other cause acts
-    after it has lasted ``hold_s``. An action is started once, and again only after its cause has gone.
+    after it has lasted ``hold_s``. An action is started once, and again after its cause has gone. One that failed is
+    started again after ``hold_s``.
     """
 
     def __init__(self, failsafe: Failsafe) -> None:
         self._failsafe = failsafe
         self._since_s: float | None = None
         self._acted = False
+        self._earliest_s = -math.inf
+        """Before that no action starts, because the last one failed."""
         self.cause = ""
         """The cause that holds now, in words; empty if there is none."""
 
@@ -58,11 +61,11 @@ class FailsafeMonitor:
         battery = self.battery_problem(now.battery) if now.away else ""
         self.cause = battery or self._cause(now)
         if not self.cause:
-            self._since_s, self._acted = None, False
+            self._since_s, self._acted, self._earliest_s = None, False, -math.inf
             return ""
         if self._since_s is None:
             self._since_s = now_s
-        if self._acted or self._failsafe.then == "hold":
+        if self._acted or self._failsafe.then == "hold" or now_s < self._earliest_s:
             return ""
         if battery or now_s - self._since_s >= self._failsafe.hold_s:
             self._acted = True
@@ -72,6 +75,11 @@ class FailsafeMonitor:
     def retry(self) -> None:
         """The action could not be started; ``update`` returns it again."""
         self._acted = False
+
+    def fail(self, now_s: float) -> None:
+        """The action that was started did not succeed; ``update`` returns it again after ``hold_s``."""
+        self._acted = False
+        self._earliest_s = now_s + self._failsafe.hold_s
 
     def _cause(self, now: Conditions) -> str:
         if not now.away:

@@ -27,14 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(ROBOTS)}; or module:class")
     parser.add_argument("--robots", nargs="+", default=[""], metavar="NAME", help="namespaces of the drivers")
     options = parser.parse_args(argv[:at])
-    try:
-        kind = robot_class(options.kind)
-    except TimelyError as error:
-        sys.stderr.write(f"timely_driver: {error}\n")
-        return 2
     stop = core_stop_event(with_parent=False)
     context = isolated_context(args=argv[at:])
-    drivers = [DriverNode(kind(), namespace=name, context=context) for name in options.robots]
+    try:
+        kind = robot_class(options.kind)
+        drivers = [DriverNode(kind(), namespace=name, context=context) for name in options.robots]
+    except TimelyError as error:
+        sys.stderr.write(f"timely_driver: {error}\n")
+        context.try_shutdown()
+        return 2
     spinners = [
         Spinner(context, [driver], name=f"{name} driver", owns_context=False).start()
         for name, driver in zip(options.robots, drivers, strict=True)

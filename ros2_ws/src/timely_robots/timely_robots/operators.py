@@ -43,7 +43,8 @@ class Operators:
         digest = hashlib.sha256(token.encode()).hexdigest()
         try:
             for entry in self._read(self._file):
-                patterns = entry.get("agents") or ["*"]
+                agents = entry.get("agents")
+                patterns = ["*"] if agents is None else agents
                 commands = all(any(fnmatchcase(robot, one) for one in patterns) for robot in robots)
                 if commands and digest in entry["token_sha256"] and "operator" in entry["roles"]:
                     return str(entry["name"])
@@ -54,4 +55,9 @@ class Operators:
     def _read(self, file: Path) -> list[dict[str, Any]]:
         if not file.is_file() or file.stat().st_size > MAX_BYTES:
             raise ValueError("no regular file, or too large")
-        return list(yaml.safe_load(file.read_text()) or [])
+        entries = list(yaml.safe_load(file.read_text()) or [])
+        for entry in entries:
+            # In a text instead of a list every part of a word would count.
+            if any(isinstance(entry.get(key), str) for key in ("agents", "roles", "token_sha256")):
+                raise ValueError("agents, roles and token_sha256 are lists")
+        return entries

@@ -104,9 +104,6 @@ class Robot:
     simulated: ClassVar[bool] = False
     """Nothing moves outside this machine: the driver keeps no stop on the disk unless a folder is named."""
 
-    one_process: ClassVar[bool] = False
-    """The vendor's library allows one process a machine: robots of this kind share the process of their drivers."""
-
     drives_clock: ClassVar[bool] = False
     """The robot can advance a ``SteppedClock``."""
 

@@ -79,7 +79,7 @@ def measure_stop(
     Raises:
         EngineFailed: a part did not start or come back. Unsupported: no vendor's library or no C compiler.
     """
-    names = faulty_robot_names(["tello", *["indy7"] * (robots - 1)])  # two Tellos need the same UDP ports
+    names = faulty_robot_names(["tello", *["indy7"] * (robots - 1)])
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 100
     tally = StopTally.load(checkpoint, names, seed) if checkpoint is not None else StopTally()
     restarts = 0

@@ -17,6 +17,7 @@ from lrtrace.errors import LRTraceError
 from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import Failsafe
 from timely_robots import language
+from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import PlanRunner, SegmentExecutor
 from timely_robots.failsafe import Conditions, FailsafeMonitor
@@ -75,6 +76,7 @@ class DriverNode(ManagedNode):
         self.robot = robot
         self._segment_executor: SegmentExecutor | None = None
         self._safety_services: SafetyServices | None = None
+        self._store = DriverStore()
         self._server: SegmentServer | None = None
         self._fault = ""
         self._session = secrets.randbits(63)
@@ -185,11 +187,12 @@ class DriverNode(ManagedNode):
         super().release()
 
     def destroy_node(self) -> None:
-        """See ``ManagedNode``; also ends the service ``~/stop``."""
+        """See ``ManagedNode``; also ends the service ``~/stop`` and gives the driver's memory up."""
         services, self._safety_services = self._safety_services, None
         if services is not None:
             services.close()
         super().destroy_node()
+        self._store.close()
 
     def _end_work(self) -> None:
         executor, self._segment_executor = self._segment_executor, None
@@ -228,6 +231,9 @@ class DriverNode(ManagedNode):
         self.publish_state()
 
     def _run_failsafe(self, executor: SegmentExecutor, now_s: float) -> None:
+        if problem := executor.take_action_problem():
+            self.get_logger().error(f"the failsafe action failed: {problem}")
+            self._failsafe.fail(now_s)
         status, segments = self.robot.status(), executor.state()
         conditions = Conditions(
             away=status.away,

@@ -19,7 +19,8 @@ from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
 
 from timely.core.errors import InvalidInput, NotAllowed
 from timely_robots.error_codes import ErrorCode
-from timely_robots.execution import SegmentExecutor
+from timely_robots.execution import HALT_S, SegmentExecutor
+from timely_robots.halter import Halter
 from timely_robots.operators import Operators
 from timely_robots.robot import Robot
 from timely_robots.ros.realtime import mark_ros_stop_thread
@@ -58,6 +59,7 @@ class SafetyServices:
         self._node, self._robot, self._guard, self._operators = node, robot, guard, operators
         self._executor, self._connected, self._changed = executor, connected, changed
         self._halted = False
+        self._halter = Halter(robot)
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
         node.create_subscription(Float32, "proximity", self._on_proximity, 10)
         node.create_service(ResetStop, "~/reset", self._on_reset)
@@ -93,10 +95,13 @@ class SafetyServices:
         if executor is not None:
             executor.stop(reason)
         else:
-            if self._connected():
-                self._robot.halt()
             store.set_stop(reason)
+            halt = self._halter.begin() if self._connected() else None
             store.save()
+            if halt is not None:
+                halt.wait(HALT_S)
+                if (error := halt.error) is not None:
+                    raise error
         self._halted = True
         if (ros_executor := self._node.executor) is not None:
             ros_executor.create_task(self._changed)

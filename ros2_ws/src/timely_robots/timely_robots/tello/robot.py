@@ -79,7 +79,6 @@ class TelloRobot(DroneRobot):
     )
 
     FAILSAFES = frozenset({"land"})
-    one_process = True  # djitellopy binds UDP 8889 and 8890 on all addresses
 
     def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
         super().__init__(settings, clock)

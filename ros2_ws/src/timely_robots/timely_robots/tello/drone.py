@@ -1,0 +1,131 @@
+"""One drone through djitellopy, with sockets that leave room for the drivers of other drones on this machine.
+
+The library binds UDP ports 8889 and 8890 for itself, so a second process would get neither.
+Here commands leave from a free port, because a Tello answers to the sender's port.
+The states of all drones come to port 8890. Each driver has a socket there that is connected to the address of its
+drone, and the kernel hands that drone's packets to this socket alone. So no process stands between drone and driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from typing import Any
+
+from timely.core.errors import InvalidInput
+
+STATE_PORT = 8890
+REOPEN_S = 1.0
+"""A state socket that was silent for so long is opened anew, because this machine's own address may have changed."""
+LARGEST_BYTES = 1024
+ANY_PORT = 0
+NECESSARY = ("vgx", "vgy", "vgz", "yaw", "h")
+"""A packet without one of these fields was cut on its way, and does not count."""
+_opening = threading.Lock()
+_clients: dict[str, Any] = {}
+"""Address -> djitellopy's object. It is kept, because the end of one would end the answers of its successor."""
+
+
+class TelloDrone:
+    """Sends commands to a drone, and has its answers and states.
+
+    Args:
+        address: IPv4 address of the drone.
+        port: of its commands.
+
+    Raises:
+        ImportError: djitellopy is not installed. OSError: a port is taken, or there is no route to the drone.
+        InvalidInput: another driver on this machine has the drone.
+    """
+
+    def __init__(self, address: str, port: int) -> None:
+        from djitellopy import tello
+
+        tello.Tello.LOGGER.setLevel("ERROR")
+        self._address = address
+        self._claim = _claim(address, port)
+        try:
+            self._states = _state_socket(address)
+            self._client = _client(tello, address)
+        except OSError:
+            self._claim.close()
+            raise
+        self._client.address = (address, port)
+        self._parse = tello.Tello.parse_state
+        self._packet_s = time.monotonic()
+        self.answers: list[bytes] = tello.drones[address]["responses"]
+        """Answers that were not read yet, oldest first."""
+        self.answers.clear()
+
+    def send(self, text: str) -> None:
+        """Send a command; raises OSError when the network refuses it."""
+        self._client.send_command_without_return(text)
+
+    def new_state(self) -> dict[str, Any]:
+        """The fields of the newest state packet since the last call; empty if none came. For one thread."""
+        newest = b""
+        with contextlib.suppress(OSError):  # no packet is left, or the socket could not be opened anew
+            while True:
+                packet, source = self._states.recvfrom(LARGEST_BYTES, socket.MSG_DONTWAIT)
+                # Packets of other drones may have come before the socket was connected.
+                newest = packet if source[0] == self._address else newest
+        now_s = time.monotonic()
+        if newest:
+            self._packet_s = now_s
+            state: dict[str, Any] = self._parse(newest.decode("ascii", "replace"))
+            return state if all(name in state for name in NECESSARY) else {}
+        if now_s - self._packet_s >= REOPEN_S:
+            self._packet_s = now_s
+            self._reopen()
+        return {}
+
+    def close(self) -> None:
+        """Let another driver have the drone."""
+        self._states.close()
+        self._claim.close()
+
+    def _reopen(self) -> None:
+        self._states.close()
+        with contextlib.suppress(OSError):  # without a route; tried again later
+            self._states = _state_socket(self._address)
+
+
+def _claim(address: str, port: int) -> socket.socket:
+    """Exclude other drivers of this drone on this machine until the socket closes or the process ends."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0timely-tello-{address}:{port}")
+    except OSError as error:
+        claim.close()
+        raise InvalidInput(
+            "another driver on this machine has the drone", where=f"{address}:{port}"
+        ) from error
+    return claim
+
+
+def _state_socket(address: str) -> socket.socket:
+    states = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        states.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        states.bind(("", STATE_PORT))
+        states.connect((address, ANY_PORT))
+    except OSError:
+        states.close()
+        raise
+    return states
+
+
+def _client(library: Any, address: str) -> Any:
+    """The library's object for a drone; the first one of the process finds sockets and receiver already there."""
+    with _opening:
+        if not library.threads_initialized:
+            commands = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            commands.bind(("", ANY_PORT))
+            library.client_socket, library.threads_initialized = commands, True
+            receiver = library.Tello.udp_response_receiver
+            threading.Thread(target=receiver, name="tello answers", daemon=True).start()
+        if address not in _clients:
+            _clients[address] = library.Tello(address, retry_count=1)
+        return _clients[address]
