@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.ros, pytest.mark.process, pytest.mark.timeout(180)]
 START_S = 60.0
 BATTERIES = {"drone1": 90.0, "drone2": 50.0}
 SCRIPTS = {
-    "far": [FakeSegment("mf(300);", 3.0), FakeSegment("mb(300);", 3.0)],
+    "far": [FakeSegment("mf(200);", 2.0), FakeSegment("mb(200);", 2.0)],
     "near": [FakeSegment("tc(30);", 1.0)],
 }
 
@@ -50,7 +50,9 @@ def test_a_driver_that_is_killed_is_started_again_and_the_others_fly_on(
         processes = DriverProcesses(fleet, tmp_path, domain_id=domain_id)
         here = World(domain_id, fleet, FakeServer(SCRIPTS, ahead=0), processes=processes)
         try:
-            states = {name: here.program.listen(RobotState, f"/{name}/driver/state") for name in drones}
+            states = {
+                name: here.program.listen(RobotState, f"/{name}/state", latched=True) for name in drones
+            }
             goals = [here.task(robot, "far") for robot in drones]
             for goal in goals:
                 eventually(lambda goal=goal: goal.feedback, "it never began")
@@ -59,7 +61,7 @@ def test_a_driver_that_is_killed_is_started_again_and_the_others_fly_on(
             assert goals[0].result().error_code == ErrorCode.DRIVER_LOST
             assert goals[1].result().outcome == "complete"
             flown = [record["command"] for record in drones["drone2"].journal.records("motion")]
-            assert flown == ["takeoff", "forward 300", "back 300"]
+            assert flown == ["takeoff", "forward 200", "back 200"]
             eventually(lambda: processes.restarts["drone1"] == 1, "it was not started again", START_S)
             eventually(
                 lambda: here.task("drone1", "near").result().outcome == "complete",
