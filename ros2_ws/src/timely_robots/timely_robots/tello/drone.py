@@ -2,8 +2,8 @@
 
 The library binds UDP ports 8889 and 8890 for itself, so a second process would get neither.
 Here commands leave from a free port, because a Tello answers to the sender's port.
-The states of all drones come to port 8890. Each driver has a socket there that is connected to the address of its
-drone, and the kernel hands that drone's packets to this socket alone. So no process stands between drone and driver.
+The states of all drones come to port 8890. Each driver has a socket there, connected to the address of its drone. The
+kernel hands that drone's packets to this socket alone, so no process stands between drone and driver.
 """
 
 from __future__ import annotations
