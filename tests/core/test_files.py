@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from pathlib import Path
 
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.core.files import STDOUT, core_write_file, replaced_file
+from timely.core.files import STDOUT, append_file_line, core_write_file, replaced_file
 
 
 def test_text_and_bytes_replace_a_file_and_leave_nothing_else(tmp_path: Path) -> None:
@@ -48,6 +49,21 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot write it") as caught:
         core_write_file(tmp_path / "nowhere" / "file", "x")
     assert "nowhere" in caught.value.where
+
+
+@pytest.mark.parametrize("room", [0, 3])
+def test_a_line_that_a_full_disk_takes_in_part_does_not_spoil_the_next(tmp_path: Path, room: int) -> None:
+    path = tmp_path / "journal"
+    assert append_file_line(path, b"first", flush=True) == 6
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6 + room, hard))
+    try:
+        with pytest.raises(OSError, match=r"space|large"):
+            append_file_line(path, b"second")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    append_file_line(path, b"third")
+    assert path.read_bytes() == b"first\nthird\n"
 
 
 def test_a_pipe_is_written_directly(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -63,6 +64,31 @@ def core_write_file(path: Path, content: str | bytes) -> None:
         return
     with replaced_file(path) as temporary:
         temporary.write_bytes(data)
+
+
+def append_file_line(path: Path, line: bytes, *, flush: bool = False) -> int:
+    """Append a line and its end; returns the size of the file, bytes.
+
+    A line that a full disk takes in part is removed again: it would spoil the next one.
+
+    Args:
+        flush: the line is on the disk when the call returns; else it survives the end of the process only.
+
+    Raises:
+        OSError: the disk refuses; the file is as before.
+    """
+    data = line + b"\n"
+    with path.open("ab", buffering=0) as file:
+        size = file.tell()
+        try:
+            if file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if flush:
+                os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+    return size + len(data)
 
 
 def file_ends_torn(path: Path) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from timely.core.errors import InvalidInput
-from timely.core.files import core_write_file
+from timely.core.files import append_file_line, core_write_file
 
 FILE, LOCK = "goals.jsonl", "lock"
 MAX_BYTES = 1_000_000
@@ -81,10 +81,7 @@ class GoalJournal:
         if self._file is None:
             return
         try:
-            with self._file.open("ab") as file:
-                file.write(json.dumps(line).encode() + b"\n")
-                full = file.tell() > MAX_BYTES
-            if full:
+            if append_file_line(self._file, json.dumps(line).encode()) > MAX_BYTES:
                 self._write()
             self.problem = ""
         except (OSError, InvalidInput) as error:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import threading
 from pathlib import Path
 from typing import IO, Any
 
 from timely.core.errors import InvalidInput
-from timely.core.files import core_write_file
+from timely.core.files import append_file_line, core_write_file
 
 MAX_TASKS = 4096
 """Begun tasks that are kept; the oldest are dropped."""
@@ -111,10 +110,7 @@ class DriverStore:
         if self._log is None:
             return
         try:
-            with self._log.open("ab") as file:
-                file.write(json.dumps(task_id).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+            append_file_line(self._log, json.dumps(task_id).encode(), flush=True)
         except OSError as error:
             raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(self._log)) from error
 

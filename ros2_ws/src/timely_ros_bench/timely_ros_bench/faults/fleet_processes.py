@@ -155,8 +155,12 @@ class World:
         self._parts[role].signal(number)
 
     def fill_disk(self, *, full: bool) -> None:
-        """Let server and bridge write no more byte to any file, or end that."""
-        for role in ("server", "bridge"):
+        """Let server, bridge and drivers write no more byte to any file, or end that.
+
+        The drivers of simulated robots go on, since they write the robots' own logs.
+        """
+        drivers = [f"driver of {name}" for name in self.robots if faulty_robot_kind(name) != "sim"]
+        for role in ("server", "bridge", *drivers):
             pid = self._parts[role].pid
             if pid:  # it may have been killed
                 _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
