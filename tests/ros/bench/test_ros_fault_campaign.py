@@ -1,0 +1,48 @@
+"""A campaign judges the plan of a task and the one that replaces it, each by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from timely_interfaces.msg import ErrorCode
+from timely_ros_bench.faults.campaign import Campaign
+from timely_ros_bench.faults.rounds import Fault
+from timely_ros_bench.faults.tally import FaultTally
+
+from timely.emulators.command_log import CommandLog
+
+PLANS = [["mf(20);", "tc(21);"], ["mf(68);", "tc(69);"]]
+
+
+@pytest.mark.parametrize(
+    ("motions", "kinds"),
+    [
+        (["forward 20", "forward 68", "cw 69"], []),
+        (["forward 20", "forward 68"], ["false_complete"]),
+        (["forward 20", "forward 68", "cw 21", "cw 69"], ["after_end"]),
+        (["forward 20", "forward 20", "forward 68", "cw 69"], ["repeated"]),
+    ],
+)
+def test_a_task_that_is_replanned(tmp_path: Path, motions: list[str], kinds: list[str]) -> None:
+    log = tmp_path / "tello1.jsonl"
+    with CommandLog(log) as journal:
+        for number, motion in enumerate(motions):
+            begin_s = 10.0 + number
+            journal.write(begin_s + 0.9, "motion", motion, "done", start_s=begin_s, end_s=begin_s + 0.9)
+    second_s = 10.0 + motions.index("forward 68")
+    observer = SimpleNamespace(
+        connect=lambda *_: None,
+        plans={"ros-ab": ["ros-ab", "ros-ab-r1"]},
+        ends={"ros-ab": ("cancelled", int(ErrorCode.PREEMPTED), second_s)},
+        leases={},
+    )
+    world = SimpleNamespace(server_state=tmp_path, logs={"tello1": [log]})
+    campaign = Campaign(world, observer, FaultTally())  # type: ignore[arg-type]
+    result = SimpleNamespace(outcome="complete", error_code=0)
+    errand = SimpleNamespace(
+        task_id="ros-ab", robot="tello1", plans=PLANS, sent_s=9.0, ended=True, result=result, end_s=[20.0]
+    )
+    campaign._errands.append((errand, "round 1", Fault("new_scene", "tello1", 0, 0.0)))  # type: ignore[arg-type]
+    assert [kind for kind, _ in campaign._judge_history()] == kinds
