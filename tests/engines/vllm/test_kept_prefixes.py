@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("vllm")
 
 from tests.support.vllm_scheduler import BLOCK_TOKENS, Scene
-from timely.engines.vllm.kept_prefixes import MOST_SHARE, REFRESH_S
 
 pytestmark = pytest.mark.engine
 
@@ -17,11 +16,14 @@ BLOCKS = 40
 
 def cached_after_chats(*, keep: bool, fixed: list[int] = FIXED) -> tuple[int, Scene]:
     """Prompt tokens that a robot's task finds after chats that together need every block several times."""
+    # Not at collection: vLLM warns about itself, and only tests may ignore that.
+    from timely.engines.vllm import kept_prefixes
+
     scene = Scene(blocks=BLOCKS)
     scene.add("warm-up", [*fixed, 1], 1, {"keep_prompt": keep})
     scene.run()
     for number in range(12):
-        scene.clock.advance_to(scene.clock.now() + REFRESH_S)
+        scene.clock.advance_to(scene.clock.now() + kept_prefixes.REFRESH_S)
         scene.add(f"chat-{number}", 10 * BLOCK_TOKENS, 2)
         scene.run()
     request = scene.add("task", [*fixed, 2, 2], 2)
@@ -37,6 +39,8 @@ def test_a_kept_prompt_survives_chats() -> None:
 
 
 def test_a_prompt_over_the_share_is_left_to_vllm() -> None:
+    from timely.engines.vllm.kept_prefixes import MOST_SHARE
+
     assert cached_after_chats(keep=True, fixed=[5] * (int(MOST_SHARE * BLOCKS) + 2) * BLOCK_TOKENS)[0] == 0
 
 
