@@ -54,10 +54,11 @@ def test_parked_jobs_are_idle_until_they_resume() -> None:
     busy = forecast(job("new"), parked, 0.0)
     parked.table.resume_s[:] = 5.0
     idle, later = forecast(job("new"), load(), 0.0), forecast(job("new"), parked, 0.0)
-    assert idle.response_s < later.response_s < busy.response_s
+    assert idle.response_s == later.response_s < busy.response_s
+    assert idle.loss < later.loss < busy.loss
     assert later.harm == 0.0
     parked.table.resume_s[:] = 50.0
-    assert idle.response_s < forecast(job("new"), parked, 0.0).response_s < later.response_s
+    assert idle.loss < forecast(job("new"), parked, 0.0).loss < later.loss
 
 
 def test_memory_that_others_hold_is_paid_for_by_computing_it_again() -> None:

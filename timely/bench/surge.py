@@ -58,12 +58,15 @@ class AdmittingSimulator(Simulator):
 
     def submit(self, now: float, record: JobRecord) -> None:
         task = record.task
-        eta_s = self.controller.eta_s(task.hints.utility, now)
-        self._predicted[task.job] = record, eta_s
-        if self._refuse_below is not None and eta_s > task.hints.utility.latency_s(self._refuse_below):
-            record.outcome, record.note = "refused", f"response in {eta_s:.3f} s"
-            self._ended(task, now)
-            return
+        prediction = self.controller.predict_response(task.hints.utility, now)
+        self._predicted[task.job] = record, prediction.eta_s
+        if self._refuse_below is not None:
+            utility = task.hints.utility
+            latest_s = utility.latency_s(self._refuse_below) - task.hints.network_s
+            if not prediction.comes_before(latest_s, urgent=utility.urgent):
+                record.outcome, record.note = "refused", f"response in {prediction.eta_s:.3f} s"
+                self._ended(task, now)
+                return
         super().submit(now, record)
 
     def _ended(self, task: PlannedTask, now: float) -> None:

@@ -279,6 +279,27 @@ class JobView:
         return cls(task_id, hints.agent, state, segment, slack_s, tokens, hints.utility.urgent)
 
 
+URGENT_ROOM = 0.1
+"""Share of the time of other tasks that their admission leaves to urgent tasks which come later."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsePrediction:
+    """The time until the first segment of a request that comes now is complete, seconds.
+
+    Attributes:
+        eta_s: as likely too long as too short.
+        upper_s: 98% of urgent requests and 90% of others take less.
+    """
+
+    eta_s: float
+    upper_s: float
+
+    def comes_before(self, limit_s: float, *, urgent: bool) -> bool:
+        """Whether the first segment all but surely comes in that time, with room left for urgent tasks to come."""
+        return self.upper_s <= limit_s * (1.0 if urgent else 1.0 - URGENT_ROOM)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """A snapshot of the engine; all counters since its start."""
@@ -405,8 +426,8 @@ class Engine(ABC):
     async def stats(self) -> EngineStats:
         """A snapshot, cheap enough to take several times a second."""
 
-    async def eta_s(self, utility: TimeUtility) -> float | None:
-        """Predicted time until a new request of that utility has its first segment, seconds; None: not known."""
+    async def predict_response(self, utility: TimeUtility) -> ResponsePrediction | None:
+        """When a request of that utility would be served that comes now; None: not known."""
         return None
 
     def disciplines(self) -> tuple[DisciplineInfo, ...]:

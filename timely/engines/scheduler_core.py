@@ -24,7 +24,7 @@ from timely.core.utility import TimeUtility
 from timely.disciplines.base import Discipline, Rows, Speed, StepLimits, StepPlan
 from timely.disciplines.requirements import check_discipline_urgency
 from timely.engines.active_discipline import ActiveDiscipline
-from timely.engines.base import PlanHistory
+from timely.engines.base import PlanHistory, ResponsePrediction
 from timely.engines.decision_log import GuardedJournal, scheduling_choice
 from timely.engines.job_history import restore_job
 from timely.engines.robot_pace import Paces
@@ -467,9 +467,9 @@ class Controller:
             "backlog_s": backlog_s(table, self.speed, now),
         }
 
-    def eta_s(self, utility: TimeUtility, now: float) -> float:
-        """Predicted time until a new request has its first segment, seconds."""
-        return self._service_time.response_s(utility, self.table, self.speed, self._limits, now)
+    def predict_response(self, utility: TimeUtility, now: float) -> ResponsePrediction:
+        """The time until a request that comes now has its first segment."""
+        return self._service_time.predict(utility, self.table, self.speed, self._limits, now)
 
     # ------------------------------------------------------------------ times
 

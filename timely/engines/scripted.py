@@ -36,6 +36,7 @@ from timely.engines.base import (
     JobView,
     Mode,
     PlanHistory,
+    ResponsePrediction,
     SegmentReady,
     job_spec,
 )
@@ -258,8 +259,8 @@ class ScriptedEngine(Engine):
             paces=controller.paces.robots(),
         )
 
-    async def eta_s(self, utility: TimeUtility) -> float | None:
-        return self._controller.eta_s(utility, self.clock.now())
+    async def predict_response(self, utility: TimeUtility) -> ResponsePrediction | None:
+        return self._controller.predict_response(utility, self.clock.now())
 
     @property
     def max_prompt_tokens(self) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.core.utility import TimeUtility
 from timely.disciplines.base import Speed, StepLimits
+from timely.engines.base import ResponsePrediction
 from timely.routing.forecast import EngineLoad, forecast
 
 WEIGHT = 0.05
@@ -19,8 +21,17 @@ FIRST_PROMPT_TOKENS = 256.0
 FIRST_SEGMENT_TOKENS = 10.0
 """Longest segment of a request, before the first one has arrived."""
 
-BUCKETS = 3
+BUCKETS = 2
 """Corrections for each doubling of the predicted time."""
+
+RATIOS = 400
+"""So many of the latest ratios make a correction."""
+
+LEAST_RATIOS = 5
+"""Ratios of a size from which it has a correction of its own."""
+
+UPPER = {True: 0.98, False: 0.9}
+"""Quantiles of the upper predictions for urgent and other requests."""
 
 UNBOUNDED = 1 << 30
 
@@ -30,7 +41,8 @@ class ServiceTime:
 
     Its prompt is not known, so it gets the mean length of recent requests, without what was cached. The forecast knows
     neither the tasks that will come nor the true length of a segment. So each forecast is compared with what became of
-    its task, and later ones of its size are corrected by the mean ratio. Urgent tasks have corrections of their own.
+    its task, and later ones of its size are corrected by quantiles of these ratios. Urgent tasks have corrections of
+    their own.
     """
 
     def __init__(self) -> None:
@@ -38,8 +50,8 @@ class ServiceTime:
         self._segment_tokens = FIRST_SEGMENT_TOKENS
         self._forecasts: dict[JobId, float] = {}
         """Forecast at the arrival of each job without a segment, seconds."""
-        self._corrections: dict[tuple[bool, int], float] = {}
-        """Mean logarithm of response over forecast, by urgency and size of the forecast."""
+        self._ratios: dict[tuple[bool, int], deque[float]] = {}
+        """Logarithms of response over forecast, by urgency and size of the forecast."""
 
     def arrive(self, spec: JobSpec, table: JobTable, speed: Speed, limits: StepLimits | None) -> None:
         """A request arrives; it is not in the table yet."""
@@ -58,30 +70,36 @@ class ServiceTime:
         if forecast_s is None or response_s <= 0.0:
             return
         key = (job.spec.hints.utility.urgent, _bucket(forecast_s))
-        ratio = math.log(response_s / forecast_s)
-        before = self._corrections.get(key, ratio)
-        self._corrections[key] = before + WEIGHT * (ratio - before)
+        self._ratios.setdefault(key, deque(maxlen=RATIOS)).append(math.log(response_s / forecast_s))
 
     def finish(self, job_id: JobId) -> None:
         """A job has ended, with or without a segment."""
         self._forecasts.pop(job_id, None)
 
-    def response_s(
+    def predict(
         self, utility: TimeUtility, table: JobTable, speed: Speed, limits: StepLimits | None, now: float
-    ) -> float:
-        """Predicted time until the first segment is complete, seconds.
+    ) -> ResponsePrediction:
+        """The time until the first segment is complete.
 
         Args:
             limits: of the latest step; None before the first one.
         """
         forecast_s = self._forecast_s(utility, table, speed, limits, now)
-        corrections = self._corrections
+        bucket = _bucket(forecast_s)
         near = min(
-            (key for key in corrections if key[0] == utility.urgent),
-            key=lambda key: abs(key[1] - _bucket(forecast_s)),
+            (
+                key
+                for key, ratios in self._ratios.items()
+                if key[0] == utility.urgent and len(ratios) >= LEAST_RATIOS
+            ),
+            key=lambda key: abs(key[1] - bucket),
             default=None,
         )
-        return forecast_s if near is None else forecast_s * math.exp(corrections[near])
+        if near is None:
+            return ResponsePrediction(forecast_s, forecast_s)
+        ratios = sorted(self._ratios[near])
+        middle, upper = (ratios[int(share * len(ratios))] for share in (0.5, UPPER[utility.urgent]))
+        return ResponsePrediction(forecast_s * math.exp(middle), forecast_s * math.exp(upper))
 
     def _forecast_s(
         self, utility: TimeUtility, table: JobTable, speed: Speed, limits: StepLimits | None, now: float

@@ -55,8 +55,8 @@ class Forecast:
     """What would become of a task on an engine.
 
     Attributes:
-        response_s: until the robot begins its first segment, seconds.
-        loss: utility that the task loses by that time.
+        response_s: until the robot begins its first segment if no parked plan resumes before, seconds.
+        loss: utility that the task loses, with the work that parked plans bring.
         harm: utility that the other tasks lose by the task.
     """
 
@@ -85,11 +85,11 @@ def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
     # A newcomer finds a step in flight: it waits for half of one.
     wait_s = 0.5 * step_s if running else 0.0
     own_s = wait_s + queue_s + own_prompt_s + step_s * segment_tokens
+    response_s = own_s + spec.hints.network_s
     # Each second of the engine brings so many seconds of parked plans' work.
-    to_come = _parked_work(table, now, token_s, _share_s(alone_s, sequence_s))
-    response_s = (1.0 + to_come) * own_s + spec.hints.network_s
-    late_s = max(0.0, response_s - utility.ert_s)
-    loss = weight * ((1.0 - EARLY_SHARE) * late_s + EARLY_SHARE * response_s)
+    later_s = response_s + own_s * _parked_work(table, now, token_s, _share_s(alone_s, sequence_s))
+    late_s = max(0.0, later_s - utility.ert_s)
+    loss = weight * ((1.0 - EARLY_SHARE) * late_s + EARLY_SHARE * later_s)
     return Forecast(response_s, loss, others.harm(~before, own_prompt_s, sequence_s, segment_tokens))
 
 

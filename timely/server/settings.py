@@ -15,7 +15,7 @@ class ServerSettings:
     Attributes:
         max_live_tasks: tasks in generation at once; further ones are refused with ``overloaded``.
         urgent_share: share of ``max_live_tasks`` that only urgent tasks may use.
-        refuse_below: refuse a task whose predicted utility is below this share of its initial one; None: never. A task
+        refuse_below: refuse a task whose utility may fall below this share of its initial one; None: never. A task
             whose ``deadline_s`` is earlier than its predicted response is always refused.
         max_retained_tasks: ended tasks kept for late readers; the oldest are removed first.
         retention_s: how long an ended task can still be read and resumed, seconds.

@@ -73,7 +73,7 @@ class ControlEvents:
         ``{"kind": "report", "task_id", "report", "sent_s"}``: ``sent_s``, on this clock, is ``now`` by default.
         ``{"kind": "load_discipline", "name"}`` answers ``loaded``, and loads beside the steps.
         ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
-        ``{"kind": "eta", "tuf": [ert_s, alpha, beta]}`` answers ``eta_s``.
+        ``{"kind": "eta", "tuf": [ert_s, alpha, beta]}`` answers the fields of ``ResponsePrediction``.
         ``{"kind": "stats"}``, ``{"kind": "ping"}``, ``{"kind": "urgency", "task_id", "urgency"}``.
         ``{"kind": "requests", "task_id"}`` answers the request ids of a task, for a cancel.
         Errors come back as data: ``{"error": {"code", "message", "where"}}``.
@@ -129,7 +129,7 @@ class ControlEvents:
         return {"known": bool(requests)}
 
     def _eta(self, event: Mapping[str, Any], now: float) -> Answer:
-        return {"known": True, "eta_s": self._controller().eta_s(TimeUtility(*event["tuf"]), now)}
+        return {"known": True, **asdict(self._controller().predict_response(TimeUtility(*event["tuf"]), now))}
 
     def _set_mode(self, event: Mapping[str, Any], now: float) -> Answer:
         """Another serving mode, for benchmarks that compare modes on one warm engine; only while idle."""

@@ -36,6 +36,7 @@ from timely.engines.base import (
     JobView,
     Mode,
     PlanHistory,
+    ResponsePrediction,
 )
 from timely.engines.vllm.arguments import (
     EngineSizes,
@@ -409,11 +410,14 @@ class VllmEngine(Engine):
             **total,
         )
 
-    async def eta_s(self, utility: TimeUtility) -> float | None:
-        """The mean over all engines: vLLM chooses the engine of a request by counts of requests."""
+    async def predict_response(self, utility: TimeUtility) -> ResponsePrediction | None:
+        """Means over all engines: vLLM chooses the engine of a request by counts of requests."""
         event = {"kind": "eta", "tuf": [utility.ert_s, utility.alpha, utility.beta]}
         answers = await self._control(event)
-        return sum(float(answer["eta_s"]) for answer in answers) / len(answers)
+        eta_s, upper_s = (
+            sum(answer[name] for answer in answers) / len(answers) for name in ("eta_s", "upper_s")
+        )
+        return ResponsePrediction(eta_s, upper_s)
 
     async def _control(
         self, event: Mapping[str, Any], limit_s: float | None = CONTROL_DEADLINE_S

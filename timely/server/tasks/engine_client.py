@@ -14,7 +14,7 @@ from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
 from timely.disciplines.base import DisciplineInfo
 from timely.disciplines.requirements import discipline_reads
-from timely.engines.base import Engine, EngineStats
+from timely.engines.base import Engine, EngineStats, ResponsePrediction
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_supervisor import EngineSupervisor
 
@@ -27,7 +27,7 @@ STATS_FRESH_S = 0.1
 """Age of a snapshot until the engine is asked for another, seconds."""
 
 
-MAX_ETAS = 100
+MAX_PREDICTIONS = 100
 """Utilities whose latest prediction is kept."""
 
 
@@ -48,7 +48,7 @@ class EngineClient:
         self._stats: EngineStats | None = None
         self._last_stats: EngineStats | None = None
         self._stats_s = float("-inf")
-        self._etas: dict[TimeUtility, tuple[float, float | None]] = {}
+        self._predictions: dict[TimeUtility, tuple[float, ResponsePrediction | None]] = {}
         """Time and value of the latest prediction for each utility."""
         self._querying = asyncio.Lock()
         self._infos: tuple[DisciplineInfo, ...] | None = None
@@ -101,35 +101,47 @@ class EngineClient:
         if tokens > limit:
             raise TooLarge(f"the prompt has {tokens} tokens; the limit is {limit}", where="prompt")
 
-    async def eta_s(self, utility: TimeUtility) -> float | None:
-        """Predicted response time of a new request, seconds; None: not known. At most ``STATS_FRESH_S`` old."""
+    async def predict_response(self, utility: TimeUtility) -> ResponsePrediction | None:
+        """When a new request would be served; None: not known. At most ``STATS_FRESH_S`` old."""
         now = self._clock.now()
-        predicted_s, eta_s = self._etas.get(utility, (-math.inf, None))
+        predicted_s, prediction = self._predictions.get(utility, (-math.inf, None))
         if now - predicted_s > STATS_FRESH_S:
             try:
-                eta_s = await self._within_deadline(self.engine.eta_s(utility))
+                prediction = await self._within_deadline(self.engine.predict_response(utility))
             except EngineFailed:
                 return None
-            if len(self._etas) >= MAX_ETAS:
-                self._etas.clear()
-            self._etas[utility] = (now, eta_s)
-        return eta_s
+            if len(self._predictions) >= MAX_PREDICTIONS:
+                self._predictions.clear()
+            self._predictions[utility] = (now, prediction)
+        return prediction
 
-    async def check_response_time(self, utility: TimeUtility, limit_s: float) -> None:
-        """Check that a new request would be served in time.
+    def note_arrival(self) -> None:
+        """A request has been sent to the engine, so predictions before it no longer hold."""
+        self._predictions.clear()
+
+    async def check_response_time(self, utility: TimeUtility, deadline_s: float, sure_s: float) -> None:
+        """Check that a new request would be served in time; either limit may be infinite.
+
+        Args:
+            deadline_s: its first segment is expected before.
+            sure_s: its first segment comes before that all but surely, with room for urgent tasks to come.
 
         Raises:
-            Overloaded: its first segment is predicted for later.
+            Overloaded: it would not.
         """
-        if limit_s == math.inf:
+        if deadline_s == sure_s == math.inf:
             return
-        eta_s = await self.eta_s(utility)
-        if eta_s is not None and eta_s > limit_s:
-            raise Overloaded(
-                f"the first segment would come after about {eta_s:.2f} s; the limit is {limit_s:g} s",
-                where="deadline_s",
-                eta_s=eta_s,
-            )
+        prediction = await self.predict_response(utility)
+        if prediction is None:
+            return
+        expected = f"the first segment would come after about {prediction.eta_s:.2f} s"
+        if prediction.eta_s > deadline_s:
+            problem = f"{expected}; the limit is {deadline_s:g} s"
+        elif not prediction.comes_before(sure_s, urgent=utility.urgent):
+            problem = f"{expected}, at most {prediction.upper_s:.2f} s; the limit is {sure_s:g} s"
+        else:
+            return
+        raise Overloaded(problem, where="deadline_s", eta_s=prediction.eta_s)
 
     async def stats(self) -> EngineStats:
         """A snapshot, at most ``STATS_FRESH_S`` old; concurrent callers share one query.

@@ -208,7 +208,7 @@ class TaskService:
             check_task_submitter(principal, request.agent)
             self._check_open()
             self._count_request(principal)
-            await self.engine.check_response_time(request.tuf, self._latest_response_s(request))
+            await self.engine.check_response_time(request.tuf, *self._latest_response_s(request))
             with self.tasks.reserved(request.id, urgent=request.tuf.urgent) as task_id:
                 task, generation = await self._admission.prepare(task_id, request)
                 self._check_open()  # a stop may have come meanwhile
@@ -226,6 +226,7 @@ class TaskService:
         self.recorder.admitted(task)
         task.events.append("accepted", task.accepted())
         await self.lifecycle.begin(task, generation)
+        self.engine.note_arrival()
         await self.log.durable()
         return task
 
@@ -248,14 +249,15 @@ class TaskService:
 
     async def _place_eta_s(self, request: TaskRequest) -> float | None:
         """When a task would be served that found no place, seconds; None: not known."""
-        place_s, response_s = self.tasks.next_place_s(), await self.engine.eta_s(request.tuf)
-        return None if place_s is None or response_s is None else place_s + response_s
+        place_s, prediction = self.tasks.next_place_s(), await self.engine.predict_response(request.tuf)
+        return None if place_s is None or prediction is None else place_s + prediction.eta_s
 
-    def _latest_response_s(self, request: TaskRequest) -> float:
-        """Predicted response times beyond this many seconds are a reason to refuse a task."""
-        limit_s = math.inf if request.deadline_s is None else request.deadline_s
-        share = self.settings.refuse_below
-        return limit_s if share is None else min(limit_s, request.tuf.latency_s(share))
+    def _latest_response_s(self, request: TaskRequest) -> tuple[float, float]:
+        """Latest response by the request's deadline, and by the utility that the operator asks for, seconds."""
+        share, network_s = self.settings.refuse_below, request.network_s or 0.0
+        deadline_s = math.inf if request.deadline_s is None else request.deadline_s
+        useful_s = math.inf if share is None else request.tuf.latency_s(share)
+        return deadline_s - network_s, useful_s - network_s
 
     def _check_open(self) -> None:
         """Check that the server admits requests.
