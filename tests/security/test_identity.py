@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ from guarded import TOKENS, Guarded, write_principals
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
 from timely.server.access.principals import PrincipalRegistry, new_principal_entry, principal_token_digest
+from timely.server.http.access_control import OPEN_PATHS
 from timely.server.listener import bind_socket
 
 PROOF = {"Timely-Task-Token": TOKEN}
@@ -45,6 +47,20 @@ def test_a_stranger_reads_health_and_nothing_else(guarded: Guarded, method: str,
         answer = httpx.request(method, guarded.fleet.url + path, headers=headers, json={})
         assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated")
         assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_every_endpoint_but_health_needs_a_principal(guarded: Guarded) -> None:
+    with guarded.as_("ops") as http:
+        endpoints = http.get("/openapi.json").json()["paths"]
+    with httpx.Client(base_url=guarded.fleet.url) as stranger:
+        answers = {
+            (method, path): stranger.request(method, re.sub(r"\{\w+\}", "x", path)).status_code
+            for path, methods in endpoints.items()
+            for method in methods
+        }
+    closed = {key: status for key, status in answers.items() if key[1] not in OPEN_PATHS}
+    assert len(closed) > 15
+    assert set(closed.values()) == {401}
 
 
 def test_an_address_beyond_loopback_needs_principals_or_insecure() -> None:

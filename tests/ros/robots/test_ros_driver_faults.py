@@ -99,9 +99,9 @@ def drone_at_work(host: str, domain_id: int, **more: Any) -> Any:
     return at_work("tello", "drone", domain_id, parameters)
 
 
-def arm_at_work(host: str, domain_id: int) -> Any:
+def arm_at_work(host: str, domain_id: int, **more: Any) -> Any:
     parameters = {"host": host, "profile": "indy7", "things": ["cup:0.45,-0.1,0.1", "plate:0.4,0.2,0.1"]}
-    return at_work("indy7", "arm", domain_id, {**parameters, "speed_percent": 10.0})
+    return at_work("indy7", "arm", domain_id, {**parameters, "speed_percent": 10.0, **more})
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -259,6 +259,18 @@ def test_an_arm_stops_at_once_and_brakes(domain_id: int) -> None:
         assert max(delays) < AT_ONCE_S
         assert [r["outcome"] for r in arm.journal.records("motion")][-3:] == ["stopped"] * 3
         assert rig.one("home();").outcome == "done"
+
+
+def test_an_arm_keeps_to_its_fence(domain_id: int, tmp_path: Path) -> None:
+    profile = tmp_path / "caged.yaml"
+    profile.write_text("name: caged\nextends: indy7\ngeofence: {z_m: [0, 0.12]}\n")
+    with (
+        fast_indy7(next(_hosts)) as arm,
+        arm_at_work(arm.host, domain_id, profile=str(profile)) as rig,
+    ):
+        done = rig.one("move_to('cup');")
+        assert (done.outcome, done.code) == ("failed", ErrorCode.OUT_OF_LIMITS)
+        assert not [r for r in arm.journal.records("command") if "Move" in r["command"]], "it was sent"
 
 
 def test_an_arm_that_dies_in_motion_is_a_lost_connection_and_may_come_back(domain_id: int) -> None:

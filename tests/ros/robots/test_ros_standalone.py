@@ -7,14 +7,17 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from emulated_robots import emulated_tello
+from timely_robots.segments import Motion, SegmentOrder
 from timely_robots.standalone import open_standalone_robot
 
 from lrtrace.cli import run_lrtrace_command
 from lrtrace.record.samples import read_recorded_samples
+from lrtrace.robot_profile import Geofence
 from timely.emulators.tello_motions import TelloPhysics
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -111,6 +114,11 @@ def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_pa
             assert ran.outcome in ("failed", "refused")
             assert reason in ran.message
         assert robot.execute("mb(90)", 30.0).outcome == "done"
+        fence = Geofence(z_m=(0.0, 0.1))
+        robot.robot.profile = robot.profile.model_copy(update={"geofence": fence})  # as after a gust
+        listener: Any = SimpleNamespace(progressed=lambda *_: None)
+        robot.robot.failsafe("land", Motion(SegmentOrder("", 0, "", ""), listener, robot.robot.clock, 1.0))
+        assert robot.robot.status().detail == "on the ground"
     finally:
         robot.close()
 

@@ -225,8 +225,8 @@ class MujocoRobot(DroneRobot):
         if action not in ("land", "return"):
             raise MotionError(f"a drone cannot {action}", ErrorCode.SKILL_FORBIDDEN)
         if action == "return":
-            self._carry_out(lambda: self._fly_home(pilot), motion)
-        self._carry_out(pilot.land, motion)
+            self._carry_out(lambda: self._fly_home(pilot), motion, fenced=False)
+        self._carry_out(pilot.land, motion, fenced=False)
         pilot.cut_motors()
         self._up = False
 
@@ -258,18 +258,21 @@ class MujocoRobot(DroneRobot):
                 ErrorCode.OUT_OF_LIMITS,
             )
 
-    def _carry_out(self, order: Callable[[], float], motion: Motion) -> None:
-        """Give an order and return when the robot is at rest, where it was to go."""
+    def _carry_out(self, order: Callable[[], float], motion: Motion, *, fenced: bool = True) -> None:
+        """Give an order and return when the robot is at rest, where it was to go.
+
+        A failsafe action is not ``fenced``, because a drone outside its fence must land all the same.
+        """
         physics, body = self._physics, self._pilot or self._arm
         if physics is None or body is None:
             raise MotionError("the simulation is not running", ErrorCode.CONNECTION_LOST)
         try:
             if not body.progress.ended:
-                self._follow(physics, body, MARGIN_S, motion)  # an earlier stop, still braking
+                self._follow(physics, body, MARGIN_S, motion, fenced=fenced)  # an earlier stop, still braking
             with physics.lock:
                 motion.check()
                 expected_s = order()
-            self._follow(physics, body, SLACK * expected_s + MARGIN_S, motion, expected_s)
+            self._follow(physics, body, SLACK * expected_s + MARGIN_S, motion, expected_s, fenced=fenced)
         except MotionCancelled:
             # The stop may have come a moment before the order.
             body.brake()
@@ -278,7 +281,14 @@ class MujocoRobot(DroneRobot):
             raise MotionError("the motion was stopped on its way", ErrorCode.MOTION_FAILED)
 
     def _follow(
-        self, physics: Physics, body: Pilot | Arm, limit_s: float, motion: Motion, expected_s: float = 0.0
+        self,
+        physics: Physics,
+        body: Pilot | Arm,
+        limit_s: float,
+        motion: Motion,
+        expected_s: float = 0.0,
+        *,
+        fenced: bool,
     ) -> None:
         begin_s = self.clock.now()
         while not body.arrived:
@@ -288,7 +298,7 @@ class MujocoRobot(DroneRobot):
             if isinstance(body, Pilot) and body.crashed:
                 raise MotionError("the drone has crashed", ErrorCode.MOTION_FAILED)
             fence = self.profile.geofence
-            if isinstance(body, Pilot) and fence is not None:
+            if isinstance(body, Pilot) and fence is not None and fenced:
                 spot = body.where
                 if not fence.contains(spot.x, spot.y, max(0.0, spot.z)):
                     body.brake()
