@@ -26,10 +26,14 @@ def test_every_refusal_names_a_time_and_admitted_tasks_are_late_less_often() -> 
     assert result == surge.measure_surge(HOURS, 1, PROFILE)
 
 
-def test_the_error_of_predictions_is_that_of_the_tasks_that_were_served() -> None:
+def test_the_error_of_predictions_is_that_of_the_tasks_that_were_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(surge, "PROBE_EVERY", 3)
     result = surge.measure_eta(HOURS, 1, PROFILE)
     assert result["tasks"] == result["urgent"]["tasks"] + result["normal"]["tasks"]
     assert result["refusing"]["tasks"] < result["tasks"]
+    assert result["refused"]["tasks"] == 0 < result["refusing"]["refused"]["tasks"]
     assert 0.0 < result["error_p50"] < result["error_p90"]
     assert result["urgent"]["error_p50"] < 0.5
 

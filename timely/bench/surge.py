@@ -11,6 +11,7 @@ import numpy as np
 from lrtrace.compose.composition import compose
 from lrtrace.compose.workload import WORKLOADS
 from timely.bench.capacity.measure import is_bench_task_in_time
+from timely.engines.base import ResponsePrediction
 from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
@@ -30,6 +31,9 @@ TOKEN_BUDGET = 512
 REFUSE_BELOW = 1.0
 """Share of the initial utility below which a task is refused: all that would be late."""
 
+PROBE_EVERY = 25
+"""For the error on refused tasks, each of so many refused ones is served all the same."""
+
 KEPT_RECORDS = 1000
 """Records of ended tasks after which they are dropped."""
 
@@ -40,34 +44,45 @@ class AdmittingSimulator(Simulator):
     """Predicts the response to each task when it arrives, as the server does, and may refuse it.
 
     Args:
-        ended: called with the record and the predicted response time of each task that is served or refused.
-        refuse_below: refuse a task whose predicted utility is below this share of its initial one; None: never.
+        ended: called with the record of each task that is served or refused, its predicted response time, and whether
+            it was served although it should have been refused.
+        refuse_below: refuse a task whose utility may fall below this share of its initial one; None: never.
+        probe_every: each of so many refused tasks is served; 0: none.
     """
 
     def __init__(
         self,
         options: ReplayOptions,
         profile: str,
-        ended: Callable[[JobRecord, float], None],
+        ended: Callable[[JobRecord, float, bool], None],
         *,
         refuse_below: float | None,
+        probe_every: int = 0,
     ) -> None:
         super().__init__(options, load_step_profile(profile))
-        self._report_end, self._refuse_below = ended, refuse_below
-        self._predicted: dict[int | str, tuple[JobRecord, float]] = {}
+        self._report_end, self._refuse_below, self._probe_every = ended, refuse_below, probe_every
+        self._refusals = 0
+        self._predicted: dict[int | str, tuple[JobRecord, float, bool]] = {}
 
     def submit(self, now: float, record: JobRecord) -> None:
         task = record.task
         prediction = self.controller.predict_response(task.hints.utility, now)
-        self._predicted[task.job] = record, prediction.eta_s
-        if self._refuse_below is not None:
-            utility = task.hints.utility
-            latest_s = utility.latency_s(self._refuse_below) - task.hints.network_s
-            if not prediction.comes_before(latest_s, urgent=utility.urgent):
-                record.outcome, record.note = "refused", f"response in {prediction.eta_s:.3f} s"
-                self._ended(task, now)
-                return
-        super().submit(now, record)
+        refused = self._is_late(task, prediction)
+        self._refusals += refused
+        probed = refused and self._probe_every > 0 and self._refusals % self._probe_every == 0
+        self._predicted[task.job] = record, prediction.eta_s, probed
+        if refused and not probed:
+            record.outcome, record.note = "refused", f"response in {prediction.eta_s:.3f} s"
+            self._ended(task, now)
+        else:
+            super().submit(now, record)
+
+    def _is_late(self, task: PlannedTask, prediction: ResponsePrediction) -> bool:
+        if self._refuse_below is None:
+            return False
+        utility = task.hints.utility
+        latest_s = utility.latency_s(self._refuse_below) - task.hints.network_s
+        return not prediction.comes_before(latest_s, urgent=utility.urgent)
 
     def _ended(self, task: PlannedTask, now: float) -> None:
         super()._ended(task, now)
@@ -105,7 +120,7 @@ def measure_surge(hours: float, seed: int, profile: str) -> Result:
     urgent, every, refusals, etas = [0, 0], [0, 0], 0, 0
     latest_s = 0.0
 
-    def ended(record: JobRecord, eta_s: float) -> None:
+    def ended(record: JobRecord, eta_s: float, probed: bool) -> None:
         nonlocal refusals, etas, latest_s
         if record.outcome == "refused":
             refusals += 1
@@ -136,26 +151,26 @@ def measure_eta(hours: float, seed: int, profile: str) -> Result:
     """The error of predicted response times on the surge, as a share of the response time that came about.
 
     ``error_p90`` and ``error_p50`` are its percentiles with every task served, and ``refusing`` has those with late
-    tasks refused. ``urgent`` and ``normal`` have the tasks apart.
+    tasks refused. ``urgent`` and ``normal`` have the tasks apart. ``refused`` has those tasks that should have been
+    refused and were served to see what becomes of them; the other figures are without them.
     """
     return {**_errors(hours, seed, profile, None), "refusing": _errors(hours, seed, profile, REFUSE_BELOW)}
 
 
 def _errors(hours: float, seed: int, profile: str, refuse_below: float | None) -> Result:
-    errors: dict[bool, list[float]] = {True: [], False: []}
+    errors: dict[str, list[float]] = {"urgent": [], "normal": [], "refused": []}
 
-    def ended(record: JobRecord, eta_s: float) -> None:
+    def ended(record: JobRecord, eta_s: float, probed: bool) -> None:
         if record.outcome != "refused":
             response_s = record.ready_s[0] - record.arrived_s
-            errors[record.task.hints.utility.urgent].append(abs(eta_s - response_s) / response_s)
+            kind = "refused" if probed else "urgent" if record.task.hints.utility.urgent else "normal"
+            errors[kind].append(abs(eta_s - response_s) / response_s)
 
-    tasks = surge_tasks(3600.0 * hours, seed)
-    AdmittingSimulator(_options(seed), profile, ended, refuse_below=refuse_below).run(tasks)
-    return {
-        **_percentiles(errors[True] + errors[False]),
-        "urgent": _percentiles(errors[True]),
-        "normal": _percentiles(errors[False]),
-    }
+    AdmittingSimulator(
+        _options(seed), profile, ended, refuse_below=refuse_below, probe_every=PROBE_EVERY
+    ).run(surge_tasks(3600.0 * hours, seed))
+    kinds = {kind: _percentiles(values) for kind, values in errors.items()}
+    return {**_percentiles(errors["urgent"] + errors["normal"]), **kinds}
 
 
 def _percentiles(errors: list[float]) -> Result:

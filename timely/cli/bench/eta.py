@@ -24,6 +24,7 @@ def command(
             format_cli_number(part["error_p90"]),
         )
         for title, row in (("all served", result), ("late ones refused", result["refusing"]))
-        for kind, part in (("all", row), ("urgent", row["urgent"]), ("normal", row["normal"]))
+        for kind, part in (("all", row), *((kind, row[kind]) for kind in ("urgent", "normal", "refused")))
+        if part["tasks"]
     ]
     show_table(make_cli_console(json_file), ("admission", "tasks", "number", "error p50", "error p90"), rows)
