@@ -44,8 +44,8 @@ class AdmittingSimulator(Simulator):
     """Predicts the response to each task when it arrives, as the server does, and may refuse it.
 
     Args:
-        ended: called with the record of each task that is served or refused, its predicted response time, and whether
-            it was served although it should have been refused.
+        ended: called with the record of each task that is served or refused, and its predicted response time. The last
+            argument is whether it was served as a probe, though late.
         refuse_below: refuse a task whose utility may fall below this share of its initial one; None: never.
         probe_every: each of so many refused tasks is served; 0: none.
     """
