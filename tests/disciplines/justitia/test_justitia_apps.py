@@ -16,6 +16,7 @@ from timely.disciplines.base import Discipline, StepLimits
 from timely.disciplines.justitia.app_groups import (
     ALLOWANCE,
     MOST_REQUESTS,
+    AppAccounts,
     AppDiscipline,
     discipline_app_type,
 )
@@ -150,7 +151,7 @@ def test_more_requests_than_promised_are_a_new_instance() -> None:
 
 
 def test_an_application_that_sends_fewer_than_promised_is_forgotten() -> None:
-    discipline = Justitia(idle_s=10.0)
+    discipline = Justitia(AppAccounts(idle_s=10.0))
     hall = Hall(discipline)
     hall.arrive("a", "x", app_requests=100)
     hall.finish("a")
@@ -164,7 +165,7 @@ def test_an_application_that_sends_fewer_than_promised_is_forgotten() -> None:
 
 
 def test_a_pause_within_the_idle_time_keeps_the_instance() -> None:
-    discipline = Justitia(idle_s=10.0)
+    discipline = Justitia(AppAccounts(idle_s=10.0))
     hall = Hall(discipline)
     app = discipline.book.of(hall.arrive("a", "x").job_id)
     hall.finish("a")

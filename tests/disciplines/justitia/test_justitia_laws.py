@@ -15,7 +15,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.heap_queue import GroupQueue
-from timely.disciplines.justitia.app_groups import App
+from timely.disciplines.justitia.app_groups import App, AppAccounts
 from timely.disciplines.justitia.discipline import Justitia
 from timely.disciplines.justitia.virtual_time import VirtualTime
 from timely.engines.step_time.learned import FixedSpeed
@@ -167,6 +167,18 @@ def serve(
     return ends, starts
 
 
+def test_fair_sharing_goes_on_with_a_corrected_cost() -> None:
+    time = VirtualTime(rate=1.0)
+    first, second = time.arrive(10.0, 0.0), time.arrive(10.0, 0.0)
+    assert time.advance(4.0) == 2.0
+    assert time.move(first, first - 6.0) == 4.0
+    assert time.advance(8.0) == 4.0
+    assert time.advance(14.0) == second
+    assert time.active == 0
+    assert time.move(second, 12.0) == 12.0
+    assert time.advance(16.0) == 12.0, "it goes on alone"
+
+
 class Known:
     """Costs known exactly, per application."""
 
@@ -180,6 +192,11 @@ class Known:
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
         assert spec.hints.app is not None
         assert cost == self.costs[spec.hints.app], "the cost served is not the cost known"
+
+
+def accounts_of(costs: dict[str, float]) -> AppAccounts:
+    """Of requests that cost their output."""
+    return AppAccounts(Known(costs), cost=lambda prompt, output: output)
 
 
 instances = st.lists(
@@ -199,7 +216,7 @@ def test_no_application_ends_later_than_theorem_1_allows(
     Requests hold one unit each and last their cost, which is what the paper's proof assumes of them.
     """
     costs = {f"a/{i}": float(sum(durations)) for i, (_, durations) in enumerate(apps)}
-    discipline = Justitia(Known(costs), cost=lambda prompt, output: output, capacity_tokens=float(units))
+    discipline = Justitia(accounts_of(costs), capacity_tokens=float(units))
     ends, _ = serve(apps, units, discipline)
     fluid = fair_sharing([(Fraction(a), Fraction(sum(d))) for a, d in apps], Fraction(units))
     longest = max(max(durations) for _, durations in apps)
@@ -219,7 +236,7 @@ def test_the_bound_test_can_fail() -> None:
     first_come_end = 12 * 12 + 1
     assert first_come_end - fluid[2] > 2 * 12 + Fraction(72, units)
     costs = {f"a/{i}": float(sum(durations)) for i, (_, durations) in enumerate(elephants)}
-    discipline = Justitia(Known(costs), cost=lambda prompt, output: output, capacity_tokens=float(units))
+    discipline = Justitia(accounts_of(costs), capacity_tokens=float(units))
     ends, _ = serve(elephants, units, discipline)
     assert ends[2] <= 13, "the small one waits for one running request at most"
 
@@ -229,7 +246,7 @@ def test_the_bound_test_can_fail() -> None:
 def test_requests_start_in_the_order_of_tags(apps: list[tuple[int, list[int]]], units: int) -> None:
     """Whenever a request starts, none that arrived before waits with a smaller tag."""
     costs = {f"a/{i}": float(sum(durations)) for i, (_, durations) in enumerate(apps)}
-    discipline = Justitia(Known(costs), cost=lambda prompt, output: output, capacity_tokens=float(units))
+    discipline = Justitia(accounts_of(costs), capacity_tokens=float(units))
     tags: dict[int, tuple[float, int]] = {}
     opened = discipline.opened
 

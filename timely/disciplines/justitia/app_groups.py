@@ -223,18 +223,15 @@ def check_discipline_application(spec: JobSpec) -> None:
 
 
 class AppDiscipline(QueueDiscipline):
-    """Requests queue by the rank of their application; within one, first come first served. See ``AppAccounts``."""
+    """Requests queue by the rank of their application; within one, first come first served.
 
-    def __init__(
-        self,
-        costs: AppCosts | None = None,
-        *,
-        cost: CostModel = predictor_kv_token_time,
-        idle_s: float = IDLE_S,
-        allowance: int = ALLOWANCE,
-    ) -> None:
+    Args:
+        accounts: what applications cost; learned while serving when left out.
+    """
+
+    def __init__(self, accounts: AppAccounts | None = None) -> None:
         super().__init__()
-        self.accounts = AppAccounts(costs, cost=cost, idle_s=idle_s, allowance=allowance)
+        self.accounts = accounts or AppAccounts()
 
     @property
     def costs(self) -> AppCosts:

@@ -10,7 +10,7 @@ import numpy as np
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows
 from timely.disciplines.heap_queue import Group, QueueDiscipline
-from timely.disciplines.justitia.app_groups import App, AppDiscipline
+from timely.disciplines.justitia.app_groups import App, AppAccounts, AppDiscipline
 from timely.disciplines.output_length import HistoryLearner
 from timely.disciplines.predictors.app_cost import (
     APP_COSTS,
@@ -52,7 +52,7 @@ class Srjf(AppDiscipline):
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
-        return cls(TrainedAppCosts.load(path, KV, OnlineAppCosts(predictor_kv_token_time)))
+        return cls(AppAccounts(TrainedAppCosts.load(path, KV, OnlineAppCosts(predictor_kv_token_time))))
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
         app.tag = app.cost

@@ -19,7 +19,7 @@ from typing import ClassVar, Self
 
 from timely.core.job import JobTable
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
-from timely.disciplines.justitia.app_groups import ALLOWANCE, IDLE_S, App, AppDiscipline
+from timely.disciplines.justitia.app_groups import App, AppAccounts, AppDiscipline
 from timely.disciplines.justitia.fair_clock import FairClock, WeightedClock
 from timely.disciplines.justitia.virtual_time import VirtualTime
 from timely.disciplines.predictors.app_cost import (
@@ -27,8 +27,6 @@ from timely.disciplines.predictors.app_cost import (
     COSTS,
     KV,
     WEIGHTED,
-    AppCosts,
-    CostModel,
     OnlineAppCosts,
     TrainedAppCosts,
 )
@@ -53,17 +51,9 @@ class Justitia(AppDiscipline):
     """What its predictor files predict."""
     clock_type: ClassVar[type[FairClock]] = FairClock
 
-    def __init__(
-        self,
-        costs: AppCosts | None = None,
-        *,
-        cost: CostModel | None = None,
-        capacity_tokens: float | None = None,
-        idle_s: float = IDLE_S,
-        allowance: int = ALLOWANCE,
-    ) -> None:
-        """``cost``: that of ``unit`` when left out. ``capacity_tokens``: KV tokens a step; observed when left out."""
-        super().__init__(costs, cost=cost or COSTS[self.unit], idle_s=idle_s, allowance=allowance)
+    def __init__(self, accounts: AppAccounts | None = None, *, capacity_tokens: float | None = None) -> None:
+        """``accounts``: with the cost of ``unit``. ``capacity_tokens``: KV tokens a step; observed when left out."""
+        super().__init__(accounts or AppAccounts(cost=COSTS[self.unit]))
         self._clock = self.clock_type(capacity_tokens)
 
     @property
@@ -73,7 +63,8 @@ class Justitia(AppDiscipline):
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
-        return cls(TrainedAppCosts.load(path, cls.unit, OnlineAppCosts(COSTS[cls.unit])))
+        cost = COSTS[cls.unit]
+        return cls(AppAccounts(TrainedAppCosts.load(path, cls.unit, OnlineAppCosts(cost)), cost=cost))
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
         """Eq. 3: the tag is virtual time now plus cost; a continued application begins where it ended."""

@@ -69,3 +69,12 @@ class VirtualTime:
         tag = max(self.advance(now), after) + cost
         heapq.heappush(self._finish, tag)
         return tag
+
+    def move(self, tag: float, new_tag: float) -> float:
+        """An application turns out to end at ``new_tag`` instead; returns that. O(N)."""
+        if tag in self._finish:
+            self._finish.remove(tag)
+            heapq.heapify(self._finish)
+        if new_tag > self._value:
+            heapq.heappush(self._finish, new_tag)
+        return new_tag

@@ -22,6 +22,7 @@ from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Discipline, DisciplineInfo
 from timely.disciplines.heap_queue import Group, QueueDiscipline
+from timely.disciplines.justitia.app_groups import AppAccounts
 from timely.disciplines.justitia.baselines import Parrot, Srjf, VllmSjf
 from timely.disciplines.justitia.constants import BLOCK_TOKENS, KV_BLOCKS
 from timely.disciplines.justitia.discipline import Justitia, JustitiaC
@@ -148,11 +149,12 @@ def trained_paper_models() -> Predictors:
 def make_paper_discipline(name: str, costs: AppCosts | None = None) -> Discipline:
     """A discipline of the comparison, set up as the paper has it; ``costs`` instead of the trained models."""
     if name == "justitia":
-        return Justitia(costs or trained_paper_models().memory)
+        return Justitia(AppAccounts(costs or trained_paper_models().memory))
     if name == "justitia-c":
-        return JustitiaC(costs or trained_paper_models().compute)
+        compute = costs or trained_paper_models().compute
+        return JustitiaC(AppAccounts(compute, cost=predictor_weighted_tokens))
     if name == "srjf":
-        return Srjf(costs or trained_paper_models().memory)
+        return Srjf(AppAccounts(costs or trained_paper_models().memory))
     plain: dict[str, Callable[[], Discipline]] = {
         "vllm": _VllmFcfs, "vllm-sjf": VllmSjf, "parrot": Parrot, "vtc": Vtc,
     }  # fmt: skip
