@@ -13,12 +13,14 @@ from timely.cli.main import run_timely_command
 
 SPIKES = ("spikes up to 100, level 0, s a token", "the same, all levels")
 CROSS = {
+    "command": "timely bench cross --seeds 1",
     "seeds": 1,
     "rows": {"timely": {SPIKES[0]: 2.0, SPIKES[1]: 1.0}, "fcfs": {SPIKES[0]: 1.0, SPIKES[1]: 3.0}},
     "better": dict.fromkeys(SPIKES, "lower"),
     "headline": [SPIKES[0]],
 }
 LIVE = {
+    "command": "timely bench live --budget 0",
     "mean_error": 0.03,
     "worst_error": 0.1,
     "same_winner": 0.99,
@@ -38,7 +40,8 @@ def capacity() -> dict[str, Any]:
         }
         for system, load in (("timely", 4.0), ("edf", 2.0), ("vllm", 1.0))
     }
-    return {"profile": "any", "seeds": 1, "workloads": {"wid1": rows}}
+    command = "timely bench capacity --json 'a b.json'"
+    return {"command": command, "profile": "any", "seeds": 1, "workloads": {"wid1": rows}}
 
 
 def run(folder: Path, **files: Any) -> int:
@@ -55,6 +58,7 @@ def test_the_page_and_its_five_pictures(tmp_path: Path) -> None:
     assert run(tmp_path) == 0
     text = (tmp_path / "results.md").read_text()
     assert "| `wid1` | 40 | `edf` | 2.00 |" in text
+    assert "\n.venv/bin/timely bench capacity --json 'a b.json'\n" in text
     assert "`timely` is worst on spikes up to 100, with 0.50 of the best." in text
     assert "Within 5% on all of them: `fcfs`." in text
     assert "Mean error of response times 3.0%, worst 10.0%." in text

@@ -27,15 +27,11 @@ FRONTIERS = (
 
 NEAR_BEST = 0.95
 
-COMMANDS = {
-    "capacity": "timely bench capacity --quick --seeds 3 --resume out/capacity.jsonl --json out/capacity.json",
-    "cross": "timely bench cross --seeds 3 --resume out/cross.jsonl --json out/cross.json",
-    "live": "timely bench live --json out/live.json",
-}
-
 
 def write_results_page(page: Path, capacity: Value, cross: Value, live: Value, ours: str = "timely") -> None:
     """Write the page, and its pictures into the folder ``images`` beside it.
+
+    Each file names the command that wrote it.
 
     Args:
         capacity: what ``timely bench capacity --json`` wrote.
@@ -48,22 +44,23 @@ def write_results_page(page: Path, capacity: Value, cross: Value, live: Value, o
     """
     images = page.parent / "images"
     images.mkdir(parents=True, exist_ok=True)
-    sections = (
-        ("capacity", lambda: _robots(images, capacity, ours)),
-        ("capacity", lambda: _share_over_load(images, capacity, ours)),
-        ("cross", lambda: _cross_table(images, cross, ours)),
-        ("live", lambda: _simulated_and_measured(images, live)),
-        ("cross", lambda: _frontier(images, cross, ours)),
+    sections: tuple[tuple[str, Value, Callable[[], list[str]]], ...] = (
+        ("capacity", capacity, lambda: _robots(images, capacity, ours)),
+        ("capacity", capacity, lambda: _share_over_load(images, capacity, ours)),
+        ("cross", cross, lambda: _cross_table(images, cross, ours)),
+        ("live", live, lambda: _simulated_and_measured(images, live)),
+        ("cross", cross, lambda: _frontier(images, cross, ours)),
     )
     lines = ["# Results", "", "Five pictures, and the command behind each.", ""]
-    for benchmark, section in sections:
-        lines += [*_checked(benchmark, section), "", "```bash", f".venv/bin/{COMMANDS[benchmark]}", "```", ""]
+    for benchmark, result, section in sections:
+        lines += [*_checked(benchmark, result, section), ""]
     core_write_file(page, "\n".join(lines).rstrip() + "\n")
 
 
-def _checked(benchmark: str, section: Callable[[], list[str]]) -> list[str]:
+def _checked(benchmark: str, result: Value, section: Callable[[], list[str]]) -> list[str]:
+    """The lines of a section, and the command of its result."""
     try:
-        return section()
+        return [*section(), "", "```bash", f".venv/bin/{result['command']}", "```"]
     except (KeyError, TypeError, IndexError) as error:
         raise InvalidInput(f"is no result of `timely bench {benchmark} --json`", where=benchmark) from error
 

@@ -16,6 +16,9 @@ from timely.bench.papers.seed_statistics import Interval, paper_interval
 
 HEADLINE_TARGET = 0.99
 
+OURS = ("timely", "expected-utility")
+"""Systems that are no rivals of each other."""
+
 BESIDE = ("urgent", "all", "utility_urgent", "utility_all", "served", "waiting_s")
 """Measures of a point that are reported at the common load."""
 
@@ -111,8 +114,8 @@ def _rounded(value: float) -> float:
 
 
 def best_rival_ratio(rows: Mapping[str, Result], ours: str = "timely") -> tuple[float, str] | None:
-    """``load_99`` of ``ours`` over that of the best other system, and its name; None if no other carries any."""
-    others = {name: float(row["load_99"]) for name, row in rows.items() if name != ours}
+    """``load_99`` of ``ours`` over that of the best system of others, and its name; None if none carries any."""
+    others = {name: float(row["load_99"]) for name, row in rows.items() if name not in (ours, *OURS)}
     if ours not in rows or not others:
         return None
     rival = max(others, key=lambda name: others[name])

@@ -13,6 +13,7 @@ from timely.replay.trace import replay_task_from_job
 
 SYSTEMS: dict[str, tuple[str, Mode]] = {
     "timely": ("timely", "segmented"),
+    "expected-utility": ("expected-utility", "segmented"),
     "pud": ("pud", "segmented"),
     "edf": ("edf", "segmented"),
     "fcfs": ("fcfs", "segmented"),

@@ -12,6 +12,7 @@ from timely.cli.bench.options import (
     Jobs,
     MarkdownFile,
     Resume,
+    cli_command_line,
     print_cli_progress,
     resumable_cli_checkpoints,
     split_cli_names,
@@ -26,6 +27,7 @@ HEADINGS = (
 
 
 def command(
+    context: typer.Context,
     systems: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
     workloads: Annotated[
         str, typer.Option(help="Comma-separated; all that need no real trace unless given.")
@@ -72,7 +74,16 @@ def command(
             )
 
         results = measure_capacity(chosen, run, print_cli_progress)
-    write_cli_json(json_file, {"profile": profile, "seeds": seeds, "quick": quick, "workloads": results})
+    write_cli_json(
+        json_file,
+        {
+            "command": cli_command_line(context),
+            "profile": profile,
+            "seeds": seeds,
+            "quick": quick,
+            "workloads": results,
+        },
+    )
     plot_capacity(results, out)
     rows = []
     for workload, by_system in results.items():

@@ -11,6 +11,7 @@ from timely.cli.bench.options import (
     Jobs,
     MarkdownFile,
     Resume,
+    cli_command_line,
     print_cli_progress,
     resumable_cli_checkpoints,
     split_cli_names,
@@ -24,6 +25,7 @@ NEAR = 0.01
 
 
 def command(
+    context: typer.Context,
     disciplines: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
     workloads: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
     seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
@@ -50,7 +52,8 @@ def command(
             names, chosen, list(range(1, seeds + 1)), checkpoints, print_cli_progress
         )
     columns = cross.benchmark_cross_measures(chosen)
-    write_cli_json(json_file, {"seeds": seeds, **cross.cross_table_json(values, chosen)})
+    table = cross.cross_table_json(values, chosen)
+    write_cli_json(json_file, {"command": cli_command_line(context), "seeds": seeds, **table})
     best = {column.name: cross.best_benchmark_value(values, column) for column in columns}
 
     def cell(name: str, column: str) -> str:

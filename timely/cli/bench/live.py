@@ -9,7 +9,13 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import TRY_AGAIN, DefaultSystem, require_cli_package, split_cli_names
+from timely.cli.bench.options import (
+    TRY_AGAIN,
+    DefaultSystem,
+    cli_command_line,
+    require_cli_package,
+    split_cli_names,
+)
 from timely.cli.output import JsonFile, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.cpu_latency import processors_awake, wake_latency_for_measurement
@@ -25,7 +31,8 @@ def command(
         str, typer.Option(help="Comma-separated; NAME or NAME:SECONDS of it.")
     ] = "wid1,wid2,wid3",
     systems: Annotated[
-        str, typer.Option(help="Comma-separated; timely, pud, edf, fcfs, vllm-stream, vllm.")
+        str,
+        typer.Option(help="Comma-separated; timely, expected-utility, pud, edf, fcfs, vllm-stream, vllm."),
     ] = "timely,pud,edf,fcfs,vllm-stream,vllm",
     seed: Annotated[int, typer.Option(min=0, help="Of the first repetition's tasks; +1 for each more.")] = 7,
     repetitions: Annotated[int, typer.Option(min=1, help="Each system so often, in turn.")] = 2,
@@ -72,7 +79,7 @@ def command(
                 runs.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=terminal.say)
             )
     report = make_live_report(runs, profile)
-    write_cli_json(json_file, report)
+    write_cli_json(json_file, {"command": cli_command_line(context), **report})
     if json_file != STDOUT:
         typer.echo(live_report_text(report))
     if left:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,3 +81,17 @@ def split_cli_names(text: str) -> list[str]:
 def print_cli_progress(line: str) -> None:
     """Print a line of progress on stderr."""
     print(line, file=sys.stderr, flush=True)
+
+
+def cli_command_line(context: typer.Context) -> str:
+    """The command of this call, with the options that it was called with, for the record of its result."""
+    words = [context.command_path]
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[str(parameter.name)]
+        words.append(max(parameter.opts, key=len))
+        if value is not True:
+            words.append(shlex.quote(str(value)))
+    return " ".join([*words, *map(shlex.quote, context.args)])
