@@ -15,6 +15,7 @@ from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.core.utility import URGENT
+from timely.disciplines.expected_utility.applications import Applications
 from timely.disciplines.expected_utility.discipline import ExpectedUtility
 from timely.disciplines.expected_utility.index import Machine, gittins_use, mean_left
 from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributions, even_lengths
@@ -137,6 +138,49 @@ def test_an_application_that_has_begun_is_not_interrupted_by_another() -> None:
     assert plan.evict == ["begun"], "a request of its own is no application"
     assert "single" in plan.tokens
     assert single.row != other.row
+
+
+def test_what_requests_of_a_type_cost_is_learned_from_each_of_them() -> None:
+    applications, table = Applications(), JobTable()
+
+    def opened(name: str) -> float:
+        job = table.add(app(name, f"kind/{name}", requests=11, expected=20.0))
+        return applications.join(job, 0.0).cost
+
+    assert opened("before") == pytest.approx(11 * predictor_kv_token_time(100, 20.0))
+    for number in range(20):
+        job = table.add(app(str(number), "kind/other", requests=64, expected=20.0))
+        applications.join(job, 0.0)
+        make_resident(job, 200)
+        job.outcome = "complete"
+        applications.leave(job, 0.0)
+    assert opened("after") > 0.8 * 11 * predictor_kv_token_time(100, 200.0)
+
+
+def test_an_application_that_is_over_leaves_fair_sharing_at_its_true_cost() -> None:
+    applications, table = Applications(), JobTable()
+    job = table.add(app("one", "kind/1", requests=1, expected=400.0))
+    applications.join(job, 0.0)
+    make_resident(job, 20)
+    job.outcome = "complete"
+    applications.leave(job, 0.0)
+    time = applications.clock.time
+    time.rate = 1.0
+    assert time.advance(1e9) == predictor_kv_token_time(100, 20)
+
+
+def test_predictions_of_waiting_requests_follow_the_answers_of_others() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    join(table, discipline, ordinary("waiting", expected=None))
+    before = keys(discipline, table)["waiting"]
+    for number in range(10):
+        (job,) = join(table, discipline, ordinary(str(number), expected=None))
+        make_resident(job, 2)
+        job.outcome = "complete"
+        discipline.finished(job, 0.0)
+        table.remove(job.job_id)
+    discipline.compose(table, limits())
+    assert keys(discipline, table)["waiting"] > 1.5 * before
 
 
 def test_memory_goes_to_the_better_index_unless_recomputing_costs_more() -> None:

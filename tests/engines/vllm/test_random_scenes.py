@@ -30,7 +30,7 @@ class Scenes(RuleBasedStateMachine):
         depth=st.sampled_from([1, 2]),
         drafts=st.sampled_from([0, 3]),
         adapters=st.booleans(),
-        discipline=st.sampled_from(["timely", "pud", "fcfs", "justitia"]),
+        discipline=st.sampled_from(["timely", "expected-utility", "pud", "fcfs", "justitia"]),
         policy=st.sampled_from(["fcfs", "priority"]),
     )
     def begin(self, depth: int, drafts: int, adapters: bool, discipline: str, policy: str) -> None:

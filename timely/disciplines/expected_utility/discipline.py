@@ -18,7 +18,8 @@ Where it has one, the slope counts only with the chance that it is late if it is
 * **Residence.** A request without KV cache computes its prompt first, which is part of its use.
 * **Eviction.** A request takes the memory of another only if it gains more than the other loses, the recomputation
   included.
-* **Composition.** As in ``timely``: a request joins a step unless the members with deadlines lose more by it.
+* **Composition.** As in ``timely``: a request joins a step unless the members with deadlines lose more by it. Left out
+  it delays another step instead, and what that costs is taken off.
 
 vLLM's own ``priority`` stands above the index. Nothing is set by workload.
 """
@@ -35,6 +36,8 @@ from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL
 from timely.disciplines.base import DisciplineInfo, Rows, StepLimits, StepPlan
 from timely.disciplines.expected_utility.index import Machine, step_slots
+from timely.disciplines.expected_utility.lengths import ShrunkHistory
+from timely.disciplines.expected_utility.price import DelayPrice
 from timely.disciplines.expected_utility.requests import UndatedRequests, is_undated
 from timely.disciplines.expected_utility.step import UtilityStep
 from timely.disciplines.justitia.app_groups import check_discipline_application
@@ -46,7 +49,7 @@ from timely.disciplines.predictors.app_cost import (
     TrainedAppCosts,
     predictor_kv_token_time,
 )
-from timely.disciplines.predictors.history import LENGTH_HISTORY, HistoryPredictor, LengthPredictor
+from timely.disciplines.predictors.history import LENGTH_HISTORY, LengthPredictor
 from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.requirements import LEVELS, check_discipline_acceptance, check_discipline_urgency
 from timely.disciplines.step_builder import StepBuilder
@@ -84,12 +87,14 @@ class ExpectedUtility(Timely):
     def __init__(self, history: LengthPredictor | None = None, costs: AppCosts | None = None) -> None:
         super().__init__()
         self._undated = UndatedRequests(history, costs)
+        self._price = DelayPrice()
+        self._step: UtilityStep | None = None
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
         if predictor_kind(path).startswith(APP_COSTS):
             return cls(costs=TrainedAppCosts.load(path, KV, OnlineAppCosts(predictor_kv_token_time)))
-        return cls(HistoryPredictor.from_file(path))
+        return cls(ShrunkHistory.from_file(path))
 
     def knowledge(self) -> LengthPredictor:
         return self._undated.answers.history
@@ -128,12 +133,14 @@ class ExpectedUtility(Timely):
             super()._expect(job)
 
     def state(self) -> dict[str, float | int | str]:
-        return {"without_deadline": len(self._undated), "apps": len(self._undated.accounts.book)}
+        return {"without_deadline": len(self._undated), "apps": len(self._undated.applications)}
 
     # ------------------------------------------------------------------ numbers
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        self._undated.clock.advance(table, limits)
+        self._undated.applications.clock.advance(table, limits)
+        self._undated.predict_again()
+        self._price.advance(limits.now)
         return super().compose(table, limits)
 
     def _compose_first_come(
@@ -192,7 +199,7 @@ class ExpectedUtility(Timely):
         )
 
     def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
-        return Machine(step_slots(limits), self._undated.clock.cache_tokens(table, limits))
+        return Machine(step_slots(limits), self._undated.applications.clock.cache_tokens(table, limits))
 
     def _level_weights(self, table: JobTable, rows: Rows) -> Floats:
         levels = np.minimum(table.urgency[rows], LEVELS - 1)
@@ -203,7 +210,7 @@ class ExpectedUtility(Timely):
 
         A resident request has at most the use of the first waiting one: what has begun is not interrupted.
         """
-        clock = self._undated.clock
+        clock = self._undated.applications.clock
         tags = self._undated.tags[places]
         member = ~np.isnan(tags)
         whole = max(1.0, clock.rate_tokens)
@@ -225,7 +232,17 @@ class ExpectedUtility(Timely):
         undated = numbers.ordinary
         if undated.any():
             apps[undated] = self._undated.apps[self._undated.places(table, numbers.rows[undated])]
-        return UtilityStep(self, builder, numbers, parked_slack_s, apps, self._context_token_s(limits))
+        context_token_s = self._context_token_s(limits)
+        self._step = UtilityStep(
+            self, builder, numbers, parked_slack_s, apps, context_token_s, self._price.value
+        )
+        return self._step
+
+    def _settle(self, builder: StepBuilder, *, all_join: bool) -> None:
+        super()._settle(builder, all_join=all_join)
+        assert self._step is not None
+        step_s = builder.limits.speed.step_s(len(builder.rows), builder.prefill_tokens, 0)
+        self._price.note(self._step.delay_rate, step_s)
 
     @staticmethod
     def _context_token_s(limits: StepLimits) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 
 from timely.core.arrays import Floats
 from timely.core.job import JobSpec
+from timely.disciplines.predictors.embedding import Vectors
 from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
 
 PLACES = 32
@@ -21,6 +22,18 @@ PRIOR_ERRORS = 8
 
 PRIOR_SIGMA = 0.35
 """Deviation of the logarithm of length over prediction, before any request has finished."""
+
+PRIOR_TOKENS, PRIOR_TOKENS_SIGMA = 200.0, 1.0
+"""Median of answers, and the deviation of their logarithm, before any has come: about those of public chats."""
+
+PRIOR_ANSWERS = 2.0
+"""Answers that this prior weighs as much as."""
+
+SHRINK = 6.0
+"""A past request weighs ``exp(SHRINK * cosine)`` where few are similar."""
+
+SHRINK_RECENT = 1000
+"""Requests that are looked at then."""
 
 _MIDDLES: Floats = (np.arange(PLACES) + 0.5) / PLACES
 _NORMAL: Floats = np.array([-1.534, -0.887, -0.489, -0.157, 0.157, 0.489, 0.887, 1.534])
@@ -70,6 +83,26 @@ def _octave(tokens: float) -> int:
     return int(max(1.0, tokens)).bit_length()
 
 
+class ShrunkHistory(HistoryPredictor):
+    """Lengths of past requests, shrunk to those of less similar ones and to a prior.
+
+    Where few requests are similar, all recent ones count, the more similar the more. So a dozen answers say something
+    of prompts that were never seen before. A log-normal prior stands in for the first answers.
+    """
+
+    def _overall(self, spec: JobSpec, vector: Vectors | None) -> Prediction:
+        if spec.hints.expected_tokens is not None or self._vectors is None or vector is None:
+            return super()._overall(spec, vector)
+        newest = self._newest(SHRINK_RECENT)
+        weights = np.exp(SHRINK * (self._vectors[newest] @ vector)).astype(np.float64)
+        prior = np.clip(PRIOR_TOKENS * np.exp(PRIOR_TOKENS_SIGMA * _NORMAL), 1.0, max(1, spec.max_tokens))
+        total = float(weights.max(initial=1.0)) * PRIOR_ANSWERS
+        return Prediction(
+            np.concatenate((self._outputs[newest], prior)),
+            np.concatenate((weights, np.full(prior.size, total / prior.size))),
+        )
+
+
 class AnswerDistributions:
     """The distribution of each answer's length as it arrives, learned while serving.
 
@@ -78,8 +111,10 @@ class AnswerDistributions:
     """
 
     def __init__(self, history: LengthPredictor | None = None) -> None:
-        self.history: LengthPredictor = history if history is not None else HistoryPredictor()
+        self.history: LengthPredictor = history if history is not None else ShrunkHistory()
         self._errors = PredictionErrors()
+        self.learned = 0
+        """Answers that were learned from."""
 
     def predict(self, spec: JobSpec) -> tuple[Floats, Prediction | None]:
         """``PLACES`` equally likely lengths, ascending, and what they rest on: nothing if the request predicts."""
@@ -93,6 +128,7 @@ class AnswerDistributions:
 
     def learn(self, spec: JobSpec, prediction: Prediction | None, output_tokens: int) -> None:
         """A request has ended by itself."""
+        self.learned += 1
         if prediction is not None:
             self.history.learn(spec, prediction, output_tokens)
         elif spec.hints.expected_tokens is not None:

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from timely.core.arrays import Floats, Ints
 from timely.core.job import Job, JobId, JobTable
 from timely.core.utility import NORMAL
+from timely.disciplines.expected_utility.applications import Applications
 from timely.disciplines.expected_utility.index import Machine, first_context, gittins_use, mean_left
 from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributions
 from timely.disciplines.expected_utility.rounds import RoundTokens
-from timely.disciplines.justitia.app_groups import AppAccounts
-from timely.disciplines.justitia.fair_clock import FairClock
 from timely.disciplines.output_length import COMPLETED
 from timely.disciplines.predictors.app_cost import AppCosts
 from timely.disciplines.predictors.history import LengthPredictor, Prediction
 
 REFRESH_TOKENS = 16
 """Output tokens after which a request's index is computed anew."""
+
+MORE_ANSWERS = 0.25
+"""Growth of the answers that a prediction rests on, after which it is made anew."""
+
+
+@dataclass(slots=True)
+class Belief:
+    """What the length of a live request was predicted from.
+
+    Attributes:
+        answers: how many answers had been learned from.
+    """
+
+    job: Job
+    prediction: Prediction | None
+    answers: int
 
 
 def is_undated(job: Job) -> bool:
@@ -38,13 +54,13 @@ class UndatedRequests:
 
     def __init__(self, history: LengthPredictor | None = None, costs: AppCosts | None = None) -> None:
         self.answers = AnswerDistributions(history)
-        self.accounts = AppAccounts(costs)
-        self.clock = FairClock()
+        self.applications = Applications(costs)
         self._round_tokens = RoundTokens()
         self.speculative = False
         """The engine has verified drafts."""
         self._places: dict[JobId, int] = {}
-        self._predictions: dict[JobId, Prediction | None] = {}
+        self._beliefs: dict[JobId, Belief] = {}
+        """The oldest prediction first."""
         self._free: list[int] = []
         self.lengths: Floats = np.ones((0, PLACES))
         self.own_tokens: Floats = np.zeros(0)
@@ -74,16 +90,28 @@ class UndatedRequests:
             self._grow()
         place = self._free.pop()
         self._places[job.job_id] = place
-        self.lengths[place], self._predictions[job.job_id] = self.answers.predict(job.spec)
+        self._predict(job)
         self.own_tokens[place] = self.own_rounds[place] = 0.0
-        self._seen_prompt[place] = -1
         self.tags[place], self.apps[place] = math.nan, 0
         if job.spec.hints.app:
-            app, fresh, previous = self.accounts.join(job, now)
-            if fresh:
-                after = previous.tag if previous is not None else 0.0
-                app.tag = self.clock.time.arrive(app.cost, now, after=after)
+            app = self.applications.join(job, now)
             self.tags[place], self.apps[place] = app.tag, app.number
+
+    def _predict(self, job: Job) -> None:
+        """Predict its length; an index from an earlier prediction is void."""
+        place = self._places[job.job_id]
+        self.lengths[place], prediction = self.answers.predict(job.spec)
+        self._beliefs[job.job_id] = Belief(job, prediction, self.answers.learned)
+        self._seen_prompt[place] = -1
+
+    def predict_again(self) -> None:
+        """Renew the oldest prediction if enough answers have come since."""
+        if not self._beliefs:
+            return
+        job_id, belief = next(iter(self._beliefs.items()))
+        if self.answers.learned > (1.0 + MORE_ANSWERS) * belief.answers:
+            del self._beliefs[job_id]
+            self._predict(belief.job)
 
     def progressed(self, job: Job, tokens: int) -> None:
         """A round gave ``tokens``; the first token of all comes with the prompt and is none."""
@@ -97,12 +125,12 @@ class UndatedRequests:
     def finished(self, job: Job, now: float) -> None:
         """Learn from a request that is about to leave the table."""
         self._free.append(self._places.pop(job.job_id))
-        prediction = self._predictions.pop(job.job_id)
+        prediction = self._beliefs.pop(job.job_id).prediction
         output = int(job.table.output_tokens[job.row])
         if job.outcome in COMPLETED and output > 0:
             self.answers.learn(job.spec, prediction, output)
         if job.spec.hints.app:
-            self.accounts.leave(job, now)
+            self.applications.leave(job, now)
 
     # ------------------------------------------------------------------ numbers
 

@@ -16,6 +16,7 @@ class UtilityStep(Step):
     Args:
         apps: number of each request's application by place; 0: none.
         context_token_s: what an eviction costs for each token of the victim's context, seconds.
+        price: utility that a second of delay costs in other steps.
     """
 
     __slots__ = ("_apps", "_context_s")
@@ -31,12 +32,19 @@ class UtilityStep(Step):
         parked_slack_s: float,
         apps: Ints,
         context_token_s: float,
+        price: float,
     ) -> None:
         super().__init__(rules, builder, numbers, parked_slack_s)
         # Requests without a deadline wait for members that would be late, not for early ones to end earlier.
         self._heeded = DelayCost(0.0)
+        self._all.price = price
         self._apps = apps
         self._context_s = context_token_s
+
+    @property
+    def delay_rate(self) -> float:
+        """Utility that a second of delay costs the members."""
+        return self._all.rate
 
     def _costs(self, *, ordinary: bool) -> DelayCost:
         return self._heeded if ordinary else self._all

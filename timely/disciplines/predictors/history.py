@@ -191,7 +191,7 @@ class HistoryPredictor:
         weights = np.ones_like(lengths)
         padding = self.enough - lengths.size
         if padding > 0:
-            other = self._overall(spec)
+            other = self._overall(spec, vector)
             share = padding / float(other.weights.sum())
             lengths = np.concatenate((lengths, other.lengths))
             weights = np.concatenate((weights, other.weights * share))
@@ -228,14 +228,20 @@ class HistoryPredictor:
             slots = slots[np.argpartition(age, MOST)[:MOST]]
         return slots
 
-    def _overall(self, spec: JobSpec) -> Prediction:
+    def _overall(self, spec: JobSpec, vector: Vectors | None) -> Prediction:
+        """What is believed where few requests are similar."""
         if self._public.size:
             return Prediction(self._public, np.ones_like(self._public))
         # A hint about this very request is worth more than the mix of all others.
         if spec.hints.expected_tokens is not None or len(self) < self.enough:
             return length_prior(spec)
-        newest = (self.seen - 1 - np.arange(min(len(self), _RECENT))) % self.window
+        newest = self._newest(_RECENT)
         return Prediction(self._outputs[newest], np.ones(newest.size))
+
+    def _newest(self, most: int) -> Ints:
+        """Slots of the latest requests, the newest first."""
+        slots: Ints = (self.seen - 1 - np.arange(min(len(self), most))) % self.window
+        return slots
 
     # ------------------------------------------------------------------ files
 

@@ -25,11 +25,12 @@ class DelayCost:
     Attributes:
         wait_share: how long a candidate that is left out waits, as a share of the members' work. That is predicted in
             the steps of a full pool, and without the candidate steps may be shorter.
+        price: utility that a second of delay costs at other times. A candidate that is left out causes it later.
     """
 
     __slots__ = (
         "_early_share", "_early_weight", "_early_work", "_in_bulk", "_late", "_late_work", "_timely", "late_weight",
-        "wait_share",
+        "price", "wait_share",
     )  # fmt: skip
 
     def __init__(self, early_share: float) -> None:
@@ -44,6 +45,14 @@ class DelayCost:
         """Late members, the same two sums by weight."""
         self.late_weight = self._late_work = 0.0
         self.wait_share = 1.0
+        self.price = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Utility that a second of delay costs the members."""
+        return (1.0 - self._early_share) * self.late_weight + self._early_share * (
+            self._early_weight + self.late_weight
+        )
 
     @property
     def empty(self) -> bool:
@@ -151,7 +160,7 @@ class DelayCost:
             hurt += member
             wait += member * work
         early, share = self._early_share, self.wait_share
-        cost = (1.0 - early) * loss + early * all_weight * delay_s
+        cost = (1.0 - early) * loss + (early * all_weight - self.price) * delay_s
         # Left out it would wait until the members that it delays are done; before its deadline that costs little.
         until_s = share * wait / hurt if hurt > 0.0 else 0.0
         gain_s = (1.0 - early) * max(0.0, until_s - max(0.0, slack_s))
@@ -183,7 +192,7 @@ class DelayCost:
             # None of these makes a member late.
             until_s = share * self._late_work / self.late_weight if self.late_weight > 0.0 else 0.0
             gains_s = (1.0 - early) * np.maximum(0.0, until_s - np.maximum(0.0, slacks_s)) + early * mean_s
-            costs = delays_s * ((1.0 - early) * self.late_weight + early * all_weight)
+            costs = delays_s * ((1.0 - early) * self.late_weight + early * all_weight - self.price)
             if (weights * gains_s >= costs)[:count].all():
                 return count
         if not self._patient(float(lates_s.max())):
@@ -196,7 +205,7 @@ class DelayCost:
         losses = hurts * delays_s - dues
         until = share * np.divide(waits, hurts, out=np.zeros_like(waits), where=hurts > 0.0)
         gains_s = (1.0 - early) * np.maximum(0.0, until - np.maximum(0.0, slacks_s)) + early * mean_s
-        costs = (1.0 - early) * losses + early * all_weight * delays_s
+        costs = (1.0 - early) * losses + (early * all_weight - self.price) * delays_s
         return None if (weights * gains_s >= costs).any() else 0
 
     def bear_together(

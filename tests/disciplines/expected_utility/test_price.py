@@ -1,0 +1,40 @@
+"""The price of a delay: what it costs the members of recent steps, and what a job saves by waiting for another."""
+
+from __future__ import annotations
+
+import pytest
+
+from timely.disciplines.expected_utility.price import CHEAPER, HORIZON_S, DelayPrice
+from timely.disciplines.timely.delay_cost import DelayCost
+
+
+def price_after(rates: list[float], step_s: float = 0.1) -> DelayPrice:
+    price = DelayPrice()
+    for number, rate in enumerate(rates):
+        price.advance(number * step_s)
+        price.note(rate, step_s)
+    price.advance(len(rates) * step_s)
+    return price
+
+
+def test_a_busy_machine_has_the_mean_cost_of_its_steps() -> None:
+    assert price_after([6.0, 2.0] * 200).value == pytest.approx(CHEAPER * 4.0, rel=0.05)
+    assert price_after([]).value == 0.0
+    assert price_after([0.0] * 9).value == 0.0
+
+
+def test_an_idle_machine_forgets_the_price() -> None:
+    price = price_after([4.0] * 200)
+    price.advance(20.0 + 10.0 * HORIZON_S)
+    assert price.value < 0.01
+
+
+def test_what_a_delay_costs_anyway_does_not_keep_a_job_out() -> None:
+    """A late member loses 6 a second by a delay of 0.1 s, and the candidate 2 by each second that it waits."""
+    costs = DelayCost(0.0)
+    costs.join(-1.0, 0.0, 0.0, 6.0, 0.1, plain=False)
+    candidate = {"delay_s": 0.1, "weight": 2.0, "slack_s": -0.1, "late_s": 0.0, "already_s": 0.0}
+    assert costs.rate == 6.0
+    assert not costs.is_worth(**candidate)
+    costs.price = 5.0
+    assert costs.is_worth(**candidate)
