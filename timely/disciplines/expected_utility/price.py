@@ -7,7 +7,7 @@ import math
 HORIZON_S = 2.0
 """Time over which the cost is averaged, seconds."""
 
-CHEAPER = 0.5
+CHEAPER = 0.7
 """Cost of the step that a job waits for, as a share of the mean: it may choose a cheap one."""
 
 OVERDUE_STEPS = 2.0
