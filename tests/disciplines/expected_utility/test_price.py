@@ -34,7 +34,7 @@ def test_what_a_delay_costs_anyway_does_not_keep_a_job_out() -> None:
     costs = DelayCost(0.0)
     costs.join(-1.0, 0.0, 0.0, 6.0, 0.1, plain=False)
     candidate = {"delay_s": 0.1, "weight": 2.0, "slack_s": -0.1, "late_s": 0.0, "already_s": 0.0}
-    assert costs.rate == 6.0
+    assert costs.late_weight == 6.0
     assert not costs.is_worth(**candidate)
     costs.price = 5.0
     assert costs.is_worth(**candidate)

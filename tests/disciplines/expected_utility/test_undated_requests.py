@@ -179,7 +179,6 @@ def test_predictions_of_waiting_requests_follow_the_answers_of_others() -> None:
         job.outcome = "complete"
         discipline.finished(job, 0.0)
         table.remove(job.job_id)
-    discipline.compose(table, limits())
     assert keys(discipline, table)["waiting"] > 1.5 * before
 
 

@@ -227,6 +227,7 @@ class Twin:
             "tuf": {"ert_s": tuf.ert_s, "alpha": tuf.alpha, "beta": tuf.beta},
             "network_s": task.hints.network_s,
             "agent": task.hints.agent,
+            "text": task.task,
         }
         if not task.plain:
             fields["forced"] = [
@@ -348,6 +349,7 @@ def with_chats(tasks: list[PlannedTask]) -> list[PlannedTask]:
         replace(
             task,
             plan=(PlannedSegment("", 10 + (37 * int(task.job)) % 90, 0.0),),
+            task=f"question {int(task.job) % 3}",
             plain=True,
             max_tokens=400,
             segment_bound=None,

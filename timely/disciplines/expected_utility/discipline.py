@@ -139,7 +139,6 @@ class ExpectedUtility(Timely):
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
         self._undated.applications.clock.advance(table, limits)
-        self._undated.predict_again()
         self._price.advance(limits.now)
         return super().compose(table, limits)
 
@@ -242,7 +241,7 @@ class ExpectedUtility(Timely):
         super()._settle(builder, all_join=all_join)
         assert self._step is not None
         step_s = builder.limits.speed.step_s(len(builder.rows), builder.prefill_tokens, 0)
-        self._price.note(self._step.delay_rate, step_s)
+        self._price.note(self._step.late_weight, step_s)
 
     @staticmethod
     def _context_token_s(limits: StepLimits) -> float:

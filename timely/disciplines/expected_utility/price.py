@@ -1,4 +1,4 @@
-"""What a second of the machine costs at other times: the utility that delays cost the members of recent steps."""
+"""What a second of the machine costs at other times: the utility that delays cost the late members of recent steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DelayPrice:
     """Mean utility that a second of delay costs, the past fading.
 
     A job that is left out of a step delays another step instead, and that costs the price. So only what exceeds the
-    price is saved by leaving it out. A machine that is idle, or whose members have time, has the price 0.
+    price is saved by leaving it out. A machine that is idle, or whose members are in time, has the price 0.
     """
 
     def __init__(self) -> None:
@@ -41,6 +41,6 @@ class DelayPrice:
         self._now_s = now
 
     def note(self, rate: float, step_s: float) -> None:
-        """A step begins that takes about ``step_s`` seconds; a second of delay costs its members ``rate``."""
+        """A step begins that takes about ``step_s`` seconds; a second of delay costs its late members ``rate``."""
         self._rate = rate
         self._until_s = self._now_s + OVERDUE_STEPS * step_s

@@ -42,9 +42,9 @@ class UtilityStep(Step):
         self._context_s = context_token_s
 
     @property
-    def delay_rate(self) -> float:
-        """Utility that a second of delay costs the members."""
-        return self._all.rate
+    def late_weight(self) -> float:
+        """Utility that a second of delay costs the members that are late."""
+        return self._all.late_weight
 
     def _costs(self, *, ordinary: bool) -> DelayCost:
         return self._heeded if ordinary else self._all

@@ -48,13 +48,6 @@ class DelayCost:
         self.price = 0.0
 
     @property
-    def rate(self) -> float:
-        """Utility that a second of delay costs the members."""
-        return (1.0 - self._early_share) * self.late_weight + self._early_share * (
-            self._early_weight + self.late_weight
-        )
-
-    @property
     def empty(self) -> bool:
         """No member loses anything by a delay."""
         return not self._timely and not self._in_bulk and self.late_weight == 0.0
