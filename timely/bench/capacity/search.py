@@ -210,4 +210,5 @@ class CapacityRun:
 
 def _share(points: Sequence[Point], kind: str) -> float:
     """The mean share in time of a class; of all tasks where the workload has none of it."""
-    return sum(point["all"] if point[kind] is None else point[kind] for point in points) / len(points)
+    shares = (point["all"] if point[kind] is None else point[kind] for point in points)
+    return float(sum(shares)) / len(points)
