@@ -58,6 +58,25 @@ def test_the_drivers_answer_before_the_goals_are_ended(world: World, monkeypatch
     assert StopFleet.Response.UNKNOWN not in outcomes[0].values()
 
 
+def test_a_stop_during_a_reset_wins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = world.fleet.bridge.fleet_stop
+    assert "unknown" not in stopped.stop(ANSWER_S).values()
+    put = stopped.latch.put
+
+    def put_and_stop(latched: bool) -> None:
+        put(latched)
+        if not latched:
+            stopped.stop(ANSWER_S)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(stopped.latch, "put", put_and_stop)
+        assert stopped.reset() == dict.fromkeys(("drone1", "arm1"), "the fleet was stopped again")
+    assert stopped.latch.set
+    assert world.fleet.drivers["drone1"]._store.stop_reason is not None
+    assert stopped.reset() == {}
+    assert not stopped.latch.set
+
+
 def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others(
     world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

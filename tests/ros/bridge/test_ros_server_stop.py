@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
+from ros_harness import LIMIT_S, eventually
+from test_ros_bridge import a_fleet
+from timely_bridge import server_stop
+from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.server_stop import ServerStop
 
+from timely.client import TimelyClient
 from timely.core.errors import Conflict, EngineFailed
+from timely.engines.scripted import ScriptedEngine
+from timely.server.app import create_app
+from timely.server.server_thread import ServerThread
 
 
 @dataclass
@@ -45,12 +54,16 @@ class Fleet:
     def __init__(self) -> None:
         self.states = {"drone1": "halted", "arm1": "unknown"}
         self.resets = 0
+        self.answers = threading.Event()
+        """Set while resets return."""
+        self.answers.set()
 
     def stop(self, deadline_s: float, *, until_at_rest: bool = False) -> dict[str, str]:
         return dict(self.states)
 
     def reset(self) -> dict[str, str]:
         self.resets += 1
+        self.answers.wait(LIMIT_S)
         return {}
 
     def outcomes(self) -> dict[str, str]:
@@ -85,3 +98,65 @@ async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(failures:
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_reset_that_a_driver_holds_up_does_not_delay_the_next_stop() -> None:
+    server, fleet = Server(), Fleet()
+    fleet.answers.clear()
+    following = asyncio.create_task(ServerStop(server, fleet, ["drone1"]).run())
+    try:
+        server.orders.put_nowait(Order("reset", "stop-1"))
+        await until(lambda: fleet.resets == 1)
+        server.latched = "stop-2"
+        server.orders.put_nowait(Order("stop", "stop-2"))
+        await until(lambda: server.states)
+    finally:
+        fleet.answers.set()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_the_servers_stop_is_followed_again_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_stop, "RETRY_S", 0.0)
+    server, fleet, lost = Server(), Fleet(), [RuntimeError("a defect"), EngineFailed("refused")]
+    orders = server.stop_orders
+
+    def broken(agents: Sequence[str]) -> AsyncIterator[Order]:
+        if lost:
+            raise lost.pop()
+        return orders(agents)
+
+    monkeypatch.setattr(server, "stop_orders", broken)
+    following = asyncio.create_task(ServerStop(server, fleet, ["drone1"]).run())
+    try:
+        server.latched = "stop-1"
+        server.orders.put_nowait(Order("stop", "stop-1"))
+        await until(lambda: server.states)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+@pytest.mark.ros
+@pytest.mark.timeout(60)
+def test_a_stop_over_http_passes_a_bridge_whose_loop_is_held_up(domain_id: int) -> None:
+    held = threading.Event()
+    with (
+        ServerThread(create_app(ScriptedEngine({}))) as server,
+        TimelyClient(server.url) as operator,
+    ):
+        fleet = start_bridge_fleet(replace(a_fleet(1, 1), server_url=server.url), domain_id=domain_id)
+        try:
+            eventually(lambda: operator.stop_state()["bridges"] == 1, "the bridge does not follow")
+            loop = fleet.bridge._loop
+            assert loop is not None
+            loop.call(held.wait, LIMIT_S)  # as a goal that computes
+            answer = operator.stop_fleet("smoke", deadline_s=LIMIT_S)
+            assert answer["success"], answer
+            assert set(answer["robots"]) == {"drone1", "arm1"}
+            held.set()
+            operator.reset_stop()
+            eventually(lambda: not fleet.bridge.fleet_stop.latch.set, "it was not reset")
+        finally:
+            held.set()
+            assert fleet.close()

@@ -88,6 +88,8 @@ class FleetStop:
         self._on_stop_call, self._operators = on_stop, operators
         self._robots: dict[str, _RobotStop] = {}
         self._silence_s = 3.0
+        self._stops = 0
+        """Stops so far; a reset ends when another one comes."""
         self._closing = False
         self._changed = threading.Condition()
         group = ReentrantCallbackGroup()
@@ -144,6 +146,7 @@ class FleetStop:
         thread that the executor needs for the answers alone: it blocks.
         """
         deadline_s = time.monotonic() + deadline_s
+        self._stops += 1
         self.latch.set_in_memory()
         robots = dict(self._robots)
         for robot in robots.values():
@@ -156,7 +159,11 @@ class FleetStop:
                 lambda: all(robot.stop_request is None for robot in robots.values()),
                 min(DRIVERS_FIRST_S, max(0.0, deadline_s - time.monotonic())),
             )
-        self._on_stop_call()
+        try:
+            self._on_stop_call()
+        except Exception:
+            # The drivers have the stop; its answer must not depend on the goals.
+            traceback.print_exc(file=sys.stderr)
         enough = (AT_REST,) if until_at_rest else (HALTED, AT_REST)
         with self._changed:
             self._changed.wait_for(
@@ -168,10 +175,13 @@ class FleetStop:
     def reset(self, token: str | None = None, deadline_s: float = ANSWER_S) -> dict[str, str]:
         """Clear the latch and reset every driver; robot -> the driver's complaint, for those without success.
 
+        A stop that comes meanwhile wins: drivers that were not reset yet keep their stop.
+
         Args:
             token: of the operator, for the drivers; None takes ``$TIMELY_OPERATOR_TOKEN``.
         """
         token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
+        stops = self._stops
         self.latch.put(False)
         robots = dict(self._robots)
         results: dict[str, str] = dict.fromkeys(robots, "no answer")
@@ -179,6 +189,9 @@ class FleetStop:
             # A driver serves stop and reset on different threads: a stop on its way would follow the reset.
             waiting = robots.values()
             self._changed.wait_for(lambda: all(one.stop_request is None for one in waiting), deadline_s)
+        if self._stops != stops:
+            self.latch.put(True)
+            return dict.fromkeys(robots, "the fleet was stopped again")
         for name, robot in robots.items():
             robot.acknowledged = False
             if robot.reset.service_is_ready():

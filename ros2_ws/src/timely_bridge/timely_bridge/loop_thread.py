@@ -24,6 +24,11 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
+    @property
+    def thread(self) -> threading.Thread:
+        """The thread that runs the loop."""
+        return self._thread
+
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call ``function`` soon on the loop, from any thread; does nothing once the loop is closed."""
         if not self.loop.is_closed():

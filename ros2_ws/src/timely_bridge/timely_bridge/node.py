@@ -13,6 +13,7 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.operators import Operators
 from timely_robots.ros.lifecycle import ManagedNode
+from timely_robots.ros.realtime import mark_ros_stop_thread
 
 from timely.client import AsyncTimelyClient
 from timely.core.clock import Clock, SystemClock
@@ -70,6 +71,7 @@ class BridgeNode(ManagedNode):
         self._client_factory = client_factory
         self._settings: BridgeSettings | None = None
         self._loop: LoopThread | None = None
+        self._stop_loop: LoopThread | None = None
         self._client: Any = None
         self._health: ServerHealth | None = None
         self._server_tasks: list[asyncio.Task[None] | Future[None]] = []
@@ -111,6 +113,10 @@ class BridgeNode(ManagedNode):
         )
         latch = StopLatch(settings.state_folder)
         self.fleet_stop.set_robots(settings.robots, settings.driver_silence_s, latch)
+        if hasattr(self._client, "stop_orders"):
+            self._stop_loop = LoopThread("server stop")
+            mark_ros_stop_thread(self._stop_loop.thread)
+            self._stop_loop.submit(self._follow_server_stop(settings))
         for entry in settings.robots:
             self._robots[entry.name] = RobotServer(self, entry, connection)
         self._server_tasks.append(loop.submit(self._end_unfinished_goals(journal)))
@@ -175,6 +181,9 @@ class BridgeNode(ManagedNode):
                 loop.submit(self._disconnect()).result(CLOSE_S)
             except TimeoutError:
                 self.get_logger().warning("the connection to the server did not close in time")
+        stop_loop, self._stop_loop = self._stop_loop, None
+        if stop_loop is not None and not stop_loop.close(CLOSE_S):
+            self.get_logger().error("the loop that follows the server's stop did not end in time")
         self.fleet_stop.clear_robots()
         for robot in self._robots.values():
             robot.destroy()
@@ -188,10 +197,15 @@ class BridgeNode(ManagedNode):
         health = ServerHealth(client, settings.heartbeat_period_s, settings.heartbeat_misses)
         loop = asyncio.get_running_loop()
         self._server_tasks = [loop.create_task(health.run(), name="server health")]
-        if hasattr(client, "stop_orders"):
-            follower = ServerStop(client, self.fleet_stop, [robot.name for robot in settings.robots])
-            self._server_tasks.append(loop.create_task(follower.run(), name="server stop"))
         return client, health
+
+    async def _follow_server_stop(self, settings: BridgeSettings) -> None:
+        """Follow the server's stop with a loop and a connection of its own, so that no goal can hold it up."""
+        client: Any = self._client_factory(settings.server_url)
+        try:
+            await ServerStop(client, self.fleet_stop, [robot.name for robot in settings.robots]).run()
+        finally:
+            await client.close()
 
     async def _end_unfinished_goals(self, journal: GoalJournal) -> None:
         """End the goals of an earlier life of the bridge: their plans at the server, then for all who follow them.

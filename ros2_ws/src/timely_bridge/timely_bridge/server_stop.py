@@ -53,13 +53,20 @@ class ServerStop:
                         if order.kind == "stop":
                             following = asyncio.create_task(self._stop(order.stop_id), name="server stop")
                         elif order.kind == "reset":
-                            await asyncio.to_thread(self._fleet.reset)
+                            # A driver that does not answer must not delay the next stop.
+                            following = asyncio.create_task(self._reset(), name="server reset")
                 except TimelyError as error:
                     log.warning("the server does not let the bridge follow its stop: %s", error)
+                except Exception:
+                    log.exception("the bridge lost the server's stop, and follows it again")
                 await asyncio.sleep(RETRY_S)
         finally:
             if following is not None:
                 following.cancel()
+
+    async def _reset(self) -> None:
+        if complaints := await asyncio.to_thread(self._fleet.reset):
+            log.warning("drivers that were not reset: %s", complaints)
 
     async def _stop(self, stop_id: str) -> None:
         """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched."""
