@@ -109,7 +109,7 @@ class OpenAIEndpoints:
         try:
             await inner(scope, receive, answer.send)
         except Exception:
-            if not answer.refuse():
+            if not answer.refuse_if_dead():
                 raise
         if answer.refused:
             raise supervisor.restarting()

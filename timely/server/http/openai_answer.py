@@ -45,7 +45,7 @@ class OpenAIAnswer:
             await self._send(head)
         await self._send(message)
 
-    def refuse(self) -> bool:
-        """Whether an error of the application is that of a dead engine, with nothing sent yet."""
+    def refuse_if_dead(self) -> bool:
+        """After an error of the application: refuse if the engine died before anything was sent. Returns ``refused``."""
         self.refused = self.refused or (not self._begun and self._engine_died())
         return self.refused
