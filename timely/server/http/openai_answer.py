@@ -46,6 +46,6 @@ class OpenAIAnswer:
         await self._send(message)
 
     def refuse_if_dead(self) -> bool:
-        """After an error of the application: refuse if the engine died before anything was sent. Returns ``refused``."""
+        """After an error of the application: refuse if the engine died before anything was sent."""
         self.refused = self.refused or (not self._begun and self._engine_died())
         return self.refused

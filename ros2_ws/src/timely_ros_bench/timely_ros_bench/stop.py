@@ -21,6 +21,7 @@ from typing import Any
 from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
 
+from timely.core.checkpoint import remove_checkpoint
 from timely.core.child_process import ChildProcess
 from timely.core.errors import EngineFailed
 from timely_ros_bench.faults.fleet_processes import World
@@ -104,8 +105,7 @@ def measure_stop(
     result = tally.result()
     if not result["samples"]:
         raise EngineFailed("no robot was moving when it was stopped", where="bench stop")
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
+    remove_checkpoint(checkpoint)
     return {**result, "restarts": restarts}
 
 
