@@ -74,6 +74,8 @@ def measure_stop(
     Returns:
         ``trials``, ``stops`` (of robots) and ``faulty``: how many of them met a faulty driver.
         ``first_command_ms`` and ``at_rest_s`` (``p50``, ``p99``, ``max``) of moving robots without a fault.
+        ``client_ms``: the part of ``first_command_ms`` before the middleware had the request. The client is an
+        ordinary process.
         ``acknowledged`` and ``unknown``: robots, over all stops. ``false_success``: claims that the robot's own log
         refutes, and successful stops with a faulty driver. ``cases``: a line for each of those.
 
@@ -150,6 +152,7 @@ class _StopTrials:
             called_s = time.monotonic()
             answer = observer.call(StopFleet, STOP, StopFleet.Request(deadline_s=DEADLINE_S))
             answered_s = time.monotonic()
+            tally.client_s.append(observer.handed_over_s - called_s)
         states = dict(zip(answer.robots, answer.states, strict=True))
         self._until(
             lambda: all(errand.ended for errand in errands), "tasks did not end after the stop", errands

@@ -45,6 +45,8 @@ class StopTally:
     faulty: int = 0
     """Stops of robots whose drivers could not answer."""
     first_command_s: list[float] = field(default_factory=list)
+    client_s: list[float] = field(default_factory=list)
+    """Of each trial: from the call to the request in the middleware."""
     at_rest_s: list[float] = field(default_factory=list)
     acknowledged: int = 0
     unknown: int = 0
@@ -83,6 +85,7 @@ class StopTally:
         """The figures of ``timely bench stop --json``."""
         return {
             "first_command_ms": {key: 1e3 * value for key, value in _quantiles(self.first_command_s).items()},
+            "client_ms": {key: 1e3 * value for key, value in _quantiles(self.client_s).items()},
             "at_rest_s": _quantiles(self.at_rest_s),
             "samples": len(self.first_command_s),
             "trials": self.trials,

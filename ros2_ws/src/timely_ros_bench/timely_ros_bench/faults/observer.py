@@ -77,6 +77,8 @@ class Observer:
         self.node.create_subscription(DiagnosticArray, "/diagnostics", self._take_diagnostics, 50)
         self._server_s = -math.inf
         self._services: dict[str, Any] = {}
+        self.handed_over_s = 0.0
+        """When the middleware had the last request of ``call``, on the monotonic clock."""
         self._spinner = Spinner(context, [self.node], name="faults").start()
 
     def _take_state(self, name: str, state: RobotState) -> None:
@@ -166,7 +168,9 @@ class Observer:
             answered.set()
 
         self.connect(kind, name, timeout_s)
-        self._services[name].call_async(request or kind.Request()).add_done_callback(answer)
+        future = self._services[name].call_async(request or kind.Request())
+        self.handed_over_s = time.monotonic()
+        future.add_done_callback(answer)
         if not answered.wait(timeout_s):
             raise EngineFailed(f"{name} did not answer", where="bench")
         return answers[0]
