@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.core.job import JobSpec, JobTable
-from timely.disciplines.base import StepLimits
+from timely.core.job import Job, JobSpec, JobTable
+from timely.disciplines.base import EncoderInput, StepLimits
 from timely.disciplines.step_builder import StepBuilder, discipline_next_wake_s
 from timely.engines.step_time.learned import FixedSpeed
 
 
-def limits(**changes: int) -> StepLimits:
-    values = {
+def limits(**changes: Any) -> StepLimits:
+    values: dict[str, Any] = {
         "token_budget": 100, "max_batch": 4, "max_resident": 6, "prefill_chunk": 50, "free_blocks": 20,
         "block_tokens": 16,
     } | changes  # fmt: skip
@@ -41,7 +43,7 @@ def ladder(table: JobTable) -> list[int]:
     return sorted(range(len(table)), key=lambda row: -int(table.sequence[row]))
 
 
-def builder_for(table: JobTable, **changes: int) -> StepBuilder:
+def builder_for(table: JobTable, **changes: Any) -> StepBuilder:
     return StepBuilder(table, limits(**changes), lambda: iter(ladder(table)))
 
 
@@ -141,6 +143,68 @@ def test_an_evicted_row_does_not_run_in_the_same_step() -> None:
     assert builder.add(asks)
     assert not builder.add(low)
     assert builder.plan.tokens == {"asks": 48}
+
+
+def test_rows_that_end_take_a_slot_but_neither_tokens_nor_blocks() -> None:
+    table = JobTable()
+    rows = [resident(table, name, 1, full=name == "ends") for name in ("ends", "b", "c")]
+    prompt = waiting(table, "prompt", 30)
+    for together in (False, True):
+        builder = builder_for(table, token_budget=10, free_blocks=2, ending_rows=frozenset({rows[0]}))
+        if together:
+            assert builder.add_decoding(np.array(rows))
+        else:
+            assert all(builder.add(row) for row in rows)
+        assert (builder.budget, builder.slots, builder.free) == (8, 1, 2)
+        assert builder.add(prompt)
+        assert builder.plan.tokens == {"ends": 1, "b": 1, "c": 1, "prompt": 8}
+
+
+class Images:
+    """An encoder of 100 embeddings a step and in its cache; each job has images at these places."""
+
+    budget = cache = 100
+
+    def __init__(
+        self, places: dict[str, list[tuple[int, int]]], stored: str = "", whole: bool = False
+    ) -> None:
+        self.places, self.stored, self.whole = places, stored, whole
+
+    def inputs(self, job: Job) -> list[EncoderInput]:
+        name = str(job.job_id)
+        places = self.places.get(name, [])
+        return [EncoderInput(*place, 60, f"{name}{place}", name == self.stored) for place in places]
+
+
+def test_a_prompt_stops_before_an_image_that_the_encoder_has_no_room_for() -> None:
+    table = JobTable()
+    rows = [waiting(table, name, 50) for name in ("first", "second", "text")]
+    builder = builder_for(table, encoder=Images({"first": [(0, 40)], "second": [(10, 40)]}))
+    assert builder.tokens_for(rows[1]) == 50
+    assert all(builder.add(row) for row in rows)
+    assert builder.plan.tokens == {"first": 50, "second": 10, "text": 40}
+
+
+def test_a_prompt_that_begins_with_such_an_image_stays_out() -> None:
+    table = JobTable()
+    rows = [waiting(table, name, 50) for name in ("first", "second")]
+    builder = builder_for(table, encoder=Images({"first": [(0, 40)], "second": [(-5, 40)]}))
+    assert builder.add(rows[0])
+    assert builder.barred(rows[1])
+    assert not builder.add(rows[1])
+    stored = Images({"first": [(0, 40)], "second": [(-5, 40)]}, stored="second")
+    stored.cache = 120
+    builder = builder_for(table, encoder=stored)
+    assert [builder.add(row) for row in rows] == [True, True], "the cache holds its image"
+
+
+def test_a_chunk_does_not_end_inside_an_image_that_must_not_be_cut() -> None:
+    table = JobTable()
+    row = waiting(table, "first", 200)
+    for begin, share in ((30, 30), (0, 60), (-20, 50), (-5, 55)):
+        builder = builder_for(table, encoder=Images({"first": [(begin, begin + 60)]}, whole=True))
+        assert builder.add(row)
+        assert builder.plan.tokens == {"first": share}
 
 
 @settings(max_examples=200, deadline=None)

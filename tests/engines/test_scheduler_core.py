@@ -39,7 +39,7 @@ class Recording(Discipline):
         return StepPlan(tokens=dict.fromkeys(runnable, 1))
 
     def check(self, spec: JobSpec) -> None:
-        if spec.text == "refuse":
+        if spec.words == "refuse":
             raise InvalidInput("not this one", where="text")
 
     def arrived(self, job: Job, now: float) -> None:

@@ -7,7 +7,7 @@ arrays), one row a job, dense. Everything else about a job is in ``JobSpec`` and
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,7 +40,7 @@ class JobSpec:
         segmented: parks at segment boundaries. Plain requests and the modes ``stream`` and ``whole`` do not.
         plain: an ordinary request that closes no segment; its reader needs each token when it has the one before.
         acceptance: draft acceptance rate 0..1 of speculative decoding, or None.
-        text: what predictors may read: the task, in words.
+        text: what predictors may read: the task, in words; a function where finding it out takes time.
         adapter: number of the LoRA adapter that computes it; 0: none.
     """
 
@@ -54,8 +54,13 @@ class JobSpec:
     segmented: bool = True
     plain: bool = False
     acceptance: float | None = None
-    text: str = ""
+    text: str | Callable[[], str] = ""
     adapter: int = 0
+
+    @property
+    def words(self) -> str:
+        """``text``, found out if need be."""
+        return self.text if isinstance(self.text, str) else self.text()
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
@@ -25,8 +26,8 @@ Rows = NDArray[np.int64]
 class Speed(Protocol):
     """What the engine has learned about its own step times."""
 
-    def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float) -> float:
-        """Predicted time of one step, seconds."""
+    def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float | None = None) -> float:
+        """Predicted time of one step, seconds; without ``context_tokens`` its sequences attend to as many as usual."""
         ...
 
     @property
@@ -37,6 +38,47 @@ class Speed(Protocol):
     @property
     def prefill_token_s(self) -> float:
         """Predicted time a prompt token adds to a step, seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderInput:
+    """An image or another input in a prompt that the encoder computes before the prompt goes on.
+
+    Attributes:
+        begin, end: its tokens in the prompt, counted from the first one still to be computed.
+        embeddings: what it takes of the encoder's budget and cache.
+        key: equal for equal inputs; they are computed and stored once.
+        stored: the encoder cache holds it, so it takes nothing of the budget.
+    """
+
+    begin: int
+    end: int
+    embeddings: int
+    key: str
+    stored: bool
+
+
+class Encoder(Protocol):
+    """What the encoder of images and other inputs can do in a step."""
+
+    @property
+    def budget(self) -> int:
+        """Most embeddings computed in the step."""
+        ...
+
+    @property
+    def cache(self) -> int:
+        """Embeddings that the encoder cache holds; jobs outside the step lay no claim to it."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether a chunk of a prompt must not end inside an input."""
+        ...
+
+    def inputs(self, job: Job) -> Iterable[EncoderInput]:
+        """The inputs of the job's prompt still to be passed, in order."""
         ...
 
 
@@ -54,7 +96,10 @@ class StepLimits:
         block_tokens: tokens a KV block holds.
         speed: step times as learned so far.
         draft_tokens: tokens beside its own that a decoding job takes of the budget (speculative decoding).
+        ending_rows: decoding rows whose last token a step in flight computes. A plan may name them; they take a slot,
+            but neither tokens nor blocks.
         max_adapters: most LoRA adapters in the step; None: the engine serves none.
+        encoder: computes images and the like; None: the engine serves none.
         swap_s_per_token: to bring one token's KV back from host memory, seconds; ``inf`` where the engine cannot.
     """
 
@@ -68,7 +113,9 @@ class StepLimits:
     speed: Speed
     swap_s_per_token: float = math.inf
     draft_tokens: int = 0
+    ending_rows: frozenset[int] = frozenset()
     max_adapters: int | None = None
+    encoder: Encoder | None = None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timely.core.job import JobTable
-from timely.disciplines.base import Discipline, Floats, Rows, StepLimits, StepPlan
+from timely.disciplines.base import Discipline, EncoderInput, Floats, Rows, StepLimits, StepPlan
 
 
 class StepBuilder:
@@ -26,8 +26,9 @@ class StepBuilder:
     """
 
     __slots__ = (
-        "_adapters", "_gone", "_members", "_more", "_ranked", "_residents", "_victims", "budget", "free",
-        "limits", "plan", "prefill_tokens", "rows", "slots", "table", "worth",
+        "_adapters", "_encoded", "_encoder_budget", "_encoder_cache", "_gone", "_members", "_more", "_ranked",
+        "_residents", "_victims", "budget", "free", "limits", "plan", "prefill_tokens", "rows", "slots", "table",
+        "worth",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,10 @@ class StepBuilder:
         self._gone: set[int] = set()
         self._members: set[int] = set()
         self._adapters: set[int] = set()
+        self._encoder_budget = limits.encoder.budget if limits.encoder is not None else 0
+        self._encoder_cache = limits.encoder.cache if limits.encoder is not None else 0
+        self._encoded: set[str] = set()
+        """Keys of encoder inputs in the prompt chunks of members."""
 
     @property
     def full(self) -> bool:
@@ -60,12 +65,25 @@ class StepBuilder:
         """Decoding rows that slots and tokens leave room for."""
         return max(0, min(self.slots, self.budget // (1 + self.limits.draft_tokens)))
 
+    def decode_tokens(self, rows: Rows) -> int:
+        """Tokens of the budget that these decoding rows take together."""
+        return len(self._computing(rows)) * (1 + self.limits.draft_tokens)
+
+    def _computing(self, rows: Rows) -> Rows:
+        """Those of the decoding rows that have a token left to compute."""
+        ending = self.limits.ending_rows
+        if not ending:
+            return rows
+        return np.array([row for row in rows.tolist() if row not in ending], dtype=np.int64)
+
     def lost(self, row: int) -> bool:
         """The row loses its KV cache in this step."""
         return row in self._gone
 
     def barred(self, row: int) -> bool:
-        """The row needs a LoRA adapter beyond the most that the step may use."""
+        """The row needs a LoRA adapter beyond the most that the step may use, or the encoder has no room for it."""
+        if self.limits.encoder is not None and self.table.prefill_left[row] and not self._encode(row, 1)[0]:
+            return True
         if self.limits.max_adapters is None:
             return False
         adapter = int(self.table.adapter[row])
@@ -74,11 +92,38 @@ class StepBuilder:
         )
 
     def tokens_for(self, row: int) -> int:
-        """Tokens the row would compute in this step: one to decode, else its prompt chunk (0: no budget)."""
-        return self._share(int(self.table.prefill_left[row]))
+        """Tokens the row would compute in this step: one to decode, else its prompt chunk (0: no room)."""
+        left = int(self.table.prefill_left[row])
+        share = self._share(left)
+        return self._encode(row, share)[0] if left and self.limits.encoder is not None else share
 
     def _share(self, left: int) -> int:
         return min(left, self.limits.prefill_chunk, self.budget) if left else min(1, self.budget)
+
+    def _encode(self, row: int, share: int) -> tuple[int, list[EncoderInput]]:
+        """The part of a prompt chunk that the encoder has room for, and the inputs in it that no member has."""
+        encoder = self.limits.encoder
+        new: dict[str, EncoderInput] = {}
+        if encoder is None:
+            return share, []
+        budget, cache = self._encoder_budget, self._encoder_cache
+        for item in encoder.inputs(self.table.jobs[row]):
+            if item.begin >= share:
+                break
+            if encoder.whole and item.end > share:
+                if item.begin > 0:
+                    share = item.begin
+                    break
+                share = min(item.end, self.budget)
+            if item.key in self._encoded or item.key in new:
+                continue
+            budget -= 0 if item.stored else item.embeddings
+            cache -= item.embeddings
+            if budget < 0 or cache < 0:
+                share = max(0, item.begin)
+                break
+            new[item.key] = item
+        return share, list(new.values())
 
     def add(self, row: int, tokens: int | None = None) -> bool:
         """Let the row take part; ``tokens`` caps its prompt chunk. False when it does not fit: nothing changes."""
@@ -89,10 +134,14 @@ class StepBuilder:
         share = self._share(left)
         if tokens is not None and tokens < share:
             share = tokens
+        inputs: list[EncoderInput] = []
+        if left and self.limits.encoder is not None:
+            share, inputs = self._encode(row, share)
         if share <= 0:
             return False
         resident = bool(table.resident[row])
-        needed = self._blocks_needed(row, share, resident)
+        ends = row in self.limits.ending_rows
+        needed = 0 if ends else self._blocks_needed(row, share, resident)
         short = needed > self.free or (not resident and self._residents >= self.limits.max_resident)
         if short and not self._make_room(row, needed, resident):
             return False
@@ -100,13 +149,17 @@ class StepBuilder:
         if not resident:
             self._residents += 1
         self.slots -= 1
-        self.budget -= share
         if left:
+            self.budget -= share
             self.prefill_tokens += share
-        else:
-            self.budget -= self.limits.draft_tokens
+        elif not ends:
+            self.budget -= 1 + self.limits.draft_tokens
         if self.limits.max_adapters is not None and table.adapter[row]:
             self._adapters.add(int(table.adapter[row]))
+        for item in inputs:
+            self._encoded.add(item.key)
+            self._encoder_budget -= 0 if item.stored else item.embeddings
+            self._encoder_cache -= item.embeddings
         self.rows.append(row)
         self._members.add(row)
         self.plan.tokens[table.jobs[row].job_id] = share
@@ -115,14 +168,14 @@ class StepBuilder:
     def add_decoding(self, places: Rows) -> bool:
         """Let resident rows that decode take part together. False when they do not all fit: nothing changes."""
         table, block, rows = self.table, self.limits.block_tokens, places.tolist()
-        tokens = len(rows) * (1 + self.limits.draft_tokens)
+        tokens, computing = self.decode_tokens(places), self._computing(places)
         if len(rows) > self.slots or tokens > self.budget or self.limits.max_adapters is not None:
             return False
         if (self._gone or self._members) and not (
             self._gone.isdisjoint(rows) and self._members.isdisjoint(rows)
         ):
             return False
-        needed = np.maximum(0, table.context_tokens[places] // block + 1 - table.blocks[places]).sum()
+        needed = np.maximum(0, table.context_tokens[computing] // block + 1 - table.blocks[computing]).sum()
         if needed > self.free:
             return False
         self.free -= int(needed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,7 +35,7 @@ def job_spec(
     plain: bool = False,
     segment_tokens: int | None = None,
     acceptance: float | None = None,
-    text: str = "",
+    text: str | Callable[[], str] = "",
     adapter: int = 0,
 ) -> JobSpec:
     """The job of a request, the same on every engine; the arguments are the fields of ``JobSpec``.

@@ -56,8 +56,10 @@ def rows_of(jobs: Sequence[Job]) -> Rows:
 class LearningSpeed(Speed, Protocol):
     """A speed that learns from finished steps."""
 
-    def observe(self, sequences: float, prefill_tokens: float, step_s: float) -> None:
-        """One step of ``sequences`` with ``prefill_tokens`` prompt tokens took ``step_s`` seconds."""
+    def observe(
+        self, sequences: float, prefill_tokens: float, step_s: float, context_tokens: float, mixed: float
+    ) -> None:
+        """One step took ``step_s`` seconds; see ``LearnedSpeed.observe``."""
         ...
 
 
@@ -421,23 +423,30 @@ class Controller:
         table.resume_s[row] = -math.inf
 
     def ran(
-        self, sequences: int, prefill_tokens: int, step_s: float, *, prompts_follow: bool = False
+        self,
+        sequences: int,
+        prefill_tokens: int,
+        step_s: float,
+        context_tokens: int = 0,
+        *,
+        prompts_follow: bool = False,
     ) -> None:
         """The oldest step is over: learn from its time, and charge it whole to each member.
 
         Args:
+            context_tokens: sum over decoding members of the tokens they attend to.
             prompts_follow: the next step was composed while this one ran, and has prompts; see ``StepLearner``.
         """
         self.steps += 1
-        self._learner.ran(sequences, prefill_tokens, step_s, prompts_follow=prompts_follow)
+        self._learner.ran(sequences, prefill_tokens, step_s, context_tokens, prompts_follow=prompts_follow)
         if self._steps:
             rows = rows_of(self._steps.popleft())
             self.table.attained_s[rows[rows >= 0]] += step_s
 
-    def ran_again(self, job_ids: Sequence[JobId], step_s: float) -> None:
+    def ran_again(self, job_ids: Sequence[JobId], step_s: float, context_tokens: int) -> None:
         """One more step like the last is over, which was not composed because that one's plan is steady."""
         self.steps += 1
-        self.speed.observe(len(job_ids), 0, step_s)
+        self.speed.observe(len(job_ids), 0, step_s, context_tokens, 0.0)
         for job_id in job_ids:
             job = self.table.get(job_id)
             if job is not None:

@@ -72,8 +72,8 @@ def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
     weight = max(-utility.alpha, FLAT_WEIGHT)
     prompt_tokens = max(1, spec.prompt_tokens - load.cached_tokens)
     segment_tokens = max(1.0, SEGMENT_SHARE * spec.segment_tokens)
-    alone_s = speed.step_s(1, 0, 0)
-    sequence_s = max(0.0, speed.step_s(2, 0, 0) - alone_s)
+    alone_s = speed.step_s(1, 0)
+    sequence_s = max(0.0, speed.step_s(2, 0) - alone_s)
     token_s = speed.prefill_token_s
     own_prompt_s = token_s * (prompt_tokens + _evicted_tokens(load, prompt_tokens + segment_tokens))
     others = _Others.of(table, now, token_s, alone_s, sequence_s)

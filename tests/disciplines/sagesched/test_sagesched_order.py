@@ -33,11 +33,11 @@ class Told:
         self.learned: list[tuple[str, int]] = []
 
     def predict(self, spec: JobSpec) -> Prediction:
-        pairs = [part.split(":") for part in spec.text.split()]
+        pairs = [part.split(":") for part in spec.words.split()]
         return Prediction(np.array([float(a) for a, _ in pairs]), np.array([float(b) for _, b in pairs]), 1)
 
     def learn(self, spec: JobSpec, prediction: Prediction, output_tokens: int) -> None:
-        self.learned.append((spec.text, output_tokens))
+        self.learned.append((spec.words, output_tokens))
 
 
 class Hall:

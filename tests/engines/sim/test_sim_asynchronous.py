@@ -66,6 +66,15 @@ def test_a_token_after_a_blocking_skill_is_void() -> None:
     assert done.counters["computed_tokens"] == 32 + 4 + 1  # the first comes with the prompt
 
 
+def test_what_ends_leaves_its_tokens_to_others_and_steps_keep_to_the_budget() -> None:
+    tasks = [task(job, plan=((2 + 8 * (job > 1), 0.0),), prompt_tokens=2) for job in range(4)]
+    tasks.append(task(4, arrival_s=0.021, plan=((1, 0.0),), prompt_tokens=9))
+    for discipline in ("fcfs", "timely", "qoserve"):
+        done = run(tasks, ahead(profile(token_budget=5)), discipline=discipline)
+        assert done.counters["computed_tokens"] <= 5 * done.counters["steps"]
+        assert [record.outcome for record in done.records] == ["complete"] * 5
+
+
 def test_nothing_is_computed_beyond_the_last_token() -> None:
     done = run([task(0, plan=((5, 1.0),))], ahead(), discipline="fcfs")
     assert done.counters["computed_tokens"] == 32 + 4

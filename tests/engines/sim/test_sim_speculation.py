@@ -81,6 +81,12 @@ def test_perfect_drafts_give_five_tokens_a_step() -> None:
     assert result.counters["computed_tokens"] == 32 + 40
 
 
+def test_drafts_take_their_tokens_of_the_budget() -> None:
+    tasks = [whole(job, 41, 1.0) for job in range(5)]
+    counters = run(tasks, profile(token_budget=10), discipline="fcfs", mode="whole", draft_tokens=4).counters
+    assert counters["computed_tokens"] <= 10 * counters["steps"]
+
+
 def test_useless_drafts_cost_steps_nothing_and_give_nothing() -> None:
     result = run([whole(0, 41, 0.0)], discipline="fcfs", mode="whole", draft_tokens=4)
     assert result.counters["steps"] == 41

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.engines.step_time.learned import JOINED, FixedSpeed, LearnedSpeed, StepLearner
+from timely.engines.step_time.profile import StepTerms, StepTime
 
 TRUE = (0.012, 0.0008, 0.00025)
 
@@ -36,6 +37,59 @@ def test_it_learns_any_machine_in_three_hundred_steps(true: tuple[float, float, 
     for sequences, prefill in ((1, 0), (16, 0), (8, 256), (30, 500)):
         assert speed.step_s(sequences, prefill) == pytest.approx(step(sequences, prefill, true), rel=0.1)
     assert speed.prefill_token_s == pytest.approx(true[2], rel=0.1)
+
+
+def teach_contexts(speed: LearnedSpeed, steps: int, terms: StepTerms, seed: int = 6) -> list[float]:
+    """Chats of different lengths come and go; the relative error of each step's prediction before it is learned."""
+    rng, time_s = np.random.default_rng(seed), StepTime(terms)
+    contexts: list[int] = []
+    errors = []
+    for _ in range(steps):
+        prompt = int(rng.integers(64, 512)) if rng.random() < 0.2 and len(contexts) < 24 else 0
+        if not contexts and not prompt:
+            continue
+        context = sum(contexts)
+        step_s = time_s(len(contexts), int(prompt > 0), prompt, 0.0, context) * float(rng.normal(1.0, 0.02))
+        sequences = len(contexts) + (prompt > 0)
+        errors.append(abs(speed.step_s(sequences, prompt, context) / step_s - 1.0))
+        speed.observe(sequences, prompt, step_s, context, float(prompt > 0 and context > 0))
+        contexts = [tokens + 1 for tokens in contexts if rng.random() > 0.02]
+        if prompt:
+            contexts.append(prompt * int(rng.integers(1, 8)))
+    return errors
+
+
+LONG_CONTEXTS = StepTerms(
+    base=0.0273, per_sequence=0.0, per_prefill_token=2.2e-4, per_prefill_token_sq=0.0, per_context_token=1e-6,
+    mixed_base=0.004,
+)  # fmt: skip
+
+
+def test_context_and_mixed_steps_are_learned() -> None:
+    speed = LearnedSpeed()
+    errors = teach_contexts(speed, 800, LONG_CONTEXTS)
+    assert np.mean(errors[200:]) < 0.035, "of which the noise is 0.016"
+    more = speed.step_s(10, 0, 20_000) - speed.step_s(10, 0, 10_000)
+    assert more == pytest.approx(10_000 * 1e-6, rel=0.4)
+    usual = speed.step_s(10, 0)
+    assert speed.step_s(10, 0, 1000) < usual < speed.step_s(10, 0, 40_000)
+
+
+def test_where_context_costs_nothing_none_is_learned() -> None:
+    speed = LearnedSpeed()
+    teach_contexts(speed, 800, LONG_CONTEXTS.model_copy(update={"per_context_token": 0.0, "mixed_base": 0.0}))
+    assert speed.step_s(10, 0, 40_000) == pytest.approx(0.0273, rel=0.1)
+
+
+def test_a_long_prompt_hardly_moves_the_token_time() -> None:
+    """What is left of a long step without its prompt says little of decoding."""
+    speed = LearnedSpeed()
+    for number in range(60):
+        prompt = 0 if number % 6 else 100
+        speed.observe(8, prompt, 0.02 + 0.0003 * prompt, 4000, float(prompt > 0))
+    before = speed.token_s
+    speed.observe(9, 2000, 1.3 * (0.02 + 0.0003 * 2000), 4000, 1.0)
+    assert speed.token_s == pytest.approx(before, rel=0.02)
 
 
 def test_it_follows_a_machine_that_slows_down() -> None:
@@ -76,14 +130,18 @@ def test_many_hours_without_a_prompt_do_not_spoil_the_prompt_cost() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 512), st.integers(0, 100_000), st.floats(0.0, 1e4)), min_size=1, max_size=200
+        st.tuples(
+            st.integers(0, 512), st.integers(0, 100_000), st.floats(0.0, 1e4), st.integers(0, 10**7),
+            st.floats(0.0, 1.0),
+        ),
+        min_size=1, max_size=200,
     )
-)
-def test_nothing_blows_up_whatever_it_is_shown(steps: list[tuple[int, int, float]]) -> None:
+)  # fmt: skip
+def test_nothing_blows_up_whatever_it_is_shown(steps: list[tuple[int, int, float, int, float]]) -> None:
     speed = LearnedSpeed()
-    for sequences, prefill, seconds in steps:
-        speed.observe(sequences, prefill, seconds)
-        for value in (speed.token_s, speed.prefill_token_s, speed.step_s(8, 100, 1000)):
+    for step in steps:
+        speed.observe(*step)
+        for value in (speed.token_s, speed.prefill_token_s, speed.step_s(8, 100, 1000), speed.step_s(8, 0)):
             assert math.isfinite(value)
             assert value > 0.0
 
@@ -107,11 +165,19 @@ def test_a_fixed_speed_learns_nothing() -> None:
 
 def events(*steps: tuple[float, float, float, bool]) -> list[tuple[float, float, float]]:
     """What a speed hears of steps (sequences, prompt tokens, seconds, whether prompts follow)."""
-    heard: list[tuple[float, float, float]] = []
+    heard: list[tuple[float, float, float, float, float]] = []
     learner = StepLearner(lambda *step: heard.append(step))
     for sequences, prefill_tokens, step_s, follow in steps:
         learner.ran(sequences, prefill_tokens, step_s, prompts_follow=follow)
-    return heard
+    return [(sequences, prefill_tokens, step_s) for sequences, prefill_tokens, step_s, _, _ in heard]
+
+
+def test_of_joined_steps_the_share_that_mixes_counts() -> None:
+    heard: list[tuple[float, ...]] = []
+    learner = StepLearner(lambda *step: heard.append(step))
+    learner.ran(2, 0, 0.06, 300, prompts_follow=True)
+    learner.ran(3, 90, 0.01, 302, prompts_follow=False)
+    assert heard == [(2.5, 45, pytest.approx(0.035), 301, 0.5)]
 
 
 def test_steps_are_told_one_by_one_where_each_is_seen() -> None:

@@ -40,7 +40,7 @@ def test_a_request_without_words_is_known_by_the_end_of_its_prompt(sync_engine: 
     switch(sync_engine, "sagesched")
     sync_engine.add("mute", "Tell me about the moons of Jupiter.", 3)
     sync_engine.llm.llm_engine.step()
-    assert "moons of Jupiter" in job_of(sync_engine, "mute").spec.text
+    assert "moons of Jupiter" in job_of(sync_engine, "mute").spec.words
     sync_engine.run()
     switch(sync_engine, "timely")
 

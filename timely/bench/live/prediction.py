@@ -112,6 +112,7 @@ class Predictor:
                 event["decodes"] + event["prefills"],
                 event["prefill_tokens"],
                 event["end_s"] - step_begin_s,
+                event["context_tokens"],
                 prompts_follow=step_journal_prompts_follow(event, after),
             )
 

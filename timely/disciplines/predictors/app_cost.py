@@ -270,7 +270,7 @@ class TrainedAppCosts:
         model = self.models.get(kind)
         if model is None:
             return self.fallback.predict(kind, spec)
-        return max(1.0, model.predict(spec.text, spec.prompt_tokens))
+        return max(1.0, model.predict(spec.words, spec.prompt_tokens))
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
         """See ``AppCosts.learn``; a trained model stays as it is."""

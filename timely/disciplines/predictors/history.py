@@ -184,7 +184,7 @@ class HistoryPredictor:
     # ------------------------------------------------------------------ predicting and learning
 
     def predict(self, spec: JobSpec) -> Prediction:
-        vector = self.embedder.embed([spec.text])[0] if self.by == "prompt" else None
+        vector = self.embedder.embed([spec.words])[0] if self.by == "prompt" else None
         slots = self._similar(spec, vector)
         top = float(max(1, spec.max_tokens))
         lengths = self._outputs[slots]

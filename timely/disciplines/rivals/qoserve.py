@@ -68,7 +68,7 @@ class QoServe(FirstSegmentLearner, KeyedDiscipline):
         decoding = order[table.prefill_left[order] == 0]
         if 0 < decoding.size < order.size:
             slack_s = decoding_slack_s(table, limits.now, limits.speed.token_s)[decoding].min()
-            own = int(decoding.size) * (1 + limits.draft_tokens)
+            own = builder.decode_tokens(decoding)
             chunk = self._chunk(
                 float(slack_s), int(decoding.size), int(table.context_tokens[decoding].sum()), limits
             )

@@ -68,7 +68,7 @@ class SlosServe(FirstSegmentLearner, KeyedDiscipline):
         table, limits = builder.table, builder.limits
         decoding = order[(table.prefill_left[order] == 0) & self._is_accepted(table)[order]]
         if 0 < decoding.size < order.size:
-            own = int(decoding.size) * (1 + limits.draft_tokens)
+            own = builder.decode_tokens(decoding)
             builder.budget = min(
                 builder.budget, own + max(1, int(self._prompt_tokens(decoding.size, limits)))
             )
@@ -80,7 +80,7 @@ class SlosServe(FirstSegmentLearner, KeyedDiscipline):
 
     def _prompt_tokens(self, decoding: float, limits: StepLimits) -> float:
         """Prompt tokens of a step at the pace beside so many decoding requests."""
-        left_s = self._pace_s(limits) - limits.speed.step_s(max(1.0, decoding), 0, 0)
+        left_s = self._pace_s(limits) - limits.speed.step_s(max(1.0, decoding), 0)
         return max(0.0, left_s / limits.speed.prefill_token_s)
 
     def _is_accepted(self, table: JobTable) -> NDArray[np.bool_]:

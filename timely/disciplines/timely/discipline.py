@@ -202,8 +202,8 @@ class Timely(KeyedDiscipline):
     def _step_times_s(table: JobTable, limits: StepLimits) -> tuple[float, float, float]:
         """A step with one sequence, what one more adds to it, and a step of the present pool, seconds."""
         pool = min(int(np.count_nonzero(table.active)), limits.max_batch)
-        alone_s = limits.speed.step_s(1, 0, 0)
-        sequence_s = max(0.0, limits.speed.step_s(2, 0, 0) - alone_s)
+        alone_s = limits.speed.step_s(1, 0)
+        sequence_s = max(0.0, limits.speed.step_s(2, 0) - alone_s)
         return alone_s, sequence_s, alone_s + sequence_s * max(0, pool - 1)
 
     @staticmethod
@@ -338,7 +338,8 @@ class Timely(KeyedDiscipline):
     def _still_fit(self, table: JobTable, limits: StepLimits) -> bool:
         """Whether the settled jobs can go on: as many slots, tokens and blocks as that takes."""
         rows = self._steady_rows
-        if len(rows) > min(limits.max_batch, limits.token_budget):
+        tokens = (len(rows) - len(limits.ending_rows)) * (1 + limits.draft_tokens)
+        if len(rows) > limits.max_batch or tokens > limits.token_budget:
             return False
         reach = table.context_tokens[rows] + limits.block_tokens
         needed = np.maximum(reach // limits.block_tokens - table.blocks[rows], 0)

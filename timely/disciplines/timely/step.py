@@ -202,7 +202,7 @@ class Step:
         if not ordinary:
             return self._all
         builder = self._builder
-        step_s = builder.limits.speed.step_s(len(builder.rows), 0, 0)
+        step_s = builder.limits.speed.step_s(len(builder.rows), 0)
         self._heeded.wait_share = min(1.0, step_s / self._numbers.step_s)
         return self._heeded
 

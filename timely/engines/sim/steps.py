@@ -106,7 +106,7 @@ class Steps:
         self.computed_tokens = 0
         self.prefill_tokens = 0
         self.busy_s = 0.0
-        self._in_flight = False
+        self._in_flight: Step | None = None
         self._next: Step | None = None
         """Composed while another runs."""
         self._may_compose = False
@@ -117,11 +117,11 @@ class Steps:
 
     def advance(self, now: float) -> None:
         """Nothing else happens at this time: compose a step, if the engine is free to."""
-        if not self._in_flight:
+        if self._in_flight is None:
             self._begin(now)
         if self._may_compose:
             self._may_compose = False
-            if self._in_flight and self._next is None:
+            if self._in_flight is not None and self._next is None:
                 self._begin(now)
 
     # ------------------------------------------------------------------ composing
@@ -136,8 +136,9 @@ class Steps:
             return
         memory = self._memory
         limits = StepLimits(
-            now, self._token_budget + self._ending(), self._max_batch, self._max_resident, self._prefill_chunk,
+            now, self._token_budget, self._max_batch, self._max_resident, self._prefill_chunk,
             memory.pool.free, memory.block_tokens, self._controller.speed, memory.swap_s_per_token,
+            self._speculation.drafts, self._ending_rows(),
         )  # fmt: skip
         plan = self._controller.compose(limits)
         if self.journal is not None:
@@ -165,9 +166,13 @@ class Steps:
         else:
             self._start(now, step)
 
-    def _ending(self) -> int:
-        """Jobs that a plan composed ahead may name and that take no token of it, as in vLLM."""
-        return sum(map(_ends, self._live.values())) if self._ahead else 0
+    def _ending_rows(self) -> frozenset[int]:
+        """Rows whose last token the step in flight computes: as in vLLM, they take no token of the next one."""
+        if self._in_flight is None:
+            return frozenset()
+        resident = self._controller.table.resident
+        members = (live for live, _, _ in self._in_flight.members if _ends(live))
+        return frozenset(live.job.row for live in members if resident[live.job.row])
 
     def _fill(self, plan: StepPlan, now: float) -> Step:
         """The jobs of the plan with the blocks they need; those without room are left out."""
@@ -177,27 +182,22 @@ class Steps:
         partial: list[JobId] = []
         prefill_tokens = context = 0
         squares = 0.0
-        # A plan made ahead may be over the budget, and vLLM cuts its end.
-        room = self._token_budget if ahead else sum(plan.tokens.values())
         for job_id, share in plan.tokens.items():
             live = self._live[job_id]
             row = live.job.row
             if ahead and _ends(live):
                 continue  # nothing is left to compute
-            if not room:
-                break
             if not table.resident[row]:
                 memory.admit(live, now)
             left = int(table.prefill_left[row])
             begin = int(table.context_tokens[row])
-            tokens = min(share, left, room) if left else 1
+            tokens = min(share, left) if left else 1
             end = begin + tokens
             if not pool.grow(live.holding, end):
                 # Held in the table's count, gone in the pool's: the job takes part once there is room.
                 table.resident[row] = True
                 table.blocks[row] = live.holding.blocks
                 continue
-            room -= tokens
             controller.started(live.job)
             table.blocks[row] = live.holding.blocks
             if left:
@@ -296,7 +296,7 @@ class Steps:
 
     def _start(self, now: float, step: Step, seen_s: float | None = None) -> None:
         """A step that is composed begins; asynchronous: and the engine sees that at ``seen_s``."""
-        self._in_flight = True
+        self._in_flight = step
         if self.journal is not None:
             self.journal.steps(now, step.times, step.members)
         self.series.sample(now, self._controller.table, self._memory.pool, len(step.members))
@@ -315,7 +315,7 @@ class Steps:
         """Asynchronous: a step is launched when it is composed, and begins when the one before is over."""
         terms = self._profile.limits
         self._launched_s = now + (terms.launch_prompts_s if step.prefill_tokens else terms.launch_s)
-        if self._in_flight:
+        if self._in_flight is not None:
             self._next = step
         else:
             self._start(now, step, now)
@@ -328,10 +328,10 @@ class Steps:
     def _pass_repeats(self, now: float, step: Step) -> float:
         """Be done with all steps of a row but the last; returns when that one begins."""
         controller, table, times = self._controller, self._controller.table, step.times
-        controller.ran(len(step.members), 0, times[0])
+        controller.ran(len(step.members), 0, times[0], step.context_tokens)
         job_ids = [live.task.job for live, _, _ in step.members]
-        for time_s in times[1:-1]:
-            controller.ran_again(job_ids, time_s)
+        for again, time_s in enumerate(times[1:-1], 1):
+            controller.ran_again(job_ids, time_s, step.context_tokens + again * len(job_ids))
         for time_s in times[:-1]:
             now += time_s
         done = len(times) - 1
@@ -355,7 +355,7 @@ class Steps:
             step.over_s = now
             self._agenda.at(self._launched_s, STEP_END, self._end, step)
             return
-        self._in_flight = False
+        self._in_flight = None
         controller = self._controller
         for live, tokens, prefill in step.members:
             produced = self._produced(step, live, tokens, prefill, now)
@@ -369,11 +369,13 @@ class Steps:
             while live.output >= live.boundary and not self._close_segment(live, now):
                 pass
         if len(step.times) > 1:
-            controller.ran_again([live.task.job for live, _, _ in step.members], step.times[-1])
+            context_tokens = step.context_tokens + (len(step.times) - 1) * len(step.members)
+            job_ids = [live.task.job for live, _, _ in step.members]
+            controller.ran_again(job_ids, step.times[-1], context_tokens)
         elif self._ahead:
             self._end_ahead(now, step)
         else:
-            controller.ran(len(step.members), step.prefill_tokens, step.times[0])
+            controller.ran(len(step.members), step.prefill_tokens, step.times[0], step.context_tokens)
 
     def _produced(self, step: Step, live: Live, tokens: int, prefill: bool, now: float) -> int:
         """Output tokens that the step gave a member; 0 while its prompt goes on, or if its token is void."""
@@ -397,7 +399,9 @@ class Steps:
         following, self._next = self._next, None
         prompts = following is not None and following.prefill_tokens > 0
         step_s = now - step.begun_s
-        self._controller.ran(len(step.members), step.prefill_tokens, step_s, prompts_follow=prompts)
+        self._controller.ran(
+            len(step.members), step.prefill_tokens, step_s, step.context_tokens, prompts_follow=prompts
+        )
         if following is not None:
             self._start(now if step.over_s is None else step.over_s, following, now)
             self._may_compose = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import mul
 
 FORGET = 0.995
 """Weight of the past at each step: follows a machine whose speed drifts, remembers some 200 steps."""
@@ -22,18 +23,30 @@ CONVINCED = 3
 """So many surprises in a row, counted apart for steps with and without prompts, are no accident: learn anew."""
 
 PRIOR_VARIANCE = (1.0, 0.01, 1e-4)
-"""Of the three coefficients: loose enough that a handful of steps outweigh the prior."""
+"""Of the first three coefficients: loose enough that a handful of steps outweigh the prior."""
 
+PRIOR_STEPS = (2.0, 4.0)
+"""Average steps that say that context costs nothing, and mixed ones that say so of mixing: a few steps prove little."""
 
-EAGER, EVERY = 32, 8
-"""The first steps are learned from at once, later ones eight at a time; steps with prompts always at once."""
+EAGER = 32
+"""The first steps are learned from at once."""
+
+EVERY, NEWS = 8, (1, 4)
+"""Later ones are learned from eight at a time; a step with prompts counts as four, since they are rarer."""
+
+Coefficients = tuple[float, float, float, float, float]
 
 
 class LearnedSpeed:
-    """Least squares of ``step = base + per_sequence * n + per_prefill_token * p``, the past fading.
+    """Least squares of the time of a step over its content, the past fading.
+
+    ``step = base + per_sequence * n + per_prefill_token * p + per_context_token * c + mixed * m``: ``n`` sequences,
+    ``p`` prompt tokens, ``c`` tokens that decoding sequences attend to, and ``m`` = 1 if the step computes prompts
+    beside decoding sequences. Context and mixing are held near zero until many steps show their cost. Then other
+    coefficients carry the cost of the usual context.
 
     Kept as weighted sums, apart for steps with and without prompts. Each kind fades only as steps of its kind come, so
-    hours of decoding do not spoil the cost of prompts. Plain Python floats: a microsecond a step.
+    hours of decoding do not spoil the cost of prompts. Plain Python floats: a few microseconds a step.
 
     Args:
         base_s: prior of the step with one sequence, seconds.
@@ -44,77 +57,121 @@ class LearnedSpeed:
     def __init__(
         self, base_s: float = 0.02, per_sequence_s: float = 0.0005, per_prefill_token_s: float = 0.0003
     ) -> None:
-        self._w = (base_s, per_sequence_s, per_prefill_token_s)
+        self._w: Coefficients = (base_s, per_sequence_s, per_prefill_token_s, 0.0, 0.0)
         self._prior = self._w
-        self._decode = [0.0] * 5
-        """Weighted sums over decoding steps: 1, n, n n, y, n y."""
-        self._mixed = [0.0] * 9
-        """And over steps with prompts: 1, n, p, n n, n p, p p, y, n y, p y."""
+        self._decode = [0.0] * 10
+        """Sums over decoding steps: how many; weighted 1, n, c, n n, n c, c c, y, n y, c y."""
+        self._prompts = [0.0] * 21
+        """And over steps with prompts, of n, p, c, m in this order."""
+        self._context_tokens = 0.0
+        """Usual context of a sequence."""
         self._surprises = [0, 0]
+        self._news = 0
+        """Steps since the last fit, counted by ``NEWS``."""
         self._token_s = base_s
         self.observed = 0
 
-    def observe(self, sequences: float, prefill_tokens: float, step_s: float) -> None:
-        """Learn from one step that took ``step_s`` seconds."""
+    def observe(
+        self,
+        sequences: float,
+        prefill_tokens: float,
+        step_s: float,
+        context_tokens: float = 0.0,
+        mixed: float = 0.0,
+    ) -> None:
+        """Learn from one step that took ``step_s`` seconds.
+
+        Args:
+            context_tokens: sum over decoding sequences of the tokens they attend to.
+            mixed: 1 if it computed prompts beside decoding sequences; of the mean of several steps, their share.
+        """
         if sequences <= 0 or step_s <= 0.0:
             return
         self.observed += 1
-        base, per_sequence, per_prefill = self._w
-        n, p = float(sequences), float(prefill_tokens)
+        n, p, c, m = float(sequences), float(prefill_tokens), float(context_tokens), float(mixed)
         kind = int(prefill_tokens > 0)
-        if step_s > SURPRISE * max(base + per_sequence * n + per_prefill * p, 1e-3):
+        prompts_s = self._prompts_s(p, m)
+        decoding_s = self._decoding_s(n, c)
+        if step_s > SURPRISE * max(decoding_s + prompts_s, 1e-3):
             self._surprises[kind] += 1
             if self._surprises[kind] < CONVINCED:
                 return
             if self._surprises[kind] == CONVINCED:
                 self._prior = self._w
-                self._decode, self._mixed = [0.0] * 5, [0.0] * 9
+                self._decode, self._prompts = [0.0] * 10, [0.0] * 21
         else:
             self._surprises[kind] = 0
         # The measurement is noisier the longer the step.
         weight = 25.0 / max(step_s, 1e-3) ** 2
-        y, wn = weight * step_s, weight * n
+        y, wn, wc = weight * step_s, weight * n, weight * c
         if kind:
-            wp = weight * p
-            news = (weight, wn, wp, wn * n, wn * p, wp * p, y, y * n, y * p)
-            self._mixed = [FORGET_PROMPTS * old + new for old, new in zip(self._mixed, news, strict=True)]
+            wp, wm = weight * p, weight * m
+            news = (
+                1.0, weight, wn, wp, wc, wm, wn * n, wn * p, wn * c, wn * m, wp * p, wp * c, wp * m, wc * c, wc * m,
+                wm * m, y, y * n, y * p, y * c, y * m,
+            )  # fmt: skip
+            self._prompts = [FORGET_PROMPTS * old + new for old, new in zip(self._prompts, news, strict=True)]
         else:
-            one, sn, snn, sy, sny = self._decode
-            self._decode = [
-                FORGET * one + weight, FORGET * sn + wn, FORGET * snn + wn * n, FORGET * sy + y, FORGET * sny + y * n,
-            ]  # fmt: skip
-        if kind or self.observed < EAGER or self.observed % EVERY == 0:
-            self._w = self._solve()
-        decode_s = step_s - max(0.0, self._w[2]) * p
-        if decode_s > 0.0:
-            self._token_s += TOKEN_SMOOTHING * (decode_s - self._token_s)
+            news = (1.0, weight, wn, wc, wn * n, wn * c, wc * c, y, y * n, y * c)
+            self._decode = [FORGET * old + new for old, new in zip(self._decode, news, strict=True)]
+        self._news += NEWS[kind]
+        if self.observed < EAGER or self._news >= EVERY:
+            self._learn()
+        if step_s > prompts_s:
+            # The rest of a step is as uncertain as all of it: the smaller its share, the less it says.
+            share = min(1.0, decoding_s / step_s) ** 2 if kind else 1.0
+            self._token_s += share * TOKEN_SMOOTHING * (step_s - prompts_s - self._token_s)
 
-    def _solve(self) -> tuple[float, float, float]:
-        """The coefficients that fit the sums best, the prior counting as little as its variances say."""
-        one, n, nn, y, ny = self._decode
-        m1, mn, mp, mnn, mnp, mpp, my, mny, mpy = self._mixed
-        l0, l1, l2 = (1.0 / variance for variance in PRIOR_VARIANCE)
-        p0, p1, p2 = self._prior
-        # Symmetric positive definite by the prior's diagonal: Cholesky, written out.
-        a00, a01, a02 = one + m1 + l0, n + mn, mp
-        a11, a12, a22 = nn + mnn + l1, mnp, mpp + l2
-        b0, b1, b2 = y + my + l0 * p0, ny + mny + l1 * p1, mpy + l2 * p2
-        c00 = math.sqrt(a00)
-        c10, c20 = a01 / c00, a02 / c00
-        c11 = math.sqrt(max(a11 - c10 * c10, 1e-12 * a11))
-        c21 = (a12 - c20 * c10) / c11
-        c22 = math.sqrt(max(a22 - c20 * c20 - c21 * c21, 1e-12 * a22))
-        z0 = b0 / c00
-        z1 = (b1 - c10 * z0) / c11
-        z2 = (b2 - c20 * z0 - c21 * z1) / c22
-        w2 = z2 / c22
-        w1 = (z1 - c21 * w2) / c11
-        return ((z0 - c10 * w1 - c20 * w2) / c00, w1, w2)
+    def _learn(self) -> None:
+        """Fit the coefficients to the sums, the prior counting as little as its variances and steps say."""
+        self._news = 0
+        steps, one, n, c, nn, nc, cc, y, ny, cy = self._decode
+        (
+            mixed_steps, m1, mn, mp, mc, mm, mnn, mnp, mnc, mnm, mpp, mpc, mpm, mcc, mcm, mmm, my, mny, mpy, mcy, mmy,
+        ) = self._prompts  # fmt: skip
+        rows = [
+            [one + m1],
+            [n + mn, nn + mnn],
+            [mp, mnp, mpp],
+            [c + mc, nc + mnc, mpc, cc + mcc],
+            [mm, mnm, mpm, mcm, mmm],
+        ]
+        right = [y + my, ny + mny, mpy, cy + mcy, mmy]
+        for place, (variance, prior) in enumerate(zip(PRIOR_VARIANCE, self._prior, strict=False)):
+            rows[place][place] += 1.0 / variance
+            right[place] += prior / variance
+        for place, count, assumed in (
+            (3, steps + mixed_steps, PRIOR_STEPS[0]),
+            (4, mixed_steps, PRIOR_STEPS[1]),
+        ):
+            rows[place][place] = rows[place][place] * (1.0 + assumed / max(count, 1.0)) or 1.0
+        self._w = _solve(rows, right)
+        self._context_tokens = (c + mc) / (n + mn)
 
-    def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float = 0.0) -> float:
-        """Predicted time of a step, seconds; never under a tenth of a millisecond."""
-        base, per_sequence, per_prefill = self._w
-        return max(1e-4, base + max(0.0, per_sequence) * sequences + max(0.0, per_prefill) * prefill_tokens)
+    def _decoding_s(self, sequences: float, context_tokens: float | None) -> float:
+        """Predicted time of a step without its prompts, seconds."""
+        base, per_sequence, _, per_context, _ = self._w
+        usual = self._context_tokens
+        step_s = base + max(0.0, per_sequence + per_context * usual) * sequences
+        if context_tokens is not None:
+            step_s += max(0.0, per_context) * (context_tokens - usual * sequences)
+        return max(1e-4, step_s)
+
+    def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float | None = None) -> float:
+        """Predicted time of a step, seconds; never under a tenth of a millisecond.
+
+        Args:
+            context_tokens: sum over decoding sequences of the tokens they attend to; None: as many as usual.
+        """
+        step_s = self._decoding_s(sequences, context_tokens)
+        if prefill_tokens:
+            mixed = sequences > 1 if context_tokens is None else context_tokens > 0
+            step_s += self._prompts_s(prefill_tokens, mixed)
+        return step_s
+
+    def _prompts_s(self, prefill_tokens: float, mixed: float) -> float:
+        """Predicted time that prompts add to a step, seconds."""
+        return max(0.0, max(0.0, self._w[2]) * prefill_tokens + self._w[4] * mixed)
 
     @property
     def token_s(self) -> float:
@@ -125,6 +182,22 @@ class LearnedSpeed:
     def prefill_token_s(self) -> float:
         """Time one more prompt token adds to a step, seconds."""
         return max(1e-7, self._w[2])
+
+
+def _solve(rows: list[list[float]], right: list[float]) -> Coefficients:
+    """Solve symmetric positive definite equations, given as the rows of the lower triangle, by Cholesky; in place."""
+    for i, row in enumerate(rows):
+        diagonal = row[i]
+        for j in range(i):
+            row[j] = (row[j] - sum(map(mul, row[:j], rows[j]))) / rows[j][j]
+        row[i] = math.sqrt(max(diagonal - sum(map(mul, row[:i], row)), 1e-12 * diagonal))
+        right[i] = (right[i] - sum(map(mul, row[:i], right))) / row[i]
+    for i in range(len(rows) - 1, -1, -1):
+        right[i] /= rows[i][i]
+        for j in range(i):
+            right[j] -= rows[i][j] * right[i]
+    base, per_sequence, per_prefill, per_context, mixed = right
+    return base, per_sequence, per_prefill, per_context, mixed
 
 
 JOINED = 8
@@ -141,23 +214,30 @@ class StepLearner:
         observe: ``LearnedSpeed.observe``, or another's.
     """
 
-    def __init__(self, observe: Callable[[float, float, float], None]) -> None:
+    def __init__(self, observe: Callable[[float, float, float, float, float], None]) -> None:
         self._observe = observe
-        self._open: list[tuple[float, float, float]] = []
+        self._open: list[tuple[float, ...]] = []
 
-    def ran(self, sequences: float, prefill_tokens: float, step_s: float, *, prompts_follow: bool) -> None:
+    def ran(
+        self,
+        sequences: float,
+        prefill_tokens: float,
+        step_s: float,
+        context_tokens: float = 0.0,
+        *,
+        prompts_follow: bool,
+    ) -> None:
         """One more step is over; ``prompts_follow``: the next one was launched already and computes prompts."""
+        mixed = float(prefill_tokens > 0 and context_tokens > 0)
         if not self._open and not prompts_follow:
-            self._observe(sequences, prefill_tokens, step_s)
+            self._observe(sequences, prefill_tokens, step_s, context_tokens, mixed)
             return
-        self._open.append((sequences, prefill_tokens, step_s))
+        self._open.append((sequences, prefill_tokens, step_s, context_tokens, mixed))
         if prompts_follow and len(self._open) < JOINED:
             return
-        sequences, prefill_tokens, step_s = (
-            sum(column) / len(self._open) for column in zip(*self._open, strict=True)
-        )
+        columns = zip(*self._open, strict=True)
+        self._observe(*(sum(column) / len(self._open) for column in columns))
         self._open.clear()
-        self._observe(sequences, prefill_tokens, step_s)
 
 
 class FixedSpeed:
@@ -172,10 +252,17 @@ class FixedSpeed:
     ) -> None:
         self._w = (base_s, per_sequence_s, per_prefill_token_s)
 
-    def observe(self, sequences: float, prefill_tokens: float, step_s: float) -> None:
+    def observe(
+        self,
+        sequences: float,
+        prefill_tokens: float,
+        step_s: float,
+        context_tokens: float = 0.0,
+        mixed: float = 0.0,
+    ) -> None:
         """Nothing to learn."""
 
-    def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float = 0.0) -> float:
+    def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float | None = None) -> float:
         """Time of a step, seconds."""
         return self._w[0] + self._w[1] * sequences + self._w[2] * prefill_tokens
 

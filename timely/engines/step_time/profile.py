@@ -202,14 +202,21 @@ class ProfileSpeed:
         self._time = StepTime(terms)
         self._round_s = round_s
 
-    def observe(self, sequences: float, prefill_tokens: float, step_s: float) -> None:
+    def observe(
+        self,
+        sequences: float,
+        prefill_tokens: float,
+        step_s: float,
+        context_tokens: float = 0.0,
+        mixed: float = 0.0,
+    ) -> None:
         """Nothing to learn."""
 
-    def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float = 0.0) -> float:
-        """Time of a step, seconds."""
+    def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float | None = None) -> float:
+        """Time of a step, seconds; without ``context_tokens`` that of empty contexts."""
         prefills = 1 if prefill_tokens else 0
         decodes = max(0, int(sequences) - prefills)
-        time = self._time(decodes, prefills, int(prefill_tokens), 0.0, int(context_tokens))
+        time = self._time(decodes, prefills, int(prefill_tokens), 0.0, int(context_tokens or 0))
         return time + self._round_s if decodes else time
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from typing import Any
 
 from vllm.tokenizers import cached_tokenizer_from_config
@@ -60,7 +61,7 @@ class RequestIntake:
             segment_tokens=segment_tokens,
             plain=boundaries is None,
             acceptance=params.acceptance,
-            text=params.text or self._prompt_end(request),
+            text=params.text or partial(self._prompt_end, request),
             adapter=lora.lora_int_id if lora is not None else 0,
         )
         return spec, boundaries

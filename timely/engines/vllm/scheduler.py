@@ -34,6 +34,7 @@ from timely.engines.vllm import compatibility
 from timely.engines.vllm.block_manager import BlockManager
 from timely.engines.vllm.chunk_caps import ChunkCaps
 from timely.engines.vllm.control import ControlEvents
+from timely.engines.vllm.encoder_inputs import EncoderInputs
 from timely.engines.vllm.kept_prefixes import KeptPrefixes
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.params import TimelyParams, parse_extra_args
@@ -81,6 +82,7 @@ class TimelyScheduler(ChunkCaps):
         )
         self.live = LiveRequests()
         self.blocks = BlockManager(self, self.live)
+        self._encoder = EncoderInputs(self, self.live)
         self._readiness = Readiness(self, self.live, self.blocks)
         self._intake = RequestIntake(self.vllm_config.model_config, self.settings)
         self._names = PromptNames(self)
@@ -199,11 +201,10 @@ class TimelyScheduler(ChunkCaps):
         if self._pause_state == PauseState.PAUSED_ALL:
             return StepPlan()
         started_s = time.perf_counter()
-        settings, in_flight = self.settings, self._steps.in_flight
+        settings = self.settings
         limits = StepLimits(
             now=now,
-            # Decoding requests that vLLM will leave out take no token.
-            token_budget=self.max_num_scheduled_tokens + (in_flight[-1].ending if in_flight else 0),
+            token_budget=self.max_num_scheduled_tokens,
             max_batch=min(settings.max_batch or self.max_num_active_reqs, self.max_num_active_reqs),
             max_resident=self.max_num_active_reqs,
             prefill_chunk=self._longest_chunk(throttle_prefills),
@@ -211,7 +212,9 @@ class TimelyScheduler(ChunkCaps):
             block_tokens=self.block_size,
             speed=self.controller.speed,
             draft_tokens=self.num_spec_tokens,
+            ending_rows=self._steps.ending_rows(self.controller.table),
             max_adapters=self.lora_config.max_loras if self.lora_config else None,
+            encoder=self._encoder.limits,
         )
         self.blocks.look_up_prefixes(limits.free_blocks)
         plan = self.controller.compose(limits)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 import numpy as np
 
+from timely.core.job import Job, JobTable
 from timely.disciplines.base import Rows
 from timely.engines.scheduler_core import Controller, rows_of
 from timely.engines.vllm.request_state import RequestState
@@ -30,8 +31,9 @@ class StepInFlight:
     prefills: int = 0
     prefill_squares: int = 0
     context_tokens: int = 0
-    ending: int = 0
-    """Requests whose last token it computes: vLLM leaves them out of the next step."""
+    jobs: Sequence[Job] = ()
+    reach_tokens: Rows = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Context of each job with the token that the step samples, even if vLLM rejects all its drafts."""
 
     def add(self, tokens: Rows, computed_tokens: Rows, prefill: np.ndarray) -> None:
         """Count requests of the step; arrays with an entry for each.
@@ -58,13 +60,30 @@ class StepTiming:
         self.step_s = 0.0
         self._last_end_s = -math.inf
 
+    def ending_rows(self, table: JobTable) -> frozenset[int]:
+        """Rows whose last token a step in flight computes: vLLM leaves them out of the next one."""
+        ending: set[int] = set()
+        for step in self.in_flight:
+            rows = rows_of(step.jobs)
+            live = rows >= 0
+            rows = rows[live]
+            ends = table.resident[rows] & (step.reach_tokens[live] >= table.end_tokens[rows])
+            ending.update(rows[ends].tolist())
+        return frozenset(ending)
+
     def end(self, controller: Controller, now: float) -> None:
         """The oldest step in flight ended: learn from its time and note it in the journal."""
         step = self.in_flight.popleft()
         self.step_s = now - max(step.started_s, self._last_end_s)
         self._last_end_s = now
         prompts_follow = bool(self.in_flight) and self.in_flight[0].prefills > 0
-        controller.ran(step.sequences, step.prefill_tokens, self.step_s, prompts_follow=prompts_follow)
+        controller.ran(
+            step.sequences,
+            step.prefill_tokens,
+            self.step_s,
+            step.context_tokens,
+            prompts_follow=prompts_follow,
+        )
         if controller.journal:
             controller.journal(
                 {
@@ -109,7 +128,7 @@ def record_scheduled(
     chunks = [place for place in np.flatnonzero(prefill | (tokens > 1)) if requests[place].is_prefill_chunk]
     prefill[chunks] = True
     step.add(tokens, computed, prefill)
-    step.ending = int(np.count_nonzero(computed + 1 >= table.end_tokens[rows]))
+    step.jobs, step.reach_tokens = jobs, computed + 1 - np.where(prefill, 0, tokens - 1)
     table.context_tokens[rows] = computed
     table.blocks[rows] = -(-computed // block_tokens)
     table.prefill_left[rows] = 0

@@ -50,7 +50,7 @@ def _prediction_ms(seed: int) -> list[float]:
     """Milliseconds of embedding a prompt, and of a whole prediction, medians of 1,000."""
     predictor = _full(seed)
     fresh = [paper_job_spec(drawn) for drawn in World(seed).draw(1_000, np.random.default_rng([seed, 60]))]
-    embedding = [_taken_ms(predictor.embedder.embed, [spec.text]) for spec in fresh]
+    embedding = [_taken_ms(predictor.embedder.embed, [spec.words]) for spec in fresh]
     predicting = [_taken_ms(predictor.predict, spec) for spec in fresh]
     return [float(np.median(embedding)), float(np.median(predicting))]
 

@@ -303,7 +303,7 @@ class Oracle:
         )
 
     def predict(self, spec: JobSpec) -> Prediction:
-        lengths = self._lengths[spec.text]
+        lengths = self._lengths[spec.words]
         return Prediction(lengths, np.ones_like(lengths), len(lengths))
 
     def learn(self, spec: JobSpec, prediction: Prediction, output_tokens: int) -> None:
