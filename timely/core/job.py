@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 
@@ -165,8 +166,12 @@ class JobTable:
         """The columns of each type in one array, a row each, so that moving a job takes few operations."""
         self._jobs: list[Job] = []
         self._by_id: dict[JobId, Job] = {}
+        self._rows: dict[JobId, int] = {}
+        self._ids = np.empty(capacity, dtype=np.object_)
         self._capacity = capacity
         self._arrivals = 0
+        self.removals = 0
+        """How many jobs have left; until the next one leaves, rows stay where they are."""
         self._views()
 
     def __len__(self) -> int:
@@ -184,6 +189,15 @@ class JobTable:
     def get(self, job_id: JobId) -> Job | None:
         """The job of that name, or None."""
         return self._by_id.get(job_id)
+
+    def rows(self, job_ids: Sequence[JobId]) -> Ints:
+        """Rows of these jobs, in order; -1 for a job that is not in the table."""
+        return np.fromiter(map(self._rows.get, job_ids, repeat(-1)), dtype=np.int64, count=len(job_ids))
+
+    def ids(self, rows: Ints) -> list[JobId]:
+        """Names of the jobs in these rows, in order."""
+        job_ids: list[JobId] = self._ids[rows].tolist()
+        return job_ids
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -204,6 +218,8 @@ class JobTable:
         job = Job(spec, self, row)
         self._jobs.append(job)
         self._by_id[spec.job_id] = job
+        self._rows[spec.job_id] = row
+        self._ids[row] = spec.job_id
         self._views()
         self.arrival_s[row] = self.due_s[row] = spec.arrival_s
         hints = spec.hints
@@ -232,16 +248,25 @@ class JobTable:
 
     def remove(self, job_id: JobId) -> Job:
         """Take a job out; the last row moves into its place."""
-        job = self._by_id.pop(job_id)
-        last = self._jobs.pop()
-        if last is not job:
-            for store in self._stores.values():
-                store[:, job.row] = store[:, last.row]
-            self._jobs[job.row] = last
-            last.row = job.row
-        job.row = -1
+        return self.remove_together((job_id,))[0]
+
+    def remove_together(self, job_ids: Sequence[JobId]) -> list[Job]:
+        """``remove`` for several jobs at once, in this order."""
+        jobs = [self._by_id.pop(job_id) for job_id in job_ids]
+        for job in jobs:
+            last = self._jobs.pop()
+            del self._rows[job.job_id]
+            self._ids[last.row] = None
+            if last is not job:
+                for store in self._stores.values():
+                    store[:, job.row] = store[:, last.row]
+                self._jobs[job.row] = last
+                self._rows[last.job_id] = last.row = job.row
+                self._ids[job.row] = last.job_id
+            job.row = -1
+        self.removals += len(jobs)
         self._views()
-        return job
+        return jobs
 
     def _grow(self) -> None:
         self._capacity *= 2
@@ -249,6 +274,7 @@ class JobTable:
             wider = np.zeros((len(names), self._capacity), dtype=store.dtype)
             wider[:, : store.shape[1]] = store
             self._stores[names] = wider
+        self._ids = np.concatenate((self._ids, np.empty(self._capacity - len(self._ids), dtype=np.object_)))
 
     def _views(self) -> None:
         rows = len(self._jobs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
@@ -130,6 +130,7 @@ class StepPlan:
             them again. Jobs not named, and engines that cannot, save none.
         wake_s: when nothing runs: the next time a decision may change by itself; ``inf`` if only an event can.
         held: why runnable jobs were left out (``batch``, ``tokens``, ``memory``, ``admission`` ...); empty: none were.
+        rows: of the jobs in ``tokens`` and in their order, right until a job leaves the table; empty: not noted.
         steady: the next steps are bound to equal this one. That ends when a job joins, closes a segment, becomes
             runnable or runs short of blocks.
     """
@@ -140,6 +141,7 @@ class StepPlan:
     wake_s: float = math.inf
     held: str = ""
     steady: bool = False
+    rows: Sequence[int] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ class StepBuilder:
     ) -> None:
         self.table = table
         self.limits = limits
-        self.plan = StepPlan()
         self.rows: list[int] = []
+        self.plan = StepPlan(rows=self.rows)
         self.budget = limits.token_budget
         self.slots = limits.max_batch
         self.free = limits.free_blocks
@@ -183,8 +183,7 @@ class StepBuilder:
         self.budget -= tokens
         self.rows.extend(rows)
         self._members.update(rows)
-        jobs = table.jobs
-        self.plan.tokens.update(dict.fromkeys([jobs[row].spec.job_id for row in rows], 1))
+        self.plan.tokens.update(dict.fromkeys(table.ids(places), 1))
         return True
 
     def _blocks_needed(self, row: int, share: int, resident: bool) -> int:

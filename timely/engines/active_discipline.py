@@ -98,7 +98,16 @@ class ActiveDiscipline:
             getattr(self.current, hook)(job, *counts, now)
         except Exception as error:
             self._fall_back(error, now)
-            if hook == "finished":  # the other discipline has taken the job over with the rest
+
+    def finish(self, jobs: Sequence[Job], now: float) -> None:
+        """Call ``finished`` for jobs that are about to leave the table together."""
+        try:
+            for job in jobs:
+                self.current.finished(job, now)
+        except Exception as error:
+            self._fall_back(error, now)
+            # The other discipline has taken them over with the rest.
+            for job in jobs:
                 self.current.finished(job, now)
 
     def compose(self, limits: StepLimits) -> StepPlan:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,14 +42,6 @@ STEPS_IN_FLIGHT = 16
 
 UNMOVED_S = 1e-6
 """A report that moves the end of a robot's work by less repeats what was expected; the rest is rounding."""
-
-
-_row_of = attrgetter("row")
-
-
-def rows_of(jobs: Sequence[Job]) -> Rows:
-    """Rows of the jobs in the table; -1 for a job that has left it."""
-    return np.fromiter(map(_row_of, jobs), dtype=np.int64, count=len(jobs))
 
 
 class LearningSpeed(Speed, Protocol):
@@ -100,7 +91,7 @@ class Controller:
         self._tracks: dict[JobId, ExecutionTrack] = {}
         """What each job's robot is doing."""
         self._limits: StepLimits | None = None
-        self._steps: deque[list[Job]] = deque(maxlen=STEPS_IN_FLIGHT)
+        self._steps: deque[list[JobId]] = deque(maxlen=STEPS_IN_FLIGHT)
         """Members of each step that is composed and not over; several steps with asynchronous scheduling."""
 
     # ------------------------------------------------------------------ what happened
@@ -153,21 +144,20 @@ class Controller:
         self.tokens += tokens
         self._active.inform("progressed", job, now, tokens)
 
-    def progress_together(self, jobs: Sequence[Job], tokens: Sequence[int], now: float) -> list[int]:
-        """``progress`` for different jobs of a step at once: ``tokens[i]`` new tokens of ``jobs[i]``.
+    def progress_together(self, rows: Rows, tokens: Rows, now: float) -> list[int]:
+        """``progress`` for different jobs of a step at once: ``tokens[i]`` new tokens of the job in ``rows[i]``.
 
         Returns:
             Places of those jobs whose first tokens these are.
         """
-        table, rows = self.table, rows_of(jobs)
-        counts = np.array(tokens, dtype=np.int64)
+        table = self.table
         before = table.output_tokens[rows]
-        table.output_tokens[rows] = before + counts
-        table.segment_tokens[rows] += counts
+        table.output_tokens[rows] = before + tokens
+        table.segment_tokens[rows] += tokens
         table.due_s[rows[table.plain[rows]]] = now
-        self.tokens += int(counts.sum())
+        self.tokens += int(tokens.sum())
         if type(self.discipline).progressed is not Discipline.progressed:
-            for job, count in zip(jobs, tokens, strict=True):
+            for job, count in zip([table.jobs[row] for row in rows], tokens.tolist(), strict=True):
                 self._active.inform("progressed", job, now, count)
         first: list[int] = np.flatnonzero(before == 0).tolist()
         return first
@@ -328,16 +318,21 @@ class Controller:
 
     def finish(self, job_id: JobId, outcome: str, now: float) -> Job | None:
         """The generation is over, for whatever reason; None when it is not live."""
-        job = self.table.get(job_id)
-        if job is None:
-            return None
-        job.outcome = outcome
-        self._active.inform("finished", job, now)
-        self.table.remove(job_id)
-        del self._tracks[job_id]
-        self._service_time.finish(job_id)
-        self._note("finish", now, job_id, outcome=outcome)
-        return job
+        jobs = self.finish_together({job_id: outcome}, now)
+        return jobs[0] if jobs else None
+
+    def finish_together(self, outcomes: Mapping[JobId, str], now: float) -> list[Job]:
+        """``finish`` for several jobs at once; those that were live."""
+        jobs = [self.table[job_id] for job_id in outcomes if job_id in self.table]
+        for job in jobs:
+            job.outcome = outcomes[job.job_id]
+        self._active.finish(jobs, now)
+        self.table.remove_together([job.job_id for job in jobs])
+        for job in jobs:
+            del self._tracks[job.job_id]
+            self._service_time.finish(job.job_id)
+            self._note("finish", now, job.job_id, outcome=job.outcome)
+        return jobs
 
     def create(self, name: str) -> Discipline:
         """A discipline for ``switch``, on any thread: some load a model, which takes seconds.
@@ -403,16 +398,16 @@ class Controller:
     def started(self, job: Job) -> None:
         """The job takes part in the step just composed; from its first one it is in the pool until it parks."""
         if self._steps:
-            self._steps[-1].append(job)
+            self._steps[-1].append(job.job_id)
         if not job.table.active[job.row]:
             self._activate(job)
 
-    def started_together(self, jobs: Sequence[Job], rows: Rows) -> None:
+    def started_together(self, job_ids: Sequence[JobId], rows: Rows) -> None:
         """``started`` for all jobs of a step at once; ``rows`` are theirs."""
         if self._steps:
-            self._steps[-1].extend(jobs)
-        for place in np.flatnonzero(~self.table.active[rows]).tolist():
-            self._activate(jobs[place])
+            self._steps[-1].extend(job_ids)
+        for row in rows[~self.table.active[rows]].tolist():
+            self._activate(self.table.jobs[row])
 
     @staticmethod
     def _activate(job: Job) -> None:
@@ -440,7 +435,7 @@ class Controller:
         self.steps += 1
         self._learner.ran(sequences, prefill_tokens, step_s, context_tokens, prompts_follow=prompts_follow)
         if self._steps:
-            rows = rows_of(self._steps.popleft())
+            rows = self.table.rows(self._steps.popleft())
             self.table.attained_s[rows[rows >= 0]] += step_s
 
     def ran_again(self, job_ids: Sequence[JobId], step_s: float, context_tokens: int) -> None:

@@ -236,7 +236,9 @@ class Timely(KeyedDiscipline):
         if count == 0:
             return StepPlan(wake_s=discipline_next_wake_s(table, now))
         if len(self._steady_jobs) == count and self._still_fit(table, limits):
-            return StepPlan(tokens=dict.fromkeys(self._steady_jobs, 1), steady=True)
+            return StepPlan(
+                tokens=dict.fromkeys(self._steady_jobs, 1), steady=True, rows=self._steady_rows.tolist()
+            )
         if not self._utilities and (first_come := self._compose_first_come(table, limits, runnable, count)):
             return first_come
         rows = self._waiting.rows(table, runnable, now, lambda: self.keys(table, limits))

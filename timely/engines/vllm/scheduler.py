@@ -48,7 +48,7 @@ from timely.engines.vllm.resumed_plan import (
     vllm_resumed_tokens,
 )
 from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
-from timely.engines.vllm.step_timing import StepInFlight, StepTiming, record_scheduled
+from timely.engines.vllm.step_timing import StepTiming, record_scheduled
 from timely.engines.vllm.token_output import TokenOutput, append_vllm_tokens
 from timely.engines.vllm.value_injection import RobotValues
 
@@ -100,7 +100,8 @@ class TimelyScheduler(ChunkCaps):
         self._any_parked = False
         """Whether a request in ``running`` took no part in the last plan."""
         self._decide_s = 0.0
-        self._freed: list[tuple[str, str]] | None = None
+        self._freed: dict[str, str] | None = None
+        """During an update: how requests ended."""
         self._idle_until_s = -math.inf
         """Set when the discipline chose no runnable request: when it wants to be asked again."""
         logger.info("Timely schedules: discipline %s, mode %s", self.settings.discipline, self.settings.mode)
@@ -160,18 +161,20 @@ class TimelyScheduler(ChunkCaps):
         outcome = str(request.get_finished_reason())
         if self._freed is not None:
             # During an update the last tokens have not been processed yet.
-            self._freed.append((request.request_id, outcome))
+            self._freed[request.request_id] = outcome
         else:
-            self._forget(request.request_id, outcome)
+            self._forget({request.request_id: outcome})
         return result
 
-    def _forget(self, request_id: str, outcome: str) -> None:
+    def _forget(self, outcomes: Mapping[str, str]) -> None:
+        """These requests are over."""
         self._idle_until_s = -math.inf
-        self.controller.finish(request_id, outcome, self.clock())
-        self._names.forget(request_id)
-        self._grammar_prefixes.pop(request_id, None)
-        self._values.forget(request_id)
-        self.live.remove(request_id)
+        self.controller.finish_together(outcomes, self.clock())
+        for request_id in outcomes:
+            self._names.forget(request_id)
+            self._grammar_prefixes.pop(request_id, None)
+            self._values.forget(request_id)
+            self.live.remove(request_id)
 
     # ------------------------------------------------------------------ a step
 
@@ -288,10 +291,12 @@ class TimelyScheduler(ChunkCaps):
     def _settle(self, output: SchedulerOutput, now: float) -> None:
         """Bring the table in line with what vLLM scheduled."""
         scheduled = output.num_scheduled_tokens
-        states = self.live.select(scheduled)
-        step = StepInFlight(now, sequences=len(scheduled) - len(states))
-        if states:
-            record_scheduled(self.controller, states, scheduled, step, self.block_size)
+        if scheduled:
+            self._steps.in_flight.append(
+                record_scheduled(
+                    self.controller, self.live, self._plan, scheduled, self.running, now, self.block_size
+                )
+            )
         if self.controller.journal and (self._plan.tokens or output.num_scheduled_tokens):
             # Follows the decision: what vLLM made of it.
             self.controller.journal(
@@ -300,8 +305,6 @@ class TimelyScheduler(ChunkCaps):
                     "preempted": list(output.preempted_req_ids or ()),
                 }
             )  # fmt: skip
-        if scheduled:
-            self._steps.in_flight.append(step)
 
     # ------------------------------------------------------------------ inside vLLM's own scheduling
 
@@ -351,7 +354,7 @@ class TimelyScheduler(ChunkCaps):
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         """vLLM appends the tokens; then segments are closed and generations parked."""
-        self._freed = []
+        self._freed = {}
         if not self.live.with_boundaries:
             # No request needs our own way to append tokens, and a step has hundreds of them.
             self.__dict__["_update_request_with_output"] = super()._update_request_with_output
@@ -363,7 +366,6 @@ class TimelyScheduler(ChunkCaps):
             freed, self._freed = self._freed, None
             self.__dict__.pop("_update_request_with_output", None)
         now = self.clock()
-        finished = dict(freed)
         produced = [output for client in outputs.values() for output in client.outputs]
         if drafted := scheduler_output.scheduled_spec_decode_tokens:
             for output in produced:
@@ -371,10 +373,10 @@ class TimelyScheduler(ChunkCaps):
                 if state is not None and output.request_id in drafted and output.new_token_ids:
                     accepted = len(output.new_token_ids) - 1
                     self.controller.accepted(state.job, len(drafted[output.request_id]), accepted, now)
-        for request_id in self._outputs.process(produced, finished, now):
+        for request_id in self._outputs.process(produced, self._steps.oldest_rows, freed, now):
             self._continue_session(request_id)
-        for request_id, outcome in freed:
-            self._forget(request_id, outcome)
+        if freed:
+            self._forget(freed)
         self._values.append_held(now)
         if scheduler_output.num_scheduled_tokens and self._steps.in_flight:
             self._steps.end(self.controller, now)

@@ -8,48 +8,70 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
+from vllm.v1.request import Request
 
-from timely.core.job import Job, JobTable
-from timely.disciplines.base import Rows
-from timely.engines.scheduler_core import Controller, rows_of
-from timely.engines.vllm.request_state import RequestState
+from timely.core.job import JobTable
+from timely.disciplines.base import Rows, StepPlan
+from timely.engines.scheduler_core import Controller
+from timely.engines.vllm.request_state import LiveRequests
 
 _computed_of = attrgetter("num_computed_tokens")
 
 
 @dataclass(slots=True)
 class StepInFlight:
-    """What a step holds; see ``TimedStep`` for the counts."""
+    """What a step holds; see ``TimedStep`` for the counts.
+
+    Attributes:
+        job_ids: of the members that are in the table; the arrays have an entry for each.
+        rows: theirs when the step was composed; ``removals`` of the table tells whether they still are.
+        tokens: computed in this step.
+        computed_tokens: the contexts after the step.
+        prefill: whether these are tokens of a prompt.
+    """
 
     started_s: float
-    sequences: int = 0
+    sequences: int
+    job_ids: list[str]
+    rows: Rows
+    removals: int
+    tokens: Rows
+    computed_tokens: Rows
+    prefill: np.ndarray
     prefill_tokens: int = 0
     prefills: int = 0
     prefill_squares: int = 0
     context_tokens: int = 0
-    jobs: Sequence[Job] = ()
-    reach_tokens: Rows = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Context of each job with the token that the step samples, even if vLLM rejects all its drafts."""
 
-    def add(self, tokens: Rows, computed_tokens: Rows, prefill: np.ndarray) -> None:
-        """Count requests of the step; arrays with an entry for each.
-
-        Args:
-            tokens: computed in this step.
-            computed_tokens: the contexts after the step.
-            prefill: whether these are tokens of a prompt.
-        """
-        self.sequences += len(tokens)
-        self.prefills += int(np.count_nonzero(prefill))
-        self.context_tokens += int(computed_tokens[~prefill].sum())
+    def __post_init__(self) -> None:
+        prefill = self.prefill
+        self.prefills = int(np.count_nonzero(prefill))
+        self.context_tokens = int(self.computed_tokens[~prefill].sum())
         if self.prefills:
-            tokens, ends = tokens[prefill], computed_tokens[prefill]
-            self.prefill_tokens += int(tokens.sum())
-            self.prefill_squares += int((ends**2 - (ends - tokens) ** 2).sum())
+            tokens, ends = self.tokens[prefill], self.computed_tokens[prefill]
+            self.prefill_tokens = int(tokens.sum())
+            self.prefill_squares = int((ends**2 - (ends - tokens) ** 2).sum())
+
+    def rows_in(self, table: JobTable, job_ids: list[str]) -> Rows:
+        """``table.rows``, without a look-up if these are the members and none has left the table."""
+        return (
+            self.rows if self.removals == table.removals and self.job_ids == job_ids else table.rows(job_ids)
+        )
+
+    def ending_rows(self, table: JobTable) -> list[int]:
+        """Rows whose last token it computes, even if vLLM rejects all drafts."""
+        rows = self.rows_in(table, self.job_ids)
+        live = rows >= 0
+        rows = rows[live]
+        # A decoding sequence computes its drafts beside one token.
+        drafts = np.where(self.prefill, 0, self.tokens - 1)
+        reach_tokens = (self.computed_tokens + 1 - drafts)[live]
+        ending: list[int] = rows[table.resident[rows] & (reach_tokens >= table.end_tokens[rows])].tolist()
+        return ending
 
 
 class StepTiming:
@@ -62,14 +84,11 @@ class StepTiming:
 
     def ending_rows(self, table: JobTable) -> frozenset[int]:
         """Rows whose last token a step in flight computes: vLLM leaves them out of the next one."""
-        ending: set[int] = set()
-        for step in self.in_flight:
-            rows = rows_of(step.jobs)
-            live = rows >= 0
-            rows = rows[live]
-            ends = table.resident[rows] & (step.reach_tokens[live] >= table.end_tokens[rows])
-            ending.update(rows[ends].tolist())
-        return frozenset(ending)
+        return frozenset(row for step in self.in_flight for row in step.ending_rows(table))
+
+    def oldest_rows(self, table: JobTable, job_ids: list[str]) -> Rows:
+        """``table.rows`` of requests that have output, most likely all of the oldest step in flight."""
+        return self.in_flight[0].rows_in(table, job_ids) if self.in_flight else table.rows(job_ids)
 
     def end(self, controller: Controller, now: float) -> None:
         """The oldest step in flight ended: learn from its time and note it in the journal."""
@@ -97,40 +116,42 @@ class StepTiming:
 
 def record_scheduled(
     controller: Controller,
-    states: Sequence[RequestState],
+    live: LiveRequests,
+    plan: StepPlan,
     scheduled: Mapping[str, int],
-    step: StepInFlight,
+    running: Sequence[Request],
+    now: float,
     block_tokens: int,
-) -> None:
+) -> StepInFlight:
     """Bring the table in line with what vLLM scheduled, and count it.
 
     Args:
-        states: of the scheduled requests that are in the table, in the order of ``scheduled``.
-        scheduled: request id -> tokens.
+        running: vLLM's running requests; scheduled ones are among them, in the same order.
+        scheduled: request id -> tokens; requests that are not in the table only add to the sequences of the step.
     """
-    table, number = controller.table, len(states)
-    jobs, requests = [state.job for state in states], [state.request for state in states]
-    rows = rows_of(jobs)
-    computed = np.fromiter(map(_computed_of, requests), dtype=np.int64, count=number)
-    if number == len(scheduled):
-        counts = list(scheduled.values())
-    else:
-        counts = [scheduled[request.request_id] for request in requests]
-    tokens = np.array(counts, dtype=np.int64)
+    table = controller.table
+    ids = list(scheduled)
+    tokens = np.fromiter(scheduled.values(), dtype=np.int64, count=len(ids))
+    # Look-ups are slow with hundreds of requests; mostly vLLM does just what was planned.
+    rows = np.array(plan.rows) if plan.rows and list(plan.tokens) == ids else table.rows(ids)
+    if rows.min() < 0:
+        ids = [request_id for request_id in ids if request_id in live]
+        rows, tokens = rows[rows >= 0], tokens[rows >= 0]
+    requests = running if len(running) == len(ids) == len(scheduled) else live.requests(ids)
+    computed = np.fromiter(map(_computed_of, requests), dtype=np.int64, count=len(ids))
     for place in np.flatnonzero(~table.active[rows]).tolist():
-        state = states[place]
+        state = live[ids[place]]
         if state.evicted_context_tokens:
-            again = state.evicted_context_tokens - (int(computed[place]) - counts[place])
+            again = state.evicted_context_tokens - int(computed[place] - tokens[place])
             controller.recomputed(state.job, max(0, again))
             state.evicted_context_tokens = 0
-    controller.started_together(jobs, rows)
+    controller.started_together(ids, rows)
     prefill = table.prefill_left[rows] > 0
     chunks = [place for place in np.flatnonzero(prefill | (tokens > 1)) if requests[place].is_prefill_chunk]
     prefill[chunks] = True
-    step.add(tokens, computed, prefill)
-    step.jobs, step.reach_tokens = jobs, computed + 1 - np.where(prefill, 0, tokens - 1)
     table.context_tokens[rows] = computed
     table.blocks[rows] = -(-computed // block_tokens)
     table.prefill_left[rows] = 0
     for place in chunks:
         table.prefill_left[rows[place]] = requests[place].num_tokens - int(computed[place])
+    return StepInFlight(now, len(scheduled), ids, rows, table.removals, tokens, computed, prefill)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from operator import attrgetter
 from typing import Any
 
+import numpy as np
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.request import Request
 
+from timely.core.job import JobTable
+from timely.disciplines.base import Rows
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.boundaries import ClosedText
 from timely.engines.vllm.name_constraint import PromptNames
@@ -48,6 +52,9 @@ def append_vllm_tokens(
     return token_ids, stopped
 
 
+_tokens_of = attrgetter("new_token_ids")
+
+
 class TokenOutput:
     """Closes segments and adds the account of a request to its outputs."""
 
@@ -57,30 +64,37 @@ class TokenOutput:
         self._names = names
 
     def process(
-        self, outputs: Sequence[EngineCoreOutput], finished_ids: Container[str], now: float
+        self,
+        outputs: Sequence[EngineCoreOutput],
+        rows_of: Callable[[JobTable, list[str]], Rows],
+        finished_ids: Container[str],
+        now: float,
     ) -> list[str]:
         """The outputs of a step. Ordinary requests are counted together and cost little more until they finish.
 
         Args:
+            rows_of: ``StepTiming.oldest_rows``.
             finished_ids: requests that ended with this step.
 
         Returns:
             Requests that ended a turn of their session.
         """
-        tracked, states = outputs, self._live.select([output.request_id for output in outputs])
-        if len(states) < len(tracked):
-            tracked = [output for output in tracked if output.request_id in self._live]
-        counts = [len(output.new_token_ids) for output in tracked]
-        written = states
-        if 0 in counts:
-            written = [state for state, count in zip(states, counts, strict=True) if count]
-            counts = [count for count in counts if count]
-        for place in self._controller().progress_together([state.job for state in written], counts, now):
-            written[place].first_token_s = now
+        table, segmented = self._controller().table, self._live.with_boundaries
+        ids = [output.request_id for output in outputs]
+        rows = rows_of(table, ids)
+        counts = np.fromiter(map(len, map(_tokens_of, outputs)), dtype=np.int64, count=len(ids))
+        written = np.flatnonzero((rows >= 0) & (counts > 0))
+        for place in self._controller().progress_together(rows[written], counts[written], now):
+            self._live[ids[written[place]]].first_token_s = now
         turns: list[str] = []
-        segmented = self._live.with_boundaries
-        for state, output in zip(states, tracked, strict=True):
-            if output.finish_reason is None and output.request_id not in segmented:
+        # Of ordinary requests only the ends have to be looked at.
+        for output in [
+            output
+            for output in outputs
+            if output.finish_reason is not None or (segmented and output.request_id in segmented)
+        ]:
+            state = self._live.get(output.request_id)
+            if state is None:
                 continue
             if state.first_token_s is None and output.new_token_ids:
                 state.first_token_s = now  # of a plan that goes on after a restart
