@@ -168,10 +168,9 @@ class JobTable:
         self._by_id: dict[JobId, Job] = {}
         self._rows: dict[JobId, int] = {}
         self._ids = np.empty(capacity, dtype=np.object_)
+        self._last_rows: Ints = np.empty(0, dtype=np.int64)
         self._capacity = capacity
         self._arrivals = 0
-        self.removals = 0
-        """How many jobs have left; until the next one leaves, rows stay where they are."""
         self._views()
 
     def __len__(self) -> int:
@@ -190,9 +189,17 @@ class JobTable:
         """The job of that name, or None."""
         return self._by_id.get(job_id)
 
-    def rows(self, job_ids: Sequence[JobId]) -> Ints:
-        """Rows of these jobs, in order; -1 for a job that is not in the table."""
-        return np.fromiter(map(self._rows.get, job_ids, repeat(-1)), dtype=np.int64, count=len(job_ids))
+    def rows(self, job_ids: Sequence[JobId], guess: Ints | None = None) -> Ints:
+        """Rows of these jobs, in order; -1 for a job that is not in the table. Not to be written to.
+
+        Args:
+            guess: rows that are probably right; by default those of the last call, since a step asks several times.
+        """
+        rows = self._last_rows if guess is None else guess
+        if len(rows) != len(job_ids) or self.ids(rows) != job_ids:
+            rows = np.fromiter(map(self._rows.get, job_ids, repeat(-1)), dtype=np.int64, count=len(job_ids))
+        self._last_rows = rows
+        return rows
 
     def ids(self, rows: Ints) -> list[JobId]:
         """Names of the jobs in these rows, in order."""
@@ -253,18 +260,23 @@ class JobTable:
     def remove_together(self, job_ids: Sequence[JobId]) -> list[Job]:
         """``remove`` for several jobs at once, in this order."""
         jobs = [self._by_id.pop(job_id) for job_id in job_ids]
+        origins: dict[int, int] = {}
+        """Where the content of rows comes from that is not in its place."""
         for job in jobs:
             last = self._jobs.pop()
             del self._rows[job.job_id]
+            origin = origins.pop(last.row, last.row)
             self._ids[last.row] = None
             if last is not job:
-                for store in self._stores.values():
-                    store[:, job.row] = store[:, last.row]
+                origins[job.row] = origin
                 self._jobs[job.row] = last
-                self._rows[last.job_id] = last.row = job.row
                 self._ids[job.row] = last.job_id
+                self._rows[last.job_id] = last.row = job.row
             job.row = -1
-        self.removals += len(jobs)
+        if origins:
+            targets, sources = np.array(list(origins)), np.array(list(origins.values()))
+            for store in self._stores.values():
+                store[:, targets] = store.take(sources, axis=1)
         self._views()
         return jobs
 
@@ -277,9 +289,10 @@ class JobTable:
         self._ids = np.concatenate((self._ids, np.empty(self._capacity - len(self._ids), dtype=np.object_)))
 
     def _views(self) -> None:
-        rows = len(self._jobs)
+        rows, columns = len(self._jobs), self.__dict__
         for names, store in self._stores.items():
-            self.__dict__.update(zip(names, store[:, :rows], strict=True))
+            for name, column in zip(names, store[:, :rows], strict=True):
+                columns[name] = column
 
 
 COLUMNS: dict[str, type[np.generic]] = {

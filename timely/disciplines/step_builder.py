@@ -183,7 +183,11 @@ class StepBuilder:
         self.budget -= tokens
         self.rows.extend(rows)
         self._members.update(rows)
-        self.plan.tokens.update(dict.fromkeys(table.ids(places), 1))
+        tokens_of = dict.fromkeys(table.ids(places), 1)
+        if self.plan.tokens:
+            self.plan.tokens.update(tokens_of)
+        else:
+            self.plan.tokens = tokens_of
         return True
 
     def _blocks_needed(self, row: int, share: int, resident: bool) -> int:

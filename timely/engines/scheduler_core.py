@@ -321,7 +321,7 @@ class Controller:
         jobs = self.finish_together({job_id: outcome}, now)
         return jobs[0] if jobs else None
 
-    def finish_together(self, outcomes: Mapping[JobId, str], now: float) -> list[Job]:
+    def finish_together(self, outcomes: Mapping[Any, str], now: float) -> list[Job]:
         """``finish`` for several jobs at once; those that were live."""
         jobs = [self.table[job_id] for job_id in outcomes if job_id in self.table]
         for job in jobs:
@@ -402,12 +402,18 @@ class Controller:
         if not job.table.active[job.row]:
             self._activate(job)
 
-    def started_together(self, job_ids: Sequence[JobId], rows: Rows) -> None:
-        """``started`` for all jobs of a step at once; ``rows`` are theirs."""
+    def started_together(self, job_ids: Sequence[JobId], rows: Rows) -> list[int]:
+        """``started`` for all jobs of a step at once; ``rows`` are theirs.
+
+        Returns:
+            Places of those that were not in the pool.
+        """
         if self._steps:
             self._steps[-1].extend(job_ids)
-        for row in rows[~self.table.active[rows]].tolist():
-            self._activate(self.table.jobs[row])
+        fresh: list[int] = np.flatnonzero(~self.table.active[rows]).tolist()
+        for place in fresh:
+            self._activate(self.table.jobs[rows[place]])
+        return fresh
 
     @staticmethod
     def _activate(job: Job) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, cast
 
 from vllm.logger import init_logger
@@ -53,6 +54,8 @@ from timely.engines.vllm.token_output import TokenOutput, append_vllm_tokens
 from timely.engines.vllm.value_injection import RobotValues
 
 logger = init_logger(__name__)
+
+_request_id_of = attrgetter("request_id")
 
 PARKED_STEP = 1 << 62
 """``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
@@ -249,7 +252,7 @@ class TimelyScheduler(ChunkCaps):
         """
         members: list[Request] = []
         waiting: list[Request] = []
-        places, ids = list(self._token_caps), [request.request_id for request in self.running]
+        places, ids = list(self._token_caps), list(map(_request_id_of, self.running))
         if not self._any_parked and places[: len(ids)] == ids:
             # As in the step before: nothing to put in order or to resume.
             members, places = self.running, places[len(ids) :]
@@ -373,13 +376,14 @@ class TimelyScheduler(ChunkCaps):
                 if state is not None and output.request_id in drafted and output.new_token_ids:
                     accepted = len(output.new_token_ids) - 1
                     self.controller.accepted(state.job, len(drafted[output.request_id]), accepted, now)
-        for request_id in self._outputs.process(produced, self._steps.oldest_rows, freed, now):
+        turns = self._outputs.process(produced, freed, now, drafted=bool(drafted))
+        for request_id in turns:
             self._continue_session(request_id)
+        if scheduler_output.num_scheduled_tokens and self._steps.in_flight:
+            self._steps.end(self.controller, now)
         if freed:
             self._forget(freed)
         self._values.append_held(now)
-        if scheduler_output.num_scheduled_tokens and self._steps.in_flight:
-            self._steps.end(self.controller, now)
         return outputs
 
     # ------------------------------------------------------------------ idle

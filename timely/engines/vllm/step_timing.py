@@ -28,7 +28,6 @@ class StepInFlight:
 
     Attributes:
         job_ids: of the members that are in the table; the arrays have an entry for each.
-        rows: theirs when the step was composed; ``removals`` of the table tells whether they still are.
         tokens: computed in this step.
         computed_tokens: the contexts after the step.
         prefill: whether these are tokens of a prompt.
@@ -37,8 +36,6 @@ class StepInFlight:
     started_s: float
     sequences: int
     job_ids: list[str]
-    rows: Rows
-    removals: int
     tokens: Rows
     computed_tokens: Rows
     prefill: np.ndarray
@@ -56,15 +53,9 @@ class StepInFlight:
             self.prefill_tokens = int(tokens.sum())
             self.prefill_squares = int((ends**2 - (ends - tokens) ** 2).sum())
 
-    def rows_in(self, table: JobTable, job_ids: list[str]) -> Rows:
-        """``table.rows``, without a look-up if these are the members and none has left the table."""
-        return (
-            self.rows if self.removals == table.removals and self.job_ids == job_ids else table.rows(job_ids)
-        )
-
     def ending_rows(self, table: JobTable) -> list[int]:
         """Rows whose last token it computes, even if vLLM rejects all drafts."""
-        rows = self.rows_in(table, self.job_ids)
+        rows = table.rows(self.job_ids)
         live = rows >= 0
         rows = rows[live]
         # A decoding sequence computes its drafts beside one token.
@@ -85,10 +76,6 @@ class StepTiming:
     def ending_rows(self, table: JobTable) -> frozenset[int]:
         """Rows whose last token a step in flight computes: vLLM leaves them out of the next one."""
         return frozenset(row for step in self.in_flight for row in step.ending_rows(table))
-
-    def oldest_rows(self, table: JobTable, job_ids: list[str]) -> Rows:
-        """``table.rows`` of requests that have output, most likely all of the oldest step in flight."""
-        return self.in_flight[0].rows_in(table, job_ids) if self.in_flight else table.rows(job_ids)
 
     def end(self, controller: Controller, now: float) -> None:
         """The oldest step in flight ended: learn from its time and note it in the journal."""
@@ -132,20 +119,20 @@ def record_scheduled(
     table = controller.table
     ids = list(scheduled)
     tokens = np.fromiter(scheduled.values(), dtype=np.int64, count=len(ids))
-    # Look-ups are slow with hundreds of requests; mostly vLLM does just what was planned.
-    rows = np.array(plan.rows) if plan.rows and list(plan.tokens) == ids else table.rows(ids)
-    if rows.min() < 0:
+    # Mostly vLLM does just what was planned.
+    rows = table.rows(ids, np.array(plan.rows, dtype=np.int64))
+    in_table = rows >= 0
+    if not in_table.all():
         ids = [request_id for request_id in ids if request_id in live]
-        rows, tokens = rows[rows >= 0], tokens[rows >= 0]
+        rows, tokens = rows[in_table], tokens[in_table]
     requests = running if len(running) == len(ids) == len(scheduled) else live.requests(ids)
     computed = np.fromiter(map(_computed_of, requests), dtype=np.int64, count=len(ids))
-    for place in np.flatnonzero(~table.active[rows]).tolist():
+    for place in controller.started_together(ids, rows):
         state = live[ids[place]]
         if state.evicted_context_tokens:
             again = state.evicted_context_tokens - int(computed[place] - tokens[place])
             controller.recomputed(state.job, max(0, again))
             state.evicted_context_tokens = 0
-    controller.started_together(ids, rows)
     prefill = table.prefill_left[rows] > 0
     chunks = [place for place in np.flatnonzero(prefill | (tokens > 1)) if requests[place].is_prefill_chunk]
     prefill[chunks] = True
@@ -154,4 +141,4 @@ def record_scheduled(
     table.prefill_left[rows] = 0
     for place in chunks:
         table.prefill_left[rows[place]] = requests[place].num_tokens - int(computed[place])
-    return StepInFlight(now, len(scheduled), ids, rows, table.removals, tokens, computed, prefill)
+    return StepInFlight(now, len(scheduled), ids, tokens, computed, prefill)

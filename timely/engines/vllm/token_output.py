@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.request import Request
 
-from timely.core.job import JobTable
-from timely.disciplines.base import Rows
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.boundaries import ClosedText
 from timely.engines.vllm.name_constraint import PromptNames
@@ -52,9 +49,6 @@ def append_vllm_tokens(
     return token_ids, stopped
 
 
-_tokens_of = attrgetter("new_token_ids")
-
-
 class TokenOutput:
     """Closes segments and adds the account of a request to its outputs."""
 
@@ -66,33 +60,43 @@ class TokenOutput:
     def process(
         self,
         outputs: Sequence[EngineCoreOutput],
-        rows_of: Callable[[JobTable, list[str]], Rows],
         finished_ids: Container[str],
         now: float,
+        *,
+        drafted: bool,
     ) -> list[str]:
         """The outputs of a step. Ordinary requests are counted together and cost little more until they finish.
 
         Args:
-            rows_of: ``StepTiming.oldest_rows``.
             finished_ids: requests that ended with this step.
+            drafted: the step had draft tokens; without them every output that ends nothing has one token.
 
         Returns:
             Requests that ended a turn of their session.
         """
         table, segmented = self._controller().table, self._live.with_boundaries
         ids = [output.request_id for output in outputs]
-        rows = rows_of(table, ids)
-        counts = np.fromiter(map(len, map(_tokens_of, outputs)), dtype=np.int64, count=len(ids))
-        written = np.flatnonzero((rows >= 0) & (counts > 0))
-        for place in self._controller().progress_together(rows[written], counts[written], now):
-            self._live[ids[written[place]]].first_token_s = now
-        turns: list[str] = []
+        rows = table.rows(ids)
         # Of ordinary requests only the ends have to be looked at.
-        for output in [
-            output
-            for output in outputs
+        places = [
+            place
+            for place, output in enumerate(outputs)
             if output.finish_reason is not None or (segmented and output.request_id in segmented)
-        ]:
+        ]
+        if drafted:
+            counts = np.array([len(output.new_token_ids) for output in outputs], dtype=np.int64)
+        else:
+            counts = np.ones(len(ids), dtype=np.int64)
+            for place in places:
+                counts[place] = len(outputs[place].new_token_ids)
+        if not (in_table := (rows >= 0) & (counts > 0)).all():
+            rows, counts = rows[in_table], counts[in_table]
+            ids = [request_id for request_id, written in zip(ids, in_table.tolist(), strict=True) if written]
+        for place in self._controller().progress_together(rows, counts, now):
+            self._live[ids[place]].first_token_s = now
+        turns: list[str] = []
+        for place in places:
+            output = outputs[place]
             state = self._live.get(output.request_id)
             if state is None:
                 continue
