@@ -106,7 +106,7 @@ class LearnedSpeed:
         y, wn, wc = weight * step_s, weight * n, weight * c
         if kind:
             wp, wm = weight * p, weight * m
-            news = (
+            news: tuple[float, ...] = (
                 1.0, weight, wn, wp, wc, wm, wn * n, wn * p, wn * c, wn * m, wp * p, wp * c, wp * m, wc * c, wc * m,
                 wm * m, y, y * n, y * p, y * c, y * m,
             )  # fmt: skip
