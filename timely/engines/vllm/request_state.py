@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 from vllm.v1.request import Request
@@ -12,8 +11,6 @@ from vllm.v1.request import Request
 from timely.core.job import Job, Segment
 from timely.engines.base import JobState
 from timely.engines.vllm.boundaries import BoundaryFinder, ClosedText
-
-_request_of = attrgetter("request")
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +127,7 @@ class LiveRequests:
 
     def requests(self, request_ids: Iterable[str]) -> list[Request]:
         """vLLM's own state of live requests, in this order."""
-        return list(map(_request_of, map(self._states.__getitem__, request_ids)))
+        return [self._states[request_id].request for request_id in request_ids]
 
     def of_task(self, task_id: str) -> list[str]:
         """Request ids of a task, the first to arrive first; an ordinary request with ``n`` > 1 has several."""

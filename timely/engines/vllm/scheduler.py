@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any, cast
 
 from vllm.logger import init_logger
@@ -54,8 +53,6 @@ from timely.engines.vllm.token_output import TokenOutput, append_vllm_tokens
 from timely.engines.vllm.value_injection import RobotValues
 
 logger = init_logger(__name__)
-
-_request_id_of = attrgetter("request_id")
 
 PARKED_STEP = 1 << 62
 """``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
@@ -252,7 +249,7 @@ class TimelyScheduler(ChunkCaps):
         """
         members: list[Request] = []
         waiting: list[Request] = []
-        places, ids = list(self._token_caps), list(map(_request_id_of, self.running))
+        places, ids = list(self._token_caps), [request.request_id for request in self.running]
         if not self._any_parked and places[: len(ids)] == ids:
             # As in the step before: nothing to put in order or to resume.
             members, places = self.running, places[len(ids) :]

@@ -9,7 +9,6 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 from vllm.v1.request import Request
@@ -18,8 +17,6 @@ from timely.core.job import JobTable
 from timely.disciplines.base import Rows, StepPlan
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.request_state import LiveRequests
-
-_computed_of = attrgetter("num_computed_tokens")
 
 
 @dataclass(slots=True)
@@ -126,7 +123,7 @@ def record_scheduled(
         ids = [request_id for request_id in ids if request_id in live]
         rows, tokens = rows[in_table], tokens[in_table]
     requests = running if len(running) == len(ids) == len(scheduled) else live.requests(ids)
-    computed = np.fromiter(map(_computed_of, requests), dtype=np.int64, count=len(ids))
+    computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
     for place in controller.started_together(ids, rows):
         state = live[ids[place]]
         if state.evicted_context_tokens:
