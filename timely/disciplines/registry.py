@@ -62,6 +62,7 @@ _ABLATION: dict[str, str] = {
     "expected-utility-no-apps": "timely.disciplines.expected_utility.ablations:WithoutApplications",
     "expected-utility-no-levels": "timely.disciplines.expected_utility.ablations:WithoutLevels",
     "expected-utility-no-residence": "timely.disciplines.expected_utility.ablations:WithoutResidence",
+    "expected-utility-no-price": "timely.disciplines.expected_utility.ablations:WithoutPrice",
     "expected-utility-slots": "timely.disciplines.expected_utility.ablations:SlotsOnly",
     "expected-utility-cache": "timely.disciplines.expected_utility.ablations:CacheOnly",
 }

@@ -25,7 +25,7 @@ from timely.disciplines.predictors.history import HistoryPredictor
 
 PARTS = [
     f"expected-utility-{part}"
-    for part in ("mean", "no-drafts", "no-apps", "no-levels", "no-residence", "slots", "cache")
+    for part in ("mean", "no-drafts", "no-apps", "no-levels", "no-residence", "no-price", "slots", "cache")
 ]
 
 

@@ -61,6 +61,12 @@ class WithoutResidence(ExpectedUtility):
         return 0.0
 
 
+class WithoutPrice(ExpectedUtility):
+    """A job that is left out of a step delays no other step."""
+
+    PRICE_SHARE: ClassVar[float] = 0.0
+
+
 class SlotsOnly(ExpectedUtility):
     """A request uses a slot, however much of the cache it holds."""
 

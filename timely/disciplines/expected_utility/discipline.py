@@ -83,6 +83,8 @@ class ExpectedUtility(Timely):
     predictor_kind = LENGTH_HISTORY
     LEVEL_FACTOR: ClassVar[float] = 32.0
     """Weight of an urgency level over that of the next; the last level weighs as much as none."""
+    PRICE_SHARE: ClassVar[float] = 0.7
+    """What a delay costs in the step that a job waits for, as a share of the mean: it may choose a cheap step."""
 
     def __init__(self, history: LengthPredictor | None = None, costs: AppCosts | None = None) -> None:
         super().__init__()
@@ -233,7 +235,7 @@ class ExpectedUtility(Timely):
             apps[undated] = self._undated.apps[self._undated.places(table, numbers.rows[undated])]
         context_token_s = self._context_token_s(limits)
         self._step = UtilityStep(
-            self, builder, numbers, parked_slack_s, apps, context_token_s, self._price.value
+            self, builder, numbers, parked_slack_s, apps, context_token_s, self.PRICE_SHARE * self._price.mean
         )
         return self._step
 

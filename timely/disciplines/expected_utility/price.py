@@ -7,9 +7,6 @@ import math
 HORIZON_S = 2.0
 """Time over which the cost is averaged, seconds."""
 
-CHEAPER = 0.7
-"""Cost of the step that a job waits for, as a share of the mean: it may choose a cheap one."""
-
 OVERDUE_STEPS = 2.0
 """Predicted times of a step after which the machine counts as idle."""
 
@@ -22,14 +19,10 @@ class DelayPrice:
     """
 
     def __init__(self) -> None:
-        self._mean = 0.0
+        self.mean = 0.0
+        """Utility that a second of delay costs in a recent step."""
         self._rate = 0.0
         self._until_s = self._now_s = -math.inf
-
-    @property
-    def value(self) -> float:
-        """Utility that a second of delay costs in another step."""
-        return CHEAPER * self._mean
 
     def advance(self, now: float) -> None:
         """Let time pass until ``now``, seconds."""
@@ -37,7 +30,7 @@ class DelayPrice:
             busy_s = max(0.0, min(now, self._until_s) - self._now_s)
             idle_s = max(0.0, now - self._now_s - busy_s)
             kept = math.exp(-busy_s / HORIZON_S)
-            self._mean = (kept * self._mean + (1.0 - kept) * self._rate) * math.exp(-idle_s / HORIZON_S)
+            self.mean = (kept * self.mean + (1.0 - kept) * self._rate) * math.exp(-idle_s / HORIZON_S)
         self._now_s = now
 
     def note(self, rate: float, step_s: float) -> None:
