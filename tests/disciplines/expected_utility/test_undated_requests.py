@@ -14,7 +14,7 @@ from utility_scene import dated, join, keys, limits, make_resident, ordinary
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
-from timely.core.utility import URGENT
+from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.expected_utility.applications import Applications
 from timely.disciplines.expected_utility.discipline import ExpectedUtility
 from timely.disciplines.expected_utility.index import Machine, gittins_use, mean_left
@@ -225,6 +225,13 @@ def test_many_requests_without_a_deadline_do_not_make_a_robot_wait() -> None:
         make_resident(chat, 5)
     (robot,) = join(table, discipline, dated("robot", URGENT, prompt=500))
     assert discipline.compose(table, limits(max_batch=64)).tokens[robot.job_id] == 500
+
+
+def test_a_level_of_requests_without_a_deadline_does_not_put_them_before_robots() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    levels = [ordinary(f"level {level}", expected=20.0, urgency=level) for level in (3, 0)]
+    join(table, discipline, *levels, dated("robot", NORMAL))
+    assert next(iter(discipline.compose(table, limits(1.5)).tokens)) == "robot"
 
 
 @pytest.mark.parametrize("name", PARTS)

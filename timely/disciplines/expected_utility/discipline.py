@@ -14,7 +14,8 @@ Where it has one, the slope counts only with the chance that it is late if it is
 * **Applications.** Their requests end jointly, so all have the index of the application. Its use left is what fair
   sharing would still give it, so that no application ends much later than under fair sharing. An application that has
   begun is not interrupted by another.
-* **Levels.** An urgency level is a weight: each level counts ``LEVEL_FACTOR`` times the next.
+* **Levels.** An urgency level is a weight among requests without a deadline: each level counts ``LEVEL_FACTOR`` times
+  the next.
 * **Residence.** A request without KV cache computes its prompt first, which is part of its use.
 * **Eviction.** A request takes the memory of another only if it gains more than the other loses, the recomputation
   included.
@@ -180,7 +181,9 @@ class ExpectedUtility(Timely):
             table, rows, limits.block_tokens, machine, prompt_token_s / step_s * a_round
         )
         use_s = use * step_s / a_round
-        weight = SLOPE * self._level_weights(table, rows)
+        # Levels rank these requests among themselves; none is worth more beside a robot's task.
+        levels = self._level_weights(table, rows)
+        weight = SLOPE * levels / levels.max()
         apps = requests.apps[places]
         if apps.any():
             self._share_fairly(table, rows, places, use_s, step_s)
