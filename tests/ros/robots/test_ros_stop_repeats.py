@@ -121,6 +121,26 @@ def test_a_stop_of_an_arm_that_hangs_delays_no_other() -> None:
         link.close()
 
 
+def test_an_arm_is_not_at_rest_while_its_stop_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    arm, seen = Arm(hung=0), list[tuple[bool, bool]]()
+    link = arm_link(arm)
+    stop = arm.stop_motion
+
+    def stop_motion() -> None:
+        seen.append((link.halting, link.at_rest))
+        stop()
+
+    monkeypatch.setattr(arm, "stop_motion", stop_motion)
+    try:
+        link.at_rest = True
+        link.halt()
+        assert eventually(lambda: seen)[0] == (True, False)
+        eventually(lambda: link.at_rest, "it never came to rest")
+    finally:
+        link._arm = None
+        link.close()
+
+
 def test_an_arm_that_does_not_stop_is_a_fault() -> None:
     arm = Arm(hung=10**9)
     link = arm_link(arm)

@@ -116,9 +116,10 @@ class Indy7Link:
         if self._arm is None or self._closing.is_set():
             return
         self._halt_s = self._clock.now()
+        # Before the stop, so that a look which began earlier does not show the arm at rest.
+        self._halting.set()
         self.at_rest = False
         self._send_stop(STOP_FIRST_S)
-        self._halting.set()
 
     @property
     def halting(self) -> bool:
