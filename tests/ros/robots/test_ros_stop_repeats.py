@@ -113,7 +113,7 @@ def test_a_stop_of_an_arm_that_hangs_delays_no_other() -> None:
     try:
         link.halt()
         eventually(lambda: not link.halting, "the hung stop held up the others")
-        assert arm.stops == 3
+        assert arm.stops >= 3
         assert link.at_rest
     finally:
         arm.release.set()

@@ -45,6 +45,8 @@ class Indy7Link:
         self._calls = ThreadPoolExecutor(4, thread_name_prefix=f"indy7 {host}")
         self._open_stops = threading.BoundedSemaphore(MAX_OPEN_STOPS)
         self._halt_s: float | None = None
+        self._halt_lock = threading.Lock()
+        """Held for moments: the end of an earlier stop must not end a new one."""
         self._halting = threading.Event()
         self._closing = threading.Event()
         self._watch = threading.Thread(target=self._run, name=f"indy7 {host} state", daemon=True)
@@ -115,10 +117,11 @@ class Indy7Link:
         """Brake now; repeated until the arm is observed at rest. Returns within ``STOP_FIRST_S``, from any thread."""
         if self._arm is None or self._closing.is_set():
             return
-        self._halt_s = self._clock.now()
-        # Before the stop, so that a look which began earlier does not show the arm at rest.
-        self._halting.set()
-        self.at_rest = False
+        with self._halt_lock:
+            # Before the stop, so that a look which began earlier does not show the arm at rest.
+            self._halt_s = self._clock.now()
+            self._halting.set()
+            self.at_rest = False
         self._send_stop(STOP_FIRST_S)
 
     @property
@@ -156,11 +159,12 @@ class Indy7Link:
                 rested = not self.moving(halt_when_late=False)
             except self._errors:
                 rested = False
-            if rested and begin_s == self._halt_s:  # no other stop came meanwhile
-                self._halting.clear()
-                self.fault = ""
-                self.at_rest = True
-                continue
+            with self._halt_lock:
+                if rested and begin_s == self._halt_s:  # no other stop came meanwhile
+                    self.fault = ""
+                    self.at_rest = True
+                    self._halting.clear()
+                    continue
             if not rested:
                 if self._clock.now() - begin_s >= HALT_FAULT_S:
                     self.fault = f"not observed at rest {self._clock.now() - begin_s:.0f} s after the stop"

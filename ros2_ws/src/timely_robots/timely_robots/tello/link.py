@@ -62,6 +62,8 @@ class TelloLink:
         self._sending = threading.Lock()
         self._sent_s = -math.inf
         self._state = TelloState()
+        self._halt_lock = threading.Lock()
+        """Held for moments: the end of an earlier stop must not end a new one."""
         self._halting: tuple[float, int] | None = None
         """(when the stop was asked for, packets received until then)"""
         self.fault = ""
@@ -127,7 +129,8 @@ class TelloLink:
 
     def halt(self) -> None:
         """Hover now; repeated until the drone is observed at rest, without end. Returns at once, from any thread."""
-        self._halting = halting = (self._clock.now(), self._state.packets)
+        with self._halt_lock:
+            self._halting = halting = (self._clock.now(), self._state.packets)
         self.send("stop")
         threading.Thread(target=self._send_copies, args=(halting,), name="tello stop", daemon=True).start()
 
@@ -164,8 +167,9 @@ class TelloLink:
                 rested = self._state.packets >= packets + 3 and now - self._state.rest_s >= 0.15
                 late_s = now - since_s
                 if rested:
-                    if self._halting is halting:  # no other stop came meanwhile
-                        self.end_halt()
+                    with self._halt_lock:
+                        if self._halting is halting:  # no other stop came meanwhile
+                            self.end_halt()
                     continue
                 if late_s >= HALT_FAULT_S:
                     self.fault = f"not observed at rest {late_s:.0f} s after the stop"
