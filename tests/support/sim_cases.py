@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.support.hints import with_hints
@@ -48,8 +50,19 @@ def task(
 class CheckedSimulator(Simulator):
     """Checks at every step that blocks are counted right and nothing is lost."""
 
-    def _begin_step(self, now: float, again: int = 0) -> None:
-        super()._begin_step(now, again)
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.checks = 0
+        begin = self.steps._begin
+
+        def checked(now: float, retries: int = 0) -> None:
+            begin(now, retries)
+            self.check()
+
+        self.steps._begin = checked  # type: ignore[method-assign]
+
+    def check(self) -> None:
+        self.checks += 1
         pool, table = self.memory.pool, self.controller.table
         assert 0 <= pool.used <= pool.capacity
         held = sum(live.holding.private for live in self.live.values())
@@ -70,7 +83,9 @@ class CheckedSimulator(Simulator):
 def run(tasks: list[PlannedTask], shape: StepTimeProfile | None = None, **options: object) -> BackendRun:
     """Run tasks with the books checked."""
     simulator = CheckedSimulator(ReplayOptions(**options), shape or profile())  # type: ignore[arg-type]
-    return simulator.run(tasks)
+    result = simulator.run(tasks)
+    assert simulator.checks or not tasks
+    return result
 
 
 def random_tasks(seed: int, jobs: int, *, prefixes: int = 2, most_prompt: int = 120) -> list[PlannedTask]:
