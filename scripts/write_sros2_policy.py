@@ -36,11 +36,11 @@ def read_graph(fleet_file: Path) -> dict[tuple[str, str], Rules]:
     from timely_bridge.recorder import TOPICS
     from timely_bridge.testing import FakeServer
     from timely_robots.ros.driver_node import DriverNode
-    from timely_robots.ros.spinner import Spinner, isolated_context
+    from timely_robots.ros.spinner import Spinner, isolated_ros_context
     from timely_robots.sim.robot import SimRobot
 
     fleet = load_bridge_fleet(fleet_file)
-    context = isolated_context(DOMAIN)
+    context = isolated_ros_context(DOMAIN)
     # Every kind of driver has the same node around it, so simulated robots stand for all.
     settings = {"profile": "sim-drone"}
     nodes: list[Any] = [

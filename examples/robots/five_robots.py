@@ -267,7 +267,7 @@ class Program:
         from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
         from timely_robots.ros.rclpy_utils import LATCHED
         from timely_robots.ros.rclpy_utils import TASKS as TASK_QOS
-        from timely_robots.ros.spinner import Spinner, isolated_context
+        from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
         self.tasks: dict[str, dict[str, Sent]] = {robot: {} for robot in robots}
         self.outcomes: Counter[str] = Counter()
@@ -278,7 +278,7 @@ class Program:
         self._open: dict[str, int] = dict.fromkeys(robots, 0)
         self._holds: dict[str, bool] = {}
         self._action = ExecuteTask
-        context = isolated_context()
+        context = isolated_ros_context()
         node = rclpy.create_node("five_robots", context=context)
         self._clients = {robot: ActionClient(node, ExecuteTask, f"/{robot}/execute_task") for robot in robots}
         for robot in robots:
@@ -330,7 +330,7 @@ class Program:
     def send(self, robot: str, *, urgent: bool = False) -> None:
         """Send a random task; from any thread."""
         from timely_interfaces.msg import TimeUtility
-        from timely_robots.ros.actions import send_goal
+        from timely_robots.ros.actions import send_ros_goal
 
         kind = "drone" if robot.startswith("drone") else "arm"
         words, scene = URGENT[kind] if urgent else self._rng.choice(TASKS[kind])
@@ -355,7 +355,7 @@ class Program:
         def accepted(future: Any) -> None:
             future.result().get_result_async().add_done_callback(settled)
 
-        self._spinner.call(lambda: send_goal(self._clients[robot], goal).add_done_callback(accepted))
+        self._spinner.call(lambda: send_ros_goal(self._clients[robot], goal).add_done_callback(accepted))
 
     def idle(self, robot: str) -> bool:
         """Nothing is under way for this robot."""

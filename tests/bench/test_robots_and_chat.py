@@ -8,7 +8,7 @@ import pytest
 
 from timely.bench import chat_and_first_segment
 from timely.bench.chat_and_first_segment import benchmark_first_segments
-from timely.bench.robots_and_chat import HttpLoad, LoadResult, benchmark_robots_and_chat, tokens_until
+from timely.bench.robots_and_chat import HttpLoad, LoadResult, bench_tokens_until, benchmark_robots_and_chat
 from timely.core.errors import EngineFailed
 from timely.engines.scripted import ScriptedEngine
 from timely.server import ServerSettings, ServerThread, create_app
@@ -42,7 +42,7 @@ async def test_without_an_urgent_answer_there_is_no_ratio() -> None:
 
 @pytest.mark.parametrize(("finish_s", "tokens"), [(3.0, 48.0), (6.0, 48.0), (8.0, 36.0), (18.0, 16.0)])
 def test_an_answer_that_is_unfinished_at_the_end_counts_in_part(finish_s: float, tokens: float) -> None:
-    assert tokens_until(6.0, 0.0, finish_s, 48) == pytest.approx(tokens)
+    assert bench_tokens_until(6.0, 0.0, finish_s, 48) == pytest.approx(tokens)
 
 
 @pytest.mark.process

@@ -10,7 +10,7 @@ from timely.bench.routing import (
     GRID,
     MOST_PLACES,
     UTILITY_SHARE,
-    fleet_profiles,
+    bench_fleet_profiles,
     highest_load,
     measure_routing,
     measure_routing_load,
@@ -37,7 +37,7 @@ def test_the_search_ends_at_the_bounds() -> None:
 
 
 def test_every_second_engine_of_an_unequal_fleet_is_half_as_fast() -> None:
-    profiles = fleet_profiles(load_step_profile("rtx4090-llama3-8b"), 4, unequal=True)
+    profiles = bench_fleet_profiles(load_step_profile("rtx4090-llama3-8b"), 4, unequal=True)
     fast, slow, third, fourth = (StepTime(profile.step_s)(10, 1, 100, 1e4, 5000) for profile in profiles)
     assert (fast, slow) == (third, fourth)
     assert slow == pytest.approx(2.0 * fast)

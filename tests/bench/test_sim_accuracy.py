@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from timely.bench.accuracy import accuracy_text, compare_accuracy, read_measured_run
+from timely.bench.accuracy import accuracy_text, compare_accuracy, read_bench_measured_run
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
@@ -66,7 +66,7 @@ def test_a_slower_machine_shows(tmp_path: Path) -> None:
 
 def test_broken_measurements_say_where(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"requests\.jsonl"):
-        read_measured_run(tmp_path)
+        read_bench_measured_run(tmp_path)
     measured_run(tmp_path)
     path = tmp_path / "requests.jsonl"
     lines = path.read_text().splitlines()
@@ -77,5 +77,5 @@ def test_broken_measurements_say_where(tmp_path: Path) -> None:
     ):
         path.write_text("\n".join([lines[0], broken]) + "\n")
         with pytest.raises(InvalidInput, match=said) as caught:
-            read_measured_run(tmp_path)
+            read_bench_measured_run(tmp_path)
         assert f"{path}:2" in str(caught.value)

@@ -21,7 +21,7 @@ from timely.planner.model_card import (
     planner_prompt_hash,
     read_card,
     weights_hash,
-    write_card,
+    write_planner_card,
 )
 from timely.plans.skill_library import find_skill_set
 
@@ -57,7 +57,7 @@ def adapter(tmp_path: Path, base: Path) -> Path:
         base_model="tiny", base_sha256=weights_hash(base), adapter_sha256=planner_file_hash(folder / WEIGHTS),
         skill_sets={"drone": planner_prompt_hash(find_skill_set("drone"))}, seed=0, steps=1, examples_seen=2, loss=0.5,
     )  # fmt: skip
-    write_card(folder, card)
+    write_planner_card(folder, card)
     return folder
 
 

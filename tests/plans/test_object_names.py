@@ -15,8 +15,8 @@ from timely.plans.name_mask import Bits, NameGuide, Vocabulary
 from timely.plans.object_names import (
     MAX_NAMES,
     fitting_object_names,
-    names_in,
     names_of_plan,
+    object_names_in,
     open_plan_argument,
 )
 
@@ -29,7 +29,7 @@ VOCABULARY = Vocabulary(TOKENS)
 
 
 def said(*texts: str) -> frozenset[str]:
-    result = names_in(*texts)
+    result = object_names_in(*texts)
     assert result is not None
     return result
 
@@ -61,11 +61,11 @@ def test_small_words_and_labels_are_no_names() -> None:
 
 @pytest.mark.parametrize("text", ["去找苹果", "りんごを探して", "사과를 찾아", "find the apple (사과)"])
 def test_where_spaces_do_not_say_what_a_name_is_any_name_may_be_written(text: str) -> None:
-    assert names_in(text) is None
+    assert object_names_in(text) is None
 
 
 def test_a_long_text_names_nothing_in_particular() -> None:
-    assert names_in(" ".join(f"thing{i}" for i in range(MAX_NAMES))) is None
+    assert object_names_in(" ".join(f"thing{i}" for i in range(MAX_NAMES))) is None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.plans import build_prompt, find_skill_set, fixed_part, skill_set_names
+from timely.plans import build_prompt, find_skill_set, fixed_prompt_part, skill_set_names
 
 
 @pytest.mark.parametrize("name", skill_set_names())
@@ -15,18 +15,18 @@ def test_the_fixed_part_is_the_same_for_every_task(name: str) -> None:
         build_prompt(skill_set, "Look for the cat."),
         build_prompt(skill_set, "Stop!", "chair, table", history="mf(50) failed: wall"),
     ]
-    assert {prompt.system for prompt in prompts} == {fixed_part(skill_set)}
+    assert {prompt.system for prompt in prompts} == {fixed_prompt_part(skill_set)}
 
 
 def test_it_holds_every_skill_and_example() -> None:
     drone = find_skill_set("drone")
-    fixed = fixed_part(drone)
+    fixed = fixed_prompt_part(drone)
     for skill in drone.skills:
         assert f"{skill.word}(" in fixed
     for example in drone.examples:
         assert example.plan in fixed
     assert "mf(cm) forward" in fixed
-    bare = fixed_part(drone, examples=False)
+    bare = fixed_prompt_part(drone, examples=False)
     assert fixed.startswith(bare)
     assert not any(example.plan in bare for example in drone.examples)
 

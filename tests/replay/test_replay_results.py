@@ -23,7 +23,7 @@ from timely.replay.report import html_replay_report
 from timely.replay.result_file import read_result, result_text
 from timely.replay.results import replay_latency_distribution, result_hash
 from timely.replay.run import load_replay_backend, replay_through_engine
-from timely.replay.svg import Line, svg_chart, svg_ticks
+from timely.replay.svg import Line, replay_svg_chart, replay_svg_ticks
 from timely.replay.trace import Tasks
 
 HEADER = {"lrtrace": 1, "name": "tiny", "seed": 7, "network_s": 0.008}
@@ -211,9 +211,9 @@ def test_chrome_trace_covers_each_job_without_overlap(trace: Path) -> None:
 
 
 def test_chart_and_ticks() -> None:
-    assert svg_ticks(0.0, 1.0, 5) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    assert svg_ticks(0.0, 0.0, 5) == [0.0]
-    picture = svg_chart("t", [Line("a<b", "urgent", [0, 1], [1, 2])], x_label="x", y_label="y")
+    assert replay_svg_ticks(0.0, 1.0, 5) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert replay_svg_ticks(0.0, 0.0, 5) == [0.0]
+    picture = replay_svg_chart("t", [Line("a<b", "urgent", [0, 1], [1, 2])], x_label="x", y_label="y")
     assert "a&lt;b" in picture
     assert "polyline" in picture
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import rclpy
-from timely_robots.ros.spinner import isolated_context
+from timely_robots.ros.spinner import isolated_ros_context
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
 
@@ -60,7 +60,7 @@ def test_the_dds_of_the_wheels_has_no_security(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "enclaves/bridge").mkdir(parents=True)
     for name, value in (("ENABLE", "true"), ("STRATEGY", "Enforce"), ("KEYSTORE", str(tmp_path))):
         monkeypatch.setenv(f"ROS_SECURITY_{name}", value)
-    context = isolated_context(args=["--ros-args", "--enclave", "/bridge"])
+    context = isolated_ros_context(args=["--ros-args", "--enclave", "/bridge"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the half-made node
         with pytest.raises(RuntimeError, match="doesn't have the security libraries"):

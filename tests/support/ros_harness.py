@@ -12,9 +12,9 @@ from typing import Any
 import rclpy
 from rclpy.action import ActionClient
 from rclpy.qos import QoSProfile
-from timely_robots.ros.actions import ActionCall, assumed_goal_handle, new_goal_id
+from timely_robots.ros.actions import ActionCall, assumed_goal_handle, new_ros_goal_id
 from timely_robots.ros.rclpy_utils import LATCHED
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 LIMIT_S = 20.0
 """Longest wait for anything; a healthy run needs a fraction of a second."""
@@ -102,7 +102,7 @@ class Program:
     """A robot program: one node with its own context, in the domain of the test."""
 
     def __init__(self, domain_id: int) -> None:
-        self.context = isolated_context(domain_id)
+        self.context = isolated_ros_context(domain_id)
         self.node = rclpy.create_node("program", context=self.context)
         self.spinner = Spinner(self.context, [self.node], name="program").start()
         self._clients: dict[str, ActionClient] = {}
@@ -133,7 +133,7 @@ class Program:
         requests: list[Any] = []
 
         def probe() -> None:
-            request = assumed_goal_handle(client, new_goal_id()).get_result_async()
+            request = assumed_goal_handle(client, new_ros_goal_id()).get_result_async()
             request.add_done_callback(lambda done: done.cancelled() or answered.set())
             requests.append(request)
 

@@ -47,7 +47,7 @@ class EngineLimits:
     block_tokens: int | None = None
 
 
-def read_measured_run(folder: Path) -> tuple[list[MeasuredRequest], EngineLimits]:
+def read_bench_measured_run(folder: Path) -> tuple[list[MeasuredRequest], EngineLimits]:
     """A measured run.
 
     Raises:
@@ -110,7 +110,7 @@ def _read_limits(path: Path) -> EngineLimits:
         raise InvalidInput(f"cannot use it: {error}", where=str(path)) from error
 
 
-def simulate_measured_run(
+def simulate_bench_measured_run(
     requests: list[MeasuredRequest], limits: EngineLimits, profile: StepTimeProfile, discipline: str = "fcfs"
 ) -> list[JobRecord]:
     """Serve the same requests on the simulator as vLLM does: first come, first served, and never parked."""
@@ -150,8 +150,8 @@ def compare_accuracy(folder: Path, profile_name: str, discipline: str = "fcfs") 
     Raises:
         InvalidInput: see ``read_run``. UnknownName: no such profile.
     """
-    requests, limits = read_measured_run(folder)
-    records = simulate_measured_run(requests, limits, load_step_profile(profile_name), discipline)
+    requests, limits = read_bench_measured_run(folder)
+    records = simulate_bench_measured_run(requests, limits, load_step_profile(profile_name), discipline)
     refused = sum(record.outcome != "complete" for record in records)
     if refused:
         raise InvalidInput(f"{refused} requests do not fit into the profile's KV cache", where=profile_name)

@@ -20,7 +20,7 @@ from timely.bench.papers.justitia import setting as justitia_setting
 from timely.bench.papers.justitia import workloads as justitia_workloads
 from timely.bench.papers.laps_sd import setting as laps_sd
 from timely.bench.papers.sagesched import setting as sagesched_setting
-from timely.bench.papers.seed_statistics import mean
+from timely.bench.papers.seed_statistics import paper_mean
 from timely.bench.papers.semantic import spikes as semantic
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline
@@ -122,7 +122,7 @@ def _applications(name: str, seed: int) -> list[float]:
     else:
         discipline = registry.create_discipline(name)
     completion = justitia_setting.paper_completion_s(trace, discipline, justitia_setting.MACHINE)
-    return [mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
+    return [paper_mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
 
 
 def _lengths(name: str, seed: int) -> list[float]:
@@ -262,7 +262,7 @@ def benchmark_cross_table(
         for name in disciplines:
             runs = checkpoints.map("cross", _measure, [(workload, name, seed) for seed in seeds])
             for place, measure in enumerate(WORKLOADS[workload].measures):
-                values[name][measure.name] = mean([run[place] for run in runs])
+                values[name][measure.name] = paper_mean([run[place] for run in runs])
         say(f"{workload}: {len(disciplines)} disciplines")
     return values
 

@@ -134,7 +134,7 @@ def heat_map(
     _save(figure, path)
 
 
-def measured_and_predicted(path: Path, title: str, systems: Pairs, unit: str) -> None:
+def plot_bench_measured_and_predicted(path: Path, title: str, systems: Pairs, unit: str) -> None:
     """Predicted over measured values on logarithmic axes, with the band of 10%."""
     figure, (panel,) = _panels(1, 4.6, 4.2)
     for (system, pairs), colour in zip(systems.items(), (OURS_COLOUR, *LINES), strict=False):

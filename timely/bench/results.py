@@ -165,7 +165,7 @@ def _simulated_and_measured(images: Path, live: Value) -> list[str]:
                 for name in row["measured"]
                 if name.startswith(("response", "waiting"))
             ]
-    plots.measured_and_predicted(
+    plots.plot_bench_measured_and_predicted(
         images / "results-simulator.png", "Response and waiting times, simulated and measured", pairs, "s"
     )
     return [

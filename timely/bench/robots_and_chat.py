@@ -120,13 +120,13 @@ class HttpLoad:
                     answer = await http.post("/v1/chat/completions", json=body)
                     answer.raise_for_status()
                     tokens = answer.json()["usage"]["completion_tokens"]
-                    received += tokens_until(end_s, begin_s, time.monotonic(), tokens)
+                    received += bench_tokens_until(end_s, begin_s, time.monotonic(), tokens)
 
             await asyncio.gather(*(chat() for _ in range(chats)))
         return received
 
 
-def tokens_until(end_s: float, begin_s: float, finish_s: float, tokens: int) -> float:
+def bench_tokens_until(end_s: float, begin_s: float, finish_s: float, tokens: int) -> float:
     """The part of an answer's tokens that came by ``end_s``, if they came at an even rate.
 
     Chats that begin together also end together. Counting finished answers only would make the throughput depend on

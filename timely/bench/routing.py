@@ -83,7 +83,7 @@ def measure_routing_load(
     workload: str, profile: str, fleet: str, count: int, router: str, seed: int
 ) -> float:
     """The highest load at which the robots keep ``UTILITY_SHARE``, by bisection; 0 if the lowest is too much."""
-    profiles = fleet_profiles(load_step_profile(profile), count, unequal=fleet == "unequal")
+    profiles = bench_fleet_profiles(load_step_profile(profile), count, unequal=fleet == "unequal")
 
     def share(place: int) -> float:
         tasks = capacity_tasks(workload, GRID.load(place), seed, quick=True)
@@ -121,13 +121,13 @@ def highest_load(share: Callable[[int], float], first_place: int) -> float:
     return GRID.load(good) + part * (GRID.load(bad) - GRID.load(good))
 
 
-def fleet_profiles(profile: StepTimeProfile, count: int, *, unequal: bool) -> list[StepTimeProfile]:
+def bench_fleet_profiles(profile: StepTimeProfile, count: int, *, unequal: bool) -> list[StepTimeProfile]:
     """The profiles of a fleet; of unequal engines every second one takes ``SLOWNESS`` times as long a step."""
-    slow = slower_profile(profile, SLOWNESS)
+    slow = slower_bench_profile(profile, SLOWNESS)
     return [slow if unequal and place % 2 else profile for place in range(count)]
 
 
-def slower_profile(profile: StepTimeProfile, factor: float) -> StepTimeProfile:
+def slower_bench_profile(profile: StepTimeProfile, factor: float) -> StepTimeProfile:
     """The profile of a machine whose steps take ``factor`` times as long."""
     terms = {
         name: Curve(at=value.at, s=tuple(factor * point for point in value.s))

@@ -29,7 +29,7 @@ from timely.planner.model_card import (
     planner_prompt_hashes,
     read_card,
     weights_hash,
-    write_card,
+    write_planner_card,
 )
 from timely.planner.model_card import WEIGHTS as WEIGHTS_FILE
 from timely.planner.training.checks import LOOKED_AT, check_training_examples, training_plan_names
@@ -135,7 +135,7 @@ def planner_train_command(
             "start": None if start is None else start.name,
         },
     )
-    write_card(out, card)
+    write_planner_card(out, card)
     size = (out / WEIGHTS_FILE).stat().st_size
     minutes = (time.monotonic() - begin_s) / 60
     typer.echo(f"{out}: {size / 1e6:.1f} MB, loss {training.loss:.4f}, {minutes:.1f} min")
@@ -256,7 +256,7 @@ def planner_eval_command(
                 _show(result, failures)
     if record:
         scores = {f"{result.skill_set} {result.name}": _brief(result) for result in results}
-        write_card(adapter, card.model_copy(update={"scores": {**card.scores, **scores}}))
+        write_planner_card(adapter, card.model_copy(update={"scores": {**card.scores, **scores}}))
     write_cli_json(json_file, {"adapter": str(adapter), "seed": seed, "scores": results})
 
 

@@ -23,7 +23,7 @@ Mode = Literal["segmented", "stream", "whole"]
 FinishReason = Literal["complete", "length", "cancelled", "failed"]
 
 
-def job_spec(
+def engine_job_spec(
     job_id: JobId,
     arrival_s: float,
     hints: RequestHints,

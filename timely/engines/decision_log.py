@@ -37,7 +37,7 @@ class GuardedJournal:
             log.exception("the journal failed and is kept no further")
 
 
-def scheduling_choice(
+def engine_scheduling_choice(
     plan: StepPlan, table: JobTable, discipline: Discipline, limits: StepLimits
 ) -> dict[str, Any]:
     """``{"held", "left", "served", "out"}``: why jobs were left out, how many, and ``[job, key]`` pairs.

@@ -10,7 +10,7 @@ from timely.core.job import Job
 from timely.engines.base import PastReport, PlanHistory
 
 
-def restore_job(job: Job, track: ExecutionTrack, history: PlanHistory) -> None:
+def restore_engine_job(job: Job, track: ExecutionTrack, history: PlanHistory) -> None:
     """Repeat what happened to the job, in order. No counter of the engine changes.
 
     Its whole context is to be computed, and its due time is left to the caller. Segments of plans that were replaced

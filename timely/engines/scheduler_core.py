@@ -24,8 +24,8 @@ from timely.disciplines.base import Discipline, Rows, Speed, StepLimits, StepPla
 from timely.disciplines.requirements import check_discipline_urgency
 from timely.engines.active_discipline import ActiveDiscipline
 from timely.engines.base import PlanHistory, ResponsePrediction
-from timely.engines.decision_log import GuardedJournal, scheduling_choice
-from timely.engines.job_history import restore_job
+from timely.engines.decision_log import GuardedJournal, engine_scheduling_choice
+from timely.engines.job_history import restore_engine_job
 from timely.engines.robot_pace import Paces
 from timely.engines.service_time import ServiceTime
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
@@ -115,7 +115,7 @@ class Controller:
         track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.hints.network_s)
         job.segments = track.segments
         if history is not None:
-            restore_job(job, track, history)
+            restore_engine_job(job, track, history)
             self._moved(job)
             if job.parked:
                 self._park(job)
@@ -392,7 +392,7 @@ class Controller:
             "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
         }  # fmt: skip
         if plan.held:
-            event["choice"] = scheduling_choice(plan, self.table, self.discipline, limits)
+            event["choice"] = engine_scheduling_choice(plan, self.table, self.discipline, limits)
         return event
 
     def started(self, job: Job) -> None:

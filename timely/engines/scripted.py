@@ -38,7 +38,7 @@ from timely.engines.base import (
     PlanHistory,
     ResponsePrediction,
     SegmentReady,
-    job_spec,
+    engine_job_spec,
 )
 from timely.engines.scheduler_core import Controller
 from timely.engines.scripts import (
@@ -319,7 +319,7 @@ class ScriptedEngine(Engine):
         if [part.text for part in script[: len(sent)]] != [segment.text for segment in sent]:
             raise Conflict("the script of this task is another one now", where="history")
         self._controller.arrive(
-            job_spec(
+            engine_job_spec(
                 request.task_id,
                 min(now, history.arrival_s),
                 request.hints,

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
-from timely.plans.prompt import fixed_part
+from timely.plans.prompt import fixed_prompt_part
 from timely.plans.skill_set import SkillSet
 
 CARD = "card.json"
@@ -52,7 +52,7 @@ class Card(BaseModel):
     scores: dict[str, Any] = Field(default_factory=dict)
 
 
-def write_card(folder: Path, card: Card) -> None:
+def write_planner_card(folder: Path, card: Card) -> None:
     """Write it beside the adapter."""
     core_write_file(folder / CARD, json.dumps(card.model_dump(), indent=1, sort_keys=True) + "\n")
 
@@ -96,7 +96,7 @@ def check_base(card: Card, base: Path, where: Path) -> None:
 
 def planner_prompt_hash(skills: SkillSet) -> str:
     """SHA-256 of the fixed part of the prompt for a trained model."""
-    return hashlib.sha256(fixed_part(skills, examples=False).encode()).hexdigest()
+    return hashlib.sha256(fixed_prompt_part(skills, examples=False).encode()).hexdigest()
 
 
 def planner_prompt_hashes(skill_sets: Iterable[SkillSet]) -> Mapping[str, str]:

@@ -85,7 +85,7 @@ class NameGuide:
     """The object names of one request, and the tokens that can write them.
 
     Args:
-        names: those of the prompt (``names_in``) and of the planner.
+        names: those of the prompt (``object_names_in``) and of the planner.
     """
 
     def __init__(self, names: Iterable[str], skills: SkillSet, vocabulary: Vocabulary) -> None:

@@ -44,7 +44,7 @@ _CALL = re.compile(r"([^\W\d]\w*)\(((?:[^()']|'[^']*')*)\Z")
 _QUOTED = re.compile(r"'[^']*'")
 
 
-def names_in(*texts: str) -> frozenset[str] | None:
+def object_names_in(*texts: str) -> frozenset[str] | None:
     """Possible object names in these texts; None if any name may be used.
 
     They are runs of words without stop words at their ends, as prefix and in lower case. The text `two bananas` also
@@ -65,7 +65,7 @@ def names_in(*texts: str) -> frozenset[str] | None:
 
 def allowed_names(prompt: str, planner_names: Iterable[str]) -> frozenset[str] | None:
     """Names that a request's plan may use: those of its prompt and of its planner; None if any name may be used."""
-    names = names_in(prompt)
+    names = object_names_in(prompt)
     return None if names is None else names.union(planner_names)
 
 

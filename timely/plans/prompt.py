@@ -37,10 +37,10 @@ def build_prompt(
     """
     if not task.strip():
         raise InvalidInput("is empty", where="task")
-    return Prompt(fixed_part(skill_set, examples=examples), _case(skill_set, scene, task, history))
+    return Prompt(fixed_prompt_part(skill_set, examples=examples), _case(skill_set, scene, task, history))
 
 
-def fixed_part(skill_set: SkillSet, *, examples: bool = True) -> str:
+def fixed_prompt_part(skill_set: SkillSet, *, examples: bool = True) -> str:
     """The part of the prompt that does not depend on the task."""
     parts = [skill_set.role] if skill_set.role else []
     if skill_set.skills:

@@ -25,7 +25,7 @@ _TWO_WORDS = "yellow notebook"
 _THREE_WORDS = "yellow spiral notebook"
 
 
-def segment_execution_s(
+def plan_segment_execution_s(
     text_or_calls: str | Sequence[Call],
     skill_set: SkillSet,
     profile: RobotProfile,
@@ -110,10 +110,10 @@ def plan_segment_max_tokens(skill_set: SkillSet, encode: Callable[[str], list[in
     or two in a condition with two skills. Rare words can make a longer segment. The function calls ``encode`` about
     a hundred times, so callers should keep the result.
     """
-    return max(len(encode(text)) for text in longest_segments(skill_set))
+    return max(len(encode(text)) for text in longest_plan_segments(skill_set))
 
 
-def longest_segments(skill_set: SkillSet) -> Iterator[str]:
+def longest_plan_segments(skill_set: SkillSet) -> Iterator[str]:
     """Segments for ``plan_segment_max_tokens`` to measure."""
     for example in skill_set.examples:
         segmenter = Segmenter(skill_set)

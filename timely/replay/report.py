@@ -8,7 +8,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from timely.replay.svg import Line, Mark, svg_chart
+from timely.replay.svg import Line, Mark, replay_svg_chart
 
 MAX_TIMELINE_JOBS = 20_000
 """Jobs drawn in the timeline; the first ones of a longer trace."""
@@ -127,7 +127,7 @@ def _cumulative(result: Mapping[str, Any], title: str, field: str, marks: Sequen
             # The last percent may be far out: the axis ends a little after the 99th percentile.
             longest.append(x[int(0.99 * (len(x) - 1))] * 1.15)
             lines.append(Line(name, css, [x[0], *x], [0.0, *y], step=True))
-    return svg_chart(
+    return replay_svg_chart(
         title, lines, x_label="seconds", y_label="share of tasks", y_max=1.0, x_max=max(longest), marks=marks
     )
 
@@ -154,7 +154,7 @@ def _utilities(result: Mapping[str, Any]) -> str:
             x, y = _ecdf(shares)
             low = max(x[0], -1.0)
             lines.append(Line(name, css, [low, *(max(v, low) for v in x)], [0.0, *y], step=True))
-    return svg_chart(
+    return replay_svg_chart(
         "Utility, of the task's maximum", lines, x_label="share of the maximum", y_label="share of tasks", y_max=1.0,
         x_max=1.0,
     )  # fmt: skip
@@ -168,7 +168,7 @@ def _queue(result: Mapping[str, Any]) -> str:
         Line("in the step", "normal", t, series.get("running", []), area=True, step=True),
         Line("parked", "third", t, series.get("parked", []), step=True),
     ]
-    return svg_chart("Generations", lines if t else [], x_label="seconds", y_label="generations")
+    return replay_svg_chart("Generations", lines if t else [], x_label="seconds", y_label="generations")
 
 
 def _memory(result: Mapping[str, Any]) -> str:
@@ -177,7 +177,9 @@ def _memory(result: Mapping[str, Any]) -> str:
     line = Line(
         "KV cache in use", "fourth", t, [100 * v for v in series.get("kv_used", [])], area=True, step=True
     )
-    return svg_chart("KV cache", [line] if t else [], x_label="seconds", y_label="% of blocks", y_max=100.0)
+    return replay_svg_chart(
+        "KV cache", [line] if t else [], x_label="seconds", y_label="% of blocks", y_max=100.0
+    )
 
 
 def _timeline(result: Mapping[str, Any]) -> str:

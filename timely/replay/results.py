@@ -34,7 +34,7 @@ def build_result(
         "partial": run.partial,
         "summary": result_summary(run.records, run.end_s),
         "counters": {name: _number(value) for name, value in run.counters.items()},
-        "jobs": [job_result(record, run.end_s) for record in run.records],
+        "jobs": [replay_job_result(record, run.end_s) for record in run.records],
         "series": {name: [_number(v) for v in column] for name, column in run.series.items()},
         "journal": run.journal,
     }
@@ -78,7 +78,7 @@ def _mean(values: Iterable[float]) -> float | None:
     return _number(math.fsum(numbers) / len(numbers)) if numbers else None
 
 
-def job_result(record: JobRecord, end_s: float) -> Result:
+def replay_job_result(record: JobRecord, end_s: float) -> Result:
     """One job's entry. ``_time_s`` are durations; other ``_s`` are absolute, from the trace's origin."""
     task = record.task
     segments = zip(task.plan, record.ready_s, record.start_s, record.end_s, strict=False)

@@ -35,7 +35,7 @@ class Mark:
     css: str
 
 
-def svg_chart(
+def replay_svg_chart(
     title: str,
     lines: Sequence[Line],
     *,
@@ -112,19 +112,19 @@ def _line(line: Line, sx, sy, zero: float) -> list[str]:  # type: ignore[no-unty
 
 def _grid(left: float, right: float, floor: float, top: float, sx, sy) -> list[str]:  # type: ignore[no-untyped-def]
     parts = []
-    for y in svg_ticks(floor, top, 5):
+    for y in replay_svg_ticks(floor, top, 5):
         parts.append(
             f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{sy(y):.1f}" y2="{sy(y):.1f}"/>'
             f'<text class="tick" x="{LEFT - 6}" y="{sy(y) + 4:.1f}" text-anchor="end">{y:g}</text>'
         )
-    for x in svg_ticks(left, right, 8):
+    for x in replay_svg_ticks(left, right, 8):
         parts.append(
             f'<text class="tick" x="{sx(x):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{x:g}</text>'
         )
     return parts
 
 
-def svg_ticks(low: float, high: float, about: int) -> list[float]:
+def replay_svg_ticks(low: float, high: float, about: int) -> list[float]:
     """Round numbers from ``low`` to ``high``, about that many."""
     raw = (high - low) / max(1, about)
     if not (raw > 0 and math.isfinite(raw)):

@@ -91,7 +91,7 @@ class Problem:
         return JSONResponse(self.body(), self.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
-def http_problem(code: str, detail: str, where: str = "") -> Problem:
+def problem_details(code: str, detail: str, where: str = "") -> Problem:
     """The problem of a known code."""
     status, title = PROBLEMS.get(code, (500, "Internal error"))
     return Problem(code, detail, where, status, title)
@@ -99,7 +99,7 @@ def http_problem(code: str, detail: str, where: str = "") -> Problem:
 
 def problem_from_error(error: TimelyError) -> Problem:
     """The problem of an error; 404 for an unknown name in the URL, 400 for a body that is no JSON."""
-    result = http_problem(error.code, error.message, error.where)
+    result = problem_details(error.code, error.message, error.where)
     if isinstance(error, Overloaded):
         result = replace(result, eta_s=error.eta_s)
     if isinstance(error, UnknownName) and error.where.startswith("path"):
@@ -109,7 +109,7 @@ def problem_from_error(error: TimelyError) -> Problem:
     return result
 
 
-def retry_headers(error: TimelyError, retry_after_s: float) -> dict[str, str]:
+def problem_retry_headers(error: TimelyError, retry_after_s: float) -> dict[str, str]:
     """``Retry-After`` of a refusal that may be repeated: its ``eta_s``, or ``retry_after_s`` where none is known."""
     if not isinstance(error, Overloaded):
         return {}
@@ -144,7 +144,7 @@ def install_problem_handlers(app: FastAPI, retry_after_s: float) -> None:
     async def timely_error(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, TimelyError):
             raise error
-        return problem_from_error(error).response(retry_headers(error, retry_after_s))
+        return problem_from_error(error).response(problem_retry_headers(error, retry_after_s))
 
     async def validation_error(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, RequestValidationError):

@@ -9,7 +9,7 @@ import pytest
 
 from timely.bench.papers import claims
 from timely.bench.papers.claims import Rule, near_paper_number, paper_at_least, paper_at_most, paper_claim
-from timely.bench.papers.seed_statistics import percent_lower, ratios
+from timely.bench.papers.seed_statistics import paper_percent_lower, paper_ratios
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_single_number_has_no_interval_and_nothing_measured_no_number() -> Non
 
 
 def test_a_factor_over_a_loss_is_no_number() -> None:
-    values = ratios([2.0, 2.0], [1.0, -1.0])
+    values = paper_ratios([2.0, 2.0], [1.0, -1.0])
     assert values[0] == 2.0
     assert math.isnan(values[1])
-    assert percent_lower([1.0], [4.0]) == [75.0]
+    assert paper_percent_lower([1.0], [4.0]) == [75.0]

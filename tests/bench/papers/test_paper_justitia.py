@@ -29,7 +29,7 @@ def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
 
 
 def test_fair_ratios_compare_the_same_application() -> None:
-    assert end_to_end.fair_ratios([{"a": 2.0, "b": 3.0}], [{"b": 6.0, "a": 1.0}]) == [2.0, 0.5]
+    assert end_to_end.paper_fair_ratios([{"a": 2.0, "b": 3.0}], [{"b": 6.0, "a": 1.0}]) == [2.0, 0.5]
 
 
 def test_two_applications_in_turn_hold_the_cache_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,12 @@ from timely.core.job import JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.expected_utility.applications import Applications
 from timely.disciplines.expected_utility.discipline import ExpectedUtility
-from timely.disciplines.expected_utility.index import Machine, gittins_use, mean_left
-from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributions, even_lengths
+from timely.disciplines.expected_utility.index import Machine, expected_utility_mean_left, gittins_use
+from timely.disciplines.expected_utility.lengths import (
+    PLACES,
+    AnswerDistributions,
+    expected_utility_even_lengths,
+)
 from timely.disciplines.expected_utility.rounds import PRIOR_TOKENS_A_ROUND, RoundTokens
 from timely.disciplines.predictors.app_cost import OnlineAppCosts, TrainedAppCosts, predictor_kv_token_time
 from timely.disciplines.predictors.history import HistoryPredictor
@@ -49,8 +53,8 @@ def test_an_answer_longer_than_all_before_is_not_about_to_end() -> None:
     machine = Machine(1.0, 1e9)
     outlived = gittins_use(lengths, np.array([400.0]), np.zeros(1), np.zeros(1), machine)
     assert outlived[0] > 300.0
-    assert mean_left(lengths, np.array([400.0]))[0] > 300.0
-    assert mean_left(lengths, np.array([15.0]))[0] == pytest.approx(15.0)
+    assert expected_utility_mean_left(lengths, np.array([400.0]))[0] > 300.0
+    assert expected_utility_mean_left(lengths, np.array([15.0]))[0] == pytest.approx(15.0)
 
 
 def test_a_prompt_to_compute_is_part_of_the_use() -> None:
@@ -76,7 +80,7 @@ def test_predictions_are_corrected_by_the_errors_of_earlier_ones() -> None:
 
 
 def test_even_lengths_stand_for_a_weighted_distribution() -> None:
-    even = even_lengths(np.array([30.0, 10.0, 20.0]), np.array([1.0, 2.0, 1.0]))
+    even = expected_utility_even_lengths(np.array([30.0, 10.0, 20.0]), np.array([1.0, 2.0, 1.0]))
     assert even.shape == (PLACES,)
     assert (np.diff(even) >= 0.0).all()
     assert even.mean() == pytest.approx(17.5, rel=0.05)

@@ -38,7 +38,7 @@ def test_which_runner_there_is(
     assert forced_decoding.engine_arguments() == (
         replay if newer else ("--logits-processors", forced_decoding.PROCESSOR)
     )
-    assert list(forced_decoding.engine_keywords()) == [
+    assert list(forced_decoding.vllm_engine_keywords()) == [
         "enable_trace_replay" if newer else "logits_processors"
     ]
 

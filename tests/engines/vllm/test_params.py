@@ -8,7 +8,7 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.core.utility import NORMAL, TimeUtility
-from timely.engines.vllm.params import flatten_xargs, parse_extra_args
+from timely.engines.vllm.params import flatten_vllm_xargs, parse_extra_args
 
 
 def test_nothing_said_is_none() -> None:
@@ -36,7 +36,7 @@ def test_a_flattened_body_parses_back() -> None:
         "tuf": {"ert_s": 0.5, "cutoff_s": 1.0, "beta": 3.0},
         "app": None,
     }
-    params = parse_extra_args(flatten_xargs(fields))
+    params = parse_extra_args(flatten_vllm_xargs(fields))
     assert params is not None
     assert params.utility == TimeUtility.from_cutoff(0.5, 1.0, 3.0)
     assert params.app is None

@@ -28,7 +28,7 @@ from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
 from timely_interfaces.msg import Task as TaskNews
 from timely_interfaces.msg import TimeUtility as Tuf
 from timely_interfaces.srv import ResetStop
-from timely_robots.ros.actions import send_goal
+from timely_robots.ros.actions import send_ros_goal
 
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName, UnsafeSegment
 
@@ -576,13 +576,13 @@ def test_a_goal_without_an_answer_is_asked_for_and_never_executed_twice(
     def lossy(client: Any, goal: Any, feedback: Any, goal_id: Any) -> Any:
         sent.append(goal.index)
         if len(sent) > 1:
-            return send_goal(client, goal, feedback, goal_id)
+            return send_ros_goal(client, goal, feedback, goal_id)
         if arrives:
             # The driver takes it, and nobody here hears of that.
-            send_goal(client, goal, feedback, goal_id)
+            send_ros_goal(client, goal, feedback, goal_id)
         return Future()
 
-    monkeypatch.setattr(driver_port, "send_goal", lossy)
+    monkeypatch.setattr(driver_port, "send_ros_goal", lossy)
     goal = world.task("drone1", "fly")
     result = goal.result()
     assert (result.outcome, result.error_code) == ("complete", 0)

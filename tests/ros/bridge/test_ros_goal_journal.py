@@ -18,7 +18,7 @@ from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Task
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import TASKS
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 from timely_robots.segments import Motion, SkillCall, SkillValue
 from timely_robots.sim.robot import SimRobot
 
@@ -105,7 +105,7 @@ class Flown(SimRobot):
 @pytest.fixture
 def drone(domain_id: int) -> Iterator[Flown]:
     robot = Flown()
-    context = isolated_context(domain_id)
+    context = isolated_ros_context(domain_id)
     settings = {"profile": "sim-drone", "skill_set": "drone", "speed": 10.0, "times": "expected"}
     driver = DriverNode(robot, namespace="drone1", context=context, overrides={**settings, "autostart": True})
     spinner = Spinner(context, [driver], name="driver").start()

@@ -8,7 +8,7 @@ from test_ros_bridge import SCRIPTS, World, a_fleet
 from timely_bridge.node import BridgeNode
 from timely_bridge.testing import FakeServer
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 def test_two_bridges_do_not_drive_one_robot(domain_id: int) -> None:
     fleet = a_fleet(1, 0, driver_timeout_s=1.0)
     here = World(domain_id, fleet, FakeServer(SCRIPTS, ahead=0))
-    context = isolated_context(domain_id)
+    context = isolated_ros_context(domain_id)
     other_server = FakeServer(SCRIPTS, ahead=0)
     other = BridgeNode(
         "other_bridge", context=context, overrides=fleet.bridge_parameters(), client_factory=other_server

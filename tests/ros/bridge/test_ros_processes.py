@@ -19,7 +19,7 @@ from timely_bridge.node import BridgeNode
 from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import ScriptedSegment
@@ -182,7 +182,7 @@ def test_a_fleet_that_cannot_start_says_why_in_one_line(  # type: ignore[no-unty
 def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(start, domain_id: int) -> None:  # type: ignore[no-untyped-def]
     plans = {"stay": [FakeSegment("d(60);", 60.0)], "go": [FakeSegment("mf(100);", 2.5)]}
     server = FakeServer(plans)
-    context = isolated_context(domain_id)
+    context = isolated_ros_context(domain_id)
     settings = {"robots": ["drone1"], "drone1.profile": "sim-drone", "drone1.skill_set": "drone"}
     bridge = BridgeNode(
         context=context,

@@ -23,7 +23,7 @@ from timely_interfaces.srv import ResetStop
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot import Robot
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.errors import UnknownName
 
@@ -94,7 +94,7 @@ class Bench:
         self.driver = DriverNode(
             robot_class(subject.kind)(),
             namespace="robot1",
-            context=(context := isolated_context(domain_id)),
+            context=(context := isolated_ros_context(domain_id)),
             overrides={**subject.parameters, "skill_set": subject.skill_set},
         )
         self.spinner = Spinner(context, [self.driver], name="driver").start()

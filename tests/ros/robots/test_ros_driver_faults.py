@@ -19,7 +19,7 @@ from ros_harness import AT_ONCE_S, eventually
 from timely_robots.error_codes import ErrorCode
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.spinner import isolated_context
+from timely_robots.ros.spinner import isolated_ros_context
 from timely_robots.segments import SegmentOrder, SegmentResult
 
 from timely.core.clock import SystemClock
@@ -81,7 +81,7 @@ class Rig:
 
 @contextmanager
 def at_work(kind: str, skill_set: str, domain_id: int, overrides: Mapping[str, Any]) -> Iterator[Rig]:
-    context = isolated_context(domain_id)
+    context = isolated_ros_context(domain_id)
     driver = DriverNode(
         robot_class(kind)(clock=CLOCK), namespace="robot1", context=context, overrides=dict(overrides)
     )

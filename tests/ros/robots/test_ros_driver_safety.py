@@ -23,7 +23,7 @@ from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
 from timely_robots.error_codes import ErrorCode
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import TASKS
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 from timely_robots.sim.robot import SimRobot
 from timely_robots.tello.robot import TelloRobot
@@ -90,7 +90,7 @@ class Bench:
         self.robot = TestRobot()
         overrides = {"profile": "sim-drone", "skill_set": "drone", "speed": 20.0, "times": "expected"}
         overrides |= {"state_dir": str(folder), "state_period_s": 0.05, **parameters}
-        context = isolated_context(domain_id)
+        context = isolated_ros_context(domain_id)
         self.driver = DriverNode(self.robot, namespace="robot1", context=context, overrides=overrides)
         self.spinner = Spinner(context, [self.driver], name="driver").start()
         self.program = Program(domain_id)
@@ -392,7 +392,7 @@ def test_a_failsafe_that_the_robot_cannot_do_is_a_failed_configuration(
 ) -> None:
     profile = tmp_path / "odd.yaml"
     profile.write_text("name: odd\nextends: tello\nfailsafe: {then: retract}\n")
-    context = isolated_context(domain_id)
+    context = isolated_ros_context(domain_id)
     driver = DriverNode(TelloRobot(), context=context, overrides={"profile": str(profile)})
     try:
         assert driver.trigger_configure() == TransitionCallbackReturn.FAILURE

@@ -136,7 +136,7 @@ def plot_capacity(results: Mapping[str, Mapping[str, Result]], folder: Path) -> 
                 continue
             low, high = row["interval_99"]
             bars[system].append((row["load_99"] * robots, low * robots, high * robots))
-    plots.bars(
+    plots.paper_bars(
         folder / "capacity.png", "Robots a machine with 99% of the urgent tasks in time", list(results), bars,
         "robots",
     )  # fmt: skip

@@ -164,4 +164,6 @@ def _draw(page: Path, measured: Value, predicted: Value, loads: Sequence[float])
                 value = source["response mean"]
                 bars[name].append((value, value, value))
     if groups:
-        plots.bars(folder / "gpu-predicted.png", "Mean response, measured and predicted", groups, bars, "s")
+        plots.paper_bars(
+            folder / "gpu-predicted.png", "Mean response, measured and predicted", groups, bars, "s"
+        )

@@ -46,7 +46,7 @@ def _save(figure: Any, path: Path) -> None:
     plt.close(figure)
 
 
-def bars(
+def paper_bars(
     path: Path,
     title: str,
     groups: Sequence[str],
@@ -110,7 +110,7 @@ def paper_line_plot(
     _save(figure, path)
 
 
-def cumulative(
+def paper_cumulative_plot(
     path: Path, title: str, systems: Mapping[str, Sequence[float]], x_label: str, *, x_max: float
 ) -> None:
     """Cumulative distributions, up to ``x_max``."""

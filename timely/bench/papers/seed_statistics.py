@@ -11,12 +11,12 @@ Interval = tuple[float, float, float]
 """Mean, and the bounds of its 95% confidence interval."""
 
 
-def mean(values: Sequence[float]) -> float:
+def paper_mean(values: Sequence[float]) -> float:
     """Arithmetic mean; ``nan`` of nothing."""
     return float(np.mean(values)) if len(values) else math.nan
 
 
-def half_width(values: Sequence[float]) -> float:
+def paper_half_width(values: Sequence[float]) -> float:
     """Half of the 95% confidence interval of the mean over seeds (Student's t); ``nan`` of fewer than two."""
     if len(values) < 2:
         return math.nan
@@ -27,15 +27,15 @@ def half_width(values: Sequence[float]) -> float:
 
 def paper_interval(values: Sequence[float]) -> Interval:
     """Mean and 95% confidence interval over seeds."""
-    middle, width = mean(values), half_width(values)
+    middle, width = paper_mean(values), paper_half_width(values)
     return (middle, middle, middle) if math.isnan(width) else (middle, middle - width, middle + width)
 
 
-def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
+def paper_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
     """Seed by seed; ``nan`` where the denominator is not positive, since a factor over a loss means nothing."""
     return [a / b if b > 0.0 else math.nan for a, b in zip(numerators, denominators, strict=True)]
 
 
-def percent_lower(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+def paper_percent_lower(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """By how many per cent ours is lower, seed by seed."""
     return [100.0 * (1.0 - a / b) for a, b in zip(ours, theirs, strict=True)]

@@ -36,10 +36,10 @@ from timely.core.arrays import Floats
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL
 from timely.disciplines.base import DisciplineInfo, Rows, StepLimits, StepPlan
-from timely.disciplines.expected_utility.index import Machine, step_slots
+from timely.disciplines.expected_utility.index import Machine, expected_utility_step_slots
 from timely.disciplines.expected_utility.lengths import ShrunkHistory
 from timely.disciplines.expected_utility.price import DelayPrice
-from timely.disciplines.expected_utility.requests import UndatedRequests, is_undated
+from timely.disciplines.expected_utility.requests import UndatedRequests, is_discipline_job_undated
 from timely.disciplines.expected_utility.step import UtilityStep
 from timely.disciplines.justitia.app_groups import check_discipline_application
 from timely.disciplines.predictors.app_cost import (
@@ -113,12 +113,12 @@ class ExpectedUtility(Timely):
         check_discipline_application(spec)
 
     def arrived(self, job: Job, now: float) -> None:
-        if is_undated(job):
+        if is_discipline_job_undated(job):
             self._undated.arrived(job, now)
         super().arrived(job, now)
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
-        if self._undated.speculative and is_undated(job):
+        if self._undated.speculative and is_discipline_job_undated(job):
             self._undated.progressed(job, tokens)
 
     def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
@@ -126,11 +126,11 @@ class ExpectedUtility(Timely):
 
     def finished(self, job: Job, now: float) -> None:
         super().finished(job, now)
-        if is_undated(job):
+        if is_discipline_job_undated(job):
             self._undated.finished(job, now)
 
     def _expect(self, job: Job) -> None:
-        if is_undated(job):
+        if is_discipline_job_undated(job):
             job.table.rank[job.row] = self._undated.place(job)
         else:
             super()._expect(job)
@@ -203,7 +203,9 @@ class ExpectedUtility(Timely):
         )
 
     def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
-        return Machine(step_slots(limits), self._undated.applications.clock.cache_tokens(table, limits))
+        return Machine(
+            expected_utility_step_slots(limits), self._undated.applications.clock.cache_tokens(table, limits)
+        )
 
     def _level_weights(self, table: JobTable, rows: Rows) -> Floats:
         levels = np.minimum(table.urgency[rows], LEVELS - 1)

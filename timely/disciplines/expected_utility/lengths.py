@@ -40,7 +40,7 @@ _NORMAL: Floats = np.array([-1.534, -0.887, -0.489, -0.157, 0.157, 0.489, 0.887,
 """The middles of eight equally likely parts of a standard normal."""
 
 
-def even_lengths(lengths: Floats, weights: Floats) -> Floats:
+def expected_utility_even_lengths(lengths: Floats, weights: Floats) -> Floats:
     """``PLACES`` equally likely lengths, ascending, that stand for a weighted distribution."""
     order = np.argsort(lengths, kind="stable")
     mass = weights[order]
@@ -75,7 +75,7 @@ class PredictionErrors:
             both = np.concatenate((seen, prior))
             weights = np.ones_like(both)
             weights[seen.size :] = PRIOR_ERRORS / prior.size
-            factors = self._factors[octave] = even_lengths(both, weights)
+            factors = self._factors[octave] = expected_utility_even_lengths(both, weights)
         return factors
 
 
@@ -124,7 +124,9 @@ class AnswerDistributions:
             lengths = max(1.0, expected) * self._errors.factors(expected)
             return np.clip(lengths, 1.0, top), None
         prediction = self.history.predict(spec)
-        return np.clip(even_lengths(prediction.lengths, prediction.weights), 1.0, top), prediction
+        return np.clip(
+            expected_utility_even_lengths(prediction.lengths, prediction.weights), 1.0, top
+        ), prediction
 
     def learn(self, spec: JobSpec, prediction: Prediction | None, output_tokens: int) -> None:
         """A request has ended by itself."""

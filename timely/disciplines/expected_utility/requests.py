@@ -11,7 +11,12 @@ from timely.core.arrays import Floats, Ints
 from timely.core.job import Job, JobId, JobTable
 from timely.core.utility import NORMAL
 from timely.disciplines.expected_utility.applications import Applications
-from timely.disciplines.expected_utility.index import Machine, first_context, gittins_use, mean_left
+from timely.disciplines.expected_utility.index import (
+    Machine,
+    expected_utility_first_context,
+    expected_utility_mean_left,
+    gittins_use,
+)
 from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributions
 from timely.disciplines.expected_utility.rounds import RoundTokens
 from timely.disciplines.output_length import COMPLETED
@@ -41,7 +46,7 @@ class Belief:
     answers: int
 
 
-def is_undated(job: Job) -> bool:
+def is_discipline_job_undated(job: Job) -> bool:
     """Whether it has no deadline: it closes no segment and brings no utility of its own."""
     utility = job.spec.hints.utility
     return not job.spec.segmented and utility.alpha == NORMAL.alpha and utility.ert_s == NORMAL.ert_s
@@ -164,9 +169,9 @@ class UndatedRequests:
         stale = (prompt != self._seen_prompt[places]) | (output >= self._seen_output[places] + REFRESH_TOKENS)
         if stale.any():
             at, lengths, begin = places[stale], self.lengths[places[stale]], output[stale].astype(np.float64)
-            context = first_context(table, rows[stale], block_tokens)
+            context = expected_utility_first_context(table, rows[stale], block_tokens)
             self._use[at] = gittins_use(lengths, begin, context, prompt[stale] * prompt_token[stale], machine)
-            self._left[at] = mean_left(lengths, begin)
+            self._left[at] = expected_utility_mean_left(lengths, begin)
             self._seen_output[at], self._seen_prompt[at] = output[stale], prompt[stale]
         left = self._left[places] - (output - self._seen_output[places])
         return self._use[places], np.maximum(left, 1.0)

@@ -42,7 +42,7 @@ class FirstSegmentLearner(Discipline):
             self._tokens[urgent] = mean + WEIGHT * (tokens - mean)
 
 
-def first_action_due_s(table: JobTable) -> Floats:
+def discipline_first_action_due_s(table: JobTable) -> Floats:
     """When the first action, or a plain request's first token, has to leave the engine."""
     return table.arrival_s + table.ert_s - table.network_s
 
@@ -54,14 +54,14 @@ def first_tokens_left(table: JobTable) -> Floats:
 
 def prompt_due_s(table: JobTable, token_s: float) -> Floats:
     """When the first token has to be there, if each of the others until the first action takes ``token_s``."""
-    return first_action_due_s(table) - (np.maximum(1.0, table.rank) - 1.0) * token_s
+    return discipline_first_action_due_s(table) - (np.maximum(1.0, table.rank) - 1.0) * token_s
 
 
 def decoding_slack_s(table: JobTable, now: float, token_s: float) -> Floats:
     """Time until each row's next token is due, seconds; where that is past, the pace of a reader counts from now."""
     first = (table.segment == 0) & ~table.plain
     later = table.output_tokens - np.maximum(1.0, table.rank) + 1.0
-    due_s = first_action_due_s(table) + np.where(
+    due_s = discipline_first_action_due_s(table) + np.where(
         first, -(first_tokens_left(table) - 1.0) * token_s, READER_TOKEN_S * np.maximum(0.0, later)
     )
     slack_s = due_s - now

@@ -51,7 +51,7 @@ def discipline_urgency_levels(table: JobTable, rows: Rows) -> Rows:
     return np.where(urgency < LEVELS, urgency, guess)
 
 
-def remaining_compute_s(table: JobTable, rows: Rows, limits: StepLimits) -> Floats:
+def semantic_remaining_compute_s(table: JobTable, rows: Rows, limits: StepLimits) -> Floats:
     """``f_t``: estimated computing time left of each row, seconds: prompt left and output left."""
     speed = limits.speed
     prompt = table.prefill_left[rows] * speed.prefill_token_s
@@ -237,7 +237,7 @@ class Semantic(LengthLearner):
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         """``(f_e, f_t)`` of some rows: urgency level, and estimated time left within it, seconds; smaller first."""
-        return discipline_urgency_levels(table, rows), remaining_compute_s(table, rows, limits)
+        return discipline_urgency_levels(table, rows), semantic_remaining_compute_s(table, rows, limits)
 
     def _merge(self, table: JobTable, limits: StepLimits, job_ids: list[JobId]) -> None:
         entries = self._entries(table, limits, self._rows(table, job_ids))

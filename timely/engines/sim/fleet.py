@@ -13,7 +13,7 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, ReplayOptions
 from timely.engines.sim.arrivals import Arrivals
 from timely.engines.sim.events import Agenda
-from timely.engines.sim.simulator import Simulator, replay_end_s
+from timely.engines.sim.simulator import Simulator, sim_replay_end_s
 from timely.engines.step_time.profile import StepTimeProfile
 from timely.routing.forecast import EngineLoad
 from timely.routing.routers import Router
@@ -83,7 +83,7 @@ class SimFleet:
             counters.update(engine.counters())
         return BackendRun(
             records=arrivals.records,
-            end_s=replay_end_s(now, arrivals.records),
+            end_s=sim_replay_end_s(now, arrivals.records),
             profile="+".join(engine.profile.name for engine in self._engines),
             counters=dict(counters),
         )

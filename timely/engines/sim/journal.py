@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.engines.decision_log import scheduling_choice
+from timely.engines.decision_log import engine_scheduling_choice
 
 if TYPE_CHECKING:
     from timely.core.job import JobId, JobTable
@@ -62,7 +62,7 @@ class Journal:
             self._dropped += 1
             return
         self._choices.append(
-            {"step": step, **scheduling_choice(plan, controller.table, controller.discipline, limits)}
+            {"step": step, **engine_scheduling_choice(plan, controller.table, controller.discipline, limits)}
         )
 
     def steps(self, now: float, times: list[float], members: list[tuple[Live, int, bool]]) -> None:

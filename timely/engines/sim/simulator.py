@@ -15,7 +15,7 @@ from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline
 from timely.disciplines.registry import create_discipline
 from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
-from timely.engines.base import job_spec
+from timely.engines.base import engine_job_spec
 from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
 from timely.engines.scheduler_core import Controller
 from timely.engines.sim.arrivals import Arrivals
@@ -137,7 +137,7 @@ class Simulator:
         journal = self.steps.journal
         return BackendRun(
             records=records,
-            end_s=replay_end_s(self.now, records),
+            end_s=sim_replay_end_s(self.now, records),
             profile=self.profile.name,
             partial=partial,
             counters=self.counters(),
@@ -204,7 +204,7 @@ class Simulator:
     def spec(self, record: JobRecord, cached_tokens: int) -> JobSpec:
         """The job of a task; ``cached_tokens`` of its prompt are in the prefix cache."""
         task = record.task
-        return job_spec(
+        return engine_job_spec(
             task.job,
             record.arrived_s,
             task.hints,
@@ -286,7 +286,7 @@ class Simulator:
         record.output_tokens = live.output
 
 
-def replay_end_s(now: float, records: Sequence[JobRecord]) -> float:
+def sim_replay_end_s(now: float, records: Sequence[JobRecord]) -> float:
     """When the last event was, and the last segment's execution ended, seconds."""
     return max([now, *(record.end_s[-1] for record in records if record.end_s)])
 

@@ -136,7 +136,7 @@ def _defaults(arguments: Sequence[str], model: str) -> list[str]:
     return result
 
 
-def set_environment(options: VllmOptions) -> None:
+def set_vllm_environment(options: VllmOptions) -> None:
     """Settings that vLLM takes from the environment only; those of the caller win."""
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")

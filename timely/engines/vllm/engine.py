@@ -42,7 +42,7 @@ from timely.engines.vllm.arguments import (
     EngineSizes,
     VllmOptions,
     parse_vllm_arguments,
-    set_environment,
+    set_vllm_environment,
     vllm_engine_features,
 )
 from timely.engines.vllm.engine_events import (
@@ -121,7 +121,7 @@ class VllmEngine(Engine):
 
     async def start(self) -> None:
         """Load the model and start vLLM's engine process; about half a minute for the small model."""
-        set_environment(self.options)
+        set_vllm_environment(self.options)
         await asyncio.sleep(0)  # a cancellation that came before ends here, not after the import
         # Imported late: it takes seconds, and the command line must not wait for it.
         with ctrl_c_raises():

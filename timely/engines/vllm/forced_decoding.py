@@ -27,7 +27,7 @@ def uses_newer_vllm_runner() -> bool:
     return bool(HAS_TRITON and not current_platform.is_cpu()) if chosen is None else bool(chosen)
 
 
-def engine_keywords() -> dict[str, Any]:
+def vllm_engine_keywords() -> dict[str, Any]:
     """Keywords for ``vllm.LLM``: an engine that takes recorded tokens."""
     return {"enable_trace_replay": True} if uses_newer_vllm_runner() else {"logits_processors": [PROCESSOR]}
 

@@ -9,7 +9,7 @@ from typing import Any
 from timely.engines.vllm.boundaries import vllm_skill_set
 from timely.engines.vllm.params import TimelyParams
 from timely.plans.name_mask import NameGuide, Vocabulary
-from timely.plans.object_names import allowed_names, names_in
+from timely.plans.object_names import allowed_names, object_names_in
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class PromptNames:
         plan = self._plans.get(request_id)
         if plan is None or plan.names is None:
             return
-        said = names_in(value)
+        said = object_names_in(value)
         plan.names = None if said is None else plan.names | said
         if said is not None and plan.guide is not None:
             plan.guide.add(said)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.engines.vllm.params import KEY, RESERVED, TimelyParams, flatten_xargs
+from timely.engines.vllm.params import KEY, RESERVED, TimelyParams, flatten_vllm_xargs
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -103,7 +103,7 @@ def translate_vllm_openai_body(body: bytes) -> bytes:
         first = error.errors()[0]
         where = ".".join([KEY, *(str(part) for part in first["loc"])])
         raise InvalidInput(first["msg"], where=where) from None
-    data["vllm_xargs"] = {**(data.get("vllm_xargs") or {}), **flatten_xargs(fields)}
+    data["vllm_xargs"] = {**(data.get("vllm_xargs") or {}), **flatten_vllm_xargs(fields)}
     return json.dumps(data).encode()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from timely.core.errors import EngineFailed
-from timely.engines.vllm.forced_decoding import engine_keywords, sampling_keywords
+from timely.engines.vllm.forced_decoding import sampling_keywords, vllm_engine_keywords
 from timely.engines.vllm.model import resolve_model
 
 PLAN = "mf(50);tc(30);mu(40);ml(60);tu(45);md(30);mr(80);mf(120);tc(90);mb(25);"
@@ -50,7 +50,7 @@ def vllm_segmentation_cost(
         block_size=32,
         max_num_seqs=max(16, batch),
         max_model_len=1024,
-        **engine_keywords(),
+        **vllm_engine_keywords(),
         disable_log_stats=True,
     )
     try:

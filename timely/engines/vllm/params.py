@@ -172,7 +172,7 @@ def vllm_forced_plan_params(forced: ForcedPlan) -> dict[str, Any]:
     }
 
 
-def flatten_xargs(fields: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_vllm_xargs(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The same parameters as flat keys that vLLM's HTTP field ``vllm_xargs`` takes (no nesting, no None)."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():

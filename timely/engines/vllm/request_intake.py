@@ -12,7 +12,7 @@ from vllm.v1.request import Request
 
 from timely.core.errors import InvalidInput
 from timely.core.job import JobSpec
-from timely.engines.base import job_spec
+from timely.engines.base import engine_job_spec
 from timely.engines.vllm.boundaries import (
     BoundaryFinder,
     CountedBoundaries,
@@ -50,7 +50,7 @@ class RequestIntake:
         lora = request.lora_request
         recorded_tokens = len(vllm_resumed_tokens(params.history)) if params.history is not None else 0
         arrival_s = params.history.arrival_s if params.history is not None else params.arrival_s
-        spec = job_spec(
+        spec = engine_job_spec(
             request.request_id,
             now if arrival_s is None else min(now, arrival_s),
             params.hints(float(request.priority)),

@@ -48,7 +48,7 @@ from timely.engines.vllm.resumed_plan import (
     vllm_resumed_tokens,
 )
 from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
-from timely.engines.vllm.step_timing import StepTiming, record_scheduled
+from timely.engines.vllm.step_timing import StepTiming, record_vllm_scheduled
 from timely.engines.vllm.token_output import TokenOutput, append_vllm_tokens
 from timely.engines.vllm.value_injection import RobotValues
 
@@ -293,7 +293,7 @@ class TimelyScheduler(ChunkCaps):
         scheduled = output.num_scheduled_tokens
         if scheduled:
             self._steps.in_flight.append(
-                record_scheduled(
+                record_vllm_scheduled(
                     self.controller, self.live, self._plan, scheduled, self.running, now, self.block_size
                 )
             )

@@ -98,7 +98,7 @@ class StepTiming:
             )  # fmt: skip
 
 
-def record_scheduled(
+def record_vllm_scheduled(
     controller: Controller,
     live: LiveRequests,
     plan: StepPlan,

@@ -145,7 +145,7 @@ def _with_final_step(sampler: Sampler, plan: str) -> tuple[str, str]:
 # ---------------------------------------------------------------------- families
 
 
-def draft_put(sampler: Sampler) -> Draft:
+def draft_case_put(sampler: Sampler) -> Draft:
     """Put one to three objects, each in its place."""
     count = sampler.choose((1, 1, 2, 2, 3))
     names = _objects(sampler, count)
@@ -171,7 +171,7 @@ def draft_put(sampler: Sampler) -> Draft:
     return Draft(task + tail, plan, _trials(names, [*places, *table]), ", ".join(table))
 
 
-def draft_single(sampler: Sampler) -> Draft:
+def draft_case_single(sampler: Sampler) -> Draft:
     """Pick up, throw away or show one object."""
     (name,) = _objects(sampler, 1)
     kind = sampler.choose(("pick", "throw", "show", "show", "drop", "over"))
@@ -195,7 +195,7 @@ def draft_single(sampler: Sampler) -> Draft:
     return _on_table(sampler, task, plans[kind], things)
 
 
-def draft_simple(sampler: Sampler) -> Draft:
+def draft_case_simple(sampler: Sampler) -> Draft:
     """Use the gripper, go home, say something or look."""
     kind = sampler.choose(("open", "close", "home", "say", "look"))
     things = arm_table(sampler)
@@ -210,13 +210,13 @@ def draft_simple(sampler: Sampler) -> Draft:
     return _on_table(sampler, task, plan, things)
 
 
-def draft_stack(sampler: Sampler) -> Draft:
+def draft_case_stack(sampler: Sampler) -> Draft:
     """Stack boxes. Often only their colours name them."""
     shape = sampler.from_table(WORDS.shapes)
     colours = sampler.sample(WORDS.colours.of(sampler.split), sampler.choose((2, 3, 3, 4)))
     colours = [sampler.coined_name() if sampler.coins() else colour for colour in colours]
     if _ambiguous(colours):
-        return draft_stack(sampler)
+        return draft_case_stack(sampler)
     names = [f"{colour} {shape}" for colour in colours]
     order = list(zip(names[1:], names, strict=False))  # each on the one before
     if sampler.chance(0.5):
@@ -262,7 +262,7 @@ def _usable_groups(sampler: Sampler) -> list[str]:
     return [kind for kind in WORDS.groups if WORDS.groups[kind].of(sampler.split)]
 
 
-def draft_sort(sampler: Sampler) -> Draft:
+def draft_case_sort(sampler: Sampler) -> Draft:
     """Sort objects by kind. The model must know the kinds."""
     kinds = sampler.sample(_usable_groups(sampler), sampler.choose((2, 2, 2, 3)))
     if sampler.chance(0.25 if sampler.training else 0.4):
@@ -277,7 +277,7 @@ def draft_sort(sampler: Sampler) -> Draft:
     target = {thing: place for things, place in zip(members, places, strict=True) for thing in things}
     listed = list(target)
     if _ambiguous(listed, places):
-        return draft_sort(sampler)
+        return draft_case_sort(sampler)
     sampler.rng.shuffle(listed)
     counts = _counts(sampler, listed)
     pairs = list(zip(kinds, places, strict=True))
@@ -296,7 +296,7 @@ def draft_sort(sampler: Sampler) -> Draft:
     return _sorted_table(sampler, task, listed, target, counts)
 
 
-def draft_desk(sampler: Sampler) -> Draft:
+def draft_case_desk(sampler: Sampler) -> Draft:
     """Clear a desk: kinds of objects into their places, and a single object into another."""
     usable = _usable_groups(sampler)
     kinds = [sampler.choose(("rubbish", "pens", "toys", "tools") if sampler.chance(0.6) else usable)]
@@ -310,7 +310,7 @@ def draft_desk(sampler: Sampler) -> Draft:
     place = _place(sampler, single, *bins, *flat)
     listed = [*flat, single]
     if _ambiguous(listed) or {*bins, place} & set(listed) or len(set(bins)) < len(bins):
-        return draft_desk(sampler)
+        return draft_case_desk(sampler)
     sampler.rng.shuffle(listed)
     target = {name: at for names, at in zip(members, bins, strict=True) for name in names}
     target[single] = place
@@ -323,7 +323,7 @@ def draft_desk(sampler: Sampler) -> Draft:
     return _sorted_table(sampler, task, listed, target, _counts(sampler, listed))
 
 
-def draft_all_of(sampler: Sampler) -> Draft:
+def draft_case_all_of(sampler: Sampler) -> Draft:
     """Put every object into one place."""
     names = _objects(sampler, sampler.choose((2, 3, 4)))
     place = _place(sampler, *names)
@@ -331,7 +331,7 @@ def draft_all_of(sampler: Sampler) -> Draft:
     return _on_table(sampler, task, arm_carry((name, place) for name in names), names, place)
 
 
-def draft_question(sampler: Sampler) -> Draft:
+def draft_case_question(sampler: Sampler) -> Draft:
     """Answer from the scene whether an object is there."""
     name = _objects(sampler, 1)[0]
     there = sampler.chance(0.5)
@@ -341,7 +341,7 @@ def draft_question(sampler: Sampler) -> Draft:
     return Draft(task, f"say('{'Yes' if there else 'No'}');", _trials(things), scene, command=False)
 
 
-def draft_replan(sampler: Sampler) -> Draft:
+def draft_case_replan(sampler: Sampler) -> Draft:
     """The last plan failed: do the rest of it."""
     names = _objects(sampler, sampler.choose((1, 2, 2)))
     places = [_place(sampler, *names) for _ in names]
@@ -370,7 +370,7 @@ def draft_replan(sampler: Sampler) -> Draft:
     return Draft(goal, new, trials, _with_positions(sampler, things), history, as_written=True)
 
 
-def draft_unseen(sampler: Sampler) -> Draft:
+def draft_case_unseen(sampler: Sampler) -> Draft:
     """Refuse: the object is not in the scene."""
     name = _objects(sampler, 1)[0]
     place = _place(sampler, name)
@@ -381,7 +381,7 @@ def draft_unseen(sampler: Sampler) -> Draft:
     return Draft(task, UNSEEN, trials, scene, refusal=True)
 
 
-def draft_unsafe(sampler: Sampler) -> Draft:
+def draft_case_unsafe(sampler: Sampler) -> Draft:
     """Refuse: the task would hurt a person or break an object."""
     who = sampler.from_table(WORDS.people)
     names = _objects(sampler, 2)
@@ -389,7 +389,7 @@ def draft_unsafe(sampler: Sampler) -> Draft:
     return _refusal(sampler, task, UNSAFE, arm_table(sampler, *names))
 
 
-def draft_unclear(sampler: Sampler) -> Draft:
+def draft_case_unclear(sampler: Sampler) -> Draft:
     """Refuse: the task is unclear, or an arm cannot do it."""
     things = arm_table(sampler)
     if sampler.chance(0.55):
@@ -399,17 +399,17 @@ def draft_unclear(sampler: Sampler) -> Draft:
 
 
 FAMILIES = (
-    Family("put", draft_put, 24),
-    Family("single", draft_single, 13),
-    Family("simple", draft_simple, 7),
-    Family("stack", draft_stack, 13),
-    Family("sort", draft_sort, 14, 3.0),
-    Family("sort", draft_desk, 8, 2.5),
-    Family("all", draft_all_of, 5),
-    Family("question", draft_question, 7, 1.5),
-    Family("re-plan", draft_replan, 11, 2.0),
-    Family("unseen", draft_unseen, 12),
-    Family("unsafe", draft_unsafe, 8),
-    Family("unclear", draft_unclear, 8),
+    Family("put", draft_case_put, 24),
+    Family("single", draft_case_single, 13),
+    Family("simple", draft_case_simple, 7),
+    Family("stack", draft_case_stack, 13),
+    Family("sort", draft_case_sort, 14, 3.0),
+    Family("sort", draft_case_desk, 8, 2.5),
+    Family("all", draft_case_all_of, 5),
+    Family("question", draft_case_question, 7, 1.5),
+    Family("re-plan", draft_case_replan, 11, 2.0),
+    Family("unseen", draft_case_unseen, 12),
+    Family("unsafe", draft_case_unsafe, 8),
+    Family("unclear", draft_case_unclear, 8),
 )
 """The factors are on families that an adapter does worst after the first, mostly drone, part of a training."""

@@ -62,7 +62,7 @@ def _threat(sampler: Sampler) -> tuple[str, str, str]:
     return mover, "mr(80);mu(50);", mover
 
 
-def draft_evasion(sampler: Sampler) -> Draft:
+def draft_case_evasion(sampler: Sampler) -> Draft:
     """Avoid something that approaches."""
     name, plan, _ = _threat(sampler)
     way, aside, bearing_deg = sampler.choose(ESCAPES)
@@ -71,7 +71,7 @@ def draft_evasion(sampler: Sampler) -> Draft:
     return Draft(task, aside or plan, trials, drone_scene(sampler, sampler.chance(0.5), name), command=False)
 
 
-def draft_replan(sampler: Sampler) -> Draft:
+def draft_case_replan(sampler: Sampler) -> Draft:
     """The last plan failed: make the next one from what was done."""
     second = (drone_steps.turn_step, drone_steps.photo_step, drone_steps.wait_step)
     before = [drone_steps.move_step(sampler), sampler.choose(second)(sampler)]

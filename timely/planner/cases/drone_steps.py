@@ -147,7 +147,7 @@ def thing_somewhere(sampler: Sampler, name: str) -> Thing:
     return Thing(name, bearing_deg, sampler.choose((150.0, 250.0, 400.0)))
 
 
-def find_step(sampler: Sampler) -> Step:
+def find_case_step(sampler: Sampler) -> Step:
     """Look for an object and go there."""
     return _search_step(sampler, "step: find", "find", "g('{x}')")
 
@@ -166,7 +166,7 @@ def _search_step(sampler: Sampler, wording: str, kind: str, then: str) -> Step:
 
 ANY_STEP: tuple[Callable[[Sampler], Step], ...] = (
     *(move_step, move_step, move_step, turn_step, turn_step, photo_step, wait_step, say_step),
-    *(find_step, find_step, find_photo_step),
+    *(find_case_step, find_case_step, find_photo_step),
 )
 """Steps, with repetition as weight."""
 

@@ -9,7 +9,7 @@ from functools import partial
 from timely.planner.cases import drone_steps
 from timely.planner.cases.case import Case, Judge, Trial, case_refused, same_case_answer, same_effects
 from timely.planner.cases.draft import Draft, Family, draw_case
-from timely.planner.cases.drone_replans import draft_evasion, draft_replan
+from timely.planner.cases.drone_replans import draft_case_evasion, draft_case_replan
 from timely.planner.cases.drone_rooms import drone_object, drone_phrase, drone_scene, drone_trials
 from timely.planner.cases.drone_steps import Step, case_find_plan, thing_somewhere
 from timely.planner.cases.sampler import Sampler
@@ -49,7 +49,7 @@ def _one_step(sampler: Sampler, make: Callable[[Sampler], Step]) -> Draft:
     return Draft(step.words, step.plan, trials, drone_scene(sampler, sampler.chance(0.5), without=names))
 
 
-def draft_find(sampler: Sampler) -> Draft:
+def draft_case_find(sampler: Sampler) -> Draft:
     """Find an object and go there. Often it is out of view."""
     name = drone_object(sampler)
     task = drone_phrase(sampler, "find", name)
@@ -58,7 +58,7 @@ def draft_find(sampler: Sampler) -> Draft:
     return Draft(task, case_find_plan(name), _at_three_places(thing_somewhere(sampler, name)), scene)
 
 
-def draft_go_to(sampler: Sampler) -> Draft:
+def draft_case_go_to(sampler: Sampler) -> Draft:
     """Go to an object: at once if it is in the scene, otherwise look for it first."""
     name = drone_object(sampler)
     in_scene = sampler.chance(0.6)
@@ -70,7 +70,7 @@ def draft_go_to(sampler: Sampler) -> Draft:
     return Draft(task, case_find_plan(name), _at_three_places(thing_somewhere(sampler, name)), scene)
 
 
-def draft_face(sampler: Sampler) -> Draft:
+def draft_case_face(sampler: Sampler) -> Draft:
     """Turn to an object in view, or come closer to it."""
     name = drone_object(sampler)
     trials = drone_trials((Thing(name, sampler.choose((-30.0, 20.0, 35.0)), 300.0),))
@@ -79,7 +79,7 @@ def draft_face(sampler: Sampler) -> Draft:
     return Draft(task, f"o('{name}');{approach}", trials, drone_scene(sampler, True, name))
 
 
-def draft_question(sampler: Sampler) -> Draft:
+def draft_case_question(sampler: Sampler) -> Draft:
     """Answer whether an object is in the room, or in view."""
     name = drone_object(sampler)
     if sampler.chance(0.5):
@@ -93,7 +93,7 @@ def draft_question(sampler: Sampler) -> Draft:
     return Draft(task, f"?iv('{name}')==True{YES_NO}", trials, scene, command=False)
 
 
-def draft_two_things(sampler: Sampler) -> Draft:
+def draft_case_two_things(sampler: Sampler) -> Draft:
     """Answer whether both objects, or either, are in view."""
     first, second = _two_names(sampler)
     wording, operator = ("both?", "&") if sampler.chance(0.5) else ("either?", "|")
@@ -116,7 +116,7 @@ def _beside_furniture(
     return Draft(task, plan, drone_trials((thing,), (), judge=judge), scene, command=command)
 
 
-def draft_above(sampler: Sampler) -> Draft:
+def draft_case_above(sampler: Sampler) -> Draft:
     """Look on top of furniture: go up first."""
     name, surface = drone_object(sampler), sampler.from_table(WORDS.surfaces)
     article = sampler.with_article(name)
@@ -135,7 +135,7 @@ def draft_above(sampler: Sampler) -> Draft:
     return _beside_furniture(sampler, task, f"mu(40);{statement}", thing, surface, command=command)
 
 
-def draft_below(sampler: Sampler) -> Draft:
+def draft_case_below(sampler: Sampler) -> Draft:
     """Look under furniture: go down first."""
     name, cover = drone_object(sampler), sampler.from_table(WORDS.unders)
     low = Thing(name, sampler.choose((-10.0, 0.0, 15.0)), 200.0, "low")
@@ -146,7 +146,7 @@ def draft_below(sampler: Sampler) -> Draft:
     return _beside_furniture(sampler, task, f"md(40);{statement}", low, cover, command=False)
 
 
-def draft_tool(sampler: Sampler) -> Draft:
+def draft_case_tool(sampler: Sampler) -> Draft:
     """Find an object for a purpose. Only the camera can tell which object fits."""
     purpose, name = sampler.from_table(WORDS.needs)
     task = sampler.phrase("tool", p=purpose)
@@ -155,7 +155,7 @@ def draft_tool(sampler: Sampler) -> Draft:
     return Draft(task, f"_1=sa('{purpose}');?_1!=False{{g(_1)}}", drone_trials((thing,), ()), scene)
 
 
-def draft_loops(sampler: Sampler) -> Draft:
+def draft_case_loops(sampler: Sampler) -> Draft:
     """Repeat steps, fly far in parts, or fly a shape."""
     times = sampler.choose((2, 3, 4, 5) if sampler.split == "train" else (3, 4, 6))
     count = sampler.choose((str(times), drone_steps.NUMBERS[times]))
@@ -182,7 +182,7 @@ def draft_loops(sampler: Sampler) -> Draft:
     return Draft(task, plan, drone_trials(()), drone_scene(sampler, sampler.chance(0.4)))
 
 
-def draft_several(sampler: Sampler) -> Draft:
+def draft_case_several(sampler: Sampler) -> Draft:
     """Do two or three steps in order."""
     step_count = sampler.choose((2, 3, 3) if sampler.training else (2, 2, 3, 3))
     steps: list[Step] = []
@@ -205,7 +205,7 @@ def draft_several(sampler: Sampler) -> Draft:
     return Draft(task, "".join(step.plan for step in steps), trials, scene)
 
 
-def draft_when(sampler: Sampler) -> Draft:
+def draft_case_when(sampler: Sampler) -> Draft:
     """Do a step on a condition."""
     name = drone_object(sampler)
     near = (Thing(name, 0.0, 60.0),)
@@ -230,7 +230,7 @@ def draft_when(sampler: Sampler) -> Draft:
     return Draft(task, plan, drone_trials(near, ()), scene, command=False)
 
 
-def draft_probe(sampler: Sampler) -> Draft:
+def draft_case_probe(sampler: Sampler) -> Draft:
     """Ask the camera a question about an object in view."""
     pattern, answer = sampler.from_table(WORDS.questions)
     text = ""
@@ -246,7 +246,7 @@ def draft_probe(sampler: Sampler) -> Draft:
     return Draft(task, f"_1=p('{text}');l(_1);", trials, scene, command=False)
 
 
-def draft_unsafe(sampler: Sampler) -> Draft:
+def draft_case_unsafe(sampler: Sampler) -> Draft:
     """Refuse: the task would hurt a person or break an object."""
     who = sampler.from_table(sampler.choose((WORDS.people, WORDS.people, WORDS.animals)))
     thing = drone_object(sampler)
@@ -257,7 +257,7 @@ def draft_unsafe(sampler: Sampler) -> Draft:
     return Draft(task, UNSAFE, trials, scene, refusal=True)
 
 
-def draft_unclear(sampler: Sampler) -> Draft:
+def draft_case_unclear(sampler: Sampler) -> Draft:
     """Refuse: the task is unclear, or a drone cannot do it."""
     unclear = sampler.chance(0.55)
     task = sampler.phrase("unclear") if unclear else sampler.phrase("unable", x=drone_object(sampler))
@@ -273,26 +273,26 @@ def draft_unclear(sampler: Sampler) -> Draft:
 
 
 FAMILIES = (
-    Family("find", draft_find, 10),
-    Family("go to", draft_go_to, 8),
-    Family("face", draft_face, 4),
-    Family("question", draft_question, 9),
-    Family("two things", draft_two_things, 6, 1.3),
-    Family("above", draft_above, 7),
-    Family("below", draft_below, 6),
-    Family("tool", draft_tool, 6),
+    Family("find", draft_case_find, 10),
+    Family("go to", draft_case_go_to, 8),
+    Family("face", draft_case_face, 4),
+    Family("question", draft_case_question, 9),
+    Family("two things", draft_case_two_things, 6, 1.3),
+    Family("above", draft_case_above, 7),
+    Family("below", draft_case_below, 6),
+    Family("tool", draft_case_tool, 6),
     Family("move", partial(_one_step, make=drone_steps.move_step), 9, 1.4),
     Family("turn", partial(_one_step, make=drone_steps.turn_step), 6, 1.6),
     Family("photo", partial(_one_step, make=drone_steps.find_photo_step), 5, 1.6),
     Family("wait", partial(_one_step, make=drone_steps.wait_step), 2),
     Family("say", partial(_one_step, make=drone_steps.say_step), 2),
-    Family("loops", draft_loops, 4, 2.0),
-    Family("several", draft_several, 22, 1.5),
-    Family("when", draft_when, 6, 1.4),
-    Family("probe", draft_probe, 5),
-    Family("evade", draft_evasion, 10),
-    Family("re-plan", draft_replan, 18),
-    Family("unsafe", draft_unsafe, 13),
-    Family("unclear", draft_unclear, 13),
+    Family("loops", draft_case_loops, 4, 2.0),
+    Family("several", draft_case_several, 22, 1.5),
+    Family("when", draft_case_when, 6, 1.4),
+    Family("probe", draft_case_probe, 5),
+    Family("evade", draft_case_evasion, 10),
+    Family("re-plan", draft_case_replan, 18),
+    Family("unsafe", draft_case_unsafe, 13),
+    Family("unclear", draft_case_unclear, 13),
 )
 """The factors are on families that an adapter trained without them got wrong most."""

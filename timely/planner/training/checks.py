@@ -8,7 +8,7 @@ from typing import Any
 from timely.core.errors import InvalidInput
 from timely.planner.cases.case import Case
 from timely.plans.grammar import plan_grammar
-from timely.plans.object_names import names_in, names_of_plan
+from timely.plans.object_names import names_of_plan, object_names_in
 from timely.plans.skill_set import SkillSet
 
 LOOKED_AT = 2000
@@ -58,7 +58,7 @@ def training_plan_names(skills: SkillSet, cases: Iterable[Case]) -> list[str]:
     """Object names in plans that are in no scene, task or history, for instance the bin."""
     names: set[str] = set()
     for case in cases:
-        prompt_names = names_in(case.prompt(skills).user)
+        prompt_names = object_names_in(case.prompt(skills).user)
         if prompt_names is not None:
             names.update(name for name in names_of_plan(case.plan, skills) if name not in prompt_names)
     return sorted(names)

@@ -46,16 +46,16 @@ def lex_plan(text: str) -> Iterator[Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             what = "text without its closing quote" if text[at] in "'\"" else f"unexpected {text[at]!r}"
-            raise InvalidInput(what, where=place_in_plan(text, at))
+            raise InvalidInput(what, where=plan_language_place(text, at))
         kind = match.lastgroup
         at = match.end()
         if kind == "number" and match.end() - match.start() > MAX_DIGITS:
-            raise InvalidInput("number with too many digits", where=place_in_plan(text, match.start()))
+            raise InvalidInput("number with too many digits", where=plan_language_place(text, match.start()))
         if kind != "space":
             yield Token(cast(Kind, kind), match.group(), match.start(), at)
 
 
-def place_in_plan(text: str, at: int) -> str:
+def plan_language_place(text: str, at: int) -> str:
     """Describes a place in a plan: the character's number and the text there."""
     shown = text[at : at + MAX_SHOWN]
     return f"character {at}, at {shown!r}" if shown else f"character {at}, at the end"

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
-from timely.plans.language.lexer import Token, lex_plan, place_in_plan, unquote_plan_text
+from timely.plans.language.lexer import Token, lex_plan, plan_language_place, unquote_plan_text
 from timely.plans.language.syntax import (
     Assign,
     Block,
@@ -109,7 +109,7 @@ class _Reader:
     def error(self, message: str) -> InvalidInput:
         token = self.peek()
         at = token.at if token else len(self.text)
-        where = place_in_plan(self.text, at)
+        where = plan_language_place(self.text, at)
         start = self.parser.position
         return InvalidInput(
             message, where=f"{where}, in the segment from character {start}" if start else where

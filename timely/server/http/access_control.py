@@ -17,7 +17,7 @@ from timely.core.errors import NotAllowed, RateLimited, TimelyError
 from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
 from timely.server.access.sessions import COOKIE, Sessions
 from timely.server.access.usage import Usage
-from timely.server.problems import http_problem, problem_from_error, retry_headers
+from timely.server.problems import problem_details, problem_from_error, problem_retry_headers
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/", "/v1/session"})
 """Answered without a principal: health, the live page without data, and the start of its session."""
@@ -69,7 +69,7 @@ class AccessControl:
             return
         if principal is None and scope["path"] not in OPEN_PATHS:
             detail = "send Authorization: Bearer TOKEN with the token of a principal"
-            refusal = http_problem("not_authenticated", detail, "Authorization")
+            refusal = problem_details("not_authenticated", detail, "Authorization")
             await refusal.response({"WWW-Authenticate": "Bearer"})(scope, receive, send)
             return
         scope.setdefault("state", {})["principal"] = principal
@@ -80,7 +80,9 @@ class AccessControl:
             try:
                 connection.enter_context(self._usage.connection(principal))
             except RateLimited as error:
-                await problem_from_error(error).response(retry_headers(error, RETRY_S))(scope, receive, send)
+                await problem_from_error(error).response(problem_retry_headers(error, RETRY_S))(
+                    scope, receive, send
+                )
                 return
             await self._app(scope, receive, send)
 

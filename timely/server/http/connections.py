@@ -10,7 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from timely.server.problems import MEDIA_TYPE, Problem, http_problem
+from timely.server.problems import MEDIA_TYPE, Problem, problem_details
 from timely.server.settings import ServerSettings
 
 REFUSED_S = 1.0
@@ -25,7 +25,7 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     ``max_client_connections`` of its address, gets 503.
     """
     clients: Counter[str] = Counter()
-    full = _response(http_problem("overloaded", "too many connections", "connections"))
+    full = _response(problem_details("overloaded", "too many connections", "connections"))
     too_long = _response(
         Problem(
             "too_large", f"the limit is {settings.max_header_bytes} bytes", "header", 431, "Over a size limit"

@@ -13,7 +13,7 @@ from timely.server.catalogue import look_up_catalogue_entry
 from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body
 from timely.server.http.status import status_snapshot
-from timely.server.problems import http_problem
+from timely.server.problems import problem_details
 from timely.server.tasks.request import DisciplineBody
 from timely.server.tasks.service import TaskService
 from timely.server.telemetry.metrics import CONTENT_TYPE
@@ -100,7 +100,7 @@ def info_router(service: TaskService) -> APIRouter:
         """200 while tasks are taken, else 503: ``draining`` while the last plans finish, ``shutting_down`` at the end,
         ``overloaded`` while the engine is started again."""
         if service.stopping:
-            return http_problem("shutting_down", "the server is shutting down").response()
+            return problem_details("shutting_down", "the server is shutting down").response()
         service.check_ready()
         return JSONResponse({"status": "ok"})
 
@@ -108,11 +108,11 @@ def info_router(service: TaskService) -> APIRouter:
     async def health() -> JSONResponse:
         """200 while tasks are taken and the engine answers, else 503."""
         if service.stopping:
-            return http_problem("shutting_down", "the server is shutting down").response()
+            return problem_details("shutting_down", "the server is shutting down").response()
         try:
             stats = await service.engine.stats()
         except EngineFailed as error:
-            failed = http_problem("engine_failed", error.message, error.where)
+            failed = problem_details("engine_failed", error.message, error.where)
             return failed.with_status(503).response()
         service.check_ready()
         return JSONResponse({"status": "ok", "engine": stats.engine, "uptime_s": round(service.uptime_s, 3)})

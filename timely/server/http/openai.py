@@ -31,9 +31,9 @@ from timely.server.http.openai_request import (
     openai_http_text,
 )
 from timely.server.http.plain_text import http_plain_text
-from timely.server.problems import problem_from_error, retry_headers
+from timely.server.problems import problem_from_error, problem_retry_headers
 from timely.server.tasks.permissions import check_task_submitter
-from timely.server.tasks.request import task_utility_from_wire
+from timely.server.tasks.request import server_task_utility_from_wire
 from timely.server.tasks.service import TaskService
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
@@ -94,7 +94,7 @@ class OpenAIEndpoints:
                 ]
                 await self._pass_on(inner, {**scope, "headers": headers}, _replayed(content, receive), send)
         except TimelyError as error:
-            retry = retry_headers(error, self._service.settings.retry_after_s)
+            retry = problem_retry_headers(error, self._service.settings.retry_after_s)
             await problem_from_error(error).response(retry)(scope, receive, send)
 
     async def _pass_on(self, inner: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,7 +152,7 @@ class OpenAIEndpoints:
                 text,
                 hints.get("urgency"),
                 hints.get("expected_tokens"),
-                hurry="tuf" in hints and task_utility_from_wire(hints["tuf"]).urgent,
+                hurry="tuf" in hints and server_task_utility_from_wire(hints["tuf"]).urgent,
             )
         )
         hints["task_id"] = name

@@ -16,8 +16,8 @@ from timely.server.tasks.request import (
     Name,
     Tuf,
     Urgency,
-    task_utility_from_wire,
-    task_utility_to_wire,
+    server_task_utility_from_wire,
+    server_task_utility_to_wire,
 )
 
 KEY = "timely"
@@ -122,9 +122,9 @@ def openai_http_hints(data: dict[str, Any], principal: Principal) -> dict[str, A
     claims = principal.claims
     result = {name: value for name, value in hints.model_dump(exclude={"tuf"}).items() if value is not None}
     if hints.tuf is not None:
-        result["tuf"] = task_utility_to_wire(claims.utility(hints.tuf))
+        result["tuf"] = server_task_utility_to_wire(claims.utility(hints.tuf))
     elif principal.named:
-        result["tuf"] = task_utility_to_wire(claims.utility(task_utility_from_wire("normal")))
+        result["tuf"] = server_task_utility_to_wire(claims.utility(server_task_utility_from_wire("normal")))
     if hints.urgency is not None:
         result["urgency"] = claims.urgency(hints.urgency)
     if hints.priority is not None:

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from timely.server.access.principals import PrincipalRegistry
 from timely.server.access.sessions import COOKIE, LIFETIME_S, Sessions
 from timely.server.http.bodies import body_schema, read_body
-from timely.server.problems import http_problem
+from timely.server.problems import problem_details
 from timely.server.tasks.request import SessionBody
 
 PAGE_HEADERS = {
@@ -41,7 +41,7 @@ def router(registry: PrincipalRegistry | None, sessions: Sessions) -> APIRouter:
         body = await read_body(request, SessionBody)
         principal = registry.find(body.token) if registry is not None else None
         if principal is None:
-            refusal = http_problem("not_authenticated", "no principal has this token", "token")
+            refusal = problem_details("not_authenticated", "no principal has this token", "token")
             return refusal.response({"WWW-Authenticate": "Bearer"})
         response = JSONResponse({"principal": principal.name, "roles": sorted(principal.roles)})
         _set(response, sessions.create(body.token), request)

@@ -16,7 +16,7 @@ from timely.core.reports import ExecutionReport
 from timely.engines.base import EngineStats
 from timely.server.access.principals import Principal
 from timely.server.settings import ServerSettings
-from timely.server.tasks.request import TaskRequest, task_utility_to_wire
+from timely.server.tasks.request import TaskRequest, server_task_utility_to_wire
 from timely.server.tasks.task import Task
 from timely.server.telemetry.event_log import EventLog
 from timely.server.telemetry.metrics import ServerMetrics
@@ -115,7 +115,7 @@ class TaskRecorder:
         self.note(
             "task", task_id=task.task_id, agent=request.agent, app=request.app, robot=task.profile.name,
             skill_set=task.skill_set.name, task=request.task, scene=request.scene, history=request.history,
-            replans=task.replans, tuf=task_utility_to_wire(request.tuf), urgency=request.urgency,
+            replans=task.replans, tuf=server_task_utility_to_wire(request.tuf), urgency=request.urgency,
             priority=request.priority,
             network_s=task.network_s,
         )  # fmt: skip

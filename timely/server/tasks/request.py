@@ -56,7 +56,7 @@ TUF_CLASSES: Mapping[str, TimeUtility] = {"normal": NORMAL, "urgent": URGENT}
 """Time-utility functions that have a name."""
 
 
-def task_utility_from_wire(value: object) -> TimeUtility:
+def server_task_utility_from_wire(value: object) -> TimeUtility:
     """A time-utility function from its wire form: a class, or an object where ``cutoff_s`` may stand for ``alpha``.
 
     Raises:
@@ -87,7 +87,7 @@ def task_utility_from_wire(value: object) -> TimeUtility:
     return TimeUtility.from_cutoff(flat.ert_s, cutoff_s, flat.beta)
 
 
-def task_utility_to_wire(utility: TimeUtility) -> dict[str, float]:
+def server_task_utility_to_wire(utility: TimeUtility) -> dict[str, float]:
     """The wire form of a time-utility function."""
     return {"ert_s": utility.ert_s, "alpha": utility.alpha, "beta": utility.beta}
 
@@ -158,7 +158,7 @@ Token = Annotated[
     str, Field(pattern=TOKEN_PATTERN, description="chosen by the client; by default by the server")
 ]
 Seconds = Annotated[float, Field(ge=0, le=1e6, strict=True)]
-Tuf = Annotated[TimeUtility, PlainValidator(task_utility_from_wire), WithJsonSchema(_TUF_SCHEMA)]
+Tuf = Annotated[TimeUtility, PlainValidator(server_task_utility_from_wire), WithJsonSchema(_TUF_SCHEMA)]
 Urgency = Annotated[int, Field(ge=0, le=4, description="0 is the most urgent"), Integral]
 Deadline = Annotated[float, Field(gt=0, le=86_400, description="the server gives up after so long, seconds")]
 TaskText = Annotated[

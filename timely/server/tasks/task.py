@@ -18,8 +18,8 @@ from timely.plans.prompt import Prompt
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.plans.validation import check_plan_segment
-from timely.server.problems import http_problem
-from timely.server.tasks.request import TaskRequest, task_utility_to_wire
+from timely.server.problems import problem_details
+from timely.server.tasks.request import TaskRequest, server_task_utility_to_wire
 from timely.server.tasks.task_events import TaskEvents
 
 Outcome = Literal["complete", "cancelled", "failed", "unsafe_segment", "engine_failed", "refused", "expired"]
@@ -42,7 +42,7 @@ class Ending:
 
     def problem(self) -> dict[str, Any]:
         """As problem details."""
-        return http_problem(self.code, self.detail, self.where).body()
+        return problem_details(self.code, self.detail, self.where).body()
 
 
 @dataclass(eq=False, slots=True)
@@ -187,7 +187,7 @@ class Task:
             "agent": self.request.agent,
             "skill_set": self.skill_set.name,
             "robot": self.profile.name,
-            "tuf": task_utility_to_wire(self.request.tuf),
+            "tuf": server_task_utility_to_wire(self.request.tuf),
             "network_s": self.network_s,
             "replans": self.replans,
         }
@@ -243,7 +243,7 @@ class Task:
             "history": request.history,
             "replans": self.replans,
             "replanned_as": self.replanned_as,
-            "tuf": task_utility_to_wire(request.tuf),
+            "tuf": server_task_utility_to_wire(request.tuf),
             "age_s": _number(now - self.arrival_s),
             "plan": self.plan,
             "segments": [

@@ -40,7 +40,7 @@ from timely.core.errors import InvalidInput
 from timely.core.record_log import RecordFile, read_record_log
 from timely.core.reports import ExecutionReport
 from timely.engines.base import SegmentReady
-from timely.server.tasks.request import task_utility_to_wire
+from timely.server.tasks.request import server_task_utility_to_wire
 from timely.server.tasks.task import Task
 
 log = logging.getLogger(__name__)
@@ -225,7 +225,7 @@ class TaskLog:
             task.task_id,
             request={
                 **task.request.model_dump(mode="json", exclude={"report_token", "tuf"}),
-                "tuf": task_utility_to_wire(task.request.tuf),
+                "tuf": server_task_utility_to_wire(task.request.tuf),
             },
             token=task.token_digest,
             owner=task.owner,

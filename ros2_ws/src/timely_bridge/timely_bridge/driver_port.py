@@ -21,7 +21,12 @@ from rclpy.action import ActionClient
 from rclpy.lifecycle import LifecycleNode
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_robots.ros.actions import assumed_goal_handle, new_goal_id, send_goal, without_ros_debug_lines
+from timely_robots.ros.actions import (
+    assumed_goal_handle,
+    new_ros_goal_id,
+    send_ros_goal,
+    without_ros_debug_lines,
+)
 from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED
 
 from timely.client import Segment
@@ -154,12 +159,12 @@ class DriverPort:
             part = message.feedback
             self._loop.call(_on_feedback, sent, part.elapsed_s, part.remaining_s, time.monotonic())
 
-        self._goals[sent] = mine = _Goal(goal, new_goal_id(), time.monotonic(), feedback)
+        self._goals[sent] = mine = _Goal(goal, new_ros_goal_id(), time.monotonic(), feedback)
         self._dispatch(sent, mine)
 
     def _dispatch(self, sent: SentSegment, mine: _Goal) -> None:
         try:
-            future = send_goal(self._client, mine.goal, mine.feedback, mine.goal_id)
+            future = send_ros_goal(self._client, mine.goal, mine.feedback, mine.goal_id)
         except (InvalidHandle, RCLError) as error:
             # The node is on its way down, or the middleware is at its end.
             self._end(sent, Execution("failed", ErrorCode.DRIVER_LOST, f"it cannot be sent to: {error}"))
@@ -266,7 +271,7 @@ class DriverPort:
             self._end(sent, Execution("failed", ErrorCode.DRIVER_LOST, message, end_s=time.monotonic()))
 
 
-async def forward_segments(
+async def forward_bridge_segments(
     stream: PlanStream,
     driver: Driver,
     skill_set: str,

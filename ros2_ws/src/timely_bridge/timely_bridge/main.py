@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from timely_robots.ros.realtime import realtime_process
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.realtime import realtime_ros_process
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely_bridge.node import BridgeNode
@@ -18,10 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; takes ``--ros-args`` only."""
     ros_args = list(sys.argv[1:] if arguments is None else arguments)
     stop = core_stop_event(with_parent=False)
-    context = isolated_context(args=ros_args)
+    context = isolated_ros_context(args=ros_args)
     node = BridgeNode(context=context)
     spinner = Spinner(context, [node], name="bridge").start()
-    with realtime_process():
+    with realtime_ros_process():
         spinner.wait(stop)
     node.settle(SETTLE_S)
     return 0 if spinner.close() else 1

@@ -22,7 +22,7 @@ from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError, UnknownName
 from timely.core.utility import URGENT
-from timely_bridge.driver_port import forward_segments
+from timely_bridge.driver_port import forward_bridge_segments
 from timely_bridge.error_codes import TaskEnded, bridge_error_code, bridge_error_owner
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.interfaces import Driver, PlanClient, PlanStream, SentSegment
@@ -206,7 +206,7 @@ class PlanRun:
         self._stream = self._reports.stream = stream
         self.token = stream.token or self.token
         executions: set[asyncio.Task[None]] = set()
-        forwarding = forward_segments(
+        forwarding = forward_bridge_segments(
             stream,
             self.context.driver,
             self.goal.skill_set,

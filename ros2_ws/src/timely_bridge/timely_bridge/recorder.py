@@ -27,7 +27,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
 from timely_robots.ros.rclpy_utils import LATCHED, TASKS
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TimelyError as error:
         sys.stderr.write(f"timely_record: {error}\n")
         return 2
-    context = isolated_context(options.domain_id)
+    context = isolated_ros_context(options.domain_id)
     spinner = Spinner(
         context, [RecorderNode(options.robots, files, context=context)], name="recorder"
     ).start()

@@ -15,7 +15,7 @@ from rclpy.lifecycle import LifecycleNode
 from std_msgs.msg import String
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, SegmentReport
-from timely_robots.ros.actions import finish_goal, mark_ros_goal_executing, without_ros_debug_lines
+from timely_robots.ros.actions import finish_ros_goal, mark_ros_goal_executing, without_ros_debug_lines
 
 from timely.client import Segment
 from timely.core.clock import Clock
@@ -165,7 +165,7 @@ class RobotServer:
             waiting=end.waiting,
             utility=end.utility,
         )
-        finish_goal(self._server, handle, RESULT_STATES.get(end.outcome, "aborted"), result)
+        finish_ros_goal(self._server, handle, RESULT_STATES.get(end.outcome, "aborted"), result)
 
     # --- Loop's thread ---
 

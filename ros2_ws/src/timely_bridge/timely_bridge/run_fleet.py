@@ -29,9 +29,9 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.driver_settings import DEFAULT_STATE_DIR, STATE_DIR_VARIABLE
-from timely_robots.ros.realtime import realtime_process
+from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.shared_memory import clean_ros_shared_memory as clean_shared_memory
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.client import AsyncTimelyClient
 from timely.core.child_process import core_stop_event
@@ -98,7 +98,7 @@ def start_bridge_fleet(
     robots_here = fleet.robots if processes is None else ()
     kinds = {robot.name: robot_class(robot.driver) for robot in robots_here}
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    context = isolated_context(domain_id, ros_args)
+    context = isolated_ros_context(domain_id, ros_args)
     with contextlib.ExitStack() as undo:
         undo.callback(context.try_shutdown)
         nodes: list[Any] = []
@@ -227,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 )
 
             def ready(running: RunningFleet) -> None:
-                while_running.enter_context(realtime_process())
+                while_running.enter_context(realtime_ros_process())
                 print(f"fleet ready: {', '.join(robot.name for robot in fleet.robots)}", flush=True)
 
             ended = _run_fleet(

@@ -29,7 +29,7 @@ from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
 from timely_robots.ros.actions import ActionCall
 from timely_robots.ros.rclpy_utils import steady_ros_clock
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
@@ -168,7 +168,7 @@ def play_bridge_tasks(
 ) -> bool:
     """Play until all tasks ended or ``stop`` is set; True if all ended by themselves."""
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    context = isolated_context(domain_id)
+    context = isolated_ros_context(domain_id)
     player = Player(tasks, context, until_s)
     spinner = Spinner(context, [player], name="player").start()
     try:

@@ -15,8 +15,8 @@ from timely.core.child_process import core_stop_event
 from timely.core.errors import TimelyError
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.realtime import realtime_process
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.realtime import realtime_ros_process
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--robots", nargs="+", default=[""], metavar="NAME", help="namespaces of the drivers")
     options = parser.parse_args(argv[:at])
     stop = core_stop_event(with_parent=False)
-    context = isolated_context(args=argv[at:])
+    context = isolated_ros_context(args=argv[at:])
     try:
         kind = robot_class(options.kind)
         drivers = [DriverNode(kind(), namespace=name, context=context) for name in options.robots]
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Spinner(context, [driver], name=f"{name} driver", owns_context=False).start()
         for name, driver in zip(options.robots, drivers, strict=True)
     ]
-    with realtime_process():
+    with realtime_ros_process():
         spinners[0].wait(stop)
     ended = [spinner.close() for spinner in spinners]
     context.try_shutdown()

@@ -23,8 +23,8 @@ from timely_interfaces.action import ExecuteTask
 from timely_robots.registry import robot_class
 from timely_robots.ros.actions import ActionCall
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.realtime import realtime_process
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.realtime import realtime_ros_process
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 from timely_robots.segments import SegmentOrder
 
 from timely.core.child_process import START_S, core_stop_event
@@ -128,14 +128,14 @@ def _spin(
 ) -> None:
     """Start nodes, say so when they are ``complete``, and end them when told to."""
     stop = core_stop_event()
-    context = isolated_context()
+    context = isolated_ros_context()
     nodes = make(context)
     for node in nodes:
         node.trigger_configure()
         node.trigger_activate()
     spinner = Spinner(context, nodes, name="bench").start()
     try:
-        with realtime_process():
+        with realtime_ros_process():
             deadline = time.monotonic() + START_S
             while not complete(nodes):
                 if stop.wait(0.05) or time.monotonic() > deadline:
@@ -148,7 +148,7 @@ def _spin(
 
 def _run_clients(robots: int, segments: int, seed: int) -> None:
     rng = random.Random(seed)
-    context = isolated_context()
+    context = isolated_ros_context()
     node = rclpy.create_node("bench", context=context)
     clients = [ActionClient(node, ExecuteTask, f"/{_name(index)}/execute_task") for index in range(robots)]
     outcomes: list[str] = []

@@ -25,7 +25,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.action import ActionClient
 from timely_interfaces.action import ExecuteTask
 from timely_robots.ros.actions import ActionCall
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.child_process import ChildProcesses
 from timely.core.errors import EngineFailed
@@ -131,7 +131,7 @@ class _Worker:
         self._lock = threading.Lock()
         self._open: set[str] = set()
         self._at_bridge: dict[str, int] = {}
-        context = isolated_context()
+        context = isolated_ros_context()
         node = rclpy.create_node("timely_soak", context=context)
         self._clients = {robot: ActionClient(node, ExecuteTask, f"/{robot}/execute_task") for robot in ROBOTS}
         node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)

@@ -30,7 +30,7 @@ from timely.bench.papers.justitia.setting import (
 )
 from timely.bench.papers.real_inputs import MOONCAKE, paper_trace_arrivals
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import mean, paper_interval, percent_lower, ratios
+from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_percent_lower, paper_ratios
 from timely.disciplines.base import Discipline
 from timely.disciplines.predictors.app_cost import AppCosts, predictor_weighted_tokens
 
@@ -80,9 +80,9 @@ def _discipline(name: str, trace: Jobs, seed: int) -> Discipline:
     return make_paper_discipline(base, costs)
 
 
-def averages(runs: Iterable[Completion]) -> list[float]:
+def paper_averages(runs: Iterable[Completion]) -> list[float]:
     """Average completion of each run, seconds."""
-    return [mean(list(run.values())) for run in runs]
+    return [paper_mean(list(run.values())) for run in runs]
 
 
 def paper_completion_p90s(runs: Iterable[Completion]) -> list[float]:
@@ -90,7 +90,7 @@ def paper_completion_p90s(runs: Iterable[Completion]) -> list[float]:
     return [float(np.percentile(list(run.values()), 90)) for run in runs]
 
 
-def fair_ratios(runs: Sequence[Completion], reference: Sequence[Completion]) -> list[float]:
+def paper_fair_ratios(runs: Sequence[Completion], reference: Sequence[Completion]) -> list[float]:
     """Finish-time fair ratios (section V-A): completion under a discipline over completion under VTC, all seeds."""
     return [run[app] / ref[app] for run, ref in zip(runs, reference, strict=True) for app in run]
 
@@ -100,14 +100,19 @@ def paper_completions(evaluation: Evaluation) -> Results:
     results: Results = {}
     for intensity in apps.WINDOWS_S:
         cell = results[intensity] = {name: _each(evaluation, intensity, name) for name in NAMES}
-        evaluation.say(f"{intensity}: " + ", ".join(f"{n} {mean(averages(cell[n])):.0f} s" for n in NAMES))
+        evaluation.say(
+            f"{intensity}: " + ", ".join(f"{n} {paper_mean(paper_averages(cell[n])):.0f} s" for n in NAMES)
+        )
     return results
 
 
 def paper_efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
     """Fig. 8; Fig. 9 is not run."""
-    for part, measure, title in (("a", averages, "average"), ("b", paper_completion_p90s, "90th percentile")):
-        plots.bars(
+    for part, measure, title in (
+        ("a", paper_averages, "average"),
+        ("b", paper_completion_p90s, "90th percentile"),
+    ):
+        plots.paper_bars(
             evaluation.out / f"fig8{part}.png", f"Justitia Fig. 8: {title} of completion, LLaMA-7B", list(results),
             {name: [paper_interval(measure(results[i][name])) for i in results] for name in ORDER},
             "completion time (s)",
@@ -115,22 +120,25 @@ def paper_efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
     rows = []
     for other, paper in (("vtc", 57.5), ("parrot", 61.1)):
         by = {
-            i: percent_lower(averages(cell["justitia"]), averages(cell[other])) for i, cell in results.items()
+            i: paper_percent_lower(paper_averages(cell["justitia"]), paper_averages(cell[other]))
+            for i, cell in results.items()
         }
-        overall = [mean(column) for column in zip(*by.values(), strict=True)]
-        listed = ", ".join(f"{i} {mean(values):.1f}%" for i, values in by.items())
+        overall = [paper_mean(column) for column in zip(*by.values(), strict=True)]
+        listed = ", ".join(f"{i} {paper_mean(values):.1f}%" for i, values in by.items())
         rows.append(
             paper_claim(
                 f"fig8.average.{other}", f"Fig. 8: average completion lower than under {other}", paper, overall, "%",
                 paper_at_least(paper, neutral=0.0), f"by intensity: {listed}; {_inputs(evaluation)}",
             )
         )  # fmt: skip
-    near_srjf = {i: ratios(averages(c["justitia"]), averages(c["srjf"])) for i, c in results.items()}
+    near_srjf = {
+        i: paper_ratios(paper_averages(c["justitia"]), paper_averages(c["srjf"])) for i, c in results.items()
+    }
     rows.append(
         paper_claim(
             "fig8.near_srjf", "Fig. 8: average completion over that under SRJF ('very close')", 1.0,
-            [mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", near_paper_number(1.0),
-            "by intensity: " + ", ".join(f"{i} {mean(v):.2f}" for i, v in near_srjf.items()),
+            [paper_mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", near_paper_number(1.0),
+            "by intensity: " + ", ".join(f"{i} {paper_mean(v):.2f}" for i, v in near_srjf.items()),
         )
     )  # fmt: skip
     rows.append(
@@ -145,18 +153,19 @@ def paper_efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
 def paper_fairness(results: Results, evaluation: Evaluation) -> list[Claim]:
     """Fig. 10 at 3x."""
     cell = results["3x"]
-    plots.cumulative(
+    plots.paper_cumulative_plot(
         evaluation.out / "fig10.png", "Justitia Fig. 10: fairness at 3x",
-        {name: fair_ratios(cell[name], cell["vtc"]) for name in ORDER}, "finish-time fair ratio", x_max=10,
+        {name: paper_fair_ratios(cell[name], cell["vtc"]) for name in ORDER}, "finish-time fair ratio", x_max=10,
     )  # fmt: skip
 
     def by_seed(runs: Sequence[Completion]) -> list[list[float]]:
-        return [fair_ratios([run], [fair]) for run, fair in zip(runs, cell["vtc"], strict=True)]
+        return [paper_fair_ratios([run], [fair]) for run, fair in zip(runs, cell["vtc"], strict=True)]
 
     mine = by_seed(cell["justitia"])
     exact = by_seed(_each(evaluation, "3x", "justitia-exact"))
     others = {
-        n: mean([100.0 * (max(r) - 1.0) for r in by_seed(cell[n])]) for n in ("vllm", "vllm-sjf", "parrot")
+        n: paper_mean([100.0 * (max(r) - 1.0) for r in by_seed(cell[n])])
+        for n in ("vllm", "vllm-sjf", "parrot")
     }
     return [
         paper_claim(
@@ -167,7 +176,7 @@ def paper_fairness(results: Results, evaluation: Evaluation) -> list[Claim]:
         paper_claim(
             "fig10.worst", "Fig. 10: largest delay of an application against VTC, 3x", 26.0,
             [100.0 * (max(r) - 1.0) for r in mine], "%", paper_at_most(26.0),
-            f"with costs known {mean([100.0 * (max(r) - 1.0) for r in exact]):.0f}%; others: "
+            f"with costs known {paper_mean([100.0 * (max(r) - 1.0) for r in exact]):.0f}%; others: "
             + ", ".join(f"{n} {v:.0f}%" for n, v in others.items()),
         ),
     ]  # fmt: skip
@@ -187,8 +196,11 @@ def measure_paper_agreement(seed: int) -> float:
 
 def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
     """Fig. 12, and why the cost model matters little at 1x."""
-    for part, measure, title in (("a", averages, "average"), ("b", paper_completion_p90s, "90th percentile")):
-        plots.bars(
+    for part, measure, title in (
+        ("a", paper_averages, "average"),
+        ("b", paper_completion_p90s, "90th percentile"),
+    ):
+        plots.paper_bars(
             evaluation.out / f"fig12{part}.png", "Justitia Fig. 12: cost models", list(results),
             {n: [paper_interval(measure(results[i][n])) for i in results] for n in ("justitia", "justitia-c")},
             f"{title} of completion (s)",
@@ -201,18 +213,22 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
         )
     ]  # fmt: skip
     for intensity, cell in results.items():
-        present = mean(averages(cell["justitia"])) * APPLICATIONS / apps.WINDOWS_S[intensity]
-        worse = [100.0 * (r - 1.0) for r in ratios(averages(cell["justitia-c"]), averages(cell["justitia"]))]
+        present = paper_mean(paper_averages(cell["justitia"])) * APPLICATIONS / apps.WINDOWS_S[intensity]
+        worse = [
+            100.0 * (r - 1.0)
+            for r in paper_ratios(paper_averages(cell["justitia-c"]), paper_averages(cell["justitia"]))
+        ]
         exact, exact_c = (
-            averages(_each(evaluation, intensity, f"{name}-exact")) for name in ("justitia", "justitia-c")
+            paper_averages(_each(evaluation, intensity, f"{name}-exact"))
+            for name in ("justitia", "justitia-c")
         )
-        by_cost = [100.0 * (r - 1.0) for r in ratios(exact_c, exact)]
+        by_cost = [100.0 * (r - 1.0) for r in paper_ratios(exact_c, exact)]
         rows.append(
             paper_claim(
                 f"fig12.{intensity}", f"Fig. 12: average completion worse with compute-centric cost, {intensity}",
                 42.3 if intensity == "3x" else None, worse, "%",
                 near_paper_number(42.3, neutral=0.0) if intensity == "3x" else paper_at_least(0.0),
-                f"with both costs known {mean(by_cost):+.1f}%, so {mean(worse) - mean(by_cost):+.1f} points are the"
+                f"with both costs known {paper_mean(by_cost):+.1f}%, so {paper_mean(worse) - paper_mean(by_cost):+.1f} points are the"
                 " predictors'; the paper's 42.3% is the most over its intensities",
             )
         )  # fmt: skip
@@ -227,9 +243,9 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
 
 def paper_predictor_claims(results: Results, evaluation: Evaluation) -> list[Claim]:
     """Table II's completion times: with the MLP, and with a predictor that errs as the DistilBERT did there."""
-    mlp = averages(results["2x"]["justitia"])
-    blurred = averages(_each(evaluation, "2x", "justitia-blurred"))
-    plots.bars(
+    mlp = paper_averages(results["2x"]["justitia"])
+    blurred = paper_averages(_each(evaluation, "2x", "justitia-blurred"))
+    plots.paper_bars(
         evaluation.out / "table2_completion.png", "Justitia Table II: average completion at 2x", ["2x"],
         {"MLP": [paper_interval(mlp)], "errs by 452%": [paper_interval(blurred)]}, "average completion (s)",
     )  # fmt: skip
@@ -240,7 +256,7 @@ def paper_predictor_claims(results: Results, evaluation: Evaluation) -> list[Cla
         ),
         paper_claim(
             "table2.jct", "Table II: average completion with a predictor that errs by 452% over that with the MLP",
-            366.7 / 151.1, ratios(blurred, mlp), "ratio", near_paper_number(366.7 / 151.1, neutral=1.0),
+            366.7 / 151.1, paper_ratios(blurred, mlp), "ratio", near_paper_number(366.7 / 151.1, neutral=1.0),
             "DistilBERT is not run: its stand-in is the truth times a log-normal factor of that error",
         ),
     ]  # fmt: skip

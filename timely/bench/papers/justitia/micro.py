@@ -21,7 +21,7 @@ from timely.bench.papers.justitia.setting import (
     trained_paper_models,
 )
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import mean, paper_interval, percent_lower, ratios
+from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_percent_lower, paper_ratios
 from timely.bench.papers.serving import serve_paper_tasks, watch_paper_calls
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
@@ -42,7 +42,7 @@ INSTANCES = 200
 def _mergings(seed: int) -> Jobs:
     rng = np.random.default_rng([seed, 3])
     return list(
-        apps.jobs(
+        apps.justitia_paper_jobs(
             [(0.0, apps.paper_application("DM", rng)), (0.0, apps.paper_application("DM", rng))], rng, 0.0
         )
     )
@@ -88,15 +88,15 @@ def paper_saturation(evaluation: Evaluation) -> list[Claim]:
         evaluation.each("fig3", _measure_two_mergings, "justitia"),
         strict=True,
     ):
-        shared.append(mean(list(fair.values())))
-        in_turn.append(mean(list(mine.values())))
+        shared.append(paper_mean(list(fair.values())))
+        in_turn.append(paper_mean(list(mine.values())))
         delayed += sum(mine[app] > 1.02 * fair[app] for app in fair)
-    lower = percent_lower(in_turn, shared)
+    lower = paper_percent_lower(in_turn, shared)
     return [
         paper_claim(
             "fig3.saturated", "Fig. 3: two document mergings served in turn: average completion lower than shared",
             100.0 * (1.0 - 166.0 / 210.0), lower, "%", near_paper_number(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
-            f"{mean(shared):.0f} s to {mean(in_turn):.0f} s (paper 210 to 166); {delayed} of"
+            f"{paper_mean(shared):.0f} s to {paper_mean(in_turn):.0f} s (paper 210 to 166); {delayed} of"
             f" {2 * len(evaluation.seeds)} ended more than 2% later than shared",
         )
     ]  # fmt: skip
@@ -120,7 +120,7 @@ def paper_demands(evaluation: Evaluation) -> list[Claim]:
         ("b", "queries", queries),
     ):
         prompts, answers = [r.prompt_tokens for r in drawn], [r.output_tokens for r in drawn]
-        plots.cumulative(
+        plots.paper_cumulative_plot(
             evaluation.out / f"fig4{part}.png",
             f"Justitia Fig4{part}: {title}",
             {"prompt": prompts, "completion": answers},
@@ -174,17 +174,18 @@ def paper_starvation(evaluation: Evaluation) -> list[Claim]:
         "completion of the MRS (s)",
     )  # fmt: skip
     listed = "; ".join(
-        f"{name} {' '.join(f'{mean(values):.0f}' for values in column)} s" for name, column in times_s.items()
+        f"{name} {' '.join(f'{paper_mean(values):.0f}' for values in column)} s"
+        for name, column in times_s.items()
     )
     evaluation.say(f"starvation: {listed}")
     return [
         paper_claim(
             "fig11.bounded", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[-2]}, Justitia", 1.0,
-            ratios(times_s["justitia"][-1], times_s["justitia"][-2]), "ratio", paper_at_most(1.05), listed,
+            paper_ratios(times_s["justitia"][-1], times_s["justitia"][-2]), "ratio", paper_at_most(1.05), listed,
         ),
         paper_claim(
             "fig11.starves", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[0]}, SRJF", 5.0,
-            ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", near_paper_number(5.0, neutral=1.0),
+            paper_ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", near_paper_number(5.0, neutral=1.0),
             "the paper's number is read off its figure",
         ),
     ]  # fmt: skip
@@ -205,7 +206,7 @@ def _judged() -> dict[str, Any]:
             predicted = predictors.memory.models[kind].predict(sample.text, sample.prompt_tokens)
             spent.append(time.perf_counter() - begun)
             relative.append(abs(predicted - sample.cost) / sample.cost)
-        errors[kind] = mean(relative)
+        errors[kind] = paper_mean(relative)
     return {
         "train_s": predictors.train_s,
         "predict_ms": 1000.0 * float(np.median(spent)),
@@ -218,7 +219,7 @@ def paper_prediction(evaluation: Evaluation) -> list[Claim]:
     judged = evaluation.once("table2", _judged)
     errors: dict[str, float] = judged["errors"]
     percent = [100.0 * error for error in errors.values()]
-    plots.bars(
+    plots.paper_bars(
         evaluation.out / "table2_error.png",
         "Justitia Table II: error of the MLP's cost prediction",
         list(errors),
@@ -229,7 +230,7 @@ def paper_prediction(evaluation: Evaluation) -> list[Claim]:
     listed = ", ".join(f"{kind} {100 * error:.0f}" for kind, error in errors.items())
     return [
         paper_claim(
-            "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0, mean(percent), "%",
+            "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0, paper_mean(percent), "%",
             paper_at_most(53.0), f"{INSTANCES} new instances of each class: {listed}; the synthetic texts hold words of"
             " their difficulty, which real texts need not",
         ),
@@ -257,7 +258,7 @@ def _decision_ms(rate: int) -> list[float]:
     decisions_s, arrivals_s = (watch_paper_calls(discipline, method) for method in ("compose", "arrived"))
     trace = apps.paper_workload(1, applications=round(rate * OVERHEAD_S / 60.0), window_s=OVERHEAD_S)
     serve_paper_tasks(paper_workload_tasks(trace), discipline, MACHINE, eviction="swap")
-    return [1000.0 * mean(decisions_s), 1000.0 * mean(arrivals_s)]
+    return [1000.0 * paper_mean(decisions_s), 1000.0 * paper_mean(arrivals_s)]
 
 
 def justitia_paper_overhead(evaluation: Evaluation) -> list[Claim]:

@@ -15,7 +15,7 @@ from timely.bench.papers.claims import Claim, paper_at_most, paper_claim
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import MACHINE, Exact, make_paper_discipline, paper_completion_s
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import mean
+from timely.bench.papers.seed_statistics import paper_mean
 from timely.disciplines.justitia.constants import STEP_S
 from timely.disciplines.predictors.app_cost import predictor_kv_token_time
 
@@ -81,7 +81,7 @@ def measure_paper_theorem(variant: str, seed: int) -> list[float]:
     runtime_s = max(job["plan"][0]["tokens"] for job in trace) * STEP_S
     bound_s = 2.0 * runtime_s + largest_s
     token_time_s = 2.0 * max(_cost(job) for job in trace) * STEP_S + largest_s
-    return [max(delays), bound_s, token_time_s, mean([float(delay <= bound_s) for delay in delays])]
+    return [max(delays), bound_s, token_time_s, paper_mean([float(delay <= bound_s) for delay in delays])]
 
 
 def paper_theorem_1(evaluation: Evaluation) -> list[Claim]:
@@ -89,7 +89,7 @@ def paper_theorem_1(evaluation: Evaluation) -> list[Claim]:
     rows = []
     for variant, what in VARIANTS.items():
         runs = evaluation.each("theorem", measure_paper_theorem, variant)
-        delay_s, bound_s, token_time_s, within = (mean(column) for column in zip(*runs, strict=True))
+        delay_s, bound_s, token_time_s, within = (paper_mean(column) for column in zip(*runs, strict=True))
         rows.append(
             paper_claim(
                 f"theorem1.{variant}", f"Theorem 1: largest delay against fluid over the bound; {what}",

@@ -241,7 +241,7 @@ def paper_workload(
     rng = np.random.default_rng(seed)
     times = _arrivals(applications, window_s, rng) if arrival_s is None else sorted(arrival_s)
     apps = [(when, paper_application(draw_paper_application_kind(rng), rng)) for when in times]
-    return list(jobs(apps, rng, length_error))
+    return list(justitia_paper_jobs(apps, rng, length_error))
 
 
 def paper_elephant(parts: int, rng: Rng) -> Application:
@@ -266,10 +266,10 @@ def paper_starvation_workload(
         apps.append(
             (every_s * (1 + i), paper_application(("KBQAV", "CC", "ALFWI")[int(rng.integers(3))], rng))
         )
-    return list(jobs(apps, rng, length_error))
+    return list(justitia_paper_jobs(apps, rng, length_error))
 
 
-def jobs(
+def justitia_paper_jobs(
     apps: Sequence[tuple[float, Application]], rng: Rng, length_error: float
 ) -> Iterator[dict[str, Any]]:
     """The requests of applications as jobs of a trace; ``app`` is the class and the instance, ``MRS/17``."""

@@ -24,7 +24,7 @@ from timely.bench.papers.laps_sd.setting import (
     paper_acceptance_settled,
 )
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import mean, paper_interval, percent_lower
+from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_percent_lower
 
 COUNTS = (10, 30, 50)
 SWITCHED_TOKENS = (100, 200, 300, 400, 500)
@@ -97,32 +97,32 @@ def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
             "average latency, s",
         )  # fmt: skip
         evaluation.say(
-            f"fig5 {name}: " + ", ".join(f"{s} {mean(row[-1]):.1f} s" for s, row in by_system.items())
+            f"fig5 {name}: " + ", ".join(f"{s} {paper_mean(row[-1]):.1f} s" for s, row in by_system.items())
         )
 
     def lower(system: str, other: str, name: str = "") -> list[float]:
         """Per cent lower by seed, averaged over numbers of requests and datasets."""
         chosen = [name] if name else list(cells)
         rows = [
-            percent_lower(mine, theirs)
+            paper_percent_lower(mine, theirs)
             for dataset in chosen
             for mine, theirs in zip(cells[dataset][system], cells[dataset][other], strict=True)
         ]
-        return [mean(column) for column in zip(*rows, strict=True)]
+        return [paper_mean(column) for column in zip(*rows, strict=True)]
 
     rows = []
     for other, paper in (("lp-sjf", 39.0), ("las", 31.0)):
-        each = ", ".join(f"{name} {mean(lower('laps-sd', other, name)):.1f}%" for name in DATASETS)
+        each = ", ".join(f"{name} {paper_mean(lower('laps-sd', other, name)):.1f}%" for name in DATASETS)
         rows.append(
             paper_claim(
                 f"fig5.{other}", f"Fig. 5: average latency lower than under {other}, 10 to 50 requests", paper,
                 lower("laps-sd", other), "%", near_paper_number(paper, neutral=0.0),
-                f"{each}; non-preemptive order by true execution time: {mean(lower('clairvoyant', other)):.1f}%."
+                f"{each}; non-preemptive order by true execution time: {paper_mean(lower('clairvoyant', other)):.1f}%."
                 " About the bound of non-preemptive orders on these workloads; it says nothing of preemptive ones",
             )
         )  # fmt: skip
     leads = [
-        percent_lower(mine, theirs)
+        paper_percent_lower(mine, theirs)
         for row in cells.values()
         for other in ("lp-sjf", "las", "fcfs")
         for mine, theirs in zip(row["laps-sd"], row[other], strict=True)
@@ -130,8 +130,8 @@ def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
     rows.append(
         paper_claim(
             "fig5.always", "Fig. 5: least lead over any baseline, dataset and number ('always outperforms others')",
-            None, min(leads, key=mean), "%", paper_at_least(0.0),
-            f"ahead in {sum(mean(lead) > 0.0 for lead in leads)} of {len(leads)} cells",
+            None, min(leads, key=paper_mean), "%", paper_at_least(0.0),
+            f"ahead in {sum(paper_mean(lead) > 0.0 for lead in leads)} of {len(leads)} cells",
         )
     )  # fmt: skip
     quick = [row["laps-sd"][0] for row in cells.values()]
@@ -173,7 +173,7 @@ def paper_figure_6(evaluation: Evaluation) -> list[Claim]:
                 "average latency, s",
             )  # fmt: skip
             for name, row in curves.items():
-                means = [mean(values) for values in row]
+                means = [paper_mean(values) for values in row]
                 best = means.index(min(means))
                 # The paper's shape: down to a best number in between, then up by more than noise.
                 inner += 0 < best < len(means) - 1 and min(means[0], means[-1]) > 1.005 * means[best]
@@ -197,9 +197,9 @@ def paper_figure_7(evaluation: Evaluation) -> list[Claim]:
             evaluation.each("errors", measure_paper_errors, name, rounds, spread, LENGTH_ERROR)
             for name in DATASETS
         ]
-        errors = [100.0 * mean([row[0] for row in seed]) for seed in zip(*cells, strict=True)]
-        after = mean([row[1] for cell in cells for row in cell])
-        latency_s = mean([row[3] for cell in cells for row in cell])
+        errors = [100.0 * paper_mean([row[0] for row in seed]) for seed in zip(*cells, strict=True)]
+        after = paper_mean([row[1] for cell in cells for row in cell])
+        latency_s = paper_mean([row[3] for cell in cells for row in cell])
         rows.append(
             paper_claim(
                 f"fig7.error.{rounds}.{spread:g}",

@@ -15,7 +15,7 @@ from timely.bench.papers.laps_sd.setting import (
 )
 from timely.bench.papers.real_inputs import DIALOGUES
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import Interval, mean, percent_lower
+from timely.bench.papers.seed_statistics import Interval, paper_mean, paper_percent_lower
 
 BASE = (0.15, 0.3, LENGTH_ERROR, SPAN_S, SWAP_S)
 """Spread of lengths and of acceptances, error of predicted lengths, span of arrivals, cost of a switch."""
@@ -40,12 +40,12 @@ def paper_settings(evaluation: Evaluation) -> list[Claim]:
         latency_s = {
             system: evaluation.each("varied", measure_paper_variation, *values, system) for system in SYSTEMS
         }
-        evaluation.say(f"{label}: " + ", ".join(f"{s} {mean(v):.1f}" for s, v in latency_s.items()))
+        evaluation.say(f"{label}: " + ", ".join(f"{s} {paper_mean(v):.1f}" for s, v in latency_s.items()))
         for system in ("laps-sd", "laps-sd-prior", "las", "clairvoyant"):
-            share = 100.0 * mean(latency_s[system]) / mean(latency_s["lp-sjf"])
+            share = 100.0 * paper_mean(latency_s[system]) / paper_mean(latency_s["lp-sjf"])
             shares.setdefault(system, []).append((share, share, share))
         rows += _rows(f"sensitivity.{number}", label, latency_s)
-    plots.bars(
+    plots.paper_bars(
         evaluation.out / "sensitivity.png", "LAPS-SD: average latency against LP-SJF, by setting",
         [label.replace(" (", "\n(").replace(", ", ",\n") for label in SETTINGS], shares, "latency, % of LP-SJF's",
     )  # fmt: skip
@@ -53,17 +53,17 @@ def paper_settings(evaluation: Evaluation) -> list[Claim]:
 
 
 def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> list[Claim]:
-    lower = {s: percent_lower(values, latency_s["lp-sjf"]) for s, values in latency_s.items()}
+    lower = {s: paper_percent_lower(values, latency_s["lp-sjf"]) for s, values in latency_s.items()}
     return [
         paper_claim(
             name, f"LAPS-SD lower than LP-SJF, {VARIED} requests, {label}", 39.0, lower["laps-sd"], "%",
             near_paper_number(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
-            f"lower than las {mean(percent_lower(latency_s['laps-sd'], latency_s['las'])):.1f}%;"
-            f" true execution time first {mean(lower['clairvoyant']):.1f}%",
+            f"lower than las {paper_mean(paper_percent_lower(latency_s['laps-sd'], latency_s['las'])):.1f}%;"
+            f" true execution time first {paper_mean(lower['clairvoyant']):.1f}%",
         ),
         paper_claim(
             f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIED} requests, {label}", None,
-            percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", paper_at_least(0.0), subject="ours",
+            paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", paper_at_least(0.0), subject="ours",
         ),
     ]  # fmt: skip
 
@@ -94,7 +94,7 @@ def _real(evaluation: Evaluation, name: str, answers: str, data: str) -> list[Cl
         *_rows(f"{name}.lp-sjf", f"{answers} to real texts (MTS-Dialog), n-gram drafts", latency_s),
         paper_claim(
             f"{name}.acceptance", f"Acceptance of n-gram drafts, {answers}, mean over {len(samples)} texts", None,
-            mean(rates), "share", CONTEXT,
+            paper_mean(rates), "share", CONTEXT,
             f"tenth to ninetieth percentile {spread[1][0]:.2f} to {spread[1][1]:.2f};"
             f" answers of {spread[0][0]:.0f} to {spread[0][1]:.0f} tokens",
         ),

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from timely.bench.papers.seed_statistics import mean
+from timely.bench.papers.seed_statistics import paper_mean
 from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobId, JobTable
@@ -186,7 +186,7 @@ def laps_paper_latency_s(
     """Mean inference latency: completion minus arrival, seconds."""
     profile = MACHINE.model_copy(update={"kv": MACHINE.kv.model_copy(update={"swap_s_per_token": swap_s})})
     run = serve_paper_tasks(tasks, discipline, profile, max_resident=1, eviction="swap", seed=seed)
-    return mean([record.last_token_s - record.arrived_s for record in run.records])
+    return paper_mean([record.last_token_s - record.arrived_s for record in run.records])
 
 
 # ---------------------------------------------------------------------- measurements
@@ -221,7 +221,7 @@ def measure_paper_errors(
     laps = Watched(rounds=rounds, spread=spread)
     taken = laps_paper_latency_s(tasks, laps, seed)
     at = [float(number) for _, number in laps.estimates.values()]
-    return [mean(laps.errors), mean(at), len(laps.estimates) / len(tasks), taken]
+    return [paper_mean(laps.errors), paper_mean(at), len(laps.estimates) / len(tasks), taken]
 
 
 SHOWN_TOKENS = 400

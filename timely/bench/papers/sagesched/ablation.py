@@ -21,7 +21,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import Lengths, Oracle, Setting, paper_setting
 from timely.bench.papers.sagesched.workloads import DATASETS, World
-from timely.bench.papers.seed_statistics import mean, paper_interval
+from timely.bench.papers.seed_statistics import paper_interval, paper_mean
 from timely.disciplines.predictors.embedding import Vectors, WordLlamaEmbedder
 from timely.disciplines.sagesched.constants import SIMILARITY
 from timely.disciplines.sagesched.discipline import SageSched
@@ -38,7 +38,7 @@ def paper_uncertainty(evaluation: Evaluation) -> list[Claim]:
     rng = np.random.default_rng([evaluation.seeds[0], 71])
     prompts = World(evaluation.seeds[0], ("sharegpt",)).draw(PROMPTS, rng)
     lengths = [drawn.family.lengths(TRIALS, rng) for drawn in prompts]
-    plots.cumulative(
+    plots.paper_cumulative_plot(
         evaluation.out / "fig1a.png",
         f"SageSched Fig1a: {TRIALS} answers to each of {PROMPTS} prompts",
         {f"prompt {number}": each.tolist() for number, each in enumerate(lengths, 1)},
@@ -117,7 +117,7 @@ def paper_prompt_similarity(evaluation: Evaluation) -> list[Claim]:
         shown = [row for row in _by_similarity(dataset, seed) if row[3].size >= 20]
         if shown:
             named = zip(("its own", *BANDS), shown[0], strict=True)
-            plots.cumulative(
+            plots.paper_cumulative_plot(
                 evaluation.out / f"fig4{part}.png",
                 f"SageSched Fig4{part}: lengths of similar prompts, {dataset}",
                 {name: lengths.tolist() for name, lengths in named if lengths.size},
@@ -125,8 +125,10 @@ def paper_prompt_similarity(evaluation: Evaluation) -> list[Claim]:
                 x_max=float(np.quantile(shown[0][0], 0.99)),
             )
     table = {name: [row for row in evaluation.each("fig4", _distances, name) if row] for name in DATASETS}
-    means = {name: [mean([row[place] for row in rows]) for place in range(3)] for name, rows in table.items()}
-    overall = [mean([row[place] for row in means.values()]) for place in range(3)]
+    means = {
+        name: [paper_mean([row[place] for row in rows]) for place in range(3)] for name, rows in table.items()
+    }
+    overall = [paper_mean([row[place] for row in means.values()]) for place in range(3)]
     return [
         paper_claim(
             "fig4.closer", "Fig. 4: distance of the most similar past prompts' lengths over the least similar", None,
@@ -184,13 +186,15 @@ def paper_ablations(evaluation: Evaluation) -> list[Claim]:
     policies = {"SageSched": full, "Gittins": ttlt["Gittins"], "Mean": ttlt["Mean"]}
     noisy = {name: ttlt[f"{name}, noise"] for name in policies}
     for figure, groups in (("fig9", predictors), ("fig10", costs), ("fig11", policies)):
-        evaluation.say(f"{figure}: " + ", ".join(f"{name} {mean(v):.1f} s" for name, v in groups.items()))
+        evaluation.say(
+            f"{figure}: " + ", ".join(f"{name} {paper_mean(v):.1f} s" for name, v in groups.items())
+        )
         systems = {name: [paper_interval(values)] for name, values in groups.items()}
         labels = ["clear"]
         if figure == "fig11":
             labels = ["clear", "with noise"]
             systems = {name: [paper_interval(v), paper_interval(noisy[name])] for name, v in groups.items()}
-        plots.bars(
+        plots.paper_bars(
             evaluation.out / f"{figure}.png", f"SageSched {figure.capitalize()}", labels, systems, "TTLT (s)"
         )
     worse = {
@@ -204,7 +208,7 @@ def paper_ablations(evaluation: Evaluation) -> list[Claim]:
         paper_claim(
             "fig11.noise", "Fig. 11: growth of TTLT by noise under SageSched less that under Mean", None,
             [a - b for a, b in zip(worse["SageSched"], worse["Mean"], strict=True)], "points", paper_at_most(0.5),
-            ", ".join(f"{name} {mean(value):+.1f}%" for name, value in worse.items()),
+            ", ".join(f"{name} {paper_mean(value):+.1f}%" for name, value in worse.items()),
         ),
     ]  # fmt: skip
 
@@ -237,7 +241,7 @@ def paper_sensitivity(evaluation: Evaluation) -> list[Claim]:
             "variants", measure_paper_variant, [(f"{kind}={value:g}",) for value in others]
         )
         by_value = dict(zip(others, varied, strict=True)) | {default: _itself(evaluation)}
-        averages = {value: mean(by_value[value]) for value in values}
+        averages = {value: paper_mean(by_value[value]) for value in values}
         best = min(averages, key=lambda value: averages[value])
         plots.paper_line_plot(
             evaluation.out / f"fig13{part}.png", f"SageSched Fig. 13{part}: {what}", values,

@@ -18,7 +18,13 @@ from timely.bench.papers.sagesched import resources
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import MAIN_RATE, ORDER, QWEN, Latency, Oracle, paper_setting
 from timely.bench.papers.sagesched.workloads import DATASETS
-from timely.bench.papers.seed_statistics import Interval, mean, paper_interval, percent_lower, ratios
+from timely.bench.papers.seed_statistics import (
+    Interval,
+    paper_interval,
+    paper_mean,
+    paper_percent_lower,
+    paper_ratios,
+)
 from timely.disciplines.sagesched.discipline import SageSched
 
 SYNTHETIC = "requests are synthetic; SSJF, LTR and TRAIL receive predictions made from the truth"
@@ -40,7 +46,7 @@ def paper_over_load(evaluation: Evaluation) -> list[Claim]:
                 curves[name].append([Latency(*pair) for pair in pairs])
             evaluation.say(
                 f"{model} {rate:g}/s: "
-                + ", ".join(f"{n} {mean(_ttlt(c[-1])):.1f} s" for n, c in curves.items())
+                + ", ".join(f"{n} {paper_mean(_ttlt(c[-1])):.1f} s" for n, c in curves.items())
             )
         for measure, title in (("ttlt_s", "TTLT"), ("ttft_s", "TTFT")):
             plots.paper_line_plot(
@@ -60,18 +66,20 @@ def _ttlt(values: Sequence[Latency]) -> list[float]:
 
 def _best_other(curves: Curves, place: int) -> str:
     others = [name for name in curves if name != "sagesched"]
-    return min(others, key=lambda name: mean(_ttlt(curves[name][place])))
+    return min(others, key=lambda name: paper_mean(_ttlt(curves[name][place])))
 
 
 def _headline(model: str, rates: Sequence[float], curves: Curves) -> list[Claim]:
     seconds = [_best_other(curves, place) for place in range(len(rates))]
     gains = [
-        percent_lower(_ttlt(curves["sagesched"][place]), _ttlt(curves[name][place]))
+        paper_percent_lower(_ttlt(curves["sagesched"][place]), _ttlt(curves[name][place]))
         for place, name in enumerate(seconds)
     ]
     second = seconds[-1]
-    by_rate = ", ".join(f"{rate:g}/s {mean(gain):.1f}%" for rate, gain in zip(rates, gains, strict=True))
-    times = ", ".join(f"{name} {mean(_ttlt(column[-1])):.1f} s" for name, column in curves.items())
+    by_rate = ", ".join(
+        f"{rate:g}/s {paper_mean(gain):.1f}%" for rate, gain in zip(rates, gains, strict=True)
+    )
+    times = ", ".join(f"{name} {paper_mean(_ttlt(column[-1])):.1f} s" for name, column in curves.items())
     main = model == QWEN
     rows = [
         paper_claim(
@@ -84,7 +92,7 @@ def _headline(model: str, rates: Sequence[float], curves: Curves) -> list[Claim]
         return rows
     ttft = {name: [value.ttft_s for value in column[-1]] for name, column in curves.items()}
     others = [name for name in ttft if name not in ("sagesched", "fastserve")]
-    best = min(others, key=lambda name: mean(ttft[name]))
+    best = min(others, key=lambda name: paper_mean(ttft[name]))
     return [
         *rows,
         paper_claim(
@@ -93,8 +101,8 @@ def _headline(model: str, rates: Sequence[float], curves: Curves) -> list[Claim]
         ),
         paper_claim(
             "fig7.ttft", f"Fig. 7: TTFT over the least of all but FastServe's ({best})", None,
-            ratios(ttft["sagesched"], ttft[best]), "ratio", paper_at_most(1.0),
-            ", ".join(f"{name} {mean(values):.1f} s" for name, values in ttft.items()),
+            paper_ratios(ttft["sagesched"], ttft[best]), "ratio", paper_at_most(1.0),
+            ", ".join(f"{name} {paper_mean(values):.1f} s" for name, values in ttft.items()),
         ),
     ]  # fmt: skip
 
@@ -104,15 +112,15 @@ def _fastserve(evaluation: Evaluation, curves: Curves) -> list[Claim]:
     pairs = evaluation.each("fig7", sage.sagesched_paper_latency, QWEN, MAIN_RATE, "", "fastserve-default")
     mine = [Latency(*pair) for pair in pairs]
     others = {name: column[-1] for name, column in curves.items() if name != "fastserve"}
-    worst = max(others, key=lambda name: mean(_ttlt(others[name])))
+    worst = max(others, key=lambda name: paper_mean(_ttlt(others[name])))
     return [
         paper_claim(
             "fig7.fastserve.ttft", "Fig. 7: FastServe (default) has the best TTFT: over SageSched's", None,
-            ratios([x.ttft_s for x in mine], [x.ttft_s for x in others["sagesched"]]), "ratio", paper_at_most(1.0),
+            paper_ratios([x.ttft_s for x in mine], [x.ttft_s for x in others["sagesched"]]), "ratio", paper_at_most(1.0),
         ),
         paper_claim(
             "fig7.fastserve.ttlt", f"Fig. 7: FastServe (default) has the worst TTLT: over the next worst ({worst})",
-            None, ratios(_ttlt(mine), _ttlt(others[worst])), "ratio", paper_at_least(1.0),
+            None, paper_ratios(_ttlt(mine), _ttlt(others[worst])), "ratio", paper_at_least(1.0),
         ),
     ]  # fmt: skip
 
@@ -128,12 +136,12 @@ def paper_by_dataset(evaluation: Evaluation) -> list[Claim]:
             "fig8", sage.sagesched_paper_latency, [(QWEN, MAIN_RATE, dataset, name) for name in names]
         )
         ttlt = {n: [pair[0] for pair in pairs] for n, pairs in zip(names, table, strict=True)}
-        evaluation.say(f"{dataset}: " + ", ".join(f"{n} {mean(v):.1f} s" for n, v in ttlt.items()))
+        evaluation.say(f"{dataset}: " + ", ".join(f"{n} {paper_mean(v):.1f} s" for n, v in ttlt.items()))
         for name in ORDER:
             bars[name].append(paper_interval(ttlt[name]))
-        second = min((n for n in ORDER if n != "sagesched"), key=lambda n: mean(ttlt[n]))
-        gains[dataset] = percent_lower(ttlt["sagesched"], ttlt[second])
-        history = mean(percent_lower(ttlt["sagesched"], ttlt["trail-history"]))
+        second = min((n for n in ORDER if n != "sagesched"), key=lambda n: paper_mean(ttlt[n]))
+        gains[dataset] = paper_percent_lower(ttlt["sagesched"], ttlt[second])
+        history = paper_mean(paper_percent_lower(ttlt["sagesched"], ttlt["trail-history"]))
         rows.append(
             paper_claim(
                 f"fig8.{dataset}", f"Fig. 8: TTLT lower than the best baseline's ({second}), {dataset}", None,
@@ -141,7 +149,7 @@ def paper_by_dataset(evaluation: Evaluation) -> list[Claim]:
                 f"than TRAIL's on the same history {history:.1f}%; {SYNTHETIC}",
             )
         )  # fmt: skip
-    plots.bars(
+    plots.paper_bars(
         evaluation.out / "fig8.png", f"SageSched Fig. 8: TTLT by dataset at {MAIN_RATE:g}/s", list(DATASETS), bars,
         "average TTLT (s)",
     )  # fmt: skip
@@ -175,7 +183,7 @@ def paper_knowledge(evaluation: Evaluation) -> list[Claim]:
     rows = [
         paper_claim(
             "ours.smooth", "TTLT of sagesched-smooth lower than that of sagesched", None,
-            percent_lower(ttlt("sagesched-smooth"), literal), "%", paper_at_least(0.0),
+            paper_percent_lower(ttlt("sagesched-smooth"), literal), "%", paper_at_least(0.0),
             "hashed words, a kernel around each length, few similar requests filled up", subject="ours",
         )
     ]  # fmt: skip
@@ -186,7 +194,7 @@ def paper_knowledge(evaluation: Evaluation) -> list[Claim]:
         rows.append(
             paper_claim(
                 f"knowing.{what}", f"TTLT of SageSched lower with each prompt's true {what}", None,
-                percent_lower(values, literal), "%", CONTEXT,
+                paper_percent_lower(values, literal), "%", CONTEXT,
             )
         )  # fmt: skip
     return [*rows, *resources.paper_figure_2b(evaluation, knowing["length"])]

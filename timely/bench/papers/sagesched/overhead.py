@@ -18,7 +18,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import paper_job_spec, paper_setting
 from timely.bench.papers.sagesched.workloads import MAX_TOKENS, Drawn, World
-from timely.bench.papers.seed_statistics import mean, paper_interval
+from timely.bench.papers.seed_statistics import paper_interval, paper_mean
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.predictors.history import HistoryPredictor
@@ -181,7 +181,7 @@ def _stream_ms(nodes: int, seed: int) -> list[float]:
         decisions += 1
         waits += [now_s - float(when) for when in arrivals_s[done:until]]
         done = until
-    return [1000.0 * mean(waits[1:]), done / decisions]
+    return [1000.0 * paper_mean(waits[1:]), done / decisions]
 
 
 def _scheduling_ms(nodes: int, seed: int) -> list[float]:

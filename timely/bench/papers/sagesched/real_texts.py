@@ -22,7 +22,7 @@ from timely.bench.papers.sagesched.setting import (
     tuned_paper_fastserve,
 )
 from timely.bench.papers.sagesched.workloads import paper_job_fields
-from timely.bench.papers.seed_statistics import mean, percent_lower
+from timely.bench.papers.seed_statistics import paper_mean, paper_percent_lower
 from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.predictors.history import HistoryPredictor
@@ -79,9 +79,9 @@ def paper_real_texts(evaluation: Evaluation) -> list[Claim]:
         names = [(str(path), str(trace or ""), name) for name in MAKERS]
         table = evaluation.all("real-texts", measure_paper_texts, names)
         ttlt = {name: [pair[0] for pair in pairs] for name, pairs in zip(MAKERS, table, strict=True)}
-        best = min((name for name in MAKERS if name != "sagesched"), key=lambda name: mean(ttlt[name]))
-        gain = percent_lower(ttlt["sagesched"], ttlt[best])
-        note = ", ".join(f"{name} {mean(values):.2f} s" for name, values in ttlt.items())
+        best = min((name for name in MAKERS if name != "sagesched"), key=lambda name: paper_mean(ttlt[name]))
+        gain = paper_percent_lower(ttlt["sagesched"], ttlt[best])
+        note = ", ".join(f"{name} {paper_mean(values):.2f} s" for name, values in ttlt.items())
     return [
         paper_claim(
             "fig8.real", f"Fig. 8: TTLT lower than the best baseline's ({best}), MTS-Dialog", None, gain, "%",

@@ -18,7 +18,7 @@ from timely.bench.papers.real_inputs import (
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import MAIN_RATE, PROFILES, QWEN, Oracle, paper_setting
-from timely.bench.papers.seed_statistics import mean
+from timely.bench.papers.seed_statistics import paper_mean
 from timely.disciplines.sagesched.discipline import SageSched
 from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
 
@@ -81,7 +81,7 @@ def paper_figure_2b(evaluation: Evaluation, knowing: list[float]) -> list[Claim]
         paper_claim(
             "fig2b", "Fig. 2b: TTLT worse with the shortest output first than by memory over time, lengths known", None,
             [100.0 * (b / a - 1.0) for a, b in zip(knowing, shortest, strict=True)], "%", paper_at_least(0.0),
-            f"{mean(knowing):.1f} to {mean(shortest):.1f} s",
+            f"{paper_mean(knowing):.1f} to {paper_mean(shortest):.1f} s",
         )
     ]  # fmt: skip
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from lrtrace.job import Job as TraceJob
 from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, paper_workload
-from timely.bench.papers.seed_statistics import mean
+from timely.bench.papers.seed_statistics import paper_mean
 from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import JobSpec
 from timely.disciplines.base import Discipline
@@ -329,8 +329,8 @@ def measure_sagesched_paper(
     tasks = [replay_task_from_job(TraceJob.from_dict(dict(job))) for job in jobs]
     run = serve_paper_tasks(tasks, discipline, profile, eviction="swap")
     return Latency(
-        mean([record.last_token_s - record.task.arrival_s for record in run.records]),
-        mean([record.first_token_s - record.task.arrival_s for record in run.records]),
+        paper_mean([record.last_token_s - record.task.arrival_s for record in run.records]),
+        paper_mean([record.first_token_s - record.task.arrival_s for record in run.records]),
     )
 
 

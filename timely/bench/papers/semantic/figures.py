@@ -8,7 +8,7 @@ from pathlib import Path
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, near_paper_number, paper_at_most, paper_claim
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import mean, paper_interval, ratios
+from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_ratios
 from timely.bench.papers.semantic.spikes import (
     MAIN,
     WORKLOADS_A_SEED,
@@ -54,7 +54,7 @@ def paper_slowdown(
     runs: Sequence[Levels], base: Sequence[Levels], level: int = 0, each: bool = False
 ) -> list[float]:
     """How many times as long a level waits, seed by seed."""
-    return ratios(paper_level_waiting(runs, level, each), paper_level_waiting(base, level, each))
+    return paper_ratios(paper_level_waiting(runs, level, each), paper_level_waiting(base, level, each))
 
 
 def paper_headline(evaluation: Evaluation) -> list[Claim]:
@@ -69,7 +69,7 @@ def paper_headline(evaluation: Evaluation) -> list[Claim]:
         paper_claim(
             "fig2c.semantic", "Fig. 2c: waiting of urgency 0, gap 0.1 s, up to 100 at once", 0.08,
             paper_level_waiting(literal, 0, each=True), "s a token", near_paper_number(0.08),
-            f"mean over requests; pooled {mean(paper_level_waiting(literal, 0)):.3f}",
+            f"mean over requests; pooled {paper_mean(paper_level_waiting(literal, 0)):.3f}",
         )
     ]  # fmt: skip
     for name, paper in HEADLINE.items():
@@ -83,12 +83,12 @@ def paper_headline(evaluation: Evaluation) -> list[Claim]:
                 paper_claim(
                     f"fig2c.{name}{key}", f"Fig. 2c: urgency 0 faster than {name}, {what}", paper,
                     paper_slowdown(other, literal), "times", near_paper_number(paper, neutral=1.0),
-                    f"pooled; as means over requests {mean(paper_slowdown(other, literal, each=True)):.1f};"
-                    f" the urgent alone on the machine {mean(paper_slowdown(other, alone)):.1f}",
+                    f"pooled; as means over requests {paper_mean(paper_slowdown(other, literal, each=True)):.1f};"
+                    f" the urgent alone on the machine {paper_mean(paper_slowdown(other, alone)):.1f}",
                 )
             )  # fmt: skip
         evaluation.say(
-            f"spikes, {name}: {mean(paper_slowdown(fewer, literal)):.2f} {mean(paper_slowdown(staged, literal)):.2f}"
+            f"spikes, {name}: {paper_mean(paper_slowdown(fewer, literal)):.2f} {paper_mean(paper_slowdown(staged, literal)):.2f}"
         )
     for level, who in ((0, "urgency 0"), (URGENCY_LEVELS, "all")):
         rows.append(
@@ -130,18 +130,18 @@ def paper_spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
             paper_claim(
                 f"{figure}.{machine}.gap{gap_s:g}.faster",
                 f"Urgency 0 faster than the slowest baseline, at most over concurrency ({where})", faster,
-                max(factors, key=mean), "times", near_paper_number(faster, neutral=1.0), "pooled, 16 places for all",
+                max(factors, key=paper_mean), "times", near_paper_number(faster, neutral=1.0), "pooled, 16 places for all",
             )
         )  # fmt: skip
         if waited is not None:
             rows.append(
                 paper_claim(
                     f"{figure}.{machine}.gap{gap_s:g}.waiting", f"Waiting of urgency 0, at most ({where})", waited,
-                    max((paper_level_waiting(cell, 0, each=True) for cell in literal), key=mean), "s a token",
+                    max((paper_level_waiting(cell, 0, each=True) for cell in literal), key=paper_mean), "s a token",
                     near_paper_number(waited),
                 )
             )  # fmt: skip
-        evaluation.say(f"{figure} {where}: {mean(max(factors, key=mean)):.1f} times")
+        evaluation.say(f"{figure} {where}: {paper_mean(max(factors, key=paper_mean)):.1f} times")
     return rows
 
 
@@ -186,8 +186,8 @@ def _error_row(
         f"{figure}.{name.replace(' ', '')}", f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1",
         paper, paper_slowdown(last, first, level, each=True), "times", near_paper_number(paper,
         neutral=None if paper == 1.0 else 1.0),
-        f"{mean(paper_level_waiting(first, level, True)):.3f} and"
-        f" {mean(paper_level_waiting(last, level, True)):.3f} s a token"
+        f"{paper_mean(paper_level_waiting(first, level, True)):.3f} and"
+        f" {paper_mean(paper_level_waiting(last, level, True)):.3f} s a token"
         f" (paper {waits[0]:.2f} and {waits[1]:.2f}); up to {CONCURRENT_REQUESTS} at once,"
         f" {WORKLOADS_A_SEED} workloads a seed",
     )  # fmt: skip

@@ -8,7 +8,7 @@ from itertools import pairwise
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, near_paper_number, paper_at_least, paper_at_most, paper_claim
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import mean, paper_interval, ratios
+from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_ratios
 from timely.bench.papers.semantic.figures import paper_level_waiting
 from timely.bench.papers.semantic.spikes import (
     MAIN,
@@ -89,16 +89,16 @@ def paper_table_1(evaluation: Evaluation) -> list[Claim]:
     rows += [
         paper_claim(
             "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
-            ratios(average["full"][0], average["immediate"][0]), "times", near_paper_number(0.21 / 0.04, neutral=1.0),
+            paper_ratios(average["full"][0], average["immediate"][0]), "times", near_paper_number(0.21 / 0.04, neutral=1.0),
         ),
         paper_claim(
             "table1.slow", "Table 1: latency 1 s, immediate processing over full batching, average", 2.56 / 2.46,
-            ratios(average["immediate"][-1], average["full"][-1]), "times", near_paper_number(2.56 / 2.46, neutral=1.0),
+            paper_ratios(average["immediate"][-1], average["full"][-1]), "times", near_paper_number(2.56 / 2.46, neutral=1.0),
             "immediate takes up to a batch of the requests that wait, as the published code does",
         ),
     ]  # fmt: skip
     for name, cells in (("caption", captioned), ("script", scripted)):
-        growth = ratios(
+        growth = paper_ratios(
             paper_level_waiting(cells["immediate"][-1], URGENCY_LEVELS, True),
             paper_level_waiting(cells["immediate"][0], URGENCY_LEVELS, True),
         )
@@ -131,15 +131,15 @@ def paper_table_2(evaluation: Evaluation) -> list[Claim]:
         for batching, row in captioned.items()
     }
     full, immediate = average["full"], average["immediate"]
-    steps = [ratios(later, sooner) for sooner, later in pairwise(full)]
+    steps = [paper_ratios(later, sooner) for sooner, later in pairwise(full)]
     rows += [
         paper_claim(
             "table2.full", "Table 2: full batching, least growth from one batch size to the next, average", None,
-            min(steps, key=mean), "ratio", paper_at_least(1.0), "the paper: 'monotonically increases'",
+            min(steps, key=paper_mean), "ratio", paper_at_least(1.0), "the paper: 'monotonically increases'",
         ),
         paper_claim(
             "table2.immediate", "Table 2: immediate processing, batch 64 over batch 4, average", 1.0,
-            ratios(immediate[-1], immediate[0]), "ratio", near_paper_number(1.0), "the paper: 'insensitive'",
+            paper_ratios(immediate[-1], immediate[0]), "ratio", near_paper_number(1.0), "the paper: 'insensitive'",
         ),
     ]  # fmt: skip
     return rows
@@ -173,7 +173,7 @@ def _by_level(
 
 
 def _columns(cells: Sequence[Sequence[Levels]], level: int) -> str:
-    return " ".join(f"{mean(paper_level_waiting(cell, level, True)):.2f}" for cell in cells)
+    return " ".join(f"{paper_mean(paper_level_waiting(cell, level, True)):.2f}" for cell in cells)
 
 
 def paper_memory(evaluation: Evaluation) -> list[Claim]:
@@ -184,8 +184,8 @@ def paper_memory(evaluation: Evaluation) -> list[Claim]:
             variant: evaluation.each("tight", measure_paper_tight, machine, variant)
             for variant in ("cost", "recompute", "swap", "off")
         }
-        evicted = mean([run[2] for run in runs["cost"]])
-        rarely = mean([run[2] for run in runs["off"]])
+        evicted = paper_mean([run[2] for run in runs["cost"]])
+        rarely = paper_mean([run[2] for run in runs["off"]])
         where = f"{machine}, {TIGHT_BLOCKS} KV blocks, up to 20 at once"
         for key, other, place, what in (
             ("off", "off", 0, "urgency 0, eviction by priority over none"),
@@ -196,7 +196,7 @@ def paper_memory(evaluation: Evaluation) -> list[Claim]:
             rows.append(
                 paper_claim(
                     f"memory.{machine}.{key}", f"Waiting of {what} ({where})", None,
-                    ratios([run[place] for run in runs["cost"]], [run[place] for run in runs[other]]), "ratio",
+                    paper_ratios([run[place] for run in runs["cost"]], [run[place] for run in runs[other]]), "ratio",
                     paper_at_most(1.0 if key == "off" else 1.01),
                     f"{evicted:.0f} evictions a run by priority, {rarely:.0f} where only a standstill evicts;"
                     " the paper gives no number",

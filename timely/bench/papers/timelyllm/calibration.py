@@ -12,7 +12,7 @@ import math
 from timely.bench.papers import plots
 from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, WITHIN
 from timely.bench.papers.seed_statistics import Interval
-from timely.bench.papers.timelyllm.report import Report, shares
+from timely.bench.papers.timelyllm.report import Report, paper_shares
 from timely.bench.papers.timelyllm.runs import (
     EDF,
     FCFS,
@@ -80,7 +80,7 @@ def _sweep(report: Report, name: str) -> dict[str, list[Interval]]:
         for new_tokens in SWEEP:
             outcomes = report.runs.outcomes(system, name, report.seeds, new_tokens=new_tokens)
             for kind in ("urgent", "normal"):
-                value = paper_interval(shares(outcomes, kind))
+                value = paper_interval(paper_shares(outcomes, kind))
                 report.row(f"sweep, {kind}, {name}", system.name, str(new_tokens), value)
                 if kind == "urgent":
                     curves.setdefault(system.name, []).append(value)

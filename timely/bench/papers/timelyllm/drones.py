@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from timely.bench.papers import plots
 from timely.bench.papers.claims import near_paper_number, paper_at_least, paper_at_most
 from timely.bench.papers.seed_statistics import Interval
-from timely.bench.papers.timelyllm.report import Report, difference, paper_values_by_type, shares
+from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_shares, paper_values_by_type
 from timely.bench.papers.timelyllm.runs import (
     EDF,
     FCFS,
@@ -49,7 +49,7 @@ def paper_figure_5(report: Report, label: str, new_tokens: int) -> None:
                 values[system.name] = list(row)
                 for number, value in zip(TASK_IDS, row, strict=True):
                     report.row(f"5 {measure} {load}, {new_tokens}", system.name, f"task {number}", value)
-            plots.bars(
+            plots.paper_bars(
                 report.out / f"figure-5-{measure}-{load}-{label}.png",
                 f"Figure 5: {measure}, {load}, {new_tokens} new tokens (ids 1-5 normal, 6-8 urgent)",
                 [str(number) for number in TASK_IDS], values, measure, floor=-2.0,
@@ -65,18 +65,19 @@ def _claims_5(
     high, high_vllm = outcomes["HW", PUD.name], outcomes["HW", VLLM.name]
     report.claim(
         f"fig5a-pud-{label}", f"Fig. 5a: urgent share of the maximum, low load; {where}", 0.815,
-        paper_interval(shares(low)), "share", near_paper_number(0.815, neutral=0.595),
-        f"vLLM {paper_interval(shares(low_vllm))[0]:.3f} (paper 0.595)",
+        paper_interval(paper_shares(low)), "share", near_paper_number(0.815, neutral=0.595),
+        f"vLLM {paper_interval(paper_shares(low_vllm))[0]:.3f} (paper 0.595)",
     )  # fmt: skip
     report.claim(
         f"fig5a-normal-{label}", f"Fig. 5a: normal tasks keep the maximum, low load; {where}", 1.0,
-        paper_interval(shares(low, "normal")), "share", paper_at_least(0.995),
+        paper_interval(paper_shares(low, "normal")), "share", paper_at_least(0.995),
     )  # fmt: skip
-    gain = paper_ratio_interval(shares(high), shares(high_vllm))
+    gain = paper_ratio_interval(paper_shares(high), paper_shares(high_vllm))
+    begin, end = paper_interval(paper_shares(high_vllm))[0], paper_interval(paper_shares(high))[0]
     report.claim(
         f"fig5d-pud-{label}", f"Fig. 5d: gain in urgent utility over vLLM, high load; {where}", 1.91,
         (gain[0] - 1.0, gain[1] - 1.0, gain[2] - 1.0), "of vLLM's", near_paper_number(1.91, neutral=0.0),
-        f"{paper_interval(shares(high_vllm))[0]:.3f} to {paper_interval(shares(high))[0]:.3f} of the maximum",
+        f"{begin:.3f} to {end:.3f} of the maximum",
     )  # fmt: skip
     for load, mine, theirs, letter in (("low", low, low_vllm, "b"), ("high", high, high_vllm, "e")):
         report.claim(
@@ -182,7 +183,7 @@ def paper_figure_7(report: Report, label: str, new_tokens: int) -> None:
             f"fig7-{key}-{label}", f"Fig. 7: best mean utility over batch sizes, {system.name}; {where}", paper,
             means[best], "utility", near_paper_number(paper, neutral), f"at batch {BATCHES[best]}, the paper's at {at}",
         )  # fmt: skip
-    leads = [difference(a, b) for a, b in zip(values[FIXED.name], values[VLLM.name], strict=True)]
+    leads = [paper_difference(a, b) for a, b in zip(values[FIXED.name], values[VLLM.name], strict=True)]
     report.claim(
         f"fig7-always-{label}", f"Fig. 7: least lead of TimelyLLM over vLLM over the batch sizes; {where}", None,
         min(leads, key=lambda lead: lead[0]), "utility", paper_at_least(0.0),
@@ -195,9 +196,9 @@ def paper_figure_8(report: Report, label: str, new_tokens: int) -> None:
         system.name: report.runs.outcomes(system, "wid2", report.seeds, new_tokens=new_tokens)
         for system in (FCFS, EDF, PUD, TIMELY)
     }
-    urgent = {name: shares(values) for name, values in outcomes.items()}
-    normal = {name: shares(values, "normal") for name, values in outcomes.items()}
-    plots.bars(
+    urgent = {name: paper_shares(values) for name, values in outcomes.items()}
+    normal = {name: paper_shares(values, "normal") for name, values in outcomes.items()}
+    plots.paper_bars(
         report.out / f"figure-8-algorithms-{label}.png",
         f"Figure 8: share of the maximum utility, WID 2, {new_tokens} new prompt tokens", ["urgent", "normal"],
         {name: [paper_interval(urgent[name]), paper_interval(normal[name])] for name in outcomes}, "share of maximum",
@@ -216,10 +217,10 @@ def paper_figure_8(report: Report, label: str, new_tokens: int) -> None:
         )  # fmt: skip
     report.claim(
         f"fig8-normal-{label}", f"Fig. 8: normal utility lost against segmented FCFS; {where}", 0.0,
-        difference(normal[FCFS.name], normal[PUD.name]), "share", paper_at_most(0.01),
+        paper_difference(normal[FCFS.name], normal[PUD.name]), "share", paper_at_most(0.01),
         f"normal: TimelyLLM {paper_interval(normal[PUD.name])[0]:.3f}, EDF {paper_interval(normal[EDF.name])[0]:.3f}",
     )  # fmt: skip
     report.claim(
         f"fig8-edf-normal-{label}", f"Fig. 8: EDF neglects normal tasks: its loss against TimelyLLM; {where}", None,
-        difference(normal[PUD.name], normal[EDF.name]), "share", paper_at_least(0.01, neutral=0.0),
+        paper_difference(normal[PUD.name], normal[EDF.name]), "share", paper_at_least(0.01, neutral=0.0),
     )  # fmt: skip

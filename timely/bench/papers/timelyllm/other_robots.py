@@ -13,7 +13,7 @@ from timely.bench.papers.claims import (
     paper_at_most,
 )
 from timely.bench.papers.seed_statistics import Interval
-from timely.bench.papers.timelyllm.report import Report, difference, paper_values_by_type
+from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_values_by_type
 from timely.bench.papers.timelyllm.runs import (
     PROFILE,
     PUD,
@@ -67,7 +67,7 @@ def paper_figure_9(report: Report, label: str, new_tokens: int) -> None:
                 values[name] = list(intervals)
                 for arm, value in zip(ARMS.values(), intervals, strict=True):
                     report.row(f"9 {measure}, {profile}, {new_tokens}", name, arm, value)
-            plots.bars(
+            plots.paper_bars(
                 report.out / f"figure-9-{measure}-{profile}-{label}.png", f"Figure 9: {measure}, WID 3, {profile}",
                 list(ARMS.values()), values, measure, floor=-2.0,
             )  # fmt: skip
@@ -89,7 +89,7 @@ def paper_figure_9(report: Report, label: str, new_tokens: int) -> None:
         )  # fmt: skip
         report.claim(
             f"fig9-stream-{suffix}", f"Fig. 9: utility ahead of vLLM-stream on desk cleaning; {where}", None,
-            difference(utility[PUD.name], utility[STREAM.name]), "utility", paper_at_least(0.005, neutral=0.0),
+            paper_difference(utility[PUD.name], utility[STREAM.name]), "utility", paper_at_least(0.005, neutral=0.0),
             f"vLLM-stream {paper_interval(utility[STREAM.name])[0]:.3f}",
         )  # fmt: skip
 
@@ -114,13 +114,13 @@ def paper_figure_10(report: Report) -> None:
             report.row("10 utility", label, model, paper_interval(utility[label, model]))
             report.row("10 delay", label, model, paper_interval(waiting[label, model]))
     for name, values, unit in (("utility", utility, "utility"), ("delay", waiting, "s")):
-        plots.bars(
+        plots.paper_bars(
             report.out / f"figure-10-{name}.png", f"Figure 10: {name}, chatbot", list(MODELS),
             {label: [paper_interval(values[label, model]) for model in MODELS] for _, _, label in CHATS}, unit,
             floor=-25.0,
         )  # fmt: skip
     stories = _longer_stories(report)
-    gain = difference(utility["TimelyLLM-Sen", "Phi3"], utility["vLLM", "Phi3"])
+    gain = paper_difference(utility["TimelyLLM-Sen", "Phi3"], utility["vLLM", "Phi3"])
     report.claim(
         "fig10-utility", "Fig. 10: TimelyLLM-Sen, gain in utility over vLLM, Phi3", 21.57, gain, "utility",
         near_paper_number(21.57, neutral=0.0), f"the length of the stories is ours; gain by length: {stories}",
@@ -138,11 +138,11 @@ def paper_figure_10(report: Report) -> None:
     ):
         report.claim(
             f"fig10-order-{key}", f"Fig. 10: utility of {better} less that of {worse}, Phi3", None,
-            difference(utility[better, "Phi3"], utility[worse, "Phi3"]), "utility", paper_at_least(0.0),
+            paper_difference(utility[better, "Phi3"], utility[worse, "Phi3"]), "utility", paper_at_least(0.0),
         )  # fmt: skip
     report.claim(
         "fig10-timely", "Chatbot by sentences, Phi3: utility of timely less that of pud", None,
-        difference(utility["timely, sentences", "Phi3"], utility["TimelyLLM-Sen", "Phi3"]), "utility",
+        paper_difference(utility["timely, sentences", "Phi3"], utility["TimelyLLM-Sen", "Phi3"]), "utility",
         paper_at_least(0.0),
         subject="ours",
     )  # fmt: skip
@@ -158,7 +158,7 @@ def _longer_stories(report: Report) -> str:
             )
             for system in (PUD, VLLM)
         )
-        gain = difference([o.utility for o in pud], [o.utility for o in vllm])
+        gain = paper_difference([o.utility for o in pud], [o.utility for o in vllm])
         saved = paper_ratio_interval([o.waiting_s for o in pud], [o.waiting_s for o in vllm])
         report.row("10 gain, Phi3, by length of stories", PUD.name, f"{longer:g}", gain)
         texts.append(f"{longer:g} times {gain[0]:.1f} ({100 * (1 - saved[0]):.0f}% saved)")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from timely.bench.papers import plots
 from timely.bench.papers.claims import CONTEXT, paper_at_least, paper_at_most
 from timely.bench.papers.seed_statistics import Interval
-from timely.bench.papers.timelyllm.report import Report, difference, shares
+from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_shares
 from timely.bench.papers.timelyllm.runs import (
     ADDED,
     ALONE,
@@ -79,8 +79,8 @@ def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> No
     for kind in ("urgent", "normal"):
         report.claim(
             f"ours-{name}-{profile}-{new_tokens}-{kind}", f"{kind} share of timely less that of pud; {where}", None,
-            difference(shares(mine, kind), shares(theirs, kind)), "share", paper_at_least(-0.005),
-            f"{paper_interval(shares(theirs, kind))[0]:.3f} to {paper_interval(shares(mine, kind))[0]:.3f}",
+            paper_difference(paper_shares(mine, kind), paper_shares(theirs, kind)), "share", paper_at_least(-0.005),
+            f"{paper_interval(paper_shares(theirs, kind))[0]:.3f} to {paper_interval(paper_shares(mine, kind))[0]:.3f}",
             subject="ours",
         )  # fmt: skip
     report.claim(
@@ -96,7 +96,7 @@ def paper_ablation(report: Report) -> None:
         values: dict[str, list[Interval | None]] = {}
         for number, system in enumerate((*ADDED, *ALONE)):
             outcomes = report.runs.outcomes(system, "wid2", report.seeds, new_tokens=new_tokens)
-            pair = [paper_interval(shares(outcomes, kind)) for kind in ("urgent", "normal")]
+            pair = [paper_interval(paper_shares(outcomes, kind)) for kind in ("urgent", "normal")]
             values[system.name] = list(pair)
             for kind, value in zip(("urgent", "normal"), pair, strict=True):
                 report.row(f"ablation, {new_tokens} new tokens", system.name, kind, value)
@@ -107,7 +107,7 @@ def paper_ablation(report: Report) -> None:
                     subject="ours",
                 )  # fmt: skip
         for name, systems in (("ablation", ADDED), ("ablation-each", (*ALONE, ADDED[-1]))):
-            plots.bars(
+            plots.paper_bars(
                 report.out / f"{name}-{new_tokens}.png",
                 f"Ablation: share of the maximum, WID 2, {new_tokens} new prompt tokens", ["urgent", "normal"],
                 {system.name: values[system.name] for system in systems}, "share of maximum", floor=-1.0,

@@ -58,11 +58,11 @@ def paper_values_by_type(outcomes: Sequence[Outcome], number: int, measure: str)
     return [outcome.types[number][column] for outcome in outcomes if number in outcome.types]
 
 
-def shares(outcomes: Sequence[Outcome], kind: str = "urgent") -> list[float]:
+def paper_shares(outcomes: Sequence[Outcome], kind: str = "urgent") -> list[float]:
     """Share of the maximum utility of ``urgent`` or ``normal`` tasks, a seed each."""
     return [outcome.share[kind] for outcome in outcomes]
 
 
-def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
+def paper_difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
     """Ours less theirs, seed by seed."""
     return paper_interval([a - b for a, b in zip(ours, theirs, strict=True)])

@@ -35,7 +35,7 @@ def mark_ros_goal_executing(handle: ServerGoalHandle) -> bool:
     return True
 
 
-def finish_goal(server: ActionServer, handle: ServerGoalHandle, state: str, result: Any) -> None:
+def finish_ros_goal(server: ActionServer, handle: ServerGoalHandle, state: str, result: Any) -> None:
     """Give a goal its result: ``state`` is succeeded, aborted or canceled. On the executor's thread, once a goal."""
 
     def settle(goal: ServerGoalHandle) -> Any:
@@ -54,7 +54,7 @@ def finish_goal(server: ActionServer, handle: ServerGoalHandle, state: str, resu
         server.notify_execute(handle, settle)
 
 
-def send_goal(
+def send_ros_goal(
     client: ActionClient,
     goal: Any,
     feedback: Callable[[Any], None] | None = None,
@@ -66,7 +66,7 @@ def send_goal(
     at every event: memory and time grow with every goal ever sent. It also stores the second one where an answer that
     the executor's thread takes meanwhile misses it; here both happen under the client's own lock.
     """
-    goal_id = goal_id if goal_id is not None else new_goal_id()
+    goal_id = goal_id if goal_id is not None else new_ros_goal_id()
     if not all(hasattr(client, name) for name in _INSIDE_OF_CLIENT):
         return client.send_goal_async(goal, feedback_callback=feedback, goal_uuid=goal_id)
     request = client._action_type.Impl.SendGoalService.Request(goal_id=goal_id, goal=goal)
@@ -92,7 +92,7 @@ _INSIDE_OF_CLIENT = (
 )
 
 
-def new_goal_id() -> UUID:
+def new_ros_goal_id() -> UUID:
     """A random name for a goal."""
     return UUID(uuid=list(uuid.uuid4().bytes))
 
@@ -125,7 +125,7 @@ class ActionCall:
         on_response: Callable[[Any], None] = lambda response: None,
         feedback: Callable[[Any], None] | None = None,
     ) -> None:
-        self.goal_id = new_goal_id()
+        self.goal_id = new_ros_goal_id()
         self.handle: ClientGoalHandle | None = None
         self.response: Any = None
         self._client, self._goal, self._feedback, self._on_response = client, goal, feedback, on_response
@@ -139,7 +139,7 @@ class ActionCall:
     def send(self) -> None:
         """Send the goal, once."""
         self._sent_s = time.monotonic()
-        sent = send_goal(self._client, self._goal, self._feedback, self.goal_id)
+        sent = send_ros_goal(self._client, self._goal, self._feedback, self.goal_id)
         sent.add_done_callback(lambda future: self._accepted(future.result()))
 
     def insist(self) -> None:

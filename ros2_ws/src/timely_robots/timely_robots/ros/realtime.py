@@ -50,7 +50,7 @@ _ORDINARY_POLICY = 0
 
 
 @contextlib.contextmanager
-def realtime_process() -> Iterator[None]:
+def realtime_ros_process() -> Iterator[None]:
     """Keep the pauses of this process short; enter it when everything is set up.
 
     Threads take turns more often, and the garbage collector skips the objects that exist already. A full collection
@@ -83,7 +83,7 @@ def shorten_ros_time_slices() -> int:
 
 
 def mark_ros_stop_thread(thread: threading.Thread) -> threading.Thread:
-    """Mark a thread as one that a stop passes through; ``realtime_process`` lets it run before all others."""
+    """Mark a thread as one that a stop passes through; ``realtime_ros_process`` lets it run before all others."""
     if thread not in _stop_threads:
         _stop_threads.add(thread)
         if _active.is_set() and thread.native_id is not None:

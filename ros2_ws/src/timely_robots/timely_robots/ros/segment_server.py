@@ -18,7 +18,7 @@ from timely_interfaces.action import ExecuteSegment
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
-from timely_robots.ros.actions import EagerActionServer, finish_goal, mark_ros_goal_executing
+from timely_robots.ros.actions import EagerActionServer, finish_ros_goal, mark_ros_goal_executing
 from timely_robots.ros.rclpy_utils import to_ros_time
 from timely_robots.segments import MotionError, SegmentOrder, SegmentResult
 
@@ -135,7 +135,7 @@ class SegmentServer:
         )
         if self._server is None:
             return
-        finish_goal(self._server, handle, GOAL_STATES.get(result.outcome, "aborted"), message)
+        finish_ros_goal(self._server, handle, GOAL_STATES.get(result.outcome, "aborted"), message)
         executor = self._segment_executor()
         if executor is None or not executor.state().executing:
             # Otherwise the start of the next segment has just published it.

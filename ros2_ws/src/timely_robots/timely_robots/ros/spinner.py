@@ -25,7 +25,7 @@ CHECK_PERIOD_S = 0.5
 """How often a waiting process checks the ROS 2 context."""
 
 
-def isolated_context(domain_id: int | None = None, args: list[str] | None = None) -> Context:
+def isolated_ros_context(domain_id: int | None = None, args: list[str] | None = None) -> Context:
     """A context of its own, so that one process may hold several and none disturbs the default one.
 
     ``domain_id`` None takes ROS_DOMAIN_ID.

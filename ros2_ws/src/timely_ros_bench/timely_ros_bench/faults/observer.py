@@ -18,7 +18,7 @@ from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import RobotState, Task
 from timely_robots.ros.actions import ActionCall
 from timely_robots.ros.rclpy_utils import TASKS
-from timely_robots.ros.spinner import Spinner, isolated_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.errors import EngineFailed
 from timely_ros_bench.faults.judge import StateReport
@@ -62,7 +62,7 @@ class Observer:
         """Task -> its plans in order, as the bridge published them."""
         self.leases: dict[str, list[tuple[float, str]]] = {name: [] for name in robots}
         """Robot -> times and owners of its lease, by its driver."""
-        context = isolated_context(domain)
+        context = isolated_ros_context(domain)
         self.node = rclpy.create_node("faults", context=context)
         self._clients = {
             name: ActionClient(self.node, ExecuteTask, f"/{name}/execute_task") for name in robots
