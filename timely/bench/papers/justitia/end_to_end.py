@@ -228,8 +228,8 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
                 f"fig12.{intensity}", f"Fig. 12: average completion worse with compute-centric cost, {intensity}",
                 42.3 if intensity == "3x" else None, worse, "%",
                 near_paper_number(42.3, neutral=0.0) if intensity == "3x" else paper_at_least(0.0),
-                f"with both costs known {paper_mean(by_cost):+.1f}%, so {paper_mean(worse) - paper_mean(by_cost):+.1f} points are the"
-                " predictors'; the paper's 42.3% is the most over its intensities",
+                f"with both costs known {paper_mean(by_cost):+.1f}%,"
+                f" so {paper_mean(worse) - paper_mean(by_cost):+.1f} points are the predictors'; the paper's 42.3% is the most over its intensities",
             )
         )  # fmt: skip
         rows.append(

@@ -230,8 +230,8 @@ def paper_prediction(evaluation: Evaluation) -> list[Claim]:
     listed = ", ".join(f"{kind} {100 * error:.0f}" for kind, error in errors.items())
     return [
         paper_claim(
-            "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0, paper_mean(percent), "%",
-            paper_at_most(53.0), f"{INSTANCES} new instances of each class: {listed}; the synthetic texts hold words of"
+            "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0,
+            paper_mean(percent), "%", paper_at_most(53.0), f"{INSTANCES} new instances of each class: {listed}; the synthetic texts hold words of"
             " their difficulty, which real texts need not",
         ),
         paper_claim(

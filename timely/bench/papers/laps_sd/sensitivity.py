@@ -63,7 +63,8 @@ def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> list[Clai
         ),
         paper_claim(
             f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIED} requests, {label}", None,
-            paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", paper_at_least(0.0), subject="ours",
+            paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%",
+            paper_at_least(0.0), subject="ours",
         ),
     ]  # fmt: skip
 

@@ -116,7 +116,8 @@ def _fastserve(evaluation: Evaluation, curves: Curves) -> list[Claim]:
     return [
         paper_claim(
             "fig7.fastserve.ttft", "Fig. 7: FastServe (default) has the best TTFT: over SageSched's", None,
-            paper_ratios([x.ttft_s for x in mine], [x.ttft_s for x in others["sagesched"]]), "ratio", paper_at_most(1.0),
+            paper_ratios([x.ttft_s for x in mine], [x.ttft_s for x in others["sagesched"]]), "ratio",
+            paper_at_most(1.0),
         ),
         paper_claim(
             "fig7.fastserve.ttlt", f"Fig. 7: FastServe (default) has the worst TTLT: over the next worst ({worst})",

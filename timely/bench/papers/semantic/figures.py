@@ -88,7 +88,8 @@ def paper_headline(evaluation: Evaluation) -> list[Claim]:
                 )
             )  # fmt: skip
         evaluation.say(
-            f"spikes, {name}: {paper_mean(paper_slowdown(fewer, literal)):.2f} {paper_mean(paper_slowdown(staged, literal)):.2f}"
+            f"spikes, {name}: {paper_mean(paper_slowdown(fewer, literal)):.2f}"
+            f" {paper_mean(paper_slowdown(staged, literal)):.2f}"
         )
     for level, who in ((0, "urgency 0"), (URGENCY_LEVELS, "all")):
         rows.append(
@@ -130,7 +131,8 @@ def paper_spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
             paper_claim(
                 f"{figure}.{machine}.gap{gap_s:g}.faster",
                 f"Urgency 0 faster than the slowest baseline, at most over concurrency ({where})", faster,
-                max(factors, key=paper_mean), "times", near_paper_number(faster, neutral=1.0), "pooled, 16 places for all",
+                max(factors, key=paper_mean), "times", near_paper_number(faster, neutral=1.0),
+                "pooled, 16 places for all",
             )
         )  # fmt: skip
         if waited is not None:

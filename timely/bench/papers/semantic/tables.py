@@ -89,11 +89,13 @@ def paper_table_1(evaluation: Evaluation) -> list[Claim]:
     rows += [
         paper_claim(
             "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
-            paper_ratios(average["full"][0], average["immediate"][0]), "times", near_paper_number(0.21 / 0.04, neutral=1.0),
+            paper_ratios(average["full"][0], average["immediate"][0]), "times",
+            near_paper_number(0.21 / 0.04, neutral=1.0),
         ),
         paper_claim(
             "table1.slow", "Table 1: latency 1 s, immediate processing over full batching, average", 2.56 / 2.46,
-            paper_ratios(average["immediate"][-1], average["full"][-1]), "times", near_paper_number(2.56 / 2.46, neutral=1.0),
+            paper_ratios(average["immediate"][-1], average["full"][-1]), "times",
+            near_paper_number(2.56 / 2.46, neutral=1.0),
             "immediate takes up to a batch of the requests that wait, as the published code does",
         ),
     ]  # fmt: skip
