@@ -229,7 +229,8 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
                 42.3 if intensity == "3x" else None, worse, "%",
                 near_paper_number(42.3, neutral=0.0) if intensity == "3x" else paper_at_least(0.0),
                 f"with both costs known {paper_mean(by_cost):+.1f}%,"
-                f" so {paper_mean(worse) - paper_mean(by_cost):+.1f} points are the predictors'; the paper's 42.3% is the most over its intensities",
+                f" so {paper_mean(worse) - paper_mean(by_cost):+.1f} points are the predictors';"
+                " the paper's 42.3% is the most over its intensities",
             )
         )  # fmt: skip
         rows.append(

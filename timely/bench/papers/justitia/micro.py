@@ -231,8 +231,8 @@ def paper_prediction(evaluation: Evaluation) -> list[Claim]:
     return [
         paper_claim(
             "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0,
-            paper_mean(percent), "%", paper_at_most(53.0), f"{INSTANCES} new instances of each class: {listed}; the synthetic texts hold words of"
-            " their difficulty, which real texts need not",
+            paper_mean(percent), "%", paper_at_most(53.0), f"{INSTANCES} new instances of each class: {listed};"
+            " the synthetic texts hold words of their difficulty, which real texts need not",
         ),
         paper_claim(
             "table2.overhead", "Table II: time of one cost prediction", 2.16, judged["predict_ms"], "ms",
