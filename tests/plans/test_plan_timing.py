@@ -13,8 +13,8 @@ from timely.plans import (
     SkillSet,
     find_skill_set,
     parse_plan_calls,
-    plan_segment_execution_s,
     plan_segment_max_tokens,
+    segment_execution_s,
 )
 from timely.plans.timing import longest_plan_segments
 
@@ -28,23 +28,23 @@ def forward(cm: int) -> float:
 
 def test_a_segment_takes_the_sum_of_its_calls() -> None:
     turn = TELLO.estimate_s("turn_cw", [90])
-    assert plan_segment_execution_s("mf(50);", DRONE, TELLO) == pytest.approx(forward(50))
-    assert plan_segment_execution_s("}mf(50);tc(90)}", DRONE, TELLO) == pytest.approx(forward(50) + turn)
+    assert segment_execution_s("mf(50);", DRONE, TELLO) == pytest.approx(forward(50))
+    assert segment_execution_s("}mf(50);tc(90)}", DRONE, TELLO) == pytest.approx(forward(50) + turn)
     calls = parse_plan_calls("mf(50);tc(90)", DRONE)
-    assert plan_segment_execution_s(calls, DRONE, TELLO) == pytest.approx(forward(50) + turn)
-    assert plan_segment_execution_s("->False;", DRONE, TELLO) == 0
+    assert segment_execution_s(calls, DRONE, TELLO) == pytest.approx(forward(50) + turn)
+    assert segment_execution_s("->False;", DRONE, TELLO) == 0
     # A variable skill counts with its minimum, a condition with what it asks.
-    assert plan_segment_execution_s("?s('cat')==True{", DRONE, TELLO) == pytest.approx(1.53)
-    assert plan_segment_execution_s("g(_1);", DRONE, TELLO) == pytest.approx(2.46)
+    assert segment_execution_s("?s('cat')==True{", DRONE, TELLO) == pytest.approx(1.53)
+    assert segment_execution_s("g(_1);", DRONE, TELLO) == pytest.approx(2.46)
 
 
 def test_the_segment_that_closes_a_loop_takes_its_further_rounds() -> None:
-    assert plan_segment_execution_s("4{mf(50)}", DRONE, TELLO) == pytest.approx(4 * forward(50))
+    assert segment_execution_s("4{mf(50)}", DRONE, TELLO) == pytest.approx(4 * forward(50))
     parser = SegmentParser(DRONE)
     times = []
     for text in ("3{mf(50);", "2{mf(20)}", "mf(30)}", "mf(40);"):
         parser.feed(text)
-        times.append(plan_segment_execution_s(text, DRONE, TELLO, parser_state=parser))
+        times.append(segment_execution_s(text, DRONE, TELLO, parser_state=parser))
     inner = 2 * forward(20)
     round_ = forward(50) + inner + forward(30)
     assert times == pytest.approx([forward(50), inner, forward(30) + 2 * round_, forward(40)])
@@ -54,7 +54,7 @@ def test_a_loop_that_may_return_counts_once() -> None:
     parser = SegmentParser(DRONE)
     for text in ("12{?iv('a'){", "->True}mf(50)}"):
         parser.feed(text)
-    assert plan_segment_execution_s("->True}mf(50)}", DRONE, TELLO, parser_state=parser) == pytest.approx(
+    assert segment_execution_s("->True}mf(50)}", DRONE, TELLO, parser_state=parser) == pytest.approx(
         forward(50)
     )
 
@@ -64,16 +64,16 @@ def test_a_loop_that_may_return_counts_once() -> None:
 )
 def test_prose_takes_its_reading_time(name: str, profile: str) -> None:
     text = "One two three four five six seven eight nine ten. "
-    assert plan_segment_execution_s(text, find_skill_set(name), load_profile(profile)) == pytest.approx(2.0)
+    assert segment_execution_s(text, find_skill_set(name), load_profile(profile)) == pytest.approx(2.0)
 
 
 def test_what_cannot_be_told_is_an_error() -> None:
     with pytest.raises(InvalidInput, match="unknown skill 'move_forward'"):
-        plan_segment_execution_s("mf(50);", DRONE, load_profile("indy7"))
+        segment_execution_s("mf(50);", DRONE, load_profile("indy7"))
     with pytest.raises(InvalidInput):
-        plan_segment_execution_s("mf(", DRONE, TELLO)
+        segment_execution_s("mf(", DRONE, TELLO)
     with pytest.raises(InvalidInput, match="prose has no calls"):
-        plan_segment_execution_s([], find_skill_set("chat"), load_profile("chat-reader"))
+        segment_execution_s([], find_skill_set("chat"), load_profile("chat-reader"))
 
 
 def words(text: str) -> list[int]:

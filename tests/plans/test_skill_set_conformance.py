@@ -12,8 +12,8 @@ from timely.plans import (
     find_skill_set,
     parse_plan,
     parse_plan_calls,
-    plan_segment_execution_s,
     plan_segment_max_tokens,
+    segment_execution_s,
     skill_set_names,
 )
 
@@ -33,7 +33,7 @@ def test_example_plans_segment_parse_and_validate(name: str) -> None:
         calls = []
         for segment in segments:
             calls += check_plan_segment(segment.text, skill_set, profile, parser_state=parser)
-            assert plan_segment_execution_s(segment.text, skill_set, profile, parser_state=parser) > 0
+            assert segment_execution_s(segment.text, skill_set, profile, parser_state=parser) > 0
         parser.feed(segmenter.finish())
         assert parser.finish() == program
         assert calls == list(program.calls())

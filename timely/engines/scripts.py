@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from timely.core.errors import InvalidInput
 from timely.engines.base import GenerationRequest
-from timely.plans import plan_segment_execution_s
+from timely.plans import segment_execution_s
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.robot_profiles import RobotProfile, find_plan_robot_profile
@@ -122,7 +122,7 @@ def _segments(skill_set: SkillSet, profile: RobotProfile | None, plan: str) -> S
         if profile is not None:
             if parser is not None:
                 parser.feed(boundary.text)
-            execution_s = plan_segment_execution_s(boundary.text, skill_set, profile, parser_state=parser)
+            execution_s = segment_execution_s(boundary.text, skill_set, profile, parser_state=parser)
         script.append(ScriptedSegment(boundary.text, execution_s, blocking=boundary.blocking))
     return script
 

@@ -8,7 +8,7 @@
     segmenter = Segmenter(skill_set)                             # feed it text; it returns the closed segments
     parser = SegmentParser(skill_set)
     calls = check_plan_segment(segment, skill_set, profile, parser_state=parser)
-    seconds = plan_segment_execution_s(segment, skill_set, profile, parser_state=parser)
+    seconds = segment_execution_s(segment, skill_set, profile, parser_state=parser)
 """
 
 from timely.plans.grammar import plan_grammar
@@ -18,7 +18,7 @@ from timely.plans.language.syntax import Call, Program
 from timely.plans.prompt import Prompt, build_prompt, fixed_prompt_part
 from timely.plans.skill_library import find_skill_set, load_skill_set, skill_folders, skill_set_names
 from timely.plans.skill_set import Argument, Example, Skill, SkillSet, TextRules
-from timely.plans.timing import plan_segment_execution_s, plan_segment_max_tokens
+from timely.plans.timing import plan_segment_max_tokens, segment_execution_s
 from timely.plans.validation import check_call, check_plan_segment
 
 __all__ = [
@@ -42,8 +42,8 @@ __all__ = [
     "parse_plan",
     "parse_plan_calls",
     "plan_grammar",
-    "plan_segment_execution_s",
     "plan_segment_max_tokens",
+    "segment_execution_s",
     "skill_folders",
     "skill_set_names",
 ]

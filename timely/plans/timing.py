@@ -25,7 +25,7 @@ _TWO_WORDS = "yellow notebook"
 _THREE_WORDS = "yellow spiral notebook"
 
 
-def plan_segment_execution_s(
+def segment_execution_s(
     text_or_calls: str | Sequence[Call],
     skill_set: SkillSet,
     profile: RobotProfile,

@@ -19,8 +19,8 @@ from timely.plans import (
     SegmentParser,
     SkillSet,
     find_skill_set,
-    plan_segment_execution_s,
     plan_segment_max_tokens,
+    segment_execution_s,
 )
 
 
@@ -89,7 +89,7 @@ class TextBoundaries:
         try:
             if self._parser is not None:
                 self._parser.feed(text)
-            return plan_segment_execution_s(text, self._skill_set, self._profile, parser_state=self._parser)
+            return segment_execution_s(text, self._skill_set, self._profile, parser_state=self._parser)
         except TimelyError:
             return 0.0
 

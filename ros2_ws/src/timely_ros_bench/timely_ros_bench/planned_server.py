@@ -13,7 +13,7 @@ from timely.core.files import core_write_file
 from timely.engines.base import GenerationRequest
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import ScriptedSegment
-from timely.plans import plan_segment_execution_s
+from timely.plans import segment_execution_s
 from timely.plans.robot_profiles import find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set
 from timely.server.app import create_app
@@ -40,7 +40,7 @@ def planned_segments(request: GenerationRequest) -> list[ScriptedSegment]:
     for part in plans[min(fault_round_plan_number(request.task_id), len(plans) - 1)].split(SEGMENTS_APART):
         text, _, tokens = part.partition("@")
         try:
-            seconds = plan_segment_execution_s(text, skill_set, profile)
+            seconds = segment_execution_s(text, skill_set, profile)
         except TimelyError:
             seconds = 1.0  # what no robot may do has no time; the server will not let it out
         segments.append(ScriptedSegment(text, seconds, int(tokens or TOKENS)))
