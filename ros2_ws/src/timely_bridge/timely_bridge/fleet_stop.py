@@ -1,6 +1,7 @@
 """The stop of the whole fleet: sent to every driver, acknowledged by each, repeated until a reset.
 
-It has a node, an executor and threads of its own, so that neither goals nor drivers can delay it.
+It has nodes, executors and threads of its own, so that neither goals nor drivers can delay it. The services, which block,
+have an executor with several threads. The drivers' states and answers, of which there are many, have one that is cheap.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from timely_interfaces.srv import ResetStop, StopFleet
 from timely_robots.operators import Operators
 from timely_robots.ros.rclpy_utils import LATCHED, steady_ros_clock
 from timely_robots.ros.realtime import mark_ros_stop_thread
+from timely_robots.ros.spinner import Spinner
 
 from timely.core.errors import NotAllowed
 from timely_bridge.goals import RobotEntry
@@ -94,14 +96,19 @@ class FleetStop:
         self._changed = threading.Condition()
         group = ReentrantCallbackGroup()
         namespace, _, name = bridge.rpartition("/")
-        self._node = rclpy.create_node(f"{name}_stop", namespace=namespace or "/", context=context)
-        self._group = group
+        namespace = namespace or "/"
+        self._node = rclpy.create_node(f"{name}_stop", namespace=namespace, context=context)
         self._node.create_service(Trigger, f"{bridge}/stop", self._on_stop, callback_group=group)
         self._node.create_service(ResetStop, f"{bridge}/reset", self._on_reset, callback_group=group)
         self._node.create_service(
             StopFleet, f"{bridge}/stop_fleet", self._on_stop_fleet, callback_group=group
         )
-        self._node.create_timer(REPEAT_S, self._repeat, callback_group=group, clock=steady_ros_clock())
+        self._drivers = rclpy.create_node(
+            f"{name}_stop_drivers", namespace=namespace, context=context, start_parameter_services=False
+        )
+        self._drivers.create_timer(REPEAT_S, self._repeat, clock=steady_ros_clock())
+        self._spinner = Spinner(context, [self._drivers], name="stopped drivers", owns_context=False)
+        mark_ros_stop_thread(self._spinner.start().thread)
         self._executor = MultiThreadedExecutor(THREADS, context=context)
         self._executor.add_node(self._node)
         self._thread = threading.Thread(target=self._spin, name="fleet stop", daemon=True)
@@ -113,37 +120,32 @@ class FleetStop:
         if self.latch.set:
             latch.put(True)
         self.latch, self._silence_s = latch, silence_s
-        node, group = self._node, self._group
-        robots = {}
+        node, robots = self._drivers, {}
         for entry in entries:
             driver = f"/{entry.name}/{entry.driver_node}"
             robots[entry.name] = _RobotStop(
-                stop=node.create_client(Trigger, f"{driver}/stop", callback_group=group),
-                reset=node.create_client(ResetStop, f"{driver}/reset", callback_group=group),
+                stop=node.create_client(Trigger, f"{driver}/stop"),
+                reset=node.create_client(ResetStop, f"{driver}/reset"),
                 states=node.create_subscription(
-                    RobotState,
-                    f"/{entry.name}/state",
-                    partial(self._on_state, entry.name),
-                    LATCHED,
-                    callback_group=group,
+                    RobotState, f"/{entry.name}/state", partial(self._on_state, entry.name), LATCHED
                 ),
             )
         self._robots = robots
-        self._executor.wake()
+        self._spinner.executor.wake()
 
     def clear_robots(self) -> None:
         """Release the drivers; the latch stays."""
         robots, self._robots = self._robots, {}
         for robot in robots.values():
             for client in (robot.stop, robot.reset):
-                self._node.destroy_client(client)
-            self._node.destroy_subscription(robot.states)
+                self._drivers.destroy_client(client)
+            self._drivers.destroy_subscription(robot.states)
 
     def stop(self, deadline_s: float, *, until_at_rest: bool = False) -> dict[str, str]:
         """Stop every robot; robot -> HALTED, AT_REST or UNKNOWN, at the latest after ``deadline_s``.
 
-        Returns as soon as every robot is halted; with ``until_at_rest`` as soon as every robot is at rest. Not on a
-        thread that the executor needs for the answers alone: it blocks.
+        Returns as soon as every robot is halted; with ``until_at_rest`` as soon as every robot is at rest. Not on the
+        thread of the drivers' answers: it blocks.
         """
         deadline_s = time.monotonic() + deadline_s
         self._stops += 1
@@ -213,11 +215,12 @@ class FleetStop:
         self._closing = True
         self._executor.shutdown(timeout_sec=CLOSE_S)
         self._thread.join(CLOSE_S)
-        self.clear_robots()
         self._node.destroy_node()
-        return not self._thread.is_alive()
+        ended = self._spinner.close(CLOSE_S)
+        self._robots = {}
+        return ended and not self._thread.is_alive()
 
-    # --- The executor's threads ---
+    # --- The executors' threads ---
 
     def _spin(self) -> None:
         while not self._closing:
@@ -259,9 +262,6 @@ class FleetStop:
             self._changed.notify_all()
 
     def _on_state(self, name: str, state: RobotState) -> None:
-        mark_ros_stop_thread(
-            threading.current_thread()
-        )  # of the executor's pool, any of which may get the next stop
         robot = self._robots.get(name)
         if robot is None:
             return
@@ -274,7 +274,6 @@ class FleetStop:
 
     def _repeat(self) -> None:
         """Send the latched stop again to every driver that has not acknowledged it."""
-        mark_ros_stop_thread(threading.current_thread())
         if not self.latch.set:
             return
         now_s = time.monotonic()
