@@ -1,7 +1,7 @@
 """The stop of the whole fleet: sent to every driver, acknowledged by each, repeated until a reset.
 
-It has nodes, executors and threads of its own, so that neither goals nor drivers can delay it. The services, which block,
-have an executor with several threads. The drivers' states and answers, of which there are many, have one that is cheap.
+It has nodes, executors and threads of its own, so that neither goals nor drivers can delay it. The services block, so
+their executor has several threads. The drivers' states and answers are many, so they have one that is cheap.
 """
 
 from __future__ import annotations
