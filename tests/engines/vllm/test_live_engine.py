@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -218,6 +219,22 @@ async def test_bad_requests_are_refused_and_the_engine_lives_on(engine: VllmEngi
         await collect(engine, planned("twice", 60.0))
     await live.aclose()
     assert (await collect(engine, planned("after", 0.01)))[-1].reason == "complete"
+
+
+async def test_an_engine_error_in_an_openai_request_gets_the_answer_of_vllm(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.engine.exceptions import EngineGenerateError
+
+    async def failing(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        raise EngineGenerateError
+        yield
+
+    monkeypatch.setattr(engine._llm, "generate", failing)
+    transport = httpx.ASGITransport(engine.openai_app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as http:
+        answer = await http.post("/v1/completions", json={"prompt": "move", "max_tokens": 1})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "InternalServerError")
 
 
 async def test_an_operators_urgency_reaches_the_generation_and_the_journal(engine: VllmEngine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,6 +31,8 @@ async def build_vllm_openai_app(llm: Any, args: Any) -> App:
     tasks = await llm.get_supported_tasks()
     app = build_app(args, tasks, llm.model_config)
     await init_app_state(llm, app.state, args, tasks)
+    # After an engine error vLLM's handler sets this flag of its own server. Timely's server goes on.
+    app.state.server = SimpleNamespace(should_exit=False)
     return TimelyField(app)
 
 
