@@ -102,6 +102,11 @@ def test_while_no_engine_runs_tasks_wait_and_new_ones_are_refused(
             refused = served.http.post(path, json=body())
             assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
             assert refused.headers["Retry-After"]
+        urgency = {"urgency": 0, "operator": "Ada", "reason": "smoke"}
+        for path, change in {"/v1/disciplines": {"name": "edf"}, "/v1/tasks/1/urgency": urgency}.items():
+            refused = served.http.put(path, json=change)
+            assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+            assert refused.headers["Retry-After"] == "12"
         value = served.http.post("/v1/tasks/1/reports", json={"segment": 0, "kind": "value", "value": "True"})
         assert value.json()["news"] == 1
         monkeypatch.undo()

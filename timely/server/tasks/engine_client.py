@@ -193,19 +193,28 @@ class EngineClient:
         """Change the urgency of a generation; False if there is none.
 
         Raises:
-            EngineFailed: no answer in time. Others: as ``Engine.set_urgency``.
+            Overloaded: no engine runs. EngineFailed: no answer in time. Others: as ``Engine.set_urgency``.
         """
-        return await self._within_deadline(self.engine.set_urgency(task_id, urgency))
+        return await self._of_running_engine(self.engine.set_urgency(task_id, urgency))
 
     async def set_discipline(self, name: str) -> None:
         """Switch the queue discipline while serving.
 
         Raises:
-            UnknownName: no such discipline.
+            UnknownName: no such discipline. Overloaded: no engine runs. EngineFailed: no answer in time.
         """
-        await self._within_deadline(self.engine.set_discipline(name), SWITCH_S)
+        await self._of_running_engine(self.engine.set_discipline(name), SWITCH_S)
         self.supervisor.discipline = name
         self._stats = None
+
+    async def _of_running_engine(
+        self, answer: Coroutine[Any, Any, Answer], limit_s: float | None = None
+    ) -> Answer:
+        """An answer of the engine; while it is started again the request is refused with the time of the start."""
+        try:
+            return await self._within_deadline(answer, limit_s)
+        except EngineDied as error:
+            raise self.supervisor.restarting() from error
 
     async def _within_deadline(
         self, answer: Coroutine[Any, Any, Answer], limit_s: float | None = None
