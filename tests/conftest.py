@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,6 +15,10 @@ from xdist.scheduler import LoadScopeScheduling
 # Whether an example takes 0.1 or 0.3 s says how busy the machine is. Timings belong into benchmarks.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
+
+# There are as many workers as processors: a second thread of torch would spin on the processor of the other worker.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SERVED = ("live_engine", "offered_disciplines", "planner_apart", "stock_server", "vllm_model")
 TOGETHER = {

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from lrtrace.cli import run_lrtrace_command
+from timely.cli.main import run_timely_command
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
+from timely.emulators.cli import run_emulator_command
 from timely.engines.step_time.learned import FixedSpeed
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
-OURS = ("timely", "timely-emulate", "lrtrace")
+PROGRAMS: dict[str, Callable[[list[str]], int]] = {
+    "timely": run_timely_command,
+    "timely-emulate": run_emulator_command,
+    "lrtrace": run_lrtrace_command,
+}
 FOREIGN = {
     *(
         "apt-get",
@@ -69,16 +80,15 @@ def targets() -> frozenset[str]:
 
 @cache
 def help_of(words: tuple[str, ...]) -> tuple[int, str]:
-    """Exit status and text of ``words --help``."""
-    done = subprocess.run(
-        [str(BIN / words[0]), *words[1:], "--help"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={"PATH": str(BIN), "COLUMNS": "200", "TERM": "dumb"},
-    )
-    return done.returncode, done.stdout + done.stderr
+    """Exit status and text of ``words --help``, run here: a process each would import everything again."""
+    said = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {"COLUMNS": "200", "TERM": "dumb"}),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(said),
+    ):
+        status = PROGRAMS[words[0]]([*words[1:], "--help"])
+    return status, said.getvalue()
 
 
 def complaint(words: list[str]) -> str:
@@ -92,7 +102,7 @@ def complaint(words: list[str]) -> str:
             if not word.startswith("-") and "=" not in word and word not in targets()
         ]
         return f"`{line}`: no such target {wrong}" if wrong else ""
-    if program not in OURS:
+    if program not in PROGRAMS:
         return "" if program in FOREIGN else f"`{line}`: what is {program}?"
     leading = []
     for word in words[1:]:

@@ -30,8 +30,8 @@ def served(engine: Any) -> dict[str, list[int]]:
     return {name: list(output.outputs[0].token_ids) for name, output in done.items()}
 
 
-def test_laps_sd_with_ngram_drafts(new_engine: Callable[..., Any]) -> None:
-    plain = served(new_engine())
+def test_laps_sd_with_ngram_drafts(sync_engine: Any, new_engine: Callable[..., Any]) -> None:
+    plain = served(sync_engine)
     engine = new_engine(
         speculative_config={
             "method": "ngram", "num_speculative_tokens": DRAFTS, "prompt_lookup_max": 3, "prompt_lookup_min": 1,

@@ -117,8 +117,8 @@ def demo(tmp_path: Path, domain_id: int) -> Iterator[Any]:
 
 def test_every_robot_is_served_and_the_picture_is_drawn(demo: Any, tmp_path: Path) -> None:
     whole = tmp_path / "whole.json"
-    run = demo("--seconds", "20", "--seed", "3", "--json", str(whole))
-    assert run.process.wait(20 + START_S + END_S) == 0, run.said()
+    run = demo("--seconds", "17.5", "--seed", "3", "--json", str(whole))
+    assert run.process.wait(17.5 + START_S + END_S) == 0, run.said()
     result = json.loads((run.out / "result.json").read_text())
     assert result == json.loads(whole.read_text())
     assert {task["agent"] for task in result["tasks"]} == {"drone1", "drone2", "arm1"}
