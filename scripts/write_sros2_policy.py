@@ -34,7 +34,6 @@ def read_graph(fleet_file: Path) -> dict[tuple[str, str], Rules]:
     from timely_bridge.fleet import load_bridge_fleet
     from timely_bridge.node import BridgeNode
     from timely_bridge.recorder import TOPICS
-    from timely_bridge.testing import FakeServer
     from timely_robots.ros.driver_node import DriverNode
     from timely_robots.ros.spinner import Spinner, isolated_ros_context
     from timely_robots.sim.robot import SimRobot
@@ -47,9 +46,7 @@ def read_graph(fleet_file: Path) -> dict[tuple[str, str], Rules]:
         DriverNode(SimRobot(), namespace=robot.name, context=context, overrides=settings)
         for robot in fleet.robots
     ]
-    nodes.append(
-        BridgeNode(context=context, overrides=fleet.bridge_parameters(), client_factory=FakeServer({}))
-    )
+    nodes.append(BridgeNode(context=context, overrides=fleet.bridge_parameters()))
     for node in nodes:
         node.trigger_configure()
     recorder = rclpy.create_node("timely_recorder", context=context)

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 
 import pytest
 
@@ -16,7 +16,7 @@ from timely.core.errors import UnknownName
 from timely.planner.cases.case import Case, case_failure, case_plan_refuses
 from timely.planner.cases.generate import DRAWN, generate_cases
 from timely.planner.cases.vocabulary import PHRASES, WORDS, Split, SplitList, coinable_case_words
-from timely.planner.cases.wordings import expand_wording
+from timely.planner.cases.wordings import _CHOICE, _tidy
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 
@@ -126,6 +126,21 @@ def test_things_of_the_test_are_in_no_table_of_training() -> None:
     trained = {name for table in tables for name in table.train}
     assert len(trained) > 1500
     assert not trained & {name for table in tables for name in table.test}
+
+
+def expand_wording(pattern: str) -> tuple[str, ...]:
+    """All wordings of a pattern, in order."""
+    texts = [pattern]
+    # Innermost choices first, so that choices may stand in choices.
+    while any("(" in text for text in texts):
+        texts = [wording for text in texts for wording in expand_innermost(text)]
+    return tuple(dict.fromkeys(_tidy(text) for text in texts))
+
+
+def expand_innermost(text: str) -> list[str]:
+    parts = _CHOICE.split(text)
+    options = [part.split("|") if index % 2 else [part] for index, part in enumerate(parts)]
+    return ["".join(choices) for choices in product(*options)]
 
 
 def test_no_wording_of_the_test_is_one_of_training() -> None:

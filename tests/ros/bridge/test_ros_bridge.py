@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from action_msgs.msg import GoalStatus
+from bridge_doubles import FakeSegment, FakeServer
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
@@ -22,7 +23,6 @@ from timely_bridge import driver_port
 from timely_bridge.fleet import Fleet, parse_bridge_fleet
 from timely_bridge.run_fleet import RunningFleet, start_bridge_fleet
 from timely_bridge.task_player import play_bridge_tasks
-from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteSegment, ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
 from timely_interfaces.msg import Task as TaskNews

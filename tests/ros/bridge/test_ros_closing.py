@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bridge_doubles import FakeServer
 from ros_harness import Program
 from timely_bridge.fleet import parse_bridge_fleet
 from timely_bridge.run_fleet import start_bridge_fleet
-from timely_bridge.testing import FakeServer
 from timely_interfaces.action import ExecuteTask
 
 DRONE = {"profile": "sim-drone", "skill_set": "drone", "parameters": {"speed": 20.0, "seed": 1}}

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bridge_doubles import FakeSegment, FakeServer
 from emulated_robots import emulated_tello
 from ros_harness import eventually
 from test_ros_bridge import World, a_fleet
 from timely_bridge import driver_processes
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet import parse_bridge_fleet
-from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.msg import ErrorCode, RobotState
 
 pytestmark = [pytest.mark.ros, pytest.mark.process, pytest.mark.timeout(180)]

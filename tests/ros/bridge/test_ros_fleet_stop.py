@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bridge_doubles import FakeServer
 from ros_harness import LIMIT_S, eventually, principals
 from std_srvs.srv import Trigger
 from test_ros_bridge import SCRIPTS, World, a_fleet
@@ -17,7 +18,6 @@ from timely_bridge import fleet_stop
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet_stop import ANSWER_S, TOKEN_VARIABLE
 from timely_bridge.stop_latch import StopLatch
-from timely_bridge.testing import FakeServer
 from timely_interfaces.msg import ErrorCode, RobotState, Task
 from timely_interfaces.srv import ResetStop, StopFleet
 from timely_robots.operators import PRINCIPALS_VARIABLE

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from bridge_doubles import FakeSegment, FakeServer
 from test_ros_plan_run import PLAN, World, world
 from timely_bridge.goal_run import GoalRun
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import TaskEnd
 from timely_bridge.plan_run import PlanRun, Replan
-from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import EngineFailed

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from bridge_doubles import FakeServer
 from ros_harness import LIMIT_S, eventually
 from test_ros_bridge import SCRIPTS, World, a_fleet
 from timely_bridge.node import BridgeNode
-from timely_bridge.testing import FakeServer
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 

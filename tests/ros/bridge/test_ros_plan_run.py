@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from bridge_doubles import FakeDriver, FakeSegment, FakeServer
 from timely_bridge import report_queue
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.outcome import Deadlines, TaskEnd
 from timely_bridge.plan_run import PlanRun, RunContext
 from timely_bridge.robot_lock import RobotLock
-from timely_bridge.testing import FakeDriver, FakeSegment, FakeServer
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.client import Segment

@@ -14,9 +14,9 @@ from typing import IO
 
 import pytest
 import yaml
+from bridge_doubles import FakeSegment, FakeServer
 from ros_harness import LIMIT_S, Program, eventually
 from timely_bridge.node import BridgeNode
-from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode
 from timely_robots.ros.spinner import Spinner, isolated_ros_context

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bridge_doubles import FakeSegment, FakeServer
 from ros_harness import AT_ONCE_S, Program, eventually
 from timely_bridge.fleet import parse_bridge_fleet
 from timely_bridge.recorder import Bounds, McapFiles, bridge_mcap_definition, bridge_recording_bounds
 from timely_bridge.run_fleet import start_bridge_fleet
-from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
 

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from bridge_doubles import FakeSegment, FakeServer
 from ros_harness import LIMIT_S, Program, eventually
 from timely_bridge.fleet import parse_bridge_fleet
 from timely_bridge.run_fleet import start_bridge_fleet
-from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import Task
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from manual_robot_clock import ManualRobotClock
 from timely_robots import execution
-from timely_robots.clock import ManualRobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
 from timely_robots.halter import MAX_OPEN

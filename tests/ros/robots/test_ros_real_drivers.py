@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
+from bridge_doubles import FakeSegment, FakeServer
 from emulated_robots import emulated_indy7, emulated_tello
 from ros_harness import AT_ONCE_S, Program, eventually
 from timely_bridge.fleet import load_bridge_fleet, parse_bridge_fleet
 from timely_bridge.run_fleet import start_bridge_fleet
-from timely_bridge.testing import FakeSegment, FakeServer
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility as Tuf
 from timely_robots.registry import robot_class

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from manual_robot_clock import ManualRobotClock
 from ros_harness import LIMIT_S, eventually
-from timely_robots.clock import ManualRobotClock
 from timely_robots.indy7.link import Indy7Link
 from timely_robots.tello.drone import TelloDrone
 from timely_robots.tello.link import HALT_BURST, HALT_BURST_S, TelloLink

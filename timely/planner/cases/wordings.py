@@ -6,7 +6,6 @@ import math
 import random
 import re
 from functools import cache
-from itertools import product
 from string import Formatter
 
 _CHOICE = re.compile(r"\(([^()]*)\)")
@@ -25,26 +24,6 @@ def check_case_pattern(pattern: str) -> str:
         raise ValueError(f"a choice of {pattern!r} is not closed")
     list(Formatter().parse(pattern))
     return pattern
-
-
-@cache
-def expand_wording(pattern: str) -> tuple[str, ...]:
-    """All wordings of a pattern, in order.
-
-    >>> expand("(go|fly) there(| now).")
-    ('go there.', 'go there now.', 'fly there.', 'fly there now.')
-    """
-    texts = [pattern]
-    # Innermost choices first, so that choices may stand in choices.
-    while any("(" in text for text in texts):
-        texts = [wording for text in texts for wording in _expand_innermost(text)]
-    return tuple(dict.fromkeys(_tidy(text) for text in texts))
-
-
-def _expand_innermost(text: str) -> list[str]:
-    parts = _CHOICE.split(text)
-    options = [part.split("|") if index % 2 else [part] for index, part in enumerate(parts)]
-    return ["".join(choices) for choices in product(*options)]
 
 
 def draw_wording(rng: random.Random, patterns: tuple[str, ...]) -> str:

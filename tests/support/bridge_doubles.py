@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from timely_bridge.interfaces import Execution, SentSegment
 from timely_interfaces.msg import ErrorCode
 
 from timely.client import Segment
 from timely.core.errors import Conflict, EngineFailed, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
-from timely_bridge.interfaces import Execution, SentSegment
 
 Script = Sequence["FakeSegment | TimelyError | str"]
 
