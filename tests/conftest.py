@@ -32,7 +32,18 @@ TOGETHER = {
 The robots keep real time and leave their processor free most of it.
 So they come first, beside the engine that runs in the worker itself. Engines with processes of their own come next.
 """
-FIRST = ("ros", "engine", "served engine")
+
+FIRST = (
+    "ros",
+    "engine",
+    "served engine",
+    "tests/planner/test_planner_paper.py",
+    "tests/bench/live/test_live_comparison.py",
+    "tests/server/test_live_page.py",
+    "tests/planner/training/test_planner_training.py",
+    "tests/house/test_docs.py",
+)
+"""The longest scopes, in the order of their start. The others take seconds, so neither worker idles at the end."""
 
 
 def scope_of(nodeid: str) -> str:
@@ -50,7 +61,7 @@ class ByPath(LoadScopeScheduling):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The robots and the engine take longest, so they begin first and the others fill the rest of the run."""
+    """The longest scopes begin first, and the others fill the rest of the run."""
     place = {scope: number for number, scope in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(scope_of(item.nodeid), len(place)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +21,7 @@ if not MISSING:
 
     # Before any context is made: everything stays on this machine, and goes by UDP.
     # Over Fast DDS's shared memory an action is sometimes not discovered: in 1 of 544 tests, alone.
-    _profile = tempfile.TemporaryDirectory(prefix="timely-tests-")
-    os.environ.update(dds_udp_only(Path(_profile.name)))
+    os.environ.update(dds_udp_only())
 
 FIRST_DOMAIN, DOMAINS = 102, 98
 """Domains above 101 use ports that Linux also hands out to clients; loopback only, so a clash is unlikely.

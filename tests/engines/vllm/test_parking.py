@@ -8,15 +8,16 @@ import pytest
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
-SEGMENTS = 10
+SEGMENTS, SEGMENT_TOKENS = 5, 6
+TOKENS = SEGMENTS * SEGMENT_TOKENS
 
 
-def parked(execution_s: float = 0.05) -> Any:
-    """Ten segments of six tokens each, and a robot that needs ``execution_s`` for each."""
+def parked(execution_s: float = 0.05, segments: int = SEGMENTS) -> Any:
+    """A plan of ``segments``, and a robot that needs ``execution_s`` for each."""
     return lambda number: {
         "task_id": f"task-{number}",
         "agent": f"robot-{number}",
-        "forced": [["move", 6, execution_s]] * SEGMENTS,
+        "forced": [["move", SEGMENT_TOKENS, execution_s]] * segments,
     }
 
 
@@ -34,8 +35,8 @@ def test_parked_text_equals_unparked_text(
     request: pytest.FixtureRequest, engine_name: str, count: int
 ) -> None:
     engine = request.getfixturevalue(engine_name)
-    unparked = engine.texts(count, 60, plain)
-    outputs = engine.texts(count, 60, parked())
+    unparked = engine.texts(count, TOKENS, plain)
+    outputs = engine.texts(count, TOKENS, parked())
     assert tokens(outputs) == tokens(unparked)
     for output in outputs.values():
         account = output.kv_transfer_params["timely"]
@@ -57,17 +58,18 @@ def test_tokens_computed_are_prompt_plus_output_less_one(sync_engine: Any) -> No
 
     scheduler.schedule = counting
     try:
-        sync_engine.add("count", "Count my tokens, please.", 60, parked()(0))
+        sync_engine.add("count", "Count my tokens, please.", TOKENS, parked()(0))
         done = sync_engine.run()["count"]
     finally:
         del scheduler.schedule
-    assert sum(computed) == len(done.prompt_token_ids) + 60 - 1
+    assert sum(computed) == len(done.prompt_token_ids) + TOKENS - 1
 
 
 def test_under_pressure_everything_finishes_with_the_same_text(tight_engine: Any) -> None:
+    # Eight requests of 60 tokens need more blocks than there are.
     unparked = tight_engine.texts(8, 60, plain)
     before = tight_engine.scheduler.controller.evictions
-    outputs = tight_engine.texts(8, 60, parked(0.3))
+    outputs = tight_engine.texts(8, 60, parked(0.3, segments=10))
     assert tokens(outputs) == tokens(unparked)
     assert tight_engine.scheduler.controller.evictions > before
     assert sum(o.kv_transfer_params["timely"]["recomputed_tokens"] for o in outputs.values()) > 0
@@ -76,7 +78,7 @@ def test_under_pressure_everything_finishes_with_the_same_text(tight_engine: Any
 
 def test_a_parked_engine_has_nothing_to_do_until_due(sync_engine: Any) -> None:
     scheduler = sync_engine.scheduler
-    sync_engine.add("sleeper", "Sleep.", 60, parked(300.0)(0))
+    sync_engine.add("sleeper", "Sleep.", TOKENS, parked(300.0)(0))
     sync_engine.run(until=lambda: scheduler.control({"kind": "stats"})["parked"] == 1)
     prediction = scheduler.control({"kind": "eta", "tuf": [1.0, -2.0, 1.0]})
     assert prediction["eta_s"] > 0.0
@@ -92,7 +94,7 @@ def test_a_parked_engine_has_nothing_to_do_until_due(sync_engine: Any) -> None:
 
 def test_a_report_makes_a_parked_generation_due(sync_engine: Any) -> None:
     scheduler = sync_engine.scheduler
-    sync_engine.add("early", "Be early.", 60, parked(300.0)(0))
+    sync_engine.add("early", "Be early.", TOKENS, parked(300.0)(0))
     sync_engine.run(until=lambda: scheduler.control({"kind": "stats"})["parked"] == 1)
     answer = scheduler.control(
         {"kind": "report", "task_id": "task-0", "report": {"segment": 0, "kind": "done", "elapsed_s": 0.1}}
@@ -104,7 +106,7 @@ def test_a_report_makes_a_parked_generation_due(sync_engine: Any) -> None:
     )
     assert again == {"known": True}
     ahead = scheduler.control(
-        {"kind": "report", "task_id": "task-0", "report": {"segment": 9, "kind": "done"}}
+        {"kind": "report", "task_id": "task-0", "report": {"segment": 4, "kind": "done"}}
     )
     assert ahead["error"]["code"] == "conflict"
     stranger = scheduler.control(
@@ -125,7 +127,7 @@ def test_a_report_is_as_old_as_it_waited_for_the_step(
 ) -> None:
     """Steps of a slow machine last; a robot's 'two seconds left' is not two seconds from their end."""
     scheduler = sync_engine.scheduler
-    sync_engine.add("late", "Be late.", 60, parked(300.0)(0))
+    sync_engine.add("late", "Be late.", TOKENS, parked(300.0)(0))
     sync_engine.run(until=lambda: scheduler.control({"kind": "stats"})["parked"] == 1)
     real, now = scheduler.clock, scheduler.clock()
     scheduler.clock = lambda: now
@@ -145,16 +147,16 @@ def test_a_report_is_as_old_as_it_waited_for_the_step(
 
 def test_switching_the_discipline_while_serving_loses_and_repeats_nothing(sync_engine: Any) -> None:
     scheduler = sync_engine.scheduler
-    unparked = sync_engine.texts(6, 60, plain)
+    unparked = sync_engine.texts(6, TOKENS, plain)
     names = ["fcfs", "edf", "pud", "priority", "expected-utility", "timely"]
     for number in range(6):
         sync_engine.add(
-            f"r{number}", f"Tell me a story about number {number} and a robot.", 60, parked(0.05)(number)
+            f"r{number}", f"Tell me a story about number {number} and a robot.", TOKENS, parked()(number)
         )
     done: dict[str, Any] = {}
     for name in names:
         steps = scheduler.controller.steps
-        done |= sync_engine.run(until=lambda steps=steps: scheduler.controller.steps >= steps + 12)
+        done |= sync_engine.run(until=lambda steps=steps: scheduler.controller.steps >= steps + 5)
         assert scheduler.control({"kind": "discipline", "name": name}) == {"known": True}
     done |= sync_engine.run()
     assert tokens(done) == tokens(unparked)
@@ -196,7 +198,7 @@ def test_plans_under_a_grammar_are_the_same_parked_and_not(
             timely = {"skill_set": "arm", "robot": "sim-arm", "task_id": f"t{number}"} if segmented else None
             parameters = SamplingParams(
                 temperature=0.0,
-                max_tokens=60,
+                max_tokens=40,
                 structured_outputs=StructuredOutputsParams(grammar=rules),
                 extra_args={"timely": timely} if timely else None,
             )

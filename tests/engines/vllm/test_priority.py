@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 def scene(engine: Any) -> tuple[list[str], dict[str, Any]]:
     """Two slots, two long unimportant requests in them, then a short important one; the order of their ends."""
     for name in ("low-0", "low-1"):
-        engine.add(name, f"Count slowly, {name}.", 40, priority=5)
+        engine.add(name, f"Count slowly, {name}.", 20, priority=5)
     for _ in range(6):
         engine.llm.llm_engine.step()
     engine.add("high", "Quick!", 8, priority=0)

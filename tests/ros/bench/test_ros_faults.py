@@ -109,7 +109,7 @@ def test_the_cut_is_a_switch_for_the_ports_of_one_domain(tmp_path: Path) -> None
     for number, kind in enumerate(CUTS):
         cut.set(kind)
         assert (tmp_path / "switch").read_bytes() == b"%d0" % number
-    assert "127.0.0.1" in Path(dds_udp_only(tmp_path)["FASTDDS_DEFAULT_PROFILES_FILE"]).read_text()
+    assert "127.0.0.1" in Path(dds_udp_only()["FASTDDS_DEFAULT_PROFILES_FILE"]).read_text()
 
 
 def test_without_a_compiler_the_cut_says_what_it_needs(

@@ -47,7 +47,7 @@ class World:
             "ROS_DOMAIN_ID": str(domain),
             "PYTHONUNBUFFERED": "1",
             "TIMELY_STATE_DIR": str(folder / "state"),
-            **dds_udp_only(folder),
+            **dds_udp_only(),
         }
 
     def start(self) -> None:
