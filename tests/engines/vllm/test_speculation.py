@@ -30,8 +30,18 @@ def served(engine: Any) -> dict[str, list[int]]:
     return {name: list(output.outputs[0].token_ids) for name, output in done.items()}
 
 
-def test_laps_sd_with_ngram_drafts(sync_engine: Any, new_engine: Callable[..., Any]) -> None:
-    plain = served(sync_engine)
+@pytest.fixture(scope="session")
+def plain(sync_engine: Any) -> dict[str, list[int]]:
+    """Tokens without drafts, from the shared engine."""
+    return served(sync_engine)
+
+
+def test_without_drafts_each_step_gives_a_token(plain: dict[str, list[int]]) -> None:
+    """Runs before the tests that end engines, after which the shared one computes no more."""
+    assert {name: len(tokens) for name, tokens in plain.items()} == dict.fromkeys(PROMPTS, TOKENS)
+
+
+def test_laps_sd_with_ngram_drafts(plain: dict[str, list[int]], new_engine: Callable[..., Any]) -> None:
     engine = new_engine(
         speculative_config={
             "method": "ngram", "num_speculative_tokens": DRAFTS, "prompt_lookup_max": 3, "prompt_lookup_min": 1,
