@@ -168,6 +168,7 @@ class JobTable:
         self._by_id: dict[JobId, Job] = {}
         self._rows: dict[JobId, int] = {}
         self._ids = np.empty(capacity, dtype=np.object_)
+        self._last_ids: list[JobId] = []
         self._last_rows: Ints = np.empty(0, dtype=np.int64)
         self._capacity = capacity
         self._arrivals = 0
@@ -189,17 +190,21 @@ class JobTable:
         """The job of that name, or None."""
         return self._by_id.get(job_id)
 
-    def rows(self, job_ids: Sequence[JobId], guess: Ints | None = None) -> Ints:
+    def rows(self, job_ids: list[JobId]) -> Ints:
         """Rows of these jobs, in order; -1 for a job that is not in the table. Not to be written to.
 
-        Args:
-            guess: rows that are probably right; by default those of the last call, since a step asks several times.
+        A step asks several times for the same jobs, so the last answer is kept until a job leaves.
         """
-        rows = self._last_rows if guess is None else guess
-        if len(rows) != len(job_ids) or self.ids(rows) != job_ids:
+        if job_ids != self._last_ids:
             rows = np.fromiter(map(self._rows.get, job_ids, repeat(-1)), dtype=np.int64, count=len(job_ids))
-        self._last_rows = rows
-        return rows
+            if len(rows) and rows.min() < 0:
+                return rows
+            self.note_rows(job_ids, rows)
+        return self._last_rows
+
+    def note_rows(self, job_ids: list[JobId], rows: Ints) -> None:
+        """``rows`` are those of these jobs: the next call of ``rows`` for the same jobs need not look for them."""
+        self._last_ids, self._last_rows = job_ids, rows
 
     def ids(self, rows: Ints) -> list[JobId]:
         """Names of the jobs in these rows, in order."""
@@ -259,6 +264,7 @@ class JobTable:
 
     def remove_together(self, job_ids: Sequence[JobId]) -> list[Job]:
         """``remove`` for several jobs at once, in this order."""
+        self.note_rows([], np.empty(0, dtype=np.int64))
         jobs = [self._by_id.pop(job_id) for job_id in job_ids]
         origins: dict[int, int] = {}
         """Where the content of rows comes from that is not in its place."""

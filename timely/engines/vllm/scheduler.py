@@ -19,6 +19,7 @@ from vllm.logger import init_logger
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
@@ -39,6 +40,7 @@ from timely.engines.vllm.kept_prefixes import KeptPrefixes
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.params import TimelyParams, parse_extra_args
 from timely.engines.vllm.planned_queue import PlannedQueue
+from timely.engines.vllm.prefix_cache import PrefixView
 from timely.engines.vllm.readiness import Readiness
 from timely.engines.vllm.request_intake import RequestIntake
 from timely.engines.vllm.request_state import LiveRequests, RequestState
@@ -81,6 +83,9 @@ class TimelyScheduler(ChunkCaps):
             fallback=FALLBACK,
         )
         self.live = LiveRequests()
+        self._segmented = self.live.with_boundaries
+        self._seldom_caches = PrefixView(self).readable and not self.num_spec_tokens
+        """Whether the blocks of a decoding request fill one token at a time, in one group."""
         self.blocks = BlockManager(self, self.live)
         self._encoder = EncoderInputs(self, self.live)
         self._readiness = Readiness(self, self.live, self.blocks)
@@ -345,26 +350,29 @@ class TimelyScheduler(ChunkCaps):
     def _update_request_with_output(
         self, request: Request, new_token_ids: list[int], is_stale: bool = False
     ) -> tuple[list[int], bool]:
-        state = self.live.with_boundaries.get(request.request_id)
-        if state is None:
-            return super()._update_request_with_output(request, new_token_ids, is_stale)  # type: ignore[no-any-return]
-        return append_vllm_tokens(state, new_token_ids, is_stale, super()._update_request_with_output)
+        if request.request_id in self._segmented:
+            state = self._segmented[request.request_id]
+            return append_vllm_tokens(state, new_token_ids, is_stale, super()._update_request_with_output)
+        if self._seldom_caches and not is_stale and len(new_token_ids) == 1:
+            final_tokens = request.num_computed_tokens - request.num_output_placeholders + 1
+            if final_tokens % self.block_size:
+                # vLLM looks for full blocks after each token. This one fills none, and a step has hundreds.
+                kept, stopped = Scheduler._update_request_with_output(self, request, new_token_ids)
+                request.num_output_placeholders -= 1
+                return kept, stopped
+        return super()._update_request_with_output(request, new_token_ids, is_stale)  # type: ignore[no-any-return]
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         """vLLM appends the tokens; then segments are closed and generations parked."""
         self._freed = {}
-        if not self.live.with_boundaries:
-            # No request needs our own way to append tokens, and a step has hundreds of them.
-            self.__dict__["_update_request_with_output"] = super()._update_request_with_output
         try:
             outputs: dict[int, EngineCoreOutputs] = super().update_from_output(
                 scheduler_output, model_runner_output
             )
         finally:
             freed, self._freed = self._freed, None
-            self.__dict__.pop("_update_request_with_output", None)
         now = self.clock()
         produced = [output for client in outputs.values() for output in client.outputs]
         if drafted := scheduler_output.scheduled_spec_decode_tokens:

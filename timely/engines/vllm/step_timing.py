@@ -116,8 +116,10 @@ def record_vllm_scheduled(
     table = controller.table
     ids = list(scheduled)
     tokens = np.fromiter(scheduled.values(), dtype=np.int64, count=len(ids))
-    # Mostly vLLM does just what was planned.
-    rows = table.rows(ids, np.array(plan.rows, dtype=np.int64))
+    if len(plan.rows) == len(plan.tokens):
+        # Mostly vLLM does just what was planned.
+        table.note_rows(list(plan.tokens), np.array(plan.rows, dtype=np.int64))
+    rows = table.rows(ids)
     in_table = rows >= 0
     if not in_table.all():
         ids = [request_id for request_id in ids if request_id in live]
