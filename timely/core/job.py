@@ -168,7 +168,7 @@ class JobTable:
         self._by_id: dict[JobId, Job] = {}
         self._rows: dict[JobId, int] = {}
         self._ids = np.empty(capacity, dtype=np.object_)
-        self._last_ids: list[JobId] = []
+        self._last_ids: Sequence[JobId] = []
         self._last_rows: Ints = np.empty(0, dtype=np.int64)
         self._capacity = capacity
         self._arrivals = 0
@@ -190,7 +190,7 @@ class JobTable:
         """The job of that name, or None."""
         return self._by_id.get(job_id)
 
-    def rows(self, job_ids: list[JobId]) -> Ints:
+    def rows(self, job_ids: Sequence[JobId]) -> Ints:
         """Rows of these jobs, in order; -1 for a job that is not in the table. Not to be written to.
 
         A step asks several times for the same jobs, so the last answer is kept until a job leaves.
@@ -202,7 +202,7 @@ class JobTable:
             self.note_rows(job_ids, rows)
         return self._last_rows
 
-    def note_rows(self, job_ids: list[JobId], rows: Ints) -> None:
+    def note_rows(self, job_ids: Sequence[JobId], rows: Ints) -> None:
         """``rows`` are those of these jobs: the next call of ``rows`` for the same jobs need not look for them."""
         self._last_ids, self._last_rows = job_ids, rows
 
