@@ -62,10 +62,10 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         assert len(table) == len(self.jobs)
         assert sorted(job.row for job in self.jobs.values()) == list(range(len(table)))
         assert [job.row for job in table.jobs] == list(range(len(table)))
-        asked = [*self.jobs, self.added]
+        job_ids = [*self.jobs, self.added]
         for _ in range(2):
-            assert table.rows(asked).tolist() == [*(job.row for job in self.jobs.values()), -1]
-            assert table.rows(asked[:-1]).tolist() == [job.row for job in self.jobs.values()]
+            assert table.rows(job_ids).tolist() == [*(job.row for job in self.jobs.values()), -1]
+            assert table.rows(job_ids[:-1]).tolist() == [job.row for job in self.jobs.values()]
         for name in COLUMNS:
             assert getattr(table, name).shape == (len(table),)
         for job_id, job in self.jobs.items():
