@@ -20,7 +20,8 @@ class FakeLoad:
     async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
         responses_s = [0.2, 0.3 if chats else 0.2, 0.9] if robots else []
         robot_tokens = 10.0 if robots else 0.0
-        return LoadResult(responses_s, 100.0 - 2.8 * robot_tokens if chats else 0.0, robot_tokens)
+        busy_share = 1.0 if chats else 0.2
+        return LoadResult(responses_s, 100.0 - 2.8 * robot_tokens if chats else 0.0, robot_tokens, busy_share)
 
 
 async def test_ratios_are_over_each_load_alone() -> None:
@@ -28,6 +29,8 @@ async def test_ratios_are_over_each_load_alone() -> None:
     result = await benchmark_robots_and_chat(FakeLoad(), robots=8, chats=24, seconds=1.0, say=lines.append)
     assert result["urgent_response_ratio"] == pytest.approx(1.5)
     assert result["chat_throughput_share"] == pytest.approx(72.0 / 90.0)
+    assert result["chat_share_of_idle_time"] == pytest.approx(72.0 / 80.0)
+    assert result["robots_busy_share"] == 0.2
     assert [line.split(":")[0] for line in lines] == ["robots", "both", "chat"]
 
 
@@ -51,6 +54,7 @@ async def test_robots_are_served_over_http() -> None:
         result = await HttpLoad(server.url).run(3, 0, 2.0)
     assert result.urgent_response_s
     assert result.robot_tokens_per_s > 0.0
+    assert 0.0 < result.busy_share <= 1.0
     assert result.chat_tokens_per_s == 0.0
 
 

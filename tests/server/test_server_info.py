@@ -114,6 +114,7 @@ def test_metrics_count_outcomes_latencies_and_utility(served: Fleet) -> None:
     assert 0 < values["timely_utility_sum", "urgent"] <= values["timely_utility_max_sum", "urgent"] == 2.0
     assert values["timely_engine_generations", "parked"] == 0
     assert values["timely_engine_steps_total", ""] > 0
+    assert values["timely_engine_busy_seconds_total", ""] > 0.0
     assert values["timely_engine_info", "timely,scripted,segmented"] == 1
 
 

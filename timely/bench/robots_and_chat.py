@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from timely.bench.mixed_load import ROBOTS, ClientAccount, run_benchmark_robot_client
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed
@@ -19,6 +21,8 @@ from timely.core.errors import EngineFailed
 CHAT_PROMPT = "Explain how a heat pump works, step by step."
 CHAT_TOKENS = 48
 CHAT_TIMEOUT_S = 300.0
+LEAST_IDLE_SHARE = 0.001
+"""A smaller share of idle time cannot be measured."""
 
 
 @dataclass(slots=True)
@@ -29,11 +33,13 @@ class LoadResult:
         urgent_response_s: of each urgent task, seconds.
         chat_tokens_per_s: of all chats together.
         robot_tokens_per_s: of all plans together.
+        busy_share: of the time, the engine spent this in steps.
     """
 
     urgent_response_s: list[float] = field(default_factory=list)
     chat_tokens_per_s: float = 0.0
     robot_tokens_per_s: float = 0.0
+    busy_share: float = 0.0
 
 
 class Load(Protocol):
@@ -49,10 +55,13 @@ async def benchmark_robots_and_chat(
 ) -> dict[str, Any]:
     """The cost of each load to the other.
 
-    Returns ``{"urgent_response_ratio", "chat_throughput_share", "urgent_response_s", "chat_tokens_per_s"}``.
+    Returns ``{"urgent_response_ratio", "chat_throughput_share", "chat_share_of_idle_time", "robots_busy_share",
+    "urgent_response_s", "chat_tokens_per_s"}``.
     The ratio is the median urgent response with chat over that without.
-    The share is the chat's throughput with robots, plus that of the robots, over the chat's throughput alone.
-    So it counts what is left of the engine beside the robots as the chat's share.
+    The throughput share is the chat's throughput with robots over its throughput alone without the robots' tokens.
+    It prices a robot's token like one of a full batch, though an urgent segment needs steps that are nearly empty.
+    The other share compares with the engine time that the robots alone leave idle: 1 is the chat in just that time.
+    Steps that serve both can make it larger.
     """
     results: dict[str, LoadResult] = {}
     for name, counts in (("robots", (robots, 0)), ("both", (robots, chats)), ("chat", (0, chats))):
@@ -62,10 +71,13 @@ async def benchmark_robots_and_chat(
     if not alone.urgent_response_s or not both.urgent_response_s:
         raise EngineFailed("no urgent task was answered; measure longer", where="bench mixed")
     response_s = {name: statistics.median(results[name].urgent_response_s) for name in ("robots", "both")}
-    left = results["chat"].chat_tokens_per_s - both.robot_tokens_per_s
+    chat_tokens_per_s = results["chat"].chat_tokens_per_s
+    idle_share = max(LEAST_IDLE_SHARE, 1.0 - alone.busy_share)
     return {
         "urgent_response_ratio": response_s["both"] / response_s["robots"],
-        "chat_throughput_share": both.chat_tokens_per_s / left,
+        "chat_throughput_share": both.chat_tokens_per_s / (chat_tokens_per_s - both.robot_tokens_per_s),
+        "chat_share_of_idle_time": both.chat_tokens_per_s / (chat_tokens_per_s * idle_share),
+        "robots_busy_share": alone.busy_share,
         "urgent_response_s": response_s,
         "chat_tokens_per_s": {name: results[name].chat_tokens_per_s for name in ("both", "chat")},
     }
@@ -79,9 +91,11 @@ class HttpLoad:
 
     async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
         end_s = time.monotonic() + seconds
+        busy_before_s = await self._busy_s(0.0)
         urgent, others = ClientAccount(), ClientAccount()
         async with AsyncTimelyClient(self._url) as client:
             chat = asyncio.create_task(self._chats(chats, end_s))
+            busy = asyncio.create_task(self._busy_s(end_s))
             tasks = []
             for number in range(robots):
                 agent, skill_set, utility, texts = ROBOTS[number % len(ROBOTS)]
@@ -91,12 +105,25 @@ class HttpLoad:
                     run_benchmark_robot_client(client, name, skill_set, utility, texts, end_s, account)
                 )
             await asyncio.gather(*tasks)
-            chat_tokens = await chat
+            chat_tokens, busy_s = await chat, await busy - busy_before_s
         failures = urgent.failures + others.failures
         if failures:
             raise EngineFailed(failures[0], where="bench mixed")
         robot_tokens = urgent.plan_tokens + others.plan_tokens
-        return LoadResult(urgent.response_s, chat_tokens / seconds, robot_tokens / seconds)
+        return LoadResult(
+            urgent.response_s, chat_tokens / seconds, robot_tokens / seconds, busy_s / seconds
+        )
+
+    async def _busy_s(self, when_s: float) -> float:
+        """Time of all engine steps until then, seconds."""
+        import httpx
+
+        await asyncio.sleep(when_s - time.monotonic())
+        async with httpx.AsyncClient(base_url=self._url, timeout=CHAT_TIMEOUT_S) as http:
+            metrics = text_string_to_metric_families((await http.get("/metrics")).text)
+        return next(
+            family.samples[0].value for family in metrics if family.name == "timely_engine_busy_seconds"
+        )
 
     async def _chats(self, chats: int, end_s: float) -> float:
         """Tokens of all chats by ``end_s``, those of unfinished answers included."""

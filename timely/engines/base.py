@@ -320,6 +320,8 @@ class EngineStats:
     """Share of all KV cache that parked generations hold alone, 0..1."""
     backlog_s: Mapping[str, float] = field(default_factory=dict)
     """Predicted work of runnable generations by class, seconds."""
+    busy_s: float = 0.0
+    """Time of all steps."""
     steps: int = 0
     tokens: int = 0
     segments: int = 0

@@ -83,6 +83,8 @@ class Controller:
         """How much faster than its profile each robot has been."""
         self._service_time = ServiceTime()
         self.steps = 0
+        self.busy_s = 0.0
+        """Time of all steps."""
         self.tokens = 0
         self.segments = 0
         self.evictions = 0
@@ -439,6 +441,7 @@ class Controller:
             prompts_follow: the next step was composed while this one ran, and has prompts; see ``StepLearner``.
         """
         self.steps += 1
+        self.busy_s += step_s
         self._learner.ran(sequences, prefill_tokens, step_s, context_tokens, prompts_follow=prompts_follow)
         if self._steps:
             rows = self.table.rows(self._steps.popleft())
@@ -447,6 +450,7 @@ class Controller:
     def ran_again(self, job_ids: Sequence[JobId], step_s: float, context_tokens: int) -> None:
         """One more step like the last is over, which was not composed because that one's plan is steady."""
         self.steps += 1
+        self.busy_s += step_s
         self.speed.observe(len(job_ids), 0, step_s, context_tokens, 0.0)
         for job_id in job_ids:
             job = self.table.get(job_id)
@@ -469,12 +473,13 @@ class Controller:
         return float(column.min()) if column.size else NEVER
 
     def load(self, now: float, kv_blocks: int) -> dict[str, Any]:
-        """The fields of ``EngineStats`` by which routers of other servers choose an engine."""
+        """The fields of ``EngineStats`` by which routers of other servers choose an engine, and its busy time."""
         table = self.table
         return {
             "runnable": int(np.count_nonzero(table.resume_s <= now)),
             "evictable_kv": evictable_blocks(table, now) / kv_blocks,
             "backlog_s": backlog_s(table, self.speed, now),
+            "busy_s": self.busy_s,
         }
 
     def predict_response(self, utility: TimeUtility, now: float) -> ResponsePrediction:

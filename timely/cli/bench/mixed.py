@@ -67,7 +67,8 @@ def command(
     console = make_cli_console(json_file)
     console.print(
         f"urgent response {result['urgent_response_ratio']:.2f} times that without chat; "
-        f"the chat has {result['chat_throughput_share']:.0%} of the throughput that the robots leave"
+        f"the chat has {result['chat_throughput_share']:.0%} of the throughput that the robots leave, "
+        f"and {result['chat_share_of_idle_time']:.2f} times that of the time that they alone leave idle"
     )
     for utility, ratio in result["first_segment_ratio"].items():
         console.print(f"first segment beside a chat, {utility}: {ratio:.2f} times that alone")

@@ -388,8 +388,8 @@ class VllmEngine(Engine):
         total = {
             key: sum(answer[key] for answer in answers)
             for key in (
-                "waiting", "running", "parked", "blocked", "runnable", "steps", "tokens", "segments", "evictions",
-                "recomputed_tokens",
+                "waiting", "running", "parked", "blocked", "runnable", "busy_s", "steps", "tokens", "segments",
+                "evictions", "recomputed_tokens",
             )
         }  # fmt: skip
         return EngineStats(

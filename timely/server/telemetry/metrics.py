@@ -63,6 +63,7 @@ class _EngineCollector(Collector):
         yield paces
         for name, text, value in (
             ("timely_engine_steps", "Engine steps", stats.steps),
+            ("timely_engine_busy_seconds", "Time of all engine steps", stats.busy_s),
             ("timely_engine_tokens", "Output tokens", stats.tokens),
             ("timely_engine_segments", "Closed segments", stats.segments),
             ("timely_engine_evictions", "Generations that lost their KV cache", stats.evictions),
