@@ -110,9 +110,7 @@ class HttpLoad:
         if failures:
             raise EngineFailed(failures[0], where="bench mixed")
         robot_tokens = urgent.plan_tokens + others.plan_tokens
-        return LoadResult(
-            urgent.response_s, chat_tokens / seconds, robot_tokens / seconds, busy_s / seconds
-        )
+        return LoadResult(urgent.response_s, chat_tokens / seconds, robot_tokens / seconds, busy_s / seconds)
 
     async def _busy_s(self, when_s: float) -> float:
         """Time of all engine steps until then, seconds."""
