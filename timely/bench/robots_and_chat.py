@@ -6,13 +6,12 @@ The same robots are served without chat, then with it, and the chat without robo
 from __future__ import annotations
 
 import asyncio
+import re
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from timely.bench.mixed_load import ROBOTS, ClientAccount, run_benchmark_robot_client
 from timely.client import AsyncTimelyClient
@@ -21,6 +20,7 @@ from timely.core.errors import EngineFailed
 CHAT_PROMPT = "Explain how a heat pump works, step by step."
 CHAT_TOKENS = 48
 CHAT_TIMEOUT_S = 300.0
+BUSY = re.compile(r"^timely_engine_busy_seconds_total (\S+)$", re.MULTILINE)
 LEAST_IDLE_SHARE = 0.001
 """A smaller share of idle time cannot be measured."""
 
@@ -118,10 +118,11 @@ class HttpLoad:
 
         await asyncio.sleep(when_s - time.monotonic())
         async with httpx.AsyncClient(base_url=self._url, timeout=CHAT_TIMEOUT_S) as http:
-            metrics = text_string_to_metric_families((await http.get("/metrics")).text)
-        return next(
-            family.samples[0].value for family in metrics if family.name == "timely_engine_busy_seconds"
-        )
+            metrics = (await http.get("/metrics")).text
+        match = BUSY.search(metrics)
+        if match is None:
+            raise EngineFailed("the server's metrics lack the engine's busy time", where="bench mixed")
+        return float(match[1])
 
     async def _chats(self, chats: int, end_s: float) -> float:
         """Tokens of all chats by ``end_s``, those of unfinished answers included."""
