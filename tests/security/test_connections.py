@@ -63,6 +63,13 @@ def test_a_header_over_its_limit_is_431() -> None:
         assert served.http.get("/healthz").status_code == 200
 
 
+def test_a_long_header_in_one_piece_is_431_too() -> None:
+    with fleet(max_header_bytes=2_000) as served:
+        assert served.http.get("/healthz", headers={"X-Long": "y" * 1_000}).status_code == 200
+        answer = served.http.get("/healthz", headers={"X-Long": "y" * 3_000})
+        assert (answer.status_code, answer.json()["where"]) == (431, "header")
+
+
 def test_what_is_no_http_is_a_problem_too() -> None:
     with fleet() as served, connected(served) as connection:
         connection.sendall(b"GET \x00 nonsense\r\n\r\n")

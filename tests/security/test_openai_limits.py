@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
-from fleet import Fleet, body, fleet
-from guarded import Guarded
+from fleet import Fleet, Reader, body, fleet
+from guarded import Guarded, write_principals
+from numpy.typing import NDArray
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from timely.core.clock import ManualClock
+from timely.disciplines.predictors.request_annotator import Predictors
+from timely.disciplines.predictors.urgency import UrgencyPredictor
 from timely.engines.scripted import ScriptedEngine
+from timely.server.access.principals import PrincipalRegistry
 
+JSON = {"Content-Type": "application/json"}
 USER = [{"role": "user", "content": "a story"}]
 
 
@@ -134,6 +142,54 @@ def test_roles_and_limits_hold(guarded: Guarded) -> None:
     hints = passed["timely"]
     assert hints["tuf"] == {"ert_s": 0.1, "alpha": -2.0, "beta": 1.0}
     assert (hints["urgency"], hints["priority"], hints["app"]) == (1, 0.0, "planner/a")
+
+
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [
+        (b'{"messages": [], "priority": 1e400}', "body"),
+        (b'{"messages": [], "temperature": -1e400}', "body"),
+        (b'{"messages": [], "priority": 10000000000000000000000000000}', "priority"),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "body"),
+    ],
+)
+def test_what_no_engine_could_read_is_refused(content: bytes, where: str) -> None:
+    with fleet() as served, inner(served) as seen:
+        answer = served.http.post("/v1/chat/completions", content=content, headers=JSON)
+        assert (answer.json()["where"], seen) == (where, [])
+        assert answer.status_code == (400 if where == "body" else 422)
+        pair = b'{"messages": [{"role": "user", "content": "\\ud83d\\ude00"}]}'
+        assert served.http.post("/v1/chat/completions", content=pair, headers=JSON).status_code == 200
+
+
+class Alarmed:
+    """A classifier to which every text is an emergency."""
+
+    name, classes = "alarmed", 5
+
+    def probabilities(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        return np.tile([1.0, 0.0, 0.0, 0.0, 0.0], (len(texts), 1))
+
+
+def test_a_predicted_urgency_obeys_the_role(tmp_path: Path) -> None:
+    path = tmp_path / "principals.yaml"
+    write_principals(path)
+    registry = PrincipalRegistry(path, None, ManualClock(100.0))
+    predictors = Predictors(UrgencyPredictor(Alarmed()))
+    levels = []
+    with (
+        fleet(engine={"discipline": "semantic"}, registry=registry, predictors=predictors) as running,
+        inner(running) as seen,
+    ):
+        for name in ("planner", "drones"):
+            with Guarded(running, path).as_(name) as http:
+                assert ask(http, timely={"agent": "drone-1", "text": "fire"}).status_code == 200
+                task = {**body("long"), "agent": "drone-1"}
+                with http.stream("POST", "/v1/tasks", json=task) as events:
+                    task_id = Reader(events).next()[2]["task_id"]
+                    levels.append(http.get(f"/v1/tasks/{task_id}").json()["urgency"])
+    assert [passed["timely"]["urgency"] for passed in seen] == [1, 0]
+    assert levels == [1, 0]
 
 
 def test_the_principals_token_does_not_reach_the_engine(guarded: Guarded) -> None:

@@ -16,6 +16,9 @@ from timely.core.utility import TimeUtility
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
 
+MAX_OUTPUT_TOKENS = 4096
+"""Most tokens of one generation that a client may ask for."""
+
 Mode = Literal["segmented", "stream", "whole"]
 """``segmented``: park at each boundary (TimelyLLM). ``stream``: generate on, send each segment (vLLM-stream).
 ``whole``: generate on, send the finished plan as one (vLLM)."""

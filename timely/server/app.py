@@ -81,5 +81,12 @@ def create_app(
     app.include_router(session_routes.router(registry, sessions))
     app.add_middleware(OpenAIEndpoints, service=service)
     app.add_middleware(BodyLimit, settings=settings)
-    app.add_middleware(AccessControl, registry=registry, sessions=sessions, usage=service.usage, hosts=hosts)
+    app.add_middleware(
+        AccessControl,
+        registry=registry,
+        sessions=sessions,
+        usage=service.usage,
+        hosts=hosts,
+        max_header_bytes=settings.max_header_bytes,
+    )
     return app

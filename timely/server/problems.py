@@ -97,6 +97,11 @@ def problem_details(code: str, detail: str, where: str = "") -> Problem:
     return Problem(code, detail, where, status, title)
 
 
+def http_header_problem(limit_bytes: int) -> Problem:
+    """The problem of a request whose header is too long."""
+    return Problem("too_large", f"the limit is {limit_bytes} bytes", "header", 431, "Over a size limit")
+
+
 def problem_from_error(error: TimelyError) -> Problem:
     """The problem of an error; 404 for an unknown name in the URL, 400 for a body that is no JSON."""
     result = problem_details(error.code, error.message, error.where)

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from timely.core.errors import EngineFailed, Unsupported
+from timely.core.errors import EngineFailed, InvalidInput, Unsupported
 from timely.disciplines import registry
+from timely.engines.base import MAX_OUTPUT_TOKENS
 from timely.engines.vllm.arguments import VllmOptions, parse_vllm_arguments
 from timely.engines.vllm.engine import VllmEngine
 
@@ -50,3 +51,28 @@ def test_at_start_it_is_refused_by_name() -> None:
         VllmOptions(discipline="laps-sd", arguments=("--speculative-config", DRAFTS))
     )
     assert parsed.speculative_config["method"] == "ngram"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (("--ssl_certfile", "/tmp/x.pem"), "--ssl-certfile"),
+        (("--ssl-certf", "/tmp/x.pem"), "--ssl-certfile"),
+        (("--api-ke", "secret"), "--api-key"),
+        (("--uds", "/tmp/x"), "--uds"),
+        (("--allowed-origins", '["https://a"]'), "--allowed-origins"),
+    ],
+)
+def test_options_of_vllms_own_server_are_refused(arguments: tuple[str, ...], where: str) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    with pytest.raises(InvalidInput, match="vLLM's HTTP server") as refused:
+        parse_vllm_arguments(VllmOptions(arguments=arguments))
+    assert refused.value.where == where
+
+
+@pytest.mark.engine
+def test_a_chat_without_a_limit_gets_that_of_the_server() -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    parsed = parse_vllm_arguments(VllmOptions())
+    assert parsed.override_generation_config == {"max_new_tokens": MAX_OUTPUT_TOKENS}

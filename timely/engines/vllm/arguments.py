@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,11 +14,16 @@ from typing import Any
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.disciplines import registry
 from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
-from timely.engines.base import Mode
+from timely.engines.base import MAX_OUTPUT_TOKENS, Mode
 from timely.engines.vllm.compatibility import SUPPORTED
 from timely.engines.vllm.model import NO_PLANNER, resolve_model
 
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
+
+FRONT_END = re.compile(
+    r"(ssl|allowed|h11)_.*|host|port|grpc_port|uds|root_path|api_key|allow_credentials|enable_ssl_refresh"
+)
+"""Arguments of vLLM's own HTTP server, which does not run here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     """vLLM's own argument parser over our defaults and then the caller's arguments.
 
     Raises:
-        InvalidInput: vLLM does not know an argument; its message says which.
+        InvalidInput: vLLM does not know an argument, or it is of vLLM's own HTTP server; the message says which.
         Unsupported: the discipline needs what these arguments do not give.
     """
     from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -75,7 +82,15 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     apart = "--enable-lora" in arguments
     model = str(resolve_model(options.model, planner=NO_PLANNER if apart else options.planner))
     arguments = [*_defaults(arguments, model), *arguments, "--model", model, "--scheduler-cls", SCHEDULER]
-    parsed = make_arg_parser(Parser()).parse_args(arguments)
+    parser = make_arg_parser(Parser())
+    parsed = parser.parse_args(arguments)
+    for name, value in vars(parsed).items():
+        if FRONT_END.fullmatch(name) and value != parser.get_default(name):
+            # An abbreviation comes here, too. Without effect it would promise what nothing keeps.
+            raise InvalidInput(
+                "it is of vLLM's HTTP server, which does not run here; see timely serve --help",
+                where=f"--{name.replace('_', '-')}",
+            )
     if parsed.stream_interval != 1:
         raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
     check_queue_discipline_needs(
@@ -117,7 +132,11 @@ def _defaults(arguments: Sequence[str], model: str) -> list[str]:
     """
     from vllm.platforms import current_platform
 
-    defaults: dict[str, str | None] = {"--disable-uvicorn-access-log": None}
+    defaults: dict[str, str | None] = {
+        "--disable-uvicorn-access-log": None,
+        # A chat that says no limit would get the whole context.
+        "--override-generation-config": json.dumps({"max_new_tokens": MAX_OUTPUT_TOKENS}),
+    }
     if Path(model).is_dir():
         defaults["--served-model-name"] = Path(model).name
     if current_platform.is_cpu():

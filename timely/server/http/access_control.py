@@ -17,7 +17,12 @@ from timely.core.errors import NotAllowed, RateLimited, TimelyError
 from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
 from timely.server.access.sessions import COOKIE, Sessions
 from timely.server.access.usage import Usage
-from timely.server.problems import problem_details, problem_from_error, problem_retry_headers
+from timely.server.problems import (
+    http_header_problem,
+    problem_details,
+    problem_from_error,
+    problem_retry_headers,
+)
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/", "/v1/session"})
 """Answered without a principal: health, the live page without data, and the start of its session."""
@@ -32,13 +37,14 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class AccessControl:
-    """ASGI middleware: 403 for a foreign host or origin, 401 without a principal.
+    """ASGI middleware: 403 for a foreign host or origin, 401 without a principal, 431 for a long header.
 
     Args:
         registry: the principals; None makes every client the principal ``local``.
         sessions: of the live page.
         usage: counts the connections of each principal.
         hosts: further names of this server, as in the header ``Host``.
+        max_header_bytes: of the path, the query and the header fields of a request.
     """
 
     def __init__(
@@ -48,16 +54,23 @@ class AccessControl:
         sessions: Sessions,
         usage: Usage,
         hosts: Iterable[str] = (),
+        *,
+        max_header_bytes: int,
     ) -> None:
         self._app = app
         self._registry = registry
         self._sessions = sessions
         self._usage = usage
+        self._max_header_bytes = max_header_bytes
         self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if _header_bytes(scope) > self._max_header_bytes:
+            refusal = http_header_problem(self._max_header_bytes)
+            await refusal.response({"Connection": "close"})(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
@@ -110,6 +123,11 @@ class AccessControl:
                 raise NotAllowed("a session needs the header Origin", where="Origin")
             return principal
         return LOCAL if self._registry is None else None
+
+
+def _header_bytes(scope: Scope) -> int:
+    fields = sum(len(name) + len(value) for name, value in scope["headers"])
+    return fields + len(scope.get("raw_path") or b"") + len(scope["query_string"])
 
 
 def _check_origin(headers: dict[str, str]) -> None:

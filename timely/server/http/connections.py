@@ -10,7 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from timely.server.problems import MEDIA_TYPE, Problem, problem_details
+from timely.server.problems import MEDIA_TYPE, Problem, http_header_problem, problem_details
 from timely.server.settings import ServerSettings
 
 REFUSED_S = 1.0
@@ -21,16 +21,12 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     """Uvicorn's HTTP protocol with limits that it lacks.
 
     A connection without a complete header is closed after ``header_timeout_s`` seconds. So is one whose incomplete
-    header is longer than ``max_header_bytes``. A connection over ``max_connections``, or over
-    ``max_client_connections`` of its address, gets 503.
+    header is longer than ``max_header_bytes``; ``AccessControl`` judges a complete one. A connection over
+    ``max_connections``, or over ``max_client_connections`` of its address, gets 503.
     """
     clients: Counter[str] = Counter()
     full = _response(problem_details("overloaded", "too many connections", "connections"))
-    too_long = _response(
-        Problem(
-            "too_large", f"the limit is {settings.max_header_bytes} bytes", "header", 431, "Over a size limit"
-        )
-    )
+    too_long = _response(http_header_problem(settings.max_header_bytes))
     no_http = _response(
         Problem("invalid_input", "the request is no HTTP", "header", 400, "The request cannot be used")
     )

@@ -32,14 +32,17 @@ from timely.server.http.openai_request import (
 )
 from timely.server.http.plain_text import http_plain_text
 from timely.server.problems import problem_from_error, problem_retry_headers
-from timely.server.tasks.permissions import check_task_submitter
-from timely.server.tasks.request import server_task_utility_from_wire
+from timely.server.tasks.permissions import check_task_submitter, urgency_within_claims
+from timely.server.tasks.request import MAX_PRIORITY, server_task_utility_from_wire
 from timely.server.tasks.service import TaskService
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
 
 PREFIXES = {"/v1/chat/completions": "chatcmpl", "/v1/completions": "cmpl"}
 """Of the ``id`` of an answer; the header ``X-Request-Id`` follows."""
+
+SECRET_HEADERS = (b"authorization", b"cookie")
+"""They identify the client to this server; the engine's application does not get them."""
 
 LARGE_BYTES = 256 * 1024
 """Larger bodies are parsed in a thread."""
@@ -60,6 +63,7 @@ class OpenAIEndpoints:
             return
         try:
             inner = self._engine_app(scope["path"])
+            scope = {**scope, "headers": [one for one in scope["headers"] if one[0] not in SECRET_HEADERS]}
             if scope["method"] != "POST" or scope["path"] not in PREFIXES:
                 await inner(scope, receive, send)
                 return
@@ -86,7 +90,7 @@ class OpenAIEndpoints:
                 headers = [
                     (key, value)
                     for key, value in scope["headers"]
-                    if key not in (b"content-length", b"x-request-id", b"authorization", b"cookie")
+                    if key not in (b"content-length", b"x-request-id")
                 ]
                 headers += [
                     (b"content-length", str(len(content)).encode()),
@@ -130,6 +134,10 @@ class OpenAIEndpoints:
             raise InvalidInput("must be an object", where="body")
         priority = data.get("priority")
         if isinstance(priority, int | float):
+            if abs(priority) > MAX_PRIORITY:
+                raise InvalidInput(
+                    f"must be between -{MAX_PRIORITY:g} and {MAX_PRIORITY:g}", where="priority"
+                )
             data["priority"] = int(principal.claims.priority(priority))
         return check_openai_http_fields(data)
 
@@ -158,8 +166,9 @@ class OpenAIEndpoints:
         hints["task_id"] = name
         if text:
             hints["text"] = text
-        if annotation.urgency.level is not None:
-            hints["urgency"] = annotation.urgency.level
+        urgency = urgency_within_claims(annotation.urgency, principal.claims)
+        if urgency.level is not None:
+            hints["urgency"] = urgency.level
         if annotation.expected_tokens is not None:
             hints["expected_tokens"] = annotation.expected_tokens
         return hints

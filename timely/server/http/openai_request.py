@@ -10,6 +10,7 @@ from timely.core.errors import InvalidInput, NotAllowed, TooLarge
 from timely.server.access.principals import Principal
 from timely.server.http.bodies import validate_body
 from timely.server.tasks.request import (
+    MAX_PRIORITY,
     MAX_TOKENS,
     STRICT,
     Label,
@@ -54,7 +55,7 @@ class OpenAIHints(BaseModel):
     network_s: Annotated[float | None, Field(ge=0, le=10)] = None
     expected_tokens: Annotated[float | None, Field(gt=0, le=1e6)] = None
     acceptance: Annotated[float | None, Field(ge=0, le=1)] = None
-    priority: Annotated[float | None, Field(ge=-1e6, le=1e6)] = None
+    priority: Annotated[float | None, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = None
     text: str | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from dataclasses import replace
 from typing import Any
 
 from timely.core.clock import AsyncClock
@@ -14,11 +15,12 @@ from timely.engines.base import GenerationRequest
 from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
-from timely.server.access.principals import principal_token_digest
+from timely.server.access.principals import Claims, principal_token_digest
 from timely.server.catalogue import Catalogue, look_up_catalogue_entry
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient
+from timely.server.tasks.permissions import urgency_within_claims
 from timely.server.tasks.replanning import sent_plan_history
 from timely.server.tasks.request import MAX_TOKENS, TaskRequest
 from timely.server.tasks.task import Task
@@ -53,8 +55,10 @@ class Admission:
         self._settings = settings
         self._clock = clock
 
-    async def prepare(self, task_id: str, request: TaskRequest) -> tuple[Task, GenerationRequest]:
-        """The task of a request, and its generation.
+    async def prepare(
+        self, task_id: str, request: TaskRequest, claims: Claims
+    ) -> tuple[Task, GenerationRequest]:
+        """The task of a request, and its generation; a predicted urgency obeys the claims, too.
 
         Raises:
             InvalidInput: unknown names, or a robot without any of the skills. TooLarge: the prompt is too long.
@@ -69,6 +73,7 @@ class Admission:
         annotation = await self._predictions.annotate(
             Arrival(task_id, request.task, request.urgency, request.expected_tokens, hurry=request.tuf.urgent)
         )
+        annotation = replace(annotation, urgency=urgency_within_claims(annotation.urgency, claims))
         token = request.report_token or secrets.token_urlsafe(24)
         task = self._task(
             request,

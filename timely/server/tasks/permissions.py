@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
+from dataclasses import replace
 
 from timely.core.errors import NotAllowed
-from timely.server.access.principals import Principal, principal_token_digest
+from timely.disciplines.predictors.urgency import Assignment
+from timely.server.access.principals import Claims, Principal, principal_token_digest
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Task
+
+
+def urgency_within_claims(urgency: Assignment, claims: Claims) -> Assignment:
+    """The level reduced to the limits unless an operator gave it: a predicted one is of the client's own text."""
+    if urgency.source == "operator":
+        return urgency
+    return replace(urgency, level=claims.urgency(urgency.level))
 
 
 def task_within_claims(request: TaskRequest, principal: Principal) -> TaskRequest:

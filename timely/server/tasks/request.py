@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass
 from timely.core.errors import InvalidInput, TooLarge
 from timely.core.reports import MAX_VALUE_CHARS, ExecutionReport, ReportKind
 from timely.core.utility import NORMAL, URGENT, TimeUtility
+from timely.engines.base import MAX_OUTPUT_TOKENS
 
 STRICT = ConfigDict(
     extra="forbid",
@@ -35,8 +36,11 @@ MAX_SCENE_CHARS = 32_000
 MAX_HISTORY_CHARS = 32_000
 MAX_REASON_CHARS = 2_000
 MAX_EXECUTED_CHARS = 4_000
-MAX_TOKENS = 4096
+MAX_TOKENS = MAX_OUTPUT_TOKENS
 """Most output tokens that a client may ask for."""
+
+MAX_PRIORITY = 1e6
+"""Largest absolute priority, as of vLLM: smaller is first."""
 
 MAX_TUF = 1e6
 """Largest absolute number of a time-utility function."""
@@ -198,7 +202,9 @@ class TaskRequest(BaseModel):
     expected_tokens: Annotated[
         float | None, Field(gt=0, le=1e6, description="predicted length of the answer, tokens")
     ] = None
-    priority: Annotated[float, Field(ge=-1e6, le=1e6, description="vLLM's own; smaller is first")] = 0.0
+    priority: Annotated[
+        float, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="vLLM's own; smaller is first")
+    ] = 0.0
     max_tokens: MaxTokens | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     seed: Annotated[int | None, Field(ge=0, le=2**53 - 1), Integral] = None

@@ -210,7 +210,7 @@ class TaskService:
             self._count_request(principal)
             await self.engine.check_response_time(request.tuf, *self._latest_response_s(request))
             with self.tasks.reserved(request.id, urgent=request.tuf.urgent) as task_id:
-                task, generation = await self._admission.prepare(task_id, request)
+                task, generation = await self._admission.prepare(task_id, request, principal.claims)
                 self._check_open()  # a stop may have come meanwhile
                 task.owner, task.executed_before = principal.name, executed
                 task.replans = replaced.task_id if replaced is not None else None
