@@ -175,8 +175,19 @@ class OpenAIEndpoints:
 
 
 def _decoded(body: bytes, special_texts: frozenset[str]) -> Any:
-    """The body, its texts without special tokens."""
-    return http_plain_text(special_texts).body(decode_http_body(body))
+    """The body, its texts without special tokens.
+
+    Raises:
+        InvalidInput: no JSON, or a number or text that could not be written again for the engine.
+    """
+    value = http_plain_text(special_texts).body(decode_http_body(body))
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError as error:
+        raise InvalidInput(
+            "a number is not finite, or a text has half a character", where="fields"
+        ) from error
+    return value
 
 
 async def _off_loop(function: Callable[[Any], Any], argument: object, size: int) -> Any:
