@@ -423,6 +423,16 @@ def test_an_obstacle_stops_a_motion_and_the_next(distance: float, domain_id: int
         assert bench.robot.halts
 
 
+def test_a_simulated_drone_stops_before_a_thing_with_a_place(domain_id: int, tmp_path: Path) -> None:
+    things = {"things": ["chair:4,0,0"], "speed": 1.0}
+    with bench_of(domain_id, tmp_path, proximity_stop_m=2.5, proximity_slow_m=3.0, **things) as bench:
+        eventually(lambda: not bench.driver._safety.proximity.problem(time.monotonic()))
+        assert bench.send("mf(300);", "near").result().error_code == ErrorCode.OBSTACLE
+        assert 1.0 < bench.robot._world.position[0] < 3.0
+        assert bench.robot.speed_share < 1.0
+        assert bench.send("mf(50);", "nearer").result().error_code == ErrorCode.OBSTACLE
+
+
 def test_a_gate_without_measurements_stops_a_motion(domain_id: int, tmp_path: Path) -> None:
     with bench_of(domain_id, tmp_path, proximity_stop_m=0.5, speed=1.0) as bench:
         bench.publish(Float32, "proximity", Float32(data=5.0))

@@ -93,3 +93,15 @@ def test_every_skill_that_returns_something_is_answered_in_kind(name: str) -> No
             assert answer is None, skill.name
         else:
             assert isinstance(answer, kinds[skill.returns]), skill.name
+
+
+def test_the_distance_to_things_with_a_place_follows_a_motion() -> None:
+    world = SimWorld(["chair:3,0,0", "ball"])
+    forward = call("move_forward", 200)
+    assert world.has("chair")
+    assert [world.proximity_m(forward, share) for share in (0.0, 0.5, 1.0)] == [3.0, 2.0, 1.0]
+    world.apply(forward)
+    assert world.proximity_m(None, 0.0) == 1.0
+    assert SimWorld(["chair"]).proximity_m(forward, 0.5) is None
+    with pytest.raises(MotionError, match="not name:x,y,z"):
+        SimWorld(["chair:3,0"])

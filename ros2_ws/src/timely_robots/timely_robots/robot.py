@@ -161,6 +161,10 @@ class Robot:
         """Perform one of ``FAILSAFES`` and return when the robot is at rest; on the motion thread, like ``perform``."""
         raise MotionError(f"this robot cannot {action}", ErrorCode.SKILL_FORBIDDEN)
 
+    def proximity_m(self) -> float | None:
+        """The distance to the nearest obstacle that the robot knows of itself, metres; None: it has no such sensor."""
+        return None
+
     def status(self) -> RobotStatus:
         """The robot's last known state; must not block."""
         return RobotStatus()

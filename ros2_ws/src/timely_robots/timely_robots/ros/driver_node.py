@@ -225,6 +225,9 @@ class DriverNode(ManagedNode):
                             f"task {task_id}: orphaned, {dropped} segments are not executed"
                         )
             self._run_failsafe(executor, now_s)
+            distance_m = self.robot.proximity_m()
+            if distance_m is not None and self._safety_services is not None:
+                self._safety_services.observe_proximity(distance_m)
             if problem := self._safety.proximity.problem(now_s):
                 executor.interrupt(ErrorCode.OBSTACLE, problem)
         self._limit_cpu_latency()

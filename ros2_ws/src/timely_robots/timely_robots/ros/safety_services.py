@@ -171,8 +171,12 @@ class SafetyServices:
         self._guard.lease.renew(message.owner, message.epoch, time.monotonic(), release=message.released)
 
     def _on_proximity(self, message: Any) -> None:
+        self.observe_proximity(float(message.data))
+
+    def observe_proximity(self, distance_m: float) -> None:
+        """Slow or stop the robot by the distance to an obstacle, metres."""
         gate, now_s = self._guard.proximity, time.monotonic()
-        gate.observe(float(message.data), now_s)
+        gate.observe(distance_m, now_s)
         self._robot.speed_share = gate.speed_share
         if (problem := gate.problem(now_s)) and (executor := self._executor()) is not None:
             executor.interrupt(ErrorCode.OBSTACLE, problem)

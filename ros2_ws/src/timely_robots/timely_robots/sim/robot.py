@@ -27,7 +27,12 @@ class SimRobot(Robot):
         Setting(
             "times", "sampled", "sampled: random runs of the model; expected: what a scheduler plans with"
         ),
-        Setting("things", [""], "what there is to see and take; empty: everything"),
+        Setting(
+            "things",
+            [""],
+            "what there is to see and take; empty: everything. With a place (name:x,y,z, metres from where the robot "
+            "starts) a thing is an obstacle, and the robot knows its distance",
+        ),
         Setting("failing_skills", [""], "skills that always fail, to try what happens then"),
     )
 
@@ -40,6 +45,7 @@ class SimRobot(Robot):
         self._failing = set(self.texts("failing_skills"))
         self._used_s = 0.0
         self._moving = 0
+        self._begun: tuple[SkillCall, float, float] | None = None
 
     FAILSAFES = frozenset({"land", "return", "retract", "release"})
     simulated = True
@@ -58,13 +64,15 @@ class SimRobot(Robot):
         self._world.before(call)
         seconds = self._seconds(call)
         begin = self.clock.now()
+        self._begun = call, begin, seconds
         self._moving += 1
         try:
             motion.sleep(seconds)
         except MotionCancelled:
-            self._world.apply(call, min(1.0, (self.clock.now() - begin) / seconds) if seconds > 0 else 1.0)
+            self._world.apply(call, self._share(begin, seconds))
             raise
         finally:
+            self._begun = None
             self._moving -= 1
             self._used_s += self.clock.now() - begin
         self._world.apply(call)
@@ -72,6 +80,17 @@ class SimRobot(Robot):
 
     def halt(self) -> None:
         """Nothing to do: the motion ends by itself when it is cancelled."""
+
+    def proximity_m(self) -> float | None:
+        begun = self._begun
+        if begun is None:
+            return self._world.proximity_m(None, 0.0)
+        call, begin, seconds = begun
+        return self._world.proximity_m(call, self._share(begin, seconds))
+
+    def _share(self, begin_s: float, seconds: float) -> float:
+        """The share of a motion that is done."""
+        return min(1.0, (self.clock.now() - begin_s) / seconds) if seconds > 0 else 1.0
 
     def status(self) -> RobotStatus:
         """See ``Robot``."""
@@ -96,4 +115,4 @@ class SimRobot(Robot):
                 seconds = self.profile.sample_s(call.skill, call.args, self._rng)
         except LRTraceError as error:
             raise MotionError(str(error), ErrorCode.SEGMENT_INVALID) from error
-        return seconds / float(self.settings["speed"])
+        return seconds / (float(self.settings["speed"]) * self.speed_share)

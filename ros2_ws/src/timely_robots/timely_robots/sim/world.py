@@ -31,11 +31,17 @@ class SimWorld:
     """State of one simulated robot.
 
     Args:
-        things: names of what there is; with none given, everything a plan asks for is there.
+        things: names of what there is; with none given, everything a plan asks for is there. A thing with a place,
+            ``name:x,y,z`` in metres from the start, is an obstacle.
+
+    Raises:
+        MotionError: INVALID_INPUT, a place that is no three numbers.
     """
 
     def __init__(self, things: Iterable[str] = ()) -> None:
-        self.things = {_name(thing) for thing in things}
+        entries = [thing.partition(":") for thing in things]
+        self.things = {_name(name) for name, _, _ in entries}
+        self._obstacles = [_place(name, place) for name, colon, place in entries if colon]
         self.anything = not self.things
         self.position = [0.0, 0.0, 0.0]
         self.yaw = 0.0
@@ -64,13 +70,7 @@ class SimWorld:
     def apply(self, call: SkillCall, share: float = 1.0) -> None:
         """What a motion changes; ``share`` below 1 when it was cut short."""
         if call.skill in _DIRECTIONS:
-            # Plans give centimetres.
-            metres = 0.01 * float(str(call.args[0])) * share
-            x, y, z = (metres * part for part in _DIRECTIONS[call.skill])
-            cos, sin = math.cos(self.yaw), math.sin(self.yaw)
-            self.position[0] += cos * x - sin * y
-            self.position[1] += sin * x + cos * y
-            self.position[2] = max(0.0, self.position[2] + z)
+            self.position[:] = self._moved(call, share)
         elif call.skill in _TURNS:
             turned = self.yaw + _TURNS[call.skill] * math.radians(float(str(call.args[0]))) * share
             self.yaw = math.remainder(turned, 2.0 * math.pi)
@@ -85,6 +85,22 @@ class SimWorld:
             self.holding = ""
         elif call.skill in ("log", "say"):
             self.log = [*self.log[-99:], str(call.args[0])]
+
+    def _moved(self, call: SkillCall, share: float) -> list[float]:
+        """The position after a share of a straight motion."""
+        metres = 0.01 * float(str(call.args[0])) * share  # plans give centimetres
+        x, y, z = (metres * part for part in _DIRECTIONS[call.skill])
+        cos, sin = math.cos(self.yaw), math.sin(self.yaw)
+        here = self.position
+        return [here[0] + cos * x - sin * y, here[1] + sin * x + cos * y, max(0.0, here[2] + z)]
+
+    def proximity_m(self, call: SkillCall | None, share: float) -> float | None:
+        """Distance to the nearest obstacle after a share of a motion, metres; None where no thing has a place."""
+        if not self._obstacles:
+            return None
+        straight = call is not None and call.skill in _DIRECTIONS
+        here = self._moved(call, share) if call is not None and straight else self.position
+        return min(math.dist(here, place) for place in self._obstacles)
 
     def answer(self, call: SkillCall) -> SkillValue:
         """What a query returns; None for a motion."""
@@ -124,6 +140,14 @@ class SimWorld:
     def orientation(self) -> tuple[float, float, float, float]:
         """The yaw as a quaternion (x, y, z, w)."""
         return (0.0, 0.0, math.sin(self.yaw / 2.0), math.cos(self.yaw / 2.0))
+
+
+def _place(name: str, text: str) -> tuple[float, float, float]:
+    try:
+        x, y, z = map(float, text.split(","))
+    except ValueError:
+        raise MotionError(f"things: '{name}:{text}' is not name:x,y,z", ErrorCode.INVALID_INPUT) from None
+    return x, y, z
 
 
 def _name(thing: object) -> str:
