@@ -135,19 +135,21 @@ def test_ordinary_requests_start_in_vllms_order() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("drafts", [0, 2])
-def test_the_prefix_cache_gets_the_same_blocks_at_the_same_steps(depth: int, drafts: int) -> None:
+def test_requests_and_the_prefix_cache_get_the_same_blocks_at_the_same_steps(depth: int, drafts: int) -> None:
     histories = []
     for stock in (True, False):
         scene = Scene(stock=stock, depth=depth, drafts=drafts, accept=lambda name: len(name) % 3)
         for number in range(6):
             scene.add(f"r{10**number}", [number] * (19 + 5 * number), 40 + number)
-        cache = scene.scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block
+        manager = scene.scheduler.kv_cache_manager
+        cache = manager.block_pool.cached_block_hash_to_block
         history = []
         while scene.held:
             scene.step()
-            history.append(set(cache._cache))
+            blocks = {name: manager.get_block_ids(name) for name in scene.held}
+            history.append((set(cache._cache), blocks))
         histories.append(history)
-        assert len(history[-1]) > 12
+        assert len(cache._cache) > 12
     assert histories[0] == histories[1]
 
 

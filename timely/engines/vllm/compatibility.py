@@ -48,6 +48,7 @@ SCHEDULER_FIELDS = ("kv_holding_waiting", "deferred_waiting", "requires_kv_deliv
 CACHE_METHODS: dict[str, tuple[str, ...]] = {
     "prefix_cache_lookup_enabled": ("request",),
     "get_blocks": ("request_id",),
+    "allocate_slots": ("request", "num_new_tokens", "num_lookahead_tokens"),
 }
 POOL_METHODS: dict[str, tuple[str, ...]] = {
     "get_cached_block": ("block_hash", "kv_cache_group_ids"),

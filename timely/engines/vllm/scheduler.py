@@ -35,12 +35,12 @@ from timely.engines.vllm import compatibility
 from timely.engines.vllm.block_manager import BlockManager
 from timely.engines.vllm.chunk_caps import ChunkCaps
 from timely.engines.vllm.control import ControlEvents
+from timely.engines.vllm.decode_slots import has_plain_blocks, skip_vllm_slots_inside_blocks
 from timely.engines.vllm.encoder_inputs import EncoderInputs
 from timely.engines.vllm.kept_prefixes import KeptPrefixes
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.params import TimelyParams, parse_extra_args
 from timely.engines.vllm.planned_queue import PlannedQueue
-from timely.engines.vllm.prefix_cache import PrefixView
 from timely.engines.vllm.readiness import Readiness
 from timely.engines.vllm.request_intake import RequestIntake
 from timely.engines.vllm.request_state import LiveRequests, RequestState
@@ -84,8 +84,9 @@ class TimelyScheduler(ChunkCaps):
         )
         self.live = LiveRequests()
         self._segmented = self.live.with_boundaries
-        self._seldom_caches = PrefixView(self).readable and not self.num_spec_tokens
-        """Whether the blocks of a decoding request fill one token at a time, in one group."""
+        self._plain_blocks = has_plain_blocks(self)
+        if self._plain_blocks:
+            skip_vllm_slots_inside_blocks(self)
         self.blocks = BlockManager(self, self.live)
         self._encoder = EncoderInputs(self, self.live)
         self._readiness = Readiness(self, self.live, self.blocks)
@@ -353,7 +354,7 @@ class TimelyScheduler(ChunkCaps):
         if request.request_id in self._segmented:
             state = self._segmented[request.request_id]
             return append_vllm_tokens(state, new_token_ids, is_stale, super()._update_request_with_output)
-        if self._seldom_caches and not is_stale and len(new_token_ids) == 1:
+        if self._plain_blocks and not is_stale and len(new_token_ids) == 1:
             final_tokens = request.num_computed_tokens - request.num_output_placeholders + 1
             if final_tokens % self.block_size:
                 # vLLM looks for full blocks after each token. This one fills none, and a step has hundreds.
