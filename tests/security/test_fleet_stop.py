@@ -17,6 +17,7 @@ from timely.cli import serve
 from timely.client import StopOrder, TimelyClient
 from timely.core.errors import Conflict, NotAllowed
 from timely.engines.scripted import ScriptedEngine
+from timely.server.tasks import fleet_stop, robot_roster
 
 
 def client(served: Fleet, **options: Any) -> TimelyClient:
@@ -107,6 +108,54 @@ def test_a_lost_bridge_is_unknown_at_the_next_stop(served: Fleet) -> None:
         assert answer["robots"]["drone-1"]["state"] == "unknown"
 
 
+def follow(bridge: TimelyClient, *agents: str) -> None:
+    """Follow the stop for a moment."""
+    orders = bridge.stop_orders(agents)
+    next(orders)
+    orders.close()
+
+
+def test_robots_of_a_bridge_that_left_are_unknown_until_an_operator_removes_them(tmp_path: Path) -> None:
+    with fleet(state_dir=tmp_path) as served, client(served) as bridge, client(served) as timely:
+        follow(bridge, "drone-1", "drone-2")
+    with fleet(state_dir=tmp_path) as served, client(served) as timely, client(served) as bridge:
+        orders = bridge.stop_orders(["drone-3"])
+        next(orders)
+        answer = timely.stop_fleet(deadline_s=0.0)
+        assert sorted(answer["robots"]) == ["drone-1", "drone-2", "drone-3"]
+        assert (answer["robots"]["drone-1"]["state"], answer["success"]) == ("unknown", False)
+        bridge.acknowledge_stop(answer["stop_id"], "drone-3", "at_rest")
+        with pytest.raises(Conflict, match="drone-3"):
+            timely.remove_stop_robots(["drone-1", "drone-3"])
+        assert timely.remove_stop_robots(["drone-1", "drone-2", "x"]) == ["drone-1", "drone-2"]
+        assert timely.stop_state()["success"]
+        orders.close()
+    with fleet(state_dir=tmp_path) as served, client(served) as timely:
+        assert list(timely.stop_fleet(deadline_s=0.0)["robots"]) == ["drone-3"]
+
+
+def test_more_robots_than_the_roster_holds_are_no_success(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(robot_roster, "MAX_ROBOTS", 1)
+    with client(served) as timely, client(served) as bridge:
+        follow(bridge, "drone-1")
+        orders = bridge.stop_orders(["drone-2"])
+        next(orders)
+        monkeypatch.setattr(fleet_stop, "MAX_ROBOTS", 1)
+        answer = timely.stop_fleet(deadline_s=0.0)
+        assert (len(answer["robots"]), answer["incomplete"], answer["success"]) == (1, True, False)
+        orders.close()
+
+
+def test_a_file_of_robots_that_cannot_be_read_makes_no_stop_a_success(tmp_path: Path) -> None:
+    (tmp_path / "robots.json").write_text("[]")
+    with fleet(state_dir=tmp_path) as served, client(served) as timely:
+        assert timely.stop_fleet(deadline_s=0.0)["incomplete"]
+        timely.remove_stop_robots(["x"])
+        assert not timely.stop_state()["incomplete"]
+
+
 def test_stop_and_reset_by_role(guarded: Guarded) -> None:
     def as_(name: str) -> TimelyClient:
         return TimelyClient(guarded.fleet.url, token=TOKENS[name])
@@ -118,6 +167,8 @@ def test_stop_and_reset_by_role(guarded: Guarded) -> None:
         stop_id = bridge.stop_fleet(deadline_s=0.0)["stop_id"]
         with pytest.raises(NotAllowed):
             bridge.reset_stop()
+        with pytest.raises(NotAllowed):
+            bridge.remove_stop_robots(["drone-1"])
         with pytest.raises(NotAllowed):
             bridge.acknowledge_stop(stop_id, "arm-1", "at_rest")
         with pytest.raises(NotAllowed):

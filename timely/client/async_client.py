@@ -283,6 +283,16 @@ class AsyncTimelyClient:
         """
         return await self._connection.request("POST", "/v1/stop/reset")
 
+    async def remove_stop_robots(self, agents: Iterable[str]) -> list[str]:
+        """Stops no longer expect these robots, which are out of service; returns those that were expected.
+
+        Raises:
+            NotAllowed: the principal is no operator. Conflict: a bridge follows one of them.
+        """
+        url = httpx.URL("/v1/stop/robots", params={"agent": list(agents)})
+        answer = await self._connection.request("DELETE", str(url))
+        return list(answer["removed"])
+
     def stop_orders(self, agents: Iterable[str]) -> AsyncStopStream:
         """Follow the stop as the bridge of these robots; iterate for ``StopOrder``, the present state first.
 

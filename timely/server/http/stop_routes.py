@@ -44,10 +44,16 @@ def router(service: TaskService) -> APIRouter:
         """Release the latched stop. Bridges and drivers keep their own latches until they hear of the reset."""
         return JSONResponse(await stops.reset(http_request_principal(request)))
 
+    @routes.delete("/robots")
+    async def remove(request: Request, agent: Agents) -> JSONResponse:
+        """Expect robots no longer that are out of service. Any stop without an acknowledgement of them is no
+        success before that. It needs the role operator."""
+        return JSONResponse(await stops.remove_robots(http_request_principal(request), agent))
+
     @routes.get("/events", response_class=Response, responses=EVENTS)
     async def events(request: Request, agent: Agents) -> Response:
         """Follow the stop as a bridge: ``stop``, ``reset`` or ``clear``, the present state first. The server expects
-        an acknowledgement of every robot named here."""
+        an acknowledgement of every robot named here, also after the stream has ended."""
         check_task_bridge(http_request_principal(request), agent)
         return StopEvents(service, agent)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from timely.core.clock import AsyncClock, wait_on_clock
 from timely.core.errors import Conflict, InvalidInput, Overloaded
+from timely.server.tasks.robot_roster import MAX_ROBOTS, RobotRoster
 from timely.server.tasks.stop_file import SavedStop, StopFile
 from timely.server.tasks.task_events import KEEPALIVE, server_task_event_bytes
 
@@ -25,7 +26,6 @@ Acknowledgement = Literal["halted", "at_rest", "unknown"]
 """``halted``: the driver latched the stop and gave the halt command. ``at_rest``: the robot was seen at rest."""
 
 MAX_FOLLOWERS = 256
-MAX_ROBOTS = 10_000
 
 
 @dataclass(slots=True)
@@ -42,6 +42,16 @@ class _Stop:
     principal: str
     began_s: float
     robots: dict[str, _RobotStop] = field(default_factory=dict)
+    incomplete: bool = False
+    """There are more than ``MAX_ROBOTS``."""
+
+    def expect(self, agents: Iterable[str]) -> None:
+        """Await an acknowledgement of robots."""
+        for agent in agents:
+            if agent in self.robots or len(self.robots) < MAX_ROBOTS:
+                self.robots[agent] = _RobotStop()
+            else:
+                self.incomplete = True
 
 
 class FleetStop:
@@ -49,10 +59,14 @@ class FleetStop:
 
     Args:
         clock: measures deadlines and delays.
-        file: keeps the latch over a restart.
+        file: keeps the latch and the robots over a restart.
+
+    Attributes:
+        roster: the robots that every stop must reach.
     """
 
     def __init__(self, clock: AsyncClock, file: StopFile) -> None:
+        self.roster = RobotRoster(file)
         self._clock = clock
         self._file = file
         self._saving = asyncio.Lock()
@@ -80,21 +94,23 @@ class FleetStop:
             self._stop = stop
         elif reason:
             stop.reason = reason
-        expected = {agent for agent in agents if agent}.union(*self._followers.values())
+        tasks = {agent for agent in agents if agent}
+        expected = tasks.union(self.roster.names, *self._followers.values())
         for agent in expected | stop.robots.keys():
             robot = stop.robots.get(agent)
             if robot is None or robot.state != "at_rest":
-                stop.robots[agent] = _RobotStop()
+                stop.expect([agent])
         self._publish("stop", {"stop_id": stop.stop_id, "reason": stop.reason})
         return stop.stop_id
 
     async def load(self) -> None:
         """Latch the stop that an earlier process of this server has left; its robots count as unknown."""
+        await self.roster.load()
         saved = await asyncio.to_thread(self._file.read)
         if saved is None:
             return
-        robots = {agent: _RobotStop() for agent in saved.robots}
-        self._stop = _Stop(saved.stop_id, saved.reason, saved.principal, self._clock.now(), robots)
+        self._stop = _Stop(saved.stop_id, saved.reason, saved.principal, self._clock.now())
+        self._stop.expect({*saved.robots, *self.roster.names})
         self._saved = True
         self._publish("stop", {"stop_id": saved.stop_id, "reason": saved.reason})
         log.warning("the fleet is still stopped (%s): %s", saved.stop_id, saved.reason or "no reason given")
@@ -136,13 +152,15 @@ class FleetStop:
             }
             for agent, robot in sorted(stop.robots.items())
         }
+        incomplete = stop.incomplete or self.roster.incomplete
         sure = [robot["state"] in ("halted", "at_rest") for robot in robots.values()]
         return {
             "stopped": True,
             "stop_id": stop.stop_id,
             "reason": stop.reason,
             "principal": stop.principal,
-            "success": bool(sure) and all(sure),
+            "success": bool(sure) and all(sure) and not incomplete,
+            "incomplete": incomplete,
             "saved": self._saved,
             "robots": robots,
             "bridges": len(self._followers),
@@ -174,6 +192,29 @@ class FleetStop:
         self._publish("reset", {"stop_id": stop_id})
         return stop_id
 
+    async def remove(self, agents: Sequence[str]) -> tuple[list[str], bool]:
+        """Expect these robots no longer; returns those that were expected, and whether the disk has the change.
+
+        Raises:
+            Conflict: a bridge follows one of them.
+        """
+        followed: set[str] = set().union(*self._followers.values())
+        if not followed.isdisjoint(agents):
+            raise Conflict(
+                f"a bridge follows the stop for {min(followed.intersection(agents))!r}", where="query.agent"
+            )
+        removed, saved = await self.roster.remove(agents)
+        self.roster.add(followed)
+        stop = self._stop
+        if stop is not None:
+            stop.incomplete = False
+            for agent in agents:
+                stop.robots.pop(agent, None)
+            stop.expect(followed - stop.robots.keys())
+            self._acknowledged.set()
+            saved = await self.save() and saved
+        return removed, saved
+
     @contextmanager
     def following(self, agents: Collection[str]) -> Iterator[None]:
         """Count a bridge and its robots while its event stream is open.
@@ -187,9 +228,9 @@ class FleetStop:
             raise Overloaded(f"{MAX_FOLLOWERS} streams are open", where="stop")
         key = object()
         self._followers[key] = frozenset(agents)
+        self.roster.add(agents)
         if self._stop is not None:
-            for agent in agents:
-                self._stop.robots[agent] = _RobotStop()
+            self._stop.expect(agents)
         try:
             yield
         finally:

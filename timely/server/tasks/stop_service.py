@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from timely.server.access.principals import Principal
@@ -13,6 +14,8 @@ from timely.server.tasks.permissions import check_task_bridge
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.task import Ending
 from timely.server.tasks.task_table import TaskTable
+
+MAX_TARGET_CHARS = 1000
 
 
 class StopService:
@@ -88,3 +91,15 @@ class StopService:
             stop_id = self.latch.reset()
         self._recorder.note("stop_reset", stop_id=stop_id, principal=principal.name)
         return {"stop_id": stop_id, "reset": True, "saved": await self.latch.save()}
+
+    async def remove_robots(self, principal: Principal, agents: Sequence[str]) -> dict[str, Any]:
+        """Expect robots no longer that are out of service.
+
+        Raises:
+            NotAllowed: the principal is no operator. Conflict: a bridge follows one of them.
+        """
+        with self._recorder.audited(principal, "remove robots", ", ".join(agents)[:MAX_TARGET_CHARS]):
+            principal.require("operator", action="remove robots from the stop")
+            removed, saved = await self.latch.remove(agents)
+        self._recorder.note("stop_robots_removed", robots=removed, principal=principal.name)
+        return {"removed": removed, "saved": saved}

@@ -1,0 +1,89 @@
+"""The robots that a stop must reach: all whose bridge ever followed the stop, until an operator removes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+
+from timely.core.errors import InvalidInput
+from timely.server.tasks.stop_file import StopFile
+
+log = logging.getLogger(__name__)
+
+MAX_ROBOTS = 2_000
+
+
+class RobotRoster:
+    """Names of robots, in memory and on the disk.
+
+    Attributes:
+        incomplete: robots are missing, because there were over ``MAX_ROBOTS`` or the file could not be read.
+
+    Args:
+        file: keeps the names over a restart.
+    """
+
+    def __init__(self, file: StopFile) -> None:
+        self.incomplete = False
+        self._file = file
+        self._names: dict[str, None] = {}
+        self._unsaved = False
+        self._saving: asyncio.Task[bool] | None = None
+
+    @property
+    def names(self) -> Collection[str]:
+        """In the order of their first stream."""
+        return self._names.keys()
+
+    async def load(self) -> None:
+        """Add the robots of earlier processes of this server."""
+        names, complete = await asyncio.to_thread(self._file.read_robots)
+        self._names = dict.fromkeys(names)
+        self.incomplete = not complete
+
+    def add(self, agents: Iterable[str]) -> None:
+        """Add robots and begin to save them."""
+        for agent in agents:
+            if agent in self._names:
+                continue
+            if len(self._names) < MAX_ROBOTS:
+                self._names[agent] = None
+            elif not self.incomplete:
+                self.incomplete = True
+                log.error("more than %s robots follow the stop: no stop is a success", MAX_ROBOTS)
+            else:
+                continue
+            self._unsaved = True
+        self._save_soon()
+
+    async def remove(self, agents: Iterable[str]) -> tuple[list[str], bool]:
+        """Remove robots; returns those that it had, and whether the disk has the change."""
+        removed = [agent for agent in dict.fromkeys(agents) if agent in self._names]
+        for agent in removed:
+            del self._names[agent]
+        self.incomplete = False
+        self._unsaved = True
+        return removed, await self.flush()
+
+    async def flush(self) -> bool:
+        """Return when the disk has the names; False where nothing is kept or the disk refuses."""
+        self._save_soon()
+        return True if self._saving is None else await asyncio.shield(self._saving)
+
+    def _save_soon(self) -> None:
+        if self._unsaved and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.create_task(self._save(), name="save the robots")
+
+    async def _save(self) -> bool:
+        saved = True
+        while self._unsaved:
+            self._unsaved = False
+            try:
+                saved = await asyncio.to_thread(
+                    self._file.write_robots, tuple(self._names), complete=not self.incomplete
+                )
+            except InvalidInput as error:
+                saved = False
+                log.error("the robots of the stop are not saved: %s", error)
+        return saved
