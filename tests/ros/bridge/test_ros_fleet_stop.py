@@ -172,7 +172,7 @@ def test_a_driver_that_returns_is_stopped_again(world: World) -> None:
     assert world.program.call(Trigger, STOP).success
     driver = world.fleet.drivers["drone1"]
     world.fleet.spinner.call_and_wait(driver.trigger_deactivate, LIMIT_S)
-    driver._store.clear_stop()  # as a new driver without the memory of the old one
+    driver._store._stop_reason = None  # as a new driver without the memory of the old one
     world.fleet.spinner.call_and_wait(driver.trigger_activate, LIMIT_S)
     session = states[0].session
     eventually(

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from timely_robots import driver_store as driver_store_module
 from timely_robots.driver_store import DriverStore
 from timely_robots.ros.driver_settings import STATE_DIR_VARIABLE, driver_store
 
@@ -26,8 +27,8 @@ def test_the_memory_of_a_robot_that_moves_is_on_the_disk(
     )
     robot: Any = SimpleNamespace(simulated=simulated)
     store = driver_store(node, robot)
-    store.set_stop("a test")
-    store.save()
+    with store.stopping("a test"):
+        store.save()
     files = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")]
     assert files == ([f"{kept}/arm1.json"] if kept else [])
     store.close()
@@ -38,9 +39,37 @@ def test_the_memory_of_a_robot_has_one_driver_at_a_time(tmp_path: Path) -> None:
     first = DriverStore(file)
     with pytest.raises(InvalidInput, match="another driver uses it"):
         DriverStore(file)
-    first.set_stop("a test")
-    first.save()
+    with first.stopping("a test"):
+        first.save()
     first.close()
     second = DriverStore(file)
     assert second.stop_reason == "a test"
     second.close()
+
+
+def test_a_stop_that_comes_while_a_reset_is_written_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "arm1.json"
+    store, write = DriverStore(file), driver_store_module.core_write_file
+    with store.stopping("first"):
+        store.save()
+    stop = store.stopping("second")
+
+    def write_and_stop(path: Path, text: str) -> None:
+        write(path, text)
+        stop.__enter__()
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(driver_store_module, "core_write_file", write_and_stop)
+        with pytest.raises(InvalidInput, match="being stopped"):
+            store.clear_stop()
+    store.save()
+    stop.__exit__(None, None, None)
+    assert store.stop_reason == "second"
+    store.close()
+    again = DriverStore(file)
+    assert again.stop_reason == "second"
+    again.clear_stop()
+    assert again.stop_reason is None
+    again.close()

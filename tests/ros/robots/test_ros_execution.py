@@ -14,6 +14,8 @@ from timely_robots.execution import SegmentExecutor
 from timely_robots.halter import MAX_OPEN
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SegmentResult
 
+from timely.core.errors import InvalidInput
+
 LIMIT_S = 5.0
 
 
@@ -227,6 +229,33 @@ def test_stop_needs_a_reset_and_ends_the_tasks_for_good(bench: Bench) -> None:
 def test_stop_halts_a_robot_that_seems_to_be_at_rest(bench: Bench) -> None:
     bench.work.stop()
     assert bench.body.halts == 1
+
+
+def test_a_reset_does_not_erase_a_stop_that_is_not_yet_answered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halting, go_on, answers = threading.Event(), threading.Event(), list[str]()
+
+    def halt() -> None:
+        halting.set()
+        go_on.wait(LIMIT_S)
+
+    def stop() -> None:
+        bench.work.stop("pressed")
+        answers.append("halted")
+
+    monkeypatch.setattr(bench.body, "halt", halt)
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    assert halting.wait(LIMIT_S)
+    with pytest.raises(InvalidInput, match="being stopped"):
+        bench.work.reset()
+    go_on.set()
+    stopping.join(LIMIT_S)
+    assert answers == ["halted"]
+    assert bench.send(0, "a").result().code == ErrorCode.DRIVER_STOPPED
+    bench.work.reset()
+    assert not bench.work.state().stopped
 
 
 def test_a_command_that_overtakes_the_halt_is_halted_again(

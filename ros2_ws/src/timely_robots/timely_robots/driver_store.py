@@ -8,6 +8,8 @@ from __future__ import annotations
 import fcntl
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +37,10 @@ class DriverStore:
         self._owned = _owned(path.with_suffix(".lock")) if path is not None else None
         self._lock = threading.Lock()
         self._stop_reason: str | None = None
+        self._stop_lock = threading.Lock()
+        """Held for moments, so that a stop never waits for the disk."""
+        self._stops = self._open_stops = 0
+        """Stops so far, and those of them that were not yet answered."""
         self._epoch = 0
         self._tasks: dict[str, None] = {}
         try:
@@ -60,30 +66,49 @@ class DriverStore:
         """The last lease epoch; 0 before the first lease."""
         return self._epoch
 
-    def set_stop(self, reason: str) -> None:
-        """Remember a stop in memory, without any wait; ``save`` brings it to the disk."""
-        self._stop_reason = reason
+    @contextmanager
+    def stopping(self, reason: str) -> Iterator[None]:
+        """Latch a stop in memory, without any wait; ``save`` brings it to the disk.
+
+        No reset clears it before the block ends, so a stop that is answered as success is latched.
+        """
+        with self._stop_lock:
+            self._stop_reason = reason
+            self._stops += 1
+            self._open_stops += 1
+        try:
+            yield
+        finally:
+            with self._stop_lock:
+                self._open_stops -= 1
 
     def save(self) -> None:
         """Bring stop and epoch to the disk. Raises InvalidInput if the disk refuses."""
         with self._lock:
-            self._write()
+            self._write(self._stop_reason)
 
     def clear_stop(self) -> None:
-        """Forget the stop; on the disk first. Raises InvalidInput, and the stop stays, if the disk refuses."""
+        """Forget the stop; on the disk first.
+
+        Raises:
+            InvalidInput: a stop is not yet answered or comes meanwhile, or the disk refuses. The stop stays.
+        """
         with self._lock:
-            reason, self._stop_reason = self._stop_reason, None
-            try:
-                self._write()
-            except InvalidInput:
-                self._stop_reason = reason
-                raise
+            with self._stop_lock:
+                stops, stopping = self._stops, self._open_stops > 0
+            if not stopping:
+                self._write(None)
+            with self._stop_lock:
+                if stopping or self._stops != stops:
+                    # A stop that came during the write saves itself afterwards.
+                    raise InvalidInput("the robot is being stopped")
+                self._stop_reason = None
 
     def next_epoch(self) -> int:
         """A lease epoch higher than every earlier one. Raises InvalidInput if the disk refuses."""
         with self._lock:
             self._epoch += 1
-            self._write()
+            self._write(self._stop_reason)
             return self._epoch
 
     def begin_task(self, task_id: str) -> bool:
@@ -114,10 +139,10 @@ class DriverStore:
         except OSError as error:
             raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(self._log)) from error
 
-    def _write(self) -> None:
+    def _write(self, stop_reason: str | None) -> None:
         if self._path is None:
             return
-        state = {"stop_reason": self._stop_reason, "epoch": self._epoch}
+        state = {"stop_reason": stop_reason, "epoch": self._epoch}
         core_write_file(self._path, json.dumps(state))
 
     def _read(self, path: Path) -> None:

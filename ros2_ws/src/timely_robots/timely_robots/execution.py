@@ -184,23 +184,23 @@ class SegmentExecutor:
             MotionError: the halt did not return in time, or failed. InvalidInput: the disk did not take the latch.
             The stop holds in this process either way.
         """
-        self._store.set_stop(why)
-        ended = self._end_everything(SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why))
-        halt = self._halter.begin()
-        halt.wait(HALT_FIRST_S)
-        for item, result in ended:
-            item.listener.finished(result)
-        unsaved: InvalidInput | None = None
-        try:
-            self._store.save()
-        except InvalidInput as error:
-            unsaved = error
-        halt.wait(HALT_S - HALT_FIRST_S)
-        if (problem := halt.error or unsaved) is not None:
-            raise problem
+        with self._store.stopping(why):
+            ended = self._end_everything(SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why))
+            halt = self._halter.begin()
+            halt.wait(HALT_FIRST_S)
+            for item, result in ended:
+                item.listener.finished(result)
+            unsaved: InvalidInput | None = None
+            try:
+                self._store.save()
+            except InvalidInput as error:
+                unsaved = error
+            halt.wait(HALT_S - HALT_FIRST_S)
+            if (problem := halt.error or unsaved) is not None:
+                raise problem
 
     def reset(self) -> None:
-        """Take segments again after ``stop``; stopped tasks stay refused. Raises InvalidInput if the disk refuses."""
+        """Take segments again after ``stop``; stopped tasks stay refused. Raises as ``DriverStore.clear_stop``."""
         self._store.clear_stop()
 
     def act(self, why: str, action: Callable[[Motion], None]) -> bool:

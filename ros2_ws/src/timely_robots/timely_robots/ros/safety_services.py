@@ -95,13 +95,13 @@ class SafetyServices:
         if executor is not None:
             executor.stop(reason)
         else:
-            store.set_stop(reason)
-            halt = self._halter.begin() if self._connected() else None
-            store.save()
-            if halt is not None:
-                halt.wait(HALT_S)
-                if (error := halt.error) is not None:
-                    raise error
+            with store.stopping(reason):
+                halt = self._halter.begin() if self._connected() else None
+                store.save()
+                if halt is not None:
+                    halt.wait(HALT_S)
+                    if (error := halt.error) is not None:
+                        raise error
         self._halted = True
         if (ros_executor := self._node.executor) is not None:
             ros_executor.create_task(self._changed)
@@ -136,7 +136,6 @@ class SafetyServices:
         except (InvalidInput, NotAllowed) as error:
             response.message = str(error)
         else:
-            self._halted = False
             response.success = True
             response.message = "ready" if self._executor() is not None else "the driver is not active"
         self._changed()
