@@ -15,7 +15,7 @@ from timely.emulators.indy7 import Indy7Emulator
 from timely.emulators.tello import TelloEmulator
 from timely.emulators.tello_motions import TelloPhysics
 
-BRISK = TelloPhysics(takeoff_s=0.8, landing_m_per_s=4.0, reaction_s=0.1, settle_s=0.3, acceleration=3.0)
+BRISK = TelloPhysics(takeoff_s=0.8, landing_m_per_s=8.0, reaction_s=0.05, settle_s=0.15, acceleration=8.0)
 """A drone that is quick and else as usual."""
 PORTS_WAIT_S = 100.0
 _holders = 0

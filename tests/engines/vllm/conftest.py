@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -100,6 +101,11 @@ def _shares() -> dict[str, Any]:
     return {"gpu_memory_utilization": 0.15} if torch.cuda.is_available() else {}
 
 
+def no_collection() -> AbstractContextManager[object]:
+    """vLLM collects garbage often at start and end: a second each time in a process of so many tests."""
+    return mock.patch.object(gc, "collect")
+
+
 def make_engine(*, asynchronous: bool = False, **options: Any) -> LocalEngine:
     """An engine in this process. The CPU platform turns asynchronous scheduling off; the test turns it on again."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -114,17 +120,19 @@ def make_engine(*, asynchronous: bool = False, **options: Any) -> LocalEngine:
         original(cls, config)
         config.scheduler_config.async_scheduling = asynchronous
 
+    options = {"max_num_seqs": 16, "max_model_len": 256, "seed": 0, "scheduler_cls": SCHEDULER, **options}
     CpuPlatform.check_and_update_config = classmethod(check)
     try:
-        llm = LLM(
-            str(default_model()),
-            dtype="float32",
-            enforce_eager=True,
-            block_size=32,
-            **{"max_num_seqs": 16, "max_model_len": 256, "seed": 0, "scheduler_cls": SCHEDULER, **options},
-            async_scheduling=asynchronous,
-            **_shares(),
-        )
+        with no_collection():
+            llm = LLM(
+                str(default_model()),
+                dtype="float32",
+                enforce_eager=True,
+                block_size=32,
+                **options,
+                async_scheduling=asynchronous,
+                **_shares(),
+            )
     finally:
         CpuPlatform.check_and_update_config = classmethod(original)
         del os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"]
@@ -133,8 +141,7 @@ def make_engine(*, asynchronous: bool = False, **options: Any) -> LocalEngine:
 
 
 def shut_down(engine: LocalEngine) -> None:
-    """End an engine without vLLM's own collections of garbage, a second each in a process of so many tests."""
-    with mock.patch.object(gc, "collect"):
+    with no_collection():
         engine.core.shutdown()
     del engine.llm
 
