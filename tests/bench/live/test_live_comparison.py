@@ -29,7 +29,7 @@ from timely.engines.step_time.fit import save_step_time_profile
 from timely.engines.step_time.learned import LearnedSpeed
 from timely.engines.step_time.profile import StepTime, load_step_profile
 
-SETTINGS = Settings({"wid1": 20.0, "wid3": 20.0}, ("timely", "fcfs", "vllm"))
+SETTINGS = Settings({"wid1": 10.0, "wid3": 10.0}, ("timely", "fcfs", "vllm"))
 PROFILE = "cpu-smollm2"
 
 
@@ -127,7 +127,7 @@ def test_a_fit_that_is_no_good_still_gives_a_prediction() -> None:
 
 
 async def test_a_profile_that_admits_errors_gives_a_mean_and_a_range(tmp_path: Path) -> None:
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}))
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}))
     await runs.measure(Machine(), 1, say=quiet)
     assert min(live_benchmark_step_noise(load_step_profile(PROFILE))) > 0.02
     row = make_live_report(runs, PROFILE)["workloads"]["wid1"]["timely"]
@@ -141,7 +141,7 @@ async def test_a_prediction_begins_with_what_the_engine_had_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the steps before the run, not from those in it; without any, from serving the tasks once."""
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("timely",)))
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("timely",)))
     await runs.measure(Machine(), 1, say=quiet)
     (tmp_path / "steps-1.jsonl").write_text(journal(3.0) + journal(1.0, 1000.0))
     sizes = {"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024}
@@ -274,7 +274,7 @@ def journal(factor: float, begin_s: float = 0.0) -> str:
 
 async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
     """The machine was three times as slow in the second run; the steps of each run show it."""
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
     await runs.measure(Machine(), 2, say=quiet)
     (tmp_path / "steps-1.jsonl").write_text(journal(1.0) + journal(3.0, 1000.0))
     (tmp_path / "sizes.json").write_text(
@@ -318,7 +318,7 @@ def test_each_repetition_has_tasks_of_its_own(tmp_path: Path) -> None:
 
 async def test_systems_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
     """A repetition that one system lacks is left out of all; without a common one each has what there is."""
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs", "vllm")))
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs", "vllm")))
     await runs.measure(Machine(), 2, say=quiet)
     (tmp_path / "wid1-fcfs-2.json").unlink()
 
@@ -333,7 +333,7 @@ async def test_systems_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
 
 async def test_each_task_is_predicted_with_its_own_admission_delay(tmp_path: Path) -> None:
     """The journal has the delay of each request under vLLM's name for it."""
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 20.0}, systems=("fcfs",)))
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
     await runs.measure(Machine(), 1, say=quiet)
     first = runs.settings.tasks("wid1")[0]
     events = [
