@@ -78,7 +78,6 @@ class FakeServer:
         return self
 
     async def submit(self, task: str, **fields: Any) -> FakeStream:
-        """See ``AsyncTimelyClient.submit``."""
         self._reach()
         self.submitted.append({"task": task, **fields})
         if self.hangs:
@@ -106,19 +105,16 @@ class FakeServer:
         return self.streams[fields["id"]]
 
     async def cancel(self, task_id: str, *, token: str | None = None) -> None:
-        """See ``AsyncTimelyClient.cancel``."""
         self._reach()
         if task_id not in self.streams:
             raise UnknownName("task", task_id, self.streams)
         await self.streams[task_id].cancel()
 
     async def health(self) -> dict[str, Any]:
-        """See ``AsyncTimelyClient.health``."""
         self._reach()
         return {"status": "ok"}
 
     async def close(self) -> None:
-        """See ``AsyncTimelyClient.close``."""
         self.closed = True
 
     def kinds(self, task_id: str) -> list[tuple[str, int]]:
@@ -184,7 +180,6 @@ class FakeStream:
         return self._segments()
 
     async def report(self, *reports: ExecutionReport) -> None:
-        """See ``AsyncTaskStream.report``."""
         self._server._reach()
         for report in reports:
             if report.segment >= self.released:
@@ -246,7 +241,6 @@ class FakeDriver:
         self._worker: asyncio.Task[None] | None = None
 
     async def ready(self, timeout_s: float) -> bool:
-        """See ``interfaces.Driver``."""
         if self.alive:
             return True
         if math.isnan(self.appears_s) or self.appears_s - self._now() > timeout_s:
@@ -257,7 +251,6 @@ class FakeDriver:
         return True
 
     def send(self, segment: Segment, skill_set: str, on_sent: Callable[[], None]) -> SentSegment:
-        """See ``interfaces.Driver``."""
         loop = asyncio.get_running_loop()
         sent = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
         self._queue.put_nowait(sent)
@@ -267,7 +260,6 @@ class FakeDriver:
         return sent
 
     def cancel(self, sent: SentSegment) -> None:
-        """See ``interfaces.Driver``."""
         if self.stubborn:
             return
         self._dead.add(sent.segment.task_id)

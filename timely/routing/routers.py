@@ -42,7 +42,6 @@ class LeastLoss:
         """Engine of each robot's last task."""
 
     def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
-        """See ``Router.choose``."""
         robot = spec.hints.agent
         last = self._engines.get(robot)
         losses = []
@@ -66,7 +65,6 @@ class RoundRobin:
         self._next = 0
 
     def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
-        """See ``Router.choose``."""
         chosen = self._next % len(engines)
         self._next = chosen + 1
         return chosen
@@ -81,7 +79,6 @@ class LeastLoaded:
     WAITING = 4
 
     def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
-        """See ``Router.choose``."""
         return int(np.argmin([_requests(load.table, self.WAITING) for load in engines]))
 
 
@@ -92,7 +89,6 @@ class PrefixAware:
     """
 
     def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
-        """See ``Router.choose``."""
         queues = np.array([_requests(load.table, 1) for load in engines], dtype=np.float64)
         span = queues.max() - queues.min()
         scores = (queues.max() - queues) / span if span else np.ones(len(engines))

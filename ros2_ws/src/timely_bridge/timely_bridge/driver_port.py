@@ -86,7 +86,6 @@ class DriverPort:
 
     @property
     def alive(self) -> bool:
-        """See ``interfaces.Driver``."""
         return self.present and self.lease.held
 
     @property
@@ -96,12 +95,10 @@ class DriverPort:
 
     @property
     def refusal(self) -> str:
-        """See ``interfaces.Driver``."""
         return self.lease.refusal
 
     @property
     def holding(self) -> str:
-        """See ``interfaces.Driver``."""
         state = self.state
         return state.holding if state is not None and self.present else ""
 
@@ -112,7 +109,6 @@ class DriverPort:
         return self.alive and self.state is not None and self.state.mode not in inactive
 
     async def ready(self, timeout_s: float) -> bool:
-        """See ``interfaces.Driver``."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not self.alive:  # noqa: ASYNC110 - set by another thread, and rarely waited for
@@ -122,7 +118,6 @@ class DriverPort:
         return True
 
     def send(self, segment: Segment, skill_set: str, on_sent: Callable[[], None]) -> SentSegment:
-        """See ``interfaces.Driver``."""
         loop = self._loop.loop
         sent = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
         self._unannounced.append((sent, on_sent))
@@ -130,7 +125,6 @@ class DriverPort:
         return sent
 
     def cancel(self, sent: SentSegment) -> None:
-        """See ``interfaces.Driver``."""
         self._node.executor.create_task(self._cancel, sent)
 
     # --- ROS's side ---

@@ -32,11 +32,9 @@ class _VirtualTime:
         self._deadlines: dict[int, float] = {}
 
     def now(self) -> float:
-        """See ``RobotClock``."""
         return self._now
 
     def wait(self, interrupted: threading.Event, seconds: float) -> bool:
-        """See ``RobotClock``."""
         me = threading.get_ident()
         with self._changed:
             deadline = self._deadlines[me] = self._now + seconds

@@ -58,7 +58,6 @@ class NoDetector:
     """No detector: every skill that looks fails."""
 
     def look(self, pose: DronePose) -> Sequence[Sighting]:
-        """See ``Detector``."""
         raise MotionError(
             "this drone sees nothing: set eyes to a detector, or things for a made-up room",
             ErrorCode.MOTION_FAILED,
@@ -80,7 +79,6 @@ class RoomDetector:
         self.things = [_thing(text) for text in things]
 
     def look(self, pose: DronePose) -> Sequence[Sighting]:
-        """See ``Detector``."""
         sightings = []
         for thing in self.things:
             angle = -math.radians(thing.bearing_deg)

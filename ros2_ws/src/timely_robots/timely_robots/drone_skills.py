@@ -54,7 +54,6 @@ class DroneRobot(Robot):
     # --- Skills ---
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
-        """See ``Robot``."""
         if call.skill in STRAIGHT:
             self.fly(call.skill, _number(call), motion)
         elif call.skill in ("turn_cw", "turn_ccw"):

@@ -468,11 +468,9 @@ class PlanRunner:
         self._motion: tuple[Motion, list[str]] | None = None
 
     def check(self, order: SegmentOrder) -> None:
-        """See ``SegmentRunner``."""
         language.check_robot_segment(order, self._robot.profile)
 
     def execute(self, motion: Motion, executed: list[str]) -> str | None:
-        """See ``SegmentRunner``."""
         order = motion.order
         self._motion = (motion, executed)
         try:
@@ -493,7 +491,6 @@ class PlanRunner:
         return None if value is None else str(value)
 
     def halt(self) -> None:
-        """See ``SegmentRunner``."""
         self._robot.halt()
 
     def _perform(self, call: SkillCall) -> SkillValue:

@@ -125,7 +125,6 @@ class ProseReader:
         self._perform = perform
 
     def run(self, text: str) -> SkillValue:
-        """See ``Interpreter``."""
         return self._perform(SkillCall(self._skill, (text.strip(),), text.strip()))
 
 

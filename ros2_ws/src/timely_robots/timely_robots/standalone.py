@@ -110,7 +110,6 @@ class _End:
         """See ``SegmentListener``."""
 
     def finished(self, result: SegmentResult) -> None:
-        """See ``SegmentListener``."""
         self._result = result
         self._ended.set()
 

@@ -47,7 +47,6 @@ class Indy7Robot(Robot):
         self._link: Indy7Link | None = None
 
     def connect(self, timeout_s: float) -> None:
-        """See ``Robot``."""
         self._table = Table(self.texts("things"))
         for name, (x, y, z) in self._table.places.items():
             if self.profile.geofence is not None and not self.profile.geofence.contains(x, y, z):
@@ -61,13 +60,11 @@ class Indy7Robot(Robot):
         self._link = link
 
     def disconnect(self) -> None:
-        """See ``Robot``."""
         link, self._link = self._link, None
         if link is not None:
             link.close()
 
     def halt(self) -> None:
-        """See ``Robot``."""
         link = self._link
         if link is not None:
             link.halt()
@@ -110,7 +107,6 @@ class Indy7Robot(Robot):
             self._table.put((x, y, z))
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
-        """See ``Robot``."""
         link, table = self._link, self._table
         if link is None:
             raise MotionError("the arm is not connected", ErrorCode.CONNECTION_LOST)

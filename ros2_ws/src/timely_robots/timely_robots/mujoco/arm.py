@@ -194,7 +194,6 @@ class Arm:
     # --- Physics ---
 
     def control(self, now_s: float) -> None:
-        """See ``physics.Controller``."""
         data = self._data
         if not self.progress.ended:
             self.progress.step(STEP_S)

@@ -54,7 +54,6 @@ class Desk:
         self._speed = joint_speed
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
-        """See ``Robot.perform``."""
         name = str(call.args[0]).partition("[")[0].strip().lower() if call.args else ""
         match call.skill:
             case "home":

@@ -136,7 +136,6 @@ class Pilot:
         return [x, y, z], [qw, qx, qy, qz], yaw
 
     def control(self, now_s: float) -> None:
-        """See ``physics.Controller``."""
         at, (qw, qx, qy, qz), yaw = self._state()
         self.where = DronePose(at[0], at[1], at[2], yaw)
         if not self.flying:

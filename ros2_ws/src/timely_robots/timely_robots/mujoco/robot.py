@@ -144,7 +144,6 @@ class MujocoRobot(DroneRobot):
                 body.brake()
 
     def status(self) -> RobotStatus:
-        """See ``Robot``."""
         if self._pilot is not None:
             where = self._pilot.where
             turn = (0.0, 0.0, math.sin(0.5 * where.yaw), math.cos(0.5 * where.yaw))
@@ -179,7 +178,6 @@ class MujocoRobot(DroneRobot):
         return physics.failure or behind
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
-        """See ``Robot``."""
         return self._desk.perform(call, motion) if self._arm is not None else super().perform(call, motion)
 
     # --- The quadrotor; see DroneRobot ---
@@ -190,7 +188,6 @@ class MujocoRobot(DroneRobot):
         return replace(where, z=where.z - HEIGHT_M)
 
     def fly(self, skill: str, centimetres: float, motion: Motion) -> None:
-        """See ``DroneRobot``."""
         pilot = self._airborne(motion)
         limit = self.profile.speed.linear_m_per_s or math.inf
         speed = min(limit, float(self.settings["cruise_m_per_s"])) * self.speed_share
@@ -208,7 +205,6 @@ class MujocoRobot(DroneRobot):
         self._carry_out(order, motion)
 
     def turn(self, degrees: float, motion: Motion) -> None:
-        """See ``DroneRobot``."""
         pilot = self._airborne(motion)
         limit = self.profile.speed.angular_deg_per_s or math.inf
         rate = math.radians(min(limit, float(self.settings["turn_deg_per_s"])))

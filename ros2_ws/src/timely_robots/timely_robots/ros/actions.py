@@ -203,7 +203,6 @@ class EagerActionServer(ActionServer):
         without_ros_debug_lines(self)
 
     def take_data(self) -> Any:
-        """See ``rclpy.waitable.Waitable``."""
         data = super().take_data()
         if "goal" in data:
             self._hand_over(data["goal"][1].goal)

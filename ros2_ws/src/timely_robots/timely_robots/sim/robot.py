@@ -56,7 +56,6 @@ class SimRobot(Robot):
         self._world.recover(action)
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
-        """See ``Robot``."""
         if call.skill in self._failing:
             raise MotionError(
                 f"{call.text} failed, as this simulated robot was told to", ErrorCode.MOTION_FAILED
@@ -93,7 +92,6 @@ class SimRobot(Robot):
         return min(1.0, (self.clock.now() - begin_s) / seconds) if seconds > 0 else 1.0
 
     def status(self) -> RobotStatus:
-        """See ``Robot``."""
         x, y, z = self._world.position
         battery = max(0.0, 1.0 - self._used_s / BATTERY_S)
         world = self._world

@@ -86,7 +86,6 @@ class TelloRobot(DroneRobot):
         self._never = threading.Event()
 
     def connect(self, timeout_s: float) -> None:
-        """See ``Robot``."""
         self.open_detector()
         host, port = self.settings["host"], self.settings["command_port"]
         begin_s = self.clock.now()
@@ -122,13 +121,11 @@ class TelloRobot(DroneRobot):
         link.close()
 
     def halt(self) -> None:
-        """See ``Robot``."""
         link = self._link
         if link is not None:
             link.halt()
 
     def status(self) -> RobotStatus:
-        """See ``Robot``."""
         link = self._link
         if link is None:
             return RobotStatus()
@@ -156,7 +153,6 @@ class TelloRobot(DroneRobot):
     # --- Flying ---
 
     def fly(self, skill: str, centimetres: float, motion: Motion) -> None:
-        """See ``DroneRobot``."""
         command, direction = STRAIGHT[skill]
         cm = _whole(centimetres, 20, 500, skill)
         way = tuple(0.01 * cm * part for part in direction)
@@ -166,7 +162,6 @@ class TelloRobot(DroneRobot):
         )
 
     def turn(self, degrees: float, motion: Motion) -> None:
-        """See ``DroneRobot``."""
         skill = "turn_cw" if degrees > 0 else "turn_ccw"
         whole = _whole(abs(degrees), 1, 360, skill)
         expected = self._expected(skill, whole, 0.8 + whole / 60.0)
